@@ -1,0 +1,1 @@
+"""The numbers: robustness, sensitivity and comparison of objectives, from plain trials tables."""

@@ -1,0 +1,335 @@
+"""A study on Ray: what is left of the plan, run by one Tuner over all objectives, recorded trial by trial."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from clsweep.cluster.capacity import cluster_nodes, require_capacity
+from clsweep.cluster.progress import Progress, Tally, trial_rows
+from clsweep.cluster.trial import TrialContext, describe, run_trial
+from clsweep.errors import RequestError
+from clsweep.results.journal import open_storage
+from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
+from clsweep.study.design import PlannedTrial, plan_row, plan_trials
+from clsweep.study.resolve import Study
+
+Row = dict[str, Any]
+
+HEARTBEAT_INTERVAL_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """How a run ended. `left` counts planned trials without a row."""
+
+    path: str
+    finished: int
+    failed: int
+    left: int
+    interrupted: bool = False
+
+
+def run_study(
+    study: Study,
+    *,
+    out: str | os.PathLike[str],
+    address: str = "local",
+    resume: bool = True,
+    max_concurrent: int | None = None,
+    limit: int | None = None,
+) -> RunSummary:
+    """Run what is left of a study and record it in `out`.
+
+    Args:
+        study: a validated study.
+        out: results folder; an existing one is continued if it holds the same study.
+        address: "local" starts Ray in this process, "auto" or a URL joins a cluster. Ray that is already
+            initialised is used as it is.
+        resume: False refuses a folder that already has results.
+        max_concurrent: at most so many trials at once; as many as the cluster holds by default.
+        limit: at most so many trials in this run.
+
+    Raises:
+        RequestError: the folder holds another study or another run, or the cluster can never hold a trial.
+    """
+    folder, planned = ResultsFolder(str(out)), plan_trials(study)
+    with folder.lock():
+        _prepare(folder, study, planned, resume)
+        recorded = folder.trials().to_pylist()
+        done = {row["trial_id"] for row in recorded}
+        left = [trial for trial in planned if trial.trial_id not in done][:limit]
+        interrupted = False
+        if left:
+            _require_data(study, address)
+            interrupted = _run_left(study, folder, planned, left, recorded, address, max_concurrent)
+        if left or folder.has_parts():
+            folder.compact()
+        statuses = folder.trials()["status"].to_pylist()
+    return RunSummary(
+        path=folder.path,
+        finished=statuses.count("finished"),
+        failed=statuses.count("failed"),
+        left=len(planned) - len(statuses),
+        interrupted=interrupted,
+    )
+
+
+def _prepare(folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], resume: bool) -> None:
+    """A fresh folder, or one that holds this very study."""
+    if not folder.exists():
+        folder.create(study.document.tree, [plan_row(study, trial) for trial in planned])
+        return
+    if not resume:
+        raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
+    changes = difference(folder.study(), study.document.tree)
+    if changes:
+        shown = "\n".join(f"  {change}" for change in changes[:10])
+        raise RequestError(
+            f"{folder.path}: holds results of another version of this study. Give another --out, or undo:\n{shown}"
+        )
+
+
+def difference(old: Any, new: Any, at: str = "") -> list[str]:
+    """Where two study trees differ, one line per key: `base.epochs: 10 -> 20`."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        keys = [*old, *(key for key in new if key not in old)]
+        missing = "(absent)"
+        return [
+            line
+            for key in keys
+            for line in difference(old.get(key, missing), new.get(key, missing), f"{at}.{key}" if at else str(key))
+        ]
+    return [] if old == new else [f"{at}: {old!r} -> {new!r}"]
+
+
+def _require_data(study: Study, address: str) -> None:
+    """Fail before Ray starts if the data set is missing here; on a cluster each node has its own answer."""
+    from clsweep.data.availability import require_data
+
+    dataset = study.sections.dataset
+    if address == "local" and not dataset.download:
+        require_data(dataset.name, Path(dataset.root))
+
+
+def _run_left(
+    study: Study,
+    folder: ResultsFolder,
+    planned: Sequence[PlannedTrial],
+    left: Sequence[PlannedTrial],
+    recorded: Sequence[Row],
+    address: str,
+    max_concurrent: int | None,
+) -> bool:
+    """Run the trials in `left`; True if the user interrupted."""
+    resources = study.sections.resources
+    with _ray(address, dashboard=resources.workers > 1), _terminable():
+        capacity = require_capacity(study, cluster_nodes())
+        concurrent = min(max_concurrent or capacity, capacity, len(left))
+        metric = study.sections.metric
+        tally = Tally.of(trial_rows(planned), recorded, metric=metric.name, mode=metric.mode)
+        with Progress(tally, concurrent=concurrent) as progress:
+            recorder = Recorder(study, folder, progress, num_recorded=len(recorded))
+            tuner = _tuner(study, folder, left, recorded, concurrent, recorder)
+            try:
+                tuner.fit()
+            except KeyboardInterrupt:
+                return True
+            finally:
+                recorder.close()
+    return False
+
+
+def _tuner(
+    study: Study,
+    folder: ResultsFolder,
+    left: Sequence[PlannedTrial],
+    recorded: Sequence[Row],
+    concurrent: int,
+    recorder: Recorder,
+) -> Any:
+    from ray import tune
+
+    from clsweep.cluster.callback import TuneBridge
+    from clsweep.cluster.search import PlanSearch
+
+    resources, dataset = study.sections.resources, study.sections.dataset
+    ray_dir = os.path.join(folder.local_path or os.path.abspath(study.name), ".ray")
+    context = TrialContext(
+        data_root=os.path.abspath(dataset.root),
+        download=dataset.download,
+        ray_dir=ray_dir,
+        workers=resources.workers,
+        gpus_per_worker=float(resources.gpus_per_worker),
+        cpus_per_worker=resources.cpus_per_worker,
+    )
+    journal = open_storage(os.path.join(folder.local_path or ray_dir, "optuna.journal"))
+    search = PlanSearch(study, left, recorded, journal, asdict(context))
+    return tune.Tuner(
+        tune.with_resources(run_trial, _trial_resources(study)),
+        tune_config=tune.TuneConfig(
+            search_alg=search,
+            num_samples=-1,  # the search says when the plan is finished
+            max_concurrent_trials=concurrent,
+            # A worker group leaves nothing in its driver worth keeping, and hangs if its actor is reused.
+            reuse_actors=resources.workers == 1,
+            trial_dirname_creator=_trial_dirname,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=ray_dir,
+            verbose=0,
+            callbacks=[TuneBridge(recorder)],
+            failure_config=tune.FailureConfig(max_failures=0),
+        ),
+    )
+
+
+def _trial_resources(study: Study) -> dict[str, float]:
+    """What the Tune actor holds. With a worker group it only waits: holding CPUs would starve the workers."""
+    resources = study.sections.resources
+    if resources.workers > 1:
+        return {"CPU": 0, "node:__internal_head__": 0.001}
+    held = {"CPU": resources.cpus_per_worker, "GPU": float(resources.gpus_per_worker)}
+    return {name: amount for name, amount in held.items() if amount}
+
+
+def _trial_dirname(trial: Any) -> str:
+    return f"trial_{trial.trial_id}"
+
+
+class Recorder:
+    """Turns the events of trials into rows, progress and heartbeats."""
+
+    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, *, num_recorded: int):
+        self._study, self._folder, self._progress = study, folder, progress
+        self._num_parts = num_recorded
+        self._last_beat = 0.0
+        resources = study.sections.resources
+        self._constants: Row = {
+            "workers": resources.workers,
+            "gpus_per_worker": float(resources.gpus_per_worker),
+            "cpus_per_worker": resources.cpus_per_worker,
+            "search_seed": study.sections.search.seed,
+            "clsweep_version": version("clsweep"),
+            "ray_version": version("ray"),
+            "optuna_version": version("optuna"),
+            "torch_version": version("torch"),
+            "git_commit": git_commit(),
+        }
+
+    def started(self, row: Row) -> None:
+        self._progress.started(row)
+        self._beat()
+
+    def reported(self, row: Row, epoch: Row) -> None:
+        self._progress.epoch(row, epoch)
+        self._beat()
+
+    def ended(self, row: Row, outcome: Row) -> None:
+        """Write the row of a trial that finished or failed."""
+        outcome = dict(outcome)
+        epochs = outcome.pop("epochs", [])
+        if outcome.get("started_at"):
+            outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
+        full = {**row, **self._constants, **outcome}
+        self._folder.add_trial(full, epochs)
+        self._num_parts += 1
+        if self._num_parts % PARTS_BEFORE_COMPACTION == 0:
+            self._folder.compact()
+        self._progress.ended({"wall_time_s": None, "num_images": None, **full})
+        self._beat()
+
+    def crashed(self, row: Row, error: BaseException | None) -> None:
+        """A trial whose process died: nothing was reported."""
+        error = error or RuntimeError("the trial's process ended without a result")
+        outcome = {"status": "failed", **describe(error)}
+        self.ended(row, outcome)
+
+    def close(self) -> None:
+        self._folder.beat({"state": "ended", "time": time.time(), "running": []})
+
+    def _beat(self) -> None:
+        if time.monotonic() - self._last_beat > HEARTBEAT_INTERVAL_S:
+            self._last_beat = time.monotonic()
+            state = {"state": "running", "time": time.time(), "running": self._progress.running}
+            self._folder.beat({**state, "headline": self._progress.headline()})
+
+
+@contextlib.contextmanager
+def _ray(address: str, *, dashboard: bool) -> Iterator[None]:
+    """Ray for the time of a run; left alone if it was already initialised."""
+    import ray
+
+    from clsweep.cluster import ENVIRONMENT
+
+    for name in ("ray", "ray.tune", "ray.train", "ray.data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    if ray.is_initialized():
+        yield
+        return
+    quiet: Row = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address == "local":
+            # The dashboard's process is what cleans up after worker groups. Objects are small: rows and contexts.
+            ray.init("local", include_dashboard=dashboard, object_store_memory=2**28, **quiet)
+        else:
+            ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RequestError(f"--address {address}: no Ray cluster answers there: {reason}") from None
+    try:
+        yield
+    finally:
+        _shutdown()
+
+
+def _shutdown() -> None:
+    """Stop our Ray even if the user presses Ctrl-C again: a half-stopped one would leave processes behind."""
+    import ray
+
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+    try:
+        ray.shutdown()
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does."""
+    if not _in_main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
+def git_commit() -> str | None:
+    """Commit of the working directory, with `+` if it has changes; None outside of a repository."""
+    try:
+        command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip() or None

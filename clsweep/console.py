@@ -1,0 +1,89 @@
+"""Tables on the screen and as text: one list of rows, four formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Row = Mapping[str, Any]
+
+
+class Format(StrEnum):
+    """What a command prints: for eyes, for a page, for a spreadsheet, for a program."""
+
+    table = "table"
+    md = "md"
+    csv = "csv"
+    json = "json"
+
+
+def print_table(rows: Sequence[Row], *, format: Format = Format.table, title: str = "", digits: int = 2) -> None:
+    """Print rows that share their keys. Floats get `digits` decimals for eyes and full precision for programs."""
+    if format is Format.json:
+        print(json.dumps([{k: _jsonable(v) for k, v in row.items()} for row in rows], indent=2, ensure_ascii=False))
+        return
+    columns = list(rows[0]) if rows else []
+    if format is Format.csv:
+        print(_csv(rows, columns), end="")
+        return
+    cells = [[cell(row[c], digits) for c in columns] for row in rows]
+    if format is Format.md:
+        print(_markdown(cells, columns))
+        return
+    Console().print(rich_table(cells, columns, rows, title))
+
+
+def rich_table(cells: Sequence[Sequence[str]], columns: Sequence[str], rows: Sequence[Row], title: str = "") -> Table:
+    """A rich table: numbers to the right, text as it is (never as markup)."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1))
+    for column in columns:
+        numeric = any(_is_number(row[column]) for row in rows)
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+    for row in cells:
+        table.add_row(*(Text(text) for text in row))
+    return table
+
+
+def cell(value: Any, digits: int = 2) -> str:
+    """One value for eyes: no trailing noise, an empty cell for what does not exist."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float):
+        return f"{value:.{digits}f}" if abs(value) >= 10**-digits or value == 0 else f"{value:.1e}"
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _jsonable(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+
+
+def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        values = [_jsonable(row[c]) for c in columns]
+        writer.writerow(["" if value is None else value for value in values])
+    return buffer.getvalue()
+
+
+def _markdown(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
+    lines = [columns, ["---"] * len(columns), *cells]
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)

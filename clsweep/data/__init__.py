@@ -1,0 +1,1 @@
+"""Data sets held in memory, and the random views made of them."""

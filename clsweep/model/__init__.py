@@ -1,0 +1,1 @@
+"""The parts that an objective is made of: encoders and heads."""

@@ -1,0 +1,59 @@
+"""The encoders. Each maps images (N, 3, H, W) to features (N, num_features)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torchvision
+from torch import Tensor, nn
+
+Stem = Literal["small", "standard"]
+
+
+class Conv4(nn.Module):
+    """Four 3 x 3 convolutions with batch norm and ReLU, then the spatial mean: made for a CPU."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        widths = (3, width, 2 * width, 2 * width, 4 * width)
+        strides = (2, 1, 2, 1)
+        layers: list[nn.Module] = []
+        for i, stride in enumerate(strides):
+            layers += [
+                nn.Conv2d(widths[i], widths[i + 1], 3, stride=stride, padding=1, bias=False),
+                nn.BatchNorm2d(widths[i + 1]),
+                nn.ReLU(inplace=True),
+            ]
+        self.layers = nn.Sequential(*layers)
+        self.num_features = widths[-1]
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        features: Tensor = self.layers(x_NCHW).mean(dim=(2, 3))
+        return features
+
+
+def conv4(*, width: int) -> Conv4:
+    return Conv4(width)
+
+
+def resnet18(*, stem: Stem) -> nn.Module:
+    return _resnet(torchvision.models.resnet18(weights=None), stem)
+
+
+def resnet50(*, stem: Stem) -> nn.Module:
+    return _resnet(torchvision.models.resnet50(weights=None), stem)
+
+
+def _resnet(network: torchvision.models.ResNet, stem: Stem) -> nn.Module:
+    """torchvision's network without its classifier, every parameter under torchvision's own name.
+
+    The small stem (3 x 3, stride 1, no pooling) keeps the resolution of 32 x 32 images, as in the CIFAR
+    experiments of DCL 4.1; only `conv1.weight` then has another shape than torchvision's.
+    """
+    network.num_features = network.fc.in_features
+    network.fc = nn.Identity()
+    if stem == "small":
+        network.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
+        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+        network.maxpool = nn.Identity()
+    return network

@@ -1,0 +1,258 @@
+"""The results folder: one small file per finished trial while the study runs, compacted at the end.
+
+Every file is written under a temporary name and renamed. A trial counts as finished when its part of the trials table
+is there; its epochs are written before. Compaction writes the tables first and removes the parts afterwards, so an
+interruption at any point leaves rows twice at worst, and readers keep one of each trial id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import yaml
+
+from clsweep.errors import RequestError
+from clsweep.results.tables import EPOCHS_SCHEMA, params_in, plan_schema, to_table, trials_schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS_BEFORE_COMPACTION = 500  # opening a part costs about a millisecond
+
+
+@dataclass
+class ResultsFolder:
+    """A results folder on any of pyarrow's file systems: `results/tau`, `s3://bucket/tau`."""
+
+    path: str
+    _fs: Any = field(init=False, repr=False)
+    _base: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.path = str(self.path)
+        if "://" in self.path:
+            self._fs, self._base = pafs.FileSystem.from_uri(self.path)
+        else:
+            self.path = os.path.normpath(self.path)
+            self._fs, self._base = pafs.LocalFileSystem(), os.path.abspath(self.path)
+
+    @property
+    def local_path(self) -> str | None:
+        """The folder on this machine, None for an object store."""
+        return self._base if isinstance(self._fs, pafs.LocalFileSystem) else None
+
+    # What the folder holds.
+
+    def exists(self) -> bool:
+        return self._is_file("study.yaml")
+
+    def study(self) -> dict[str, Any]:
+        """The study as it was resolved when the folder was made."""
+        with self._fs.open_input_stream(self._at("study.yaml")) as stream:
+            tree: dict[str, Any] = yaml.safe_load(stream.read())
+        return tree
+
+    def plan(self) -> pa.Table:
+        return self._read("plan.parquet")
+
+    def trials(self) -> pa.Table:
+        """All finished and failed trials so far, one row each, in plan order."""
+        schema = trials_schema(params_in(self.plan().column_names))
+        table = self._with_parts("trials", schema)
+        order = {trial_id: i for i, trial_id in enumerate(self.plan()["trial_id"].to_pylist())}
+        first: dict[str, int] = {}
+        for row, trial_id in enumerate(table["trial_id"].to_pylist()):
+            first.setdefault(trial_id, row)
+        rows = [first[trial_id] for trial_id in sorted(first, key=lambda i: order.get(i, len(order)))]
+        return table.take(pa.array(rows, pa.int64()))
+
+    def epochs(self) -> pa.Table:
+        """All epochs of the finished and failed trials so far, one row per trial and epoch."""
+        table = self._with_parts("epochs", EPOCHS_SCHEMA)
+        if not self._parts("epochs"):
+            return table  # compaction left one of each
+        keys = zip(table["trial_id"].to_pylist(), table["epoch"].to_pylist(), strict=True)
+        first: dict[Any, int] = {}
+        for row, key in enumerate(keys):
+            first.setdefault(key, row)
+        return table.take(pa.array(first.values(), pa.int64()))
+
+    def has_parts(self) -> bool:
+        """Whether trials wait for compaction: the last run was interrupted, or another is at work."""
+        return bool(self._parts("trials"))
+
+    def heartbeat(self) -> dict[str, Any]:
+        """What the running study last said of itself; empty if it never did."""
+        if not self._is_file("heartbeat.json"):
+            return {}
+        with self._fs.open_input_stream(self._at("heartbeat.json")) as stream:
+            beat: dict[str, Any] = json.loads(stream.read())
+        return beat
+
+    # What a run writes.
+
+    def create(self, tree: Mapping[str, Any], plan_rows: Sequence[Mapping[str, Any]]) -> None:
+        """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
+        params = {name for row in plan_rows for name in params_in(row)}
+        self._write_table("plan.parquet", to_table(plan_rows, plan_schema(params)))
+        text = yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True)
+        header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
+        self._write("study.yaml", (header + text).encode())
+
+    def add_trial(self, row: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> None:
+        """Record one finished or failed trial."""
+        schema = trials_schema(params_in(self._plan_columns))
+        trial_id = row["trial_id"]
+        epoch_rows = [{"trial_id": trial_id, **epoch} for epoch in epochs]
+        self._write_table(f"parts/epochs/{trial_id}.parquet", to_table(epoch_rows, EPOCHS_SCHEMA))
+        self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], schema))
+
+    def compact(self) -> None:
+        """Move all parts into `trials.parquet` and `epochs.parquet`."""
+        parts = {kind: self._parts(kind) for kind in ("trials", "epochs")}
+        self._write_table("epochs.parquet", self.epochs())
+        self._write_table("trials.parquet", self.trials())
+        for kind in ("trials", "epochs"):  # a trial part must not survive the epochs that belong to it
+            for part in parts[kind]:
+                self._fs.delete_file(part)
+
+    def beat(self, state: Mapping[str, Any]) -> None:
+        """Say that the study is alive, for `clsweep status` elsewhere."""
+        self._write("heartbeat.json", json.dumps(dict(state)).encode())
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder: a second run on it is refused. The lock of a process that died is free again.
+
+        Raises:
+            RequestError: another run holds it.
+        """
+        if self.local_path is None:
+            yield
+            return
+        import fcntl
+
+        os.makedirs(self.local_path, exist_ok=True)
+        with open(self._at(".lock"), "w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RequestError(
+                    f"{self.path}: another clsweep run is writing here. Watch it with: clsweep status {self.path}"
+                ) from None
+            yield
+
+    # Files.
+
+    @cached_property
+    def _plan_columns(self) -> list[str]:
+        names: list[str] = self.plan().column_names
+        return names
+
+    def _at(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+    def _is_file(self, name: str) -> bool:
+        return bool(self._fs.get_file_info(self._at(name)).type == pafs.FileType.File)
+
+    def _parts(self, kind: str) -> list[str]:
+        selector = pafs.FileSelector(self._at(f"parts/{kind}"), allow_not_found=True)
+        return sorted(info.path for info in self._fs.get_file_info(selector) if info.path.endswith(".parquet"))
+
+    def _with_parts(self, name: str, schema: pa.Schema) -> pa.Table:
+        """The compacted table, if there is one, followed by the parts. Parts may vanish into the table meanwhile."""
+        for _ in range(3):
+            try:
+                tables = [self._read(f"{name}.parquet")] if self._is_file(f"{name}.parquet") else []
+                tables += [self._read(part, absolute=True) for part in self._parts(name)]
+                return pa.concat_tables([schema.empty_table(), *tables], promote_options="default").select(schema.names)
+            except FileNotFoundError:
+                continue
+        raise RequestError(f"{self.path}: the results are being rewritten; try again")
+
+    def _read(self, name: str, *, absolute: bool = False) -> pa.Table:
+        with self._fs.open_input_file(name if absolute else self._at(name)) as file:
+            return pq.ParquetFile(file).read()
+
+    def _write_table(self, name: str, table: pa.Table) -> None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        self._write(name, sink.getvalue())
+
+    def _write(self, name: str, data: Any) -> None:
+        """Readers see the old file or the new one, never a part of either."""
+        folder = self._at(name).rpartition("/")[0]
+        temporary = f"{folder}/.{uuid.uuid4().hex}.tmp"
+        self._fs.create_dir(folder, recursive=True)
+        with self._fs.open_output_stream(temporary) as stream:
+            stream.write(data)
+        self._fs.move(temporary, self._at(name))
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """The tables of one results folder, read when first asked for; `reload` by opening the folder again."""
+
+    folder: ResultsFolder
+
+    @property
+    def path(self) -> str:
+        return self.folder.path
+
+    @cached_property
+    def study(self) -> dict[str, Any]:
+        """The resolved study file as a plain tree."""
+        return self.folder.study()
+
+    @cached_property
+    def plan(self) -> pd.DataFrame:
+        return self.folder.plan().to_pandas()
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per finished or failed trial."""
+        return self.folder.trials().to_pandas()
+
+    @cached_property
+    def epochs(self) -> pd.DataFrame:
+        """One row per trial and epoch."""
+        return self.folder.epochs().to_pandas()
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that the study optimises."""
+        return str(self.study.get("metric", {}).get("name", "knn_top1"))
+
+    @property
+    def mode(self) -> str:
+        return str(self.study.get("metric", {}).get("mode", "max"))
+
+
+def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
+    """The results folder at `path`, local or an object store's URI.
+
+    Raises:
+        RequestError: there are no results of clsweep.
+    """
+    folder = ResultsFolder(str(path))
+    if not folder.exists():
+        hint = f" It holds: {', '.join(found)}." if (found := _result_folders_below(folder)) else ""
+        raise RequestError(f"{path}: expected a results folder (it has a study.yaml), found none.{hint}")
+    return folder
+
+
+def _result_folders_below(folder: ResultsFolder) -> list[str]:
+    if folder.local_path is None or not os.path.isdir(folder.local_path):
+        return []
+    names = sorted(os.listdir(folder.local_path))
+    return [name for name in names if os.path.isfile(os.path.join(folder.local_path, name, "study.yaml"))][:5]

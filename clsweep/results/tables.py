@@ -1,0 +1,94 @@
+"""The schemas of `plan.parquet`, `trials.parquet` and `epochs.parquet`.
+
+Metrics and shares are percent, other units stand in the names. A hyperparameter has a column if any objective of the
+study owns it; the column is null in the rows of objectives that do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from clsweep.objective.catalog import METRICS, PARAM, PARAMS
+
+_PARAM_TYPES = {"float": pa.float64(), "int": pa.int64(), "choice": pa.string()}
+
+ID_FIELDS = (
+    pa.field("trial_id", pa.string(), nullable=False),
+    pa.field("study", pa.string()),
+    pa.field("objective", pa.string()),
+    pa.field("framework", pa.string()),
+    pa.field("loss", pa.string()),
+    pa.field("regularizer", pa.string()),
+    pa.field("views", pa.string()),
+    pa.field("config", pa.int64()),  # number of the configuration within its objective
+    pa.field("seed", pa.int64()),
+    pa.field("sampler", pa.string()),
+    pa.field("dataset", pa.string()),
+    pa.field("val_fraction", pa.float64()),
+)
+METRIC_FIELDS = tuple(pa.field(metric.name, pa.float64()) for metric in METRICS)
+OUTCOME_FIELDS = (
+    pa.field("status", pa.string()),  # finished | failed
+    *METRIC_FIELDS,
+    pa.field("train_loss", pa.float64()),  # mean over the last epoch
+    pa.field("lr_peak", pa.float64()),  # after lr_rule
+    pa.field("num_images", pa.int64()),  # images trained on, each with all its views
+    pa.field("images_per_s", pa.float64()),
+    pa.field("wall_time_s", pa.float64()),
+    pa.field("peak_memory_gib", pa.float64()),
+    pa.field("error_class", pa.string()),
+    pa.field("error_message", pa.string()),
+    pa.field("error_traceback", pa.string()),
+    pa.field("device", pa.string()),
+    pa.field("workers", pa.int64()),
+    pa.field("gpus_per_worker", pa.float64()),
+    pa.field("cpus_per_worker", pa.int64()),
+    pa.field("started_at", pa.timestamp("ms", tz="UTC")),
+    pa.field("search_seed", pa.int64()),
+    pa.field("clsweep_version", pa.string()),
+    pa.field("torch_version", pa.string()),
+    pa.field("ray_version", pa.string()),
+    pa.field("optuna_version", pa.string()),
+    pa.field("git_commit", pa.string()),
+)
+EPOCHS_SCHEMA = pa.schema(
+    [
+        pa.field("trial_id", pa.string(), nullable=False),
+        pa.field("epoch", pa.int64()),
+        pa.field("train_loss", pa.float64()),
+        pa.field("lr", pa.float64()),
+        pa.field("time_s", pa.float64()),
+        pa.field("images_per_s", pa.float64()),
+        *METRIC_FIELDS,
+    ]
+)
+
+
+def param_fields(names: Iterable[str]) -> list[pa.Field]:
+    """Typed columns of these hyperparameters, in catalog order."""
+    wanted = set(names)
+    return [pa.field(p.name, _PARAM_TYPES[p.kind]) for p in PARAMS if p.name in wanted]
+
+
+def plan_schema(params: Iterable[str]) -> pa.Schema:
+    return pa.schema([*ID_FIELDS, *param_fields(params)])
+
+
+def trials_schema(params: Iterable[str]) -> pa.Schema:
+    return pa.schema([*ID_FIELDS, *param_fields(params), *OUTCOME_FIELDS])
+
+
+def params_in(columns: Iterable[str]) -> list[str]:
+    """Those of the columns that are hyperparameters."""
+    return [name for name in columns if name in PARAM]
+
+
+def to_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table of exactly this schema; a missing value is null, an unknown column is a mistake of ours."""
+    for row in rows:
+        unknown = set(row) - set(schema.names)
+        assert not unknown, f"columns without a place in the schema: {sorted(unknown)}"
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)

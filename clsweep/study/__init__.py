@@ -1,0 +1,1 @@
+"""Which trials exist: study file -> validated study -> plan. Needs neither torch nor Ray."""

@@ -1,0 +1,187 @@
+"""The design: which configurations are run, drawn before anything runs wherever the method allows it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clsweep.objective.catalog import PARAM, Value
+from clsweep.study.resolve import Study, slug
+from clsweep.study.space import Dimension, Objective
+
+if TYPE_CHECKING:
+    import optuna
+    import pandas as pd
+
+LIVE_METHODS = ("tpe",)  # these choose the next configuration from the finished ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTrial:
+    """One row of the plan. `params` holds every owned hyperparameter; a live search fills the swept ones in later."""
+
+    trial_id: str
+    objective: str
+    parts: Mapping[str, str]
+    config: int
+    seed: int
+    sampler: str
+    params: Mapping[str, Value | None]
+
+
+def plan_trials(study: Study) -> list[PlannedTrial]:
+    """All trials of a study in the order in which they start: objectives interleaved, seeds of one config together.
+
+    An interrupted study has thereby seen every objective equally often. The order within an objective is that of the
+    sampler; a grid is shuffled with `search.seed`, so that its first part already covers the space.
+    """
+    designs = [(objective, *_design(study, objective)) for objective in study.objectives]
+    longest = max(len(configs) for _, _, configs in designs)
+    return [
+        PlannedTrial(
+            trial_id=f"{slug(objective.name)}-{config:04d}-s{seed}",
+            objective=objective.name,
+            parts=objective.parts,
+            config=config,
+            seed=seed,
+            sampler=sampler,
+            params={name: {**objective.fixed, **configs[config]}[name] for name in objective.owned},
+        )
+        for config in range(longest)
+        for objective, sampler, configs in designs
+        if config < len(configs)
+        for seed in study.sections.seeds
+    ]
+
+
+def count_configs(study: Study, objective: Objective) -> int:
+    """Number of configurations of one objective, without drawing them."""
+    limit = study.sections.search.trials_per_objective
+    if study.sections.search.method == "grid" or not objective.space:
+        return objective.num_grid_configs
+    assert limit is not None
+    return min(limit, _num_distinct(objective) or limit)
+
+
+def sampler_of(study: Study, objective: Objective) -> str:
+    """How the configurations of one objective are chosen; a space smaller than its budget is simply enumerated."""
+    method = study.sections.search.method
+    limit = study.sections.search.trials_per_objective
+    num_distinct = _num_distinct(objective)
+    if not objective.space or (limit and num_distinct and num_distinct <= limit):
+        return "grid"
+    return method
+
+
+def distributions(objective: Objective) -> dict[str, optuna.distributions.BaseDistribution]:
+    """The swept space in Optuna's terms, values as they are."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    def of(dimension: Dimension) -> optuna.distributions.BaseDistribution:
+        if dimension.choices or not dimension.is_range:
+            return CategoricalDistribution(dimension.points)
+        kind = IntDistribution if dimension.param.kind == "int" else FloatDistribution
+        return kind(dimension.low, dimension.high, log=dimension.log)
+
+    return {name: of(dimension) for name, dimension in objective.space.items()}
+
+
+def plan_frame(study: Study) -> pd.DataFrame:
+    """The plan as a table: ids, the four parts, seed, sampler and one column per hyperparameter in use."""
+    import pandas as pd
+
+    trials = plan_trials(study)
+    used = [name for name in PARAM if any(name in t.params for t in trials)]
+    return pd.DataFrame([plan_row(study, trial) for trial in trials]).reindex(columns=[*_ID_COLUMNS, *used])
+
+
+def plan_row(study: Study, trial: PlannedTrial) -> dict[str, Any]:
+    """One trial as a flat row; also the configuration that `train_trial` gets."""
+    dataset = study.sections.dataset
+    return {
+        "trial_id": trial.trial_id,
+        "study": study.name,
+        "objective": trial.objective,
+        **trial.parts,
+        "config": trial.config,
+        "seed": trial.seed,
+        "sampler": trial.sampler,
+        "dataset": dataset.name,
+        "val_fraction": float(dataset.val_fraction),
+        **trial.params,
+    }
+
+
+_ID_COLUMNS = (
+    "trial_id", "study", "objective", "framework", "loss", "regularizer", "views",
+    "config", "seed", "sampler", "dataset", "val_fraction",
+)  # fmt: skip
+
+
+def _design(study: Study, objective: Objective) -> tuple[str, list[dict[str, Value | None]]]:
+    """Sampler and swept values of every configuration of one objective."""
+    sampler = sampler_of(study, objective)
+    num_configs, seed = count_configs(study, objective), study.sections.search.seed
+    if sampler in LIVE_METHODS:
+        return sampler, [dict.fromkeys(objective.space) for _ in range(num_configs)]
+    if sampler == "grid":
+        return sampler, list(_grid(objective, seed))
+    return sampler, _draw(objective, sampler, num_configs, seed)
+
+
+def _grid(objective: Objective, seed: int) -> Iterator[dict[str, Value | None]]:
+    """The full product of the points, shuffled.
+
+    Not Optuna's GridSampler: it scans all finished cells for every new one, and a grid needs no sampler.
+    """
+    cells = list(itertools.product(*(d.points for d in objective.space.values())))
+    random.Random(seed).shuffle(cells)
+    for cell in cells:
+        yield dict(zip(objective.space, cell, strict=True))
+
+
+def _draw(objective: Objective, method: str, num_configs: int, seed: int) -> list[dict[str, Value | None]]:
+    """`num_configs` points of Optuna's sampler.
+
+    Choices are drawn as their index: a QMC sequence then covers them as evenly as it covers a range, where
+    Optuna would fall back to independent random draws.
+    """
+    import optuna
+    from optuna.distributions import IntDistribution
+
+    space = {
+        name: IntDistribution(0, len(objective.space[name].choices) - 1) if objective.space[name].choices else range_
+        for name, range_ in distributions(objective).items()
+    }
+    sampler: optuna.samplers.BaseSampler
+    num_skipped = 0
+    if method == "qmc":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # QMCSampler is marked experimental
+            sampler = optuna.samplers.QMCSampler(qmc_type="sobol", scramble=True, seed=seed)
+        num_skipped = 1  # the first trial only tells the sampler its space; it is no point of the sequence
+    else:
+        sampler = optuna.samplers.RandomSampler(seed=seed)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=sampler)
+    points = []
+    for _ in range(num_configs + num_skipped):
+        trial = study.ask(space)
+        study.tell(trial, 0.0)
+        points.append({name: _value(objective.space[name], raw) for name, raw in trial.params.items()})
+    return points[num_skipped:]
+
+
+def _value(dimension: Dimension, raw: Any) -> Value:
+    return dimension.choices[raw] if dimension.choices else raw
+
+
+def _num_distinct(objective: Objective) -> int | None:
+    """Number of distinct configurations of a space of choices alone; None if any dimension is a range."""
+    if any(d.is_range for d in objective.space.values()):
+        return None
+    return objective.num_grid_configs

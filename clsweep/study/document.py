@@ -1,0 +1,196 @@
+"""The study file as a plain tree that remembers where each value came from: YAML, then preset, then `--set`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clsweep.errors import StudyError
+from clsweep.objective.catalog import nearest
+
+Keys = tuple[str | int, ...]
+
+MAX_NODES = 100_000  # a guard against aliases that expand without end
+
+
+@dataclass
+class Document:
+    """A merged study file: `tree` holds the values, `places` says for each path of keys where it was written."""
+
+    source: str
+    tree: dict[str, Any]
+    places: dict[Keys, str] = field(default_factory=dict)
+
+    def place(self, keys: Keys) -> str:
+        """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above it."""
+        for length in range(len(keys), -1, -1):
+            if keys[:length] in self.places:
+                return self.places[keys[:length]]
+        return self.source
+
+    def error(self, keys: Keys, message: str) -> str:
+        """One line for the user: place, dotted path, message."""
+        path = dotted(keys)
+        return f"{self.place(keys)}: {path + ': ' if path else ''}{message}"
+
+
+def dotted(keys: Keys) -> str:
+    """`('objectives', 'dcl', 'tau')` as `objectives.dcl.tau`."""
+    return ".".join(str(key) for key in keys)
+
+
+def read_document(path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()) -> Document:
+    """Read a study file and lay a preset and `K=V` settings over it.
+
+    Mappings are merged key by key, everything else replaces; `null` removes a key.
+
+    Raises:
+        StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is unknown,
+            a setting is not `K=V`.
+    """
+    document = _parse(Path(path))
+    presets = document.tree.pop("presets", None) or {}
+    if not isinstance(presets, dict) or not all(isinstance(p, dict) for p in presets.values()):
+        raise StudyError(document.error(("presets",), "expected a mapping of preset names to partial studies"))
+    if preset is not None:
+        if preset not in presets:
+            known = f"Expected one of: {', '.join(presets)}." if presets else "The study has no presets."
+            raise StudyError(document.error(("presets",), f"no preset '{preset}'.{nearest(preset, presets)} {known}"))
+        _overlay(document, presets[preset], origin=("presets", preset))
+    for setting in settings:
+        _apply_setting(document, setting)
+    return document
+
+
+def preset_names(path: str | Path) -> list[str]:
+    """The presets that a study file offers; empty if there are none."""
+    presets = _parse(Path(path)).tree.get("presets")
+    return list(presets) if isinstance(presets, dict) else []
+
+
+def _parse(path: Path) -> Document:
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        siblings = [str(p) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+        raise StudyError(f"{path}: no such study file.{nearest(str(path), siblings)}") from None
+    except IsADirectoryError:
+        inside = ", ".join(sorted(p.name for p in path.glob("*.yaml"))[:5])
+        raise StudyError(
+            f"{path}: expected a study file, given a folder.{f' It holds: {inside}.' if inside else ''}"
+        ) from None
+    except UnicodeDecodeError:
+        raise StudyError(f"{path}: expected a YAML text in UTF-8, given binary data.") from None
+    except OSError as error:
+        raise StudyError(f"{path}: cannot be read: {error.strerror or error}.") from None
+    document = Document(source=str(path), tree={})
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        tree = None if node is None else _Builder(loader, document).build(node, ())
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        problem = " ".join(part for part in (error.context, error.problem) if part)
+        raise StudyError(f"{path}{line}: not valid YAML: {problem}.") from None
+    except yaml.YAMLError as error:  # characters that YAML does not allow
+        raise StudyError(f"{path}: not valid YAML: {str(error).splitlines()[0]}.") from None
+    except RecursionError:
+        raise StudyError(f"{path}: not valid YAML: nested too deeply.") from None
+    if not isinstance(tree, dict):
+        given = "an empty file" if tree is None else type(tree).__name__
+        raise StudyError(f"{path}: expected a mapping with the keys name, seeds, objectives, ..., given {given}.")
+    document.tree = tree
+    return document
+
+
+class _Builder:
+    """YAML nodes -> plain values, noting each line; a key that stands twice is an error, not a silent last one."""
+
+    def __init__(self, loader: yaml.SafeLoader, document: Document):
+        self.loader, self.document, self.num_nodes = loader, document, 0
+
+    def build(self, node: yaml.Node, keys: Keys) -> Any:
+        self.num_nodes += 1
+        if self.num_nodes > MAX_NODES:
+            raise StudyError(f"{self._place(node)}: the file expands to more than {MAX_NODES:,} values.")
+        self.document.places[keys] = self._place(node)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, keys)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(child, (*keys, i)) for i, child in enumerate(node.value)]
+        return _scalar(self.loader, node)
+
+    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise StudyError(f"{self._place(key)}: expected a plain word as key.")
+            if key.value in seen:
+                raise StudyError(f"{self._place(key)}: the key '{key.value}' stands twice in one mapping.")
+            seen.add(key.value)
+        self.loader.flatten_mapping(node)  # resolves `<<: *anchor`
+        tree = {}
+        for key, child in node.value:
+            tree[key.value] = self.build(child, (*keys, key.value))
+            self.document.places[(*keys, key.value)] = self._place(key)
+        return tree
+
+    def _place(self, node: yaml.Node) -> str:
+        return f"{self.document.source}:{node.start_mark.line + 1}"
+
+
+def _scalar(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
+    """The value of a scalar; `1e-3` is a number here, as everywhere but in YAML 1.1."""
+    value = loader.construct_object(node)
+    if isinstance(value, str) and getattr(node, "style", None) is None:
+        try:
+            return float(value) if value[:1] in "+-.0123456789" and "e" in value.lower() else value
+        except ValueError:
+            return value
+    return value
+
+
+def _overlay(document: Document, patch: dict[str, Any], *, origin: Keys, at: Keys = ()) -> None:
+    """Lay `patch`, written at the keys `origin`, over the tree at the keys `at`."""
+    target: Any = document.tree
+    for key in at:
+        target = target[key]
+    for key, value in patch.items():
+        here, there = (*at, key), (*origin, key)
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict) and isinstance(target.get(key), dict):
+            _overlay(document, value, origin=there, at=here)
+        else:
+            target[key] = value
+            for keys, place in list(document.places.items()):
+                if keys[: len(there)] == there:
+                    document.places[(*here, *keys[len(there) :])] = place
+
+
+def _apply_setting(document: Document, setting: str) -> None:
+    name, separator, text = setting.partition("=")
+    label = f"--set {setting}"
+    keys = tuple(name.strip().split("."))
+    if not separator or not all(keys):
+        raise StudyError(f"{label}: expected KEY=VALUE with a dotted key, as in base.epochs=10.")
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        value = None if node is None else _Builder(loader, Document(label, {})).build(node, ())
+    except yaml.YAMLError:
+        raise StudyError(f"{label}: the value is not valid YAML.") from None
+    target: Any = document.tree
+    for i, key in enumerate(keys[:-1]):
+        target = target.setdefault(key, {})
+        if not isinstance(target, dict):
+            raise StudyError(f"{label}: {dotted(keys[: i + 1])} is {target!r}, not a mapping.")
+    if value is None:
+        target.pop(keys[-1], None)
+    else:
+        target[keys[-1]] = value
+    document.places[keys] = label

@@ -1,0 +1,291 @@
+"""Where the study file meets the catalog: every objective with exactly the hyperparameters that it owns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clsweep.errors import StudyError
+from clsweep.objective.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, PARAM, Dataset, Value, nearest, owned_params
+from clsweep.study.document import Document, Keys, read_document
+from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
+from clsweep.study.space import Dimension, Objective, parse_dimension
+
+MAX_OBJECTIVE_NAME = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A validated study. `document` keeps the merged file, for messages and for `study.yaml` among the results."""
+
+    sections: StudySections
+    objectives: tuple[Objective, ...]
+    notes: tuple[str, ...]
+    document: Document = field(repr=False)
+    preset: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.sections.name
+
+    @property
+    def dataset(self) -> Dataset:
+        return DATASET[self.sections.dataset.name]
+
+    def plan(self) -> Any:
+        """The planned trials as a DataFrame, one row a trial; nothing has run."""
+        from clsweep.study.design import plan_frame
+
+        return plan_frame(self)
+
+
+def load_study(path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()) -> Study:
+    """Read, merge and check a study file.
+
+    Args:
+        path: YAML file.
+        preset: name of one of the file's presets, laid over it.
+        settings: `KEY=VALUE` texts with dotted keys, laid over both.
+
+    Raises:
+        StudyError: one line per mistake: place, expected, given, nearest name.
+    """
+    document = read_document(path, preset=preset, settings=settings)
+    sections = parse_sections(document)
+    resolver = _Resolver(document, sections)
+    objectives = tuple(resolver.objective(name, section) for name, section in sections.objectives.items())
+    resolver.check_shared()
+    resolver.raise_errors()
+    for objective in objectives:
+        resolver.check(objective)
+    resolver.check_names()
+    resolver.raise_errors()
+    return Study(
+        sections=sections, objectives=objectives, notes=tuple(resolver.notes), document=document, preset=preset
+    )
+
+
+def slug(name: str) -> str:
+    """An objective's name as a part of a file name."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "objective"
+
+
+class _Resolver:
+    """Collects all mistakes of a file before it complains, so that a user mends them in one go."""
+
+    def __init__(self, document: Document, sections: StudySections):
+        self.document, self.sections = document, sections
+        self.errors: list[str] = []
+        self.notes: list[str] = []
+        self.taken: set[tuple[str, str]] = set()  # shared (section, name) that some objective took
+        self.replaced: dict[str, list[str]] = {}  # shared base values that a space replaces, by objective
+
+    def error(self, keys: Keys, message: str) -> None:
+        self.errors.append(self.document.error(keys, message))
+
+    def raise_errors(self) -> None:
+        if self.errors:
+            raise StudyError("\n".join(dict.fromkeys(self.errors)))
+
+    # One objective.
+
+    def objective(self, name: str, section: ObjectiveSection) -> Objective:
+        at: Keys = ("objectives", name)
+        parts = self._parts(at, section)
+        encoder = self._lookup("encoder", section, at)
+        trained = self._lookup("epochs", section, at) != 0
+        if "epochs" in section.space or "epochs" in self.sections.space:
+            trained = True  # the sweep itself must not contain 0, see `check`
+        owned = owned_params(parts, encoder=str(encoder), dataset=self.sections.dataset.name, trained=trained)
+        skips: list[str] = []
+        fixed: dict[str, Value] = {}
+        space: dict[str, Dimension] = {}
+        for keys, param, raw, shared in self._entries(at, section):
+            if param not in PARAM:
+                candidates = owned if not shared else PARAM
+                extra = "" if shared else f" '{name}' owns: {', '.join(sorted(owned))}"
+                self.error(keys[:-1], f"unknown parameter '{param}'.{nearest(param, candidates)}{extra}")
+            elif param not in owned:
+                reason = self._reason_not_owned(param, trained)
+                if shared or not trained:
+                    skips.append(f"{param} ({reason})")
+                else:
+                    owns = f"'{name}' owns: {', '.join(sorted(owned))}"
+                    self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
+            else:
+                self._take(keys, param, raw, fixed, space, shared)
+        for param in owned:
+            if param not in space:
+                fixed.setdefault(param, PARAM[param].default)
+        for param in space:
+            if param in fixed:
+                self.replaced.setdefault(param, []).append(name)
+                del fixed[param]
+        order = {param: i for i, param in enumerate(PARAM)}
+        return Objective(
+            name=name,
+            parts=parts,
+            fixed=dict(sorted(fixed.items(), key=lambda item: order[item[0]])),
+            space=dict(sorted(space.items(), key=lambda item: order[item[0]])),
+            skips=tuple(dict.fromkeys(skips)),
+        )
+
+    def _parts(self, at: Keys, section: ObjectiveSection) -> dict[str, str]:
+        parts = {}
+        for part in OBJECTIVE_PARTS:
+            name, known = getattr(section, part), COMPONENT[part]
+            if name not in known:
+                expected = f"Expected one of: {', '.join(known)}"
+                self.error((*at, part), f"unknown {part} '{name}'.{nearest(name, known)} {expected}")
+                name = next(iter(known))  # go on, to find the other mistakes too
+            parts[part] = name
+        return parts
+
+    def _lookup(self, param: str, section: ObjectiveSection, at: Keys) -> Value:
+        """The fixed value of `param` in this objective; the default if it is wrong (reported where it is taken)."""
+        raw = section.base.get(param, self.sections.base.get(param, PARAM[param].default))
+        try:
+            return PARAM[param].coerce(raw)
+        except ValueError:
+            return PARAM[param].default
+
+    def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, str, Any, bool]]:
+        """(keys, parameter, raw value, shared?) of base and space: shared ones first, the objective's own override."""
+        for kind in ("base", "space"):
+            for shared, root, values in (
+                (True, (kind,), getattr(self.sections, kind)),
+                (False, (*at, kind), getattr(section, kind)),
+            ):
+                for param, raw in values.items():
+                    yield (*root, param), param, raw, shared
+
+    def _take(
+        self,
+        keys: Keys,
+        param: str,
+        raw: Any,
+        fixed: dict[str, Value],
+        space: dict[str, Dimension],
+        shared: bool,
+    ) -> None:
+        try:
+            if keys[-2] == "space":
+                space[param] = parse_dimension(PARAM[param], raw)
+            else:
+                fixed[param] = PARAM[param].coerce(raw)
+        except ValueError as error:
+            self.error(keys, str(error))
+        if shared:
+            self.taken.add((str(keys[-2]), param))
+
+    def _reason_not_owned(self, param: str, trained: bool) -> str:
+        if not trained:
+            return "epochs is 0, and the untrained encoder does not depend on it"
+        if PARAM[param].needs_rgb and self.sections.dataset.name in DATASET and self._one_channel:
+            return f"the images of {self.sections.dataset.name} have one channel"
+        return "none of its parts uses it"
+
+    @property
+    def _one_channel(self) -> bool:
+        return DATASET[self.sections.dataset.name].channels == 1
+
+    # The study as a whole.
+
+    def check_shared(self) -> None:
+        """A shared parameter that no objective owns would look perfectly robust: refuse it."""
+        untrained = self.sections.base.get("epochs") == 0
+        for kind in ("base", "space"):
+            for param in getattr(self.sections, kind):
+                if param in PARAM and (kind, param) not in self.taken and not untrained:
+                    self.error((kind, param), f"no objective of this study owns '{param}'")
+        for param, names in self.replaced.items():
+            if param in self.sections.base:
+                self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
+
+    def check_names(self) -> None:
+        slugs: dict[str, str] = {}
+        for name in self.sections.objectives:
+            at: Keys = ("objectives", name)
+            if not name.strip() or len(name) > MAX_OBJECTIVE_NAME or not name.isprintable():
+                self.error(at, f"expected a name of 1 to {MAX_OBJECTIVE_NAME} printable characters, given {name!r:.80}")
+            if slug(name).lower() in slugs:
+                self.error(at, f"too much like '{slugs[slug(name).lower()]}': their files would have the same names")
+            slugs[slug(name).lower()] = name
+        confirm = self.sections.confirm
+        shared_seeds = set(self.sections.seeds) & set(confirm.seeds) if confirm else set()
+        if shared_seeds:
+            given = ", ".join(map(str, sorted(shared_seeds)))
+            self.error(("confirm", "seeds"), f"expected seeds that the search has not seen, given {given} of seeds")
+
+    def check(self, objective: Objective) -> None:
+        """What follows from several keys together."""
+        self._check_training(objective)
+        self._check_search(objective)
+
+    def _check_training(self, objective: Objective) -> None:
+        num_train, _ = DATASET[self.sections.dataset.name].split_sizes(self.sections.dataset.val_fraction)
+        _, knn_k = objective.extremes("knn_k")
+        if knn_k > num_train:
+            keys = self._where(objective, "knn_k")
+            self.error(keys, f"{knn_k} neighbours, but {self.sections.dataset.name} trains on {num_train} images")
+        fewest_epochs, _ = objective.extremes("epochs")
+        if "epochs" in objective.space and fewest_epochs == 0:
+            keys = self._where(objective, "epochs")
+            self.error(keys, "0 cannot be swept: add an objective of its own with base: {epochs: 0}")
+        if "batch_size" not in objective.owned:
+            return
+        _, largest = objective.extremes("batch_size")
+        if largest > num_train:
+            message = f"batch size {largest}, but {self.sections.dataset.name} trains on {num_train} images"
+            self.error(self._where(objective, "batch_size"), message)
+        _, warmup = objective.extremes("warmup_epochs")
+        if warmup >= fewest_epochs > 0:
+            message = f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
+            self.error(self._where(objective, "warmup_epochs"), message)
+        self._check_workers(objective)
+
+    def _check_workers(self, objective: Objective) -> None:
+        workers = self.sections.resources.workers
+        if workers == 1:
+            return
+        keys = self._where(objective, "batch_size")
+        dimension = objective.space.get("batch_size")
+        if dimension and dimension.is_range:
+            self.error(keys, f"with {workers} workers expected choices that {workers} divides, given a range")
+            return
+        for size in dimension.points if dimension else (objective.fixed["batch_size"],):
+            assert isinstance(size, int)
+            if size % workers or size // workers < 2:
+                below, above = size // workers * workers, -(-size // workers) * workers
+                valid = ", ".join(str(v) for v in sorted({max(below, 2 * workers), max(above, 2 * workers)}))
+                self.error(keys, f"batch size {size} does not divide among {workers} workers; nearest valid: {valid}")
+
+    def _check_search(self, objective: Objective) -> None:
+        search = self.sections.search
+        for name, dimension in objective.space.items():
+            keys = self._where(objective, name)
+            if search.method == "grid" and not dimension.points:
+                self.error(keys, "search.method is grid: expected grid or choices, given only low and high")
+            if search.method != "grid" and not dimension.choices and not dimension.is_range:
+                self.error(keys, f"search.method is {search.method}: expected low and high, or choices")
+        if search.method != "grid":
+            if search.trials_per_objective is None:
+                self.error(("search",), f"method {search.method} needs trials_per_objective")
+        elif search.trials_per_objective and objective.num_grid_configs > search.trials_per_objective:
+            message = f"the grid of '{objective.name}' has {objective.num_grid_configs} configurations, more than the "
+            message += f"{search.trials_per_objective} allowed; thin the grid, raise this number, or use method qmc"
+            self.error(("search", "trials_per_objective"), message)
+
+    def _where(self, objective: Objective, param: str) -> Keys:
+        """The keys under which `param` was written for this objective."""
+        own: Mapping[str, Any] = self.document.tree["objectives"][objective.name]
+        for kind in ("space", "base"):
+            if param in (own.get(kind) or {}):
+                return ("objectives", objective.name, kind, param)
+        for kind in ("space", "base"):
+            if param in getattr(self.sections, kind):
+                return (kind, param)
+        return ("objectives", objective.name)

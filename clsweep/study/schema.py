@@ -1,0 +1,173 @@
+"""The shape of a study file, key by key; what the names in it mean is settled in `resolve.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError, field_validator
+
+from clsweep.errors import StudyError
+from clsweep.objective.catalog import DATASET, METRIC, nearest
+from clsweep.study.document import Document, Keys
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
+Number = StrictInt | StrictFloat
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DatasetSection(_Section):
+    name: StrictStr
+    val_fraction: Annotated[Number, Field(gt=0, le=0.5)] = 0.1
+    root: StrictStr = "data"  # folder with torchvision's layout
+    download: StrictBool = False
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _choice("dataset", name, DATASET)
+
+
+class MetricSection(_Section):
+    name: StrictStr = "knn_top1"
+    mode: Literal["max", "min"] = "max"
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return _choice("metric", name, METRIC)
+
+
+class ObjectiveSection(_Section):
+    framework: StrictStr
+    loss: StrictStr
+    regularizer: StrictStr = "none"
+    views: StrictStr = "two"
+    base: dict[StrictStr, Any] = {}
+    space: dict[StrictStr, Any] = {}
+
+
+class SearchSection(_Section):
+    method: Literal["grid", "qmc", "random", "tpe"]
+    trials_per_objective: Annotated[StrictInt, Field(ge=1)] | None = None  # configurations; each runs on every seed
+    seed: Seed = 0
+
+
+class SchedulerSection(_Section):
+    name: Literal["fifo"] = "fifo"
+
+
+class ConfirmSection(_Section):
+    top: Annotated[StrictInt, Field(ge=1)] = 3
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        return _distinct(seeds)
+
+
+class ResourcesSection(_Section):
+    workers: Annotated[StrictInt, Field(ge=1)] = 1
+    gpus_per_worker: Annotated[Number, Field(ge=0)] = 0
+    cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
+
+
+class StudySections(_Section):
+    name: Annotated[StrictStr, Field(pattern=NAME_PATTERN)]
+    dataset: DatasetSection
+    metric: MetricSection = MetricSection()
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    base: dict[StrictStr, Any] = {}
+    space: dict[StrictStr, Any] = {}
+    objectives: Annotated[dict[StrictStr, ObjectiveSection], Field(min_length=1)]
+    search: SearchSection
+    scheduler: SchedulerSection = SchedulerSection()
+    confirm: ConfirmSection | None = None
+    resources: ResourcesSection = ResourcesSection()
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        return _distinct(seeds)
+
+
+def parse_sections(document: Document) -> StudySections:
+    """The document's sections in their types.
+
+    Raises:
+        StudyError: one line per mistake: place, dotted key, expected, given, nearest name.
+    """
+    try:
+        return StudySections.model_validate(document.tree)
+    except ValidationError as error:
+        lines = [document.error(keys, message) for keys, message in map(_explain, error.errors())]
+        raise StudyError("\n".join(dict.fromkeys(lines))) from None
+
+
+# pydantic's error types in the words of a study file; the others speak for themselves.
+_EXPECTED = {
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "too_short": "at least one entry",
+    "string_pattern_mismatch": "letters, digits, '.', '_' and '-' only",
+}
+_BOUNDS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
+_SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+def _explain(error: Any) -> tuple[Keys, str]:
+    """Keys and message of one pydantic error."""
+    # Members of a union appear as a last key of their own ("int", "float"): not a key of the file.
+    keys: Keys = tuple(k for k in error["loc"] if not (isinstance(k, str) and k in ("int", "float")))
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = _known_keys(keys[:-1])
+        return keys, f"unknown key.{nearest(str(keys[-1]), known)} Expected: {', '.join(known)}"
+    if kind == "missing":
+        return keys, "this key is missing"
+    if kind == "value_error":
+        return keys, str(context["error"])
+    if kind == "literal_error":
+        return keys, f"expected {context['expected']}, given {given!r}.{_nearest_literal(given, context['expected'])}"
+    if kind in _BOUNDS:
+        bound = _BOUNDS[kind]
+        return keys, f"expected a value {_SIGNS[bound]} {context[bound]:g}, given {given!r}"
+    return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}"
+
+
+def _known_keys(section: Keys) -> list[str]:
+    """The keys that the section at these keys may have."""
+    model: Any = StudySections
+    if section[:1] == ("objectives",):
+        model = ObjectiveSection
+    elif section:
+        annotation = StudySections.model_fields[str(section[0])].annotation
+        model = next((a for a in getattr(annotation, "__args__", (annotation,)) if hasattr(a, "model_fields")), model)
+    return list(model.model_fields)
+
+
+def _nearest_literal(given: object, expected: str) -> str:
+    return nearest(given, expected.replace(" or ", ", ").replace("'", "").split(", ")) if isinstance(given, str) else ""
+
+
+def _choice(part: str, name: str, known: Any) -> str:
+    if name not in known:
+        raise ValueError(f"unknown {part} '{name}'.{nearest(name, known)} Expected one of: {', '.join(known)}")
+    return name
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    twice = [s for i, s in enumerate(seeds) if s in seeds[:i]]
+    if twice:
+        raise ValueError(f"expected distinct seeds, given {twice[0]} twice")
+    return seeds

@@ -1,0 +1,144 @@
+"""One objective's hyperparameters: what is fixed, what is swept over which dimension, and what it does not own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clsweep.objective.catalog import PARAM, Param, Value, nearest
+
+DIMENSION_KEYS = ("low", "high", "log", "grid", "choices")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dimension:
+    """The values that one hyperparameter may take: a range, a grid of points, or choices in their order."""
+
+    param: Param
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    grid: tuple[Value, ...] = ()
+    choices: tuple[Value, ...] = ()
+
+    @property
+    def points(self) -> tuple[Value, ...]:
+        """The values of a grid search; empty if only a range was given."""
+        return self.choices or self.grid
+
+    @property
+    def is_range(self) -> bool:
+        return self.low is not None
+
+    @property
+    def extremes(self) -> tuple[Value, Value]:
+        """Smallest and largest possible value of a numeric dimension."""
+        values: list[Any] = [*self.points, *(v for v in (self.low, self.high) if v is not None)]
+        return min(values), max(values)
+
+    def describe(self) -> str:
+        """`0.05..1 log`, `{32, 64}`: for the plan."""
+        if self.choices:
+            return "{" + ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in self.choices) + "}"
+        span = f"{self.low:g}..{self.high:g}{' log' if self.log else ''}" if self.is_range else ""
+        points = f"{len(self.grid)} points" if self.grid else ""
+        return ", ".join(part for part in (span, points) if part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """One objective of a study: its four parts, its fixed hyperparameters, its own flat space."""
+
+    name: str
+    parts: Mapping[str, str]
+    fixed: Mapping[str, Value]
+    space: Mapping[str, Dimension]
+    skips: tuple[str, ...] = ()
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """Every hyperparameter that the objective owns, in catalog order."""
+        return tuple(name for name in PARAM if name in self.fixed or name in self.space)
+
+    @property
+    def num_grid_configs(self) -> int:
+        """Size of the full grid over `points`."""
+        return math.prod(len(d.points) for d in self.space.values())
+
+    def extremes(self, name: str) -> tuple[Any, Any]:
+        """Smallest and largest value that `name` takes in this objective, fixed or swept."""
+        if name in self.space:
+            return self.space[name].extremes
+        return self.fixed[name], self.fixed[name]
+
+
+def parse_dimension(param: Param, raw: object) -> Dimension:
+    """A dimension from its YAML mapping.
+
+    Raises:
+        ValueError: "expected ..., given ..." (unknown key, empty grid, bounds out of order or of the parameter's own).
+    """
+    if not param.sweepable:
+        raise ValueError(
+            f"'{param.name}' cannot be swept; fix it in base, or in the base of one objective per value of it"
+        )
+    if not isinstance(raw, dict):
+        raise ValueError(f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given {raw!r}")
+    for key in raw:
+        if key not in DIMENSION_KEYS:
+            raise ValueError(f"unknown key '{key}'.{nearest(key, DIMENSION_KEYS)} Expected: {', '.join(DIMENSION_KEYS)}")
+    if "choices" in raw:
+        if len(raw) > 1:
+            raise ValueError("expected either choices or low, high, log and grid, given both")
+        return Dimension(param=param, choices=_points(param, "choices", raw["choices"]))
+    if param.kind == "choice":
+        raise ValueError(f"expected choices out of {param.bounds}, given {raw!r}")
+    return _numeric_dimension(param, raw)
+
+
+def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:
+    log = raw.get("log", False)
+    if not isinstance(log, bool):
+        raise ValueError(f"log: expected true or false, given {log!r}")
+    grid = _points(param, "grid", raw["grid"]) if "grid" in raw else ()
+    if ("low" in raw) != ("high" in raw):
+        raise ValueError(f"expected both low and high, given only {'low' if 'low' in raw else 'high'}")
+    if "low" not in raw:
+        if "log" in raw:
+            raise ValueError("log: expected low and high beside it; a grid alone has no scale")
+        if not grid:
+            raise ValueError("expected low and high, grid or choices, given none of them")
+        return Dimension(param=param, grid=grid)
+    low, high = (_bound(param, key, raw[key]) for key in ("low", "high"))
+    if low >= high:
+        raise ValueError(f"expected low < high, given low {low:g} and high {high:g}")
+    if log and low <= 0:
+        raise ValueError(f"low: a log scale needs low > 0, given {low:g}")
+    outside = [v for v in grid if not isinstance(v, str) and not low <= v <= high]
+    if outside:
+        raise ValueError(f"grid: {outside[0]:g} lies outside of low {low:g} .. high {high:g}")
+    return Dimension(param=param, low=low, high=high, log=log, grid=grid)
+
+
+def _bound(param: Param, key: str, raw: object) -> float:
+    try:
+        value = param.coerce(raw)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    assert not isinstance(value, str)
+    return value
+
+
+def _points(param: Param, key: str, raw: object) -> tuple[Value, ...]:
+    if not isinstance(raw, list) or not raw:
+        raise ValueError(f"{key}: expected a list of at least one value, given {raw!r}")
+    try:
+        points = tuple(param.coerce(value) for value in raw)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    twice = [v for i, v in enumerate(points) if v in points[:i]]
+    if twice:
+        raise ValueError(f"{key}: {twice[0]} stands twice")
+    return points

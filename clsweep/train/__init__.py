@@ -1,0 +1,1 @@
+"""How one trial trains; knows torch, and neither Ray nor Optuna."""

@@ -1,0 +1,113 @@
+"""The global batch: what one worker needs of the others. Every function also works without a process group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def world_size() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def gather(x: Tensor) -> Tensor:
+    """The rows of all workers in rank order, (N, ...) -> (world_size * N, ...), with gradient to this worker's rows.
+
+    Made for losses that every worker computes in full from the gathered rows. The gradient of the *sum* over the
+    workers of that loss is passed on, so that the averaging of DistributedDataParallel leaves the gradient of one.
+    """
+    if world_size() == 1:
+        return x
+    gathered: Tensor = _Gather.apply(x)
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        shares = [torch.empty_like(x) for _ in range(world_size())]
+        dist.all_gather(shares, x.contiguous())
+        ctx.num_rows = len(x)
+        return torch.cat(shares)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        first = rank() * ctx.num_rows
+        # The loss is the same on every worker, so the sum over workers needs no communication.
+        return grads[0][first : first + ctx.num_rows] * world_size()
+
+
+class _AllReduceSum(torch.autograd.Function):
+    """Sum over workers; its gradient is the sum of the workers' gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ARG004 - autograd's signature
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # noqa: ARG004
+        total = grads[0].clone()
+        dist.all_reduce(total)
+        return total
+
+
+class GlobalBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the CPU)."""
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(x_NCHW)
+        count = x_NCHW.numel() // x_NCHW.shape[1] * world_size()
+        mean_C = _reduce(x_NCHW.sum(dim=(0, 2, 3))) / count
+        centred = x_NCHW - mean_C[None, :, None, None]
+        var_C = _reduce(centred.square().sum(dim=(0, 2, 3))) / count
+        with torch.no_grad():
+            assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+            self.running_mean.lerp_(mean_C, self.momentum)
+            self.running_var.lerp_(var_C * (count / (count - 1)), self.momentum)
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+        scale_C = self.weight * torch.rsqrt(var_C + self.eps)
+        return centred * scale_C[None, :, None, None] + self.bias[None, :, None, None]
+
+
+def sync_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
+    """`module` with batch statistics over the global batch; unchanged with a single worker."""
+    if world_size() == 1:
+        return module
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    for child in module.modules():
+        if type(child) is nn.BatchNorm2d:
+            child.__class__ = GlobalBatchNorm2d  # same parameters and buffers, another forward
+    return module
+
+
+def gather_features(x_ND: Tensor, num_rows: int) -> Tensor:
+    """Evaluation features of all workers, whose shares may differ by one row, in the order of `share`."""
+    if world_size() == 1:
+        return x_ND
+    longest = -(-num_rows // world_size())
+    padded = F.pad(x_ND, (0, 0, 0, longest - len(x_ND)))
+    return gather(padded)[:num_rows]
+
+
+def share(num_rows: int) -> slice:
+    """This worker's rows of an array that all workers split."""
+    longest = -(-num_rows // world_size())
+    return slice(min(rank() * longest, num_rows), min((rank() + 1) * longest, num_rows))
+
+
+def _reduce(x: Tensor) -> Tensor:
+    total: Tensor = _AllReduceSum.apply(x)
+    return total

@@ -1,0 +1,255 @@
+"""`augment` against torchvision: the same pictures from the same numbers, and numbers of the same distribution."""
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+from torchvision.transforms import RandomResizedCrop
+from torchvision.transforms.v2 import functional as tv
+
+from clsweep.data.augment import Draws, Recipe, apply, draw
+
+CROP_ONLY = Recipe(flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
+UNTOUCHED = replace(CROP_ONLY, crop_scale=1.0)
+ALWAYS = Recipe(flip_prob=1.0, jitter_prob=1.0, gray_prob=1.0, blur_prob=1.0)
+RECIPES = {
+    "crop": CROP_ONLY,
+    "flip": replace(UNTOUCHED, flip_prob=1.0),
+    "jitter": replace(UNTOUCHED, jitter_prob=1.0),
+    "strong_jitter": replace(UNTOUCHED, jitter_prob=1.0, jitter_strength=2.0),
+    "gray": replace(UNTOUCHED, gray_prob=1.0),
+    "blur": replace(UNTOUCHED, blur_prob=1.0),
+    "simclr": Recipe(),
+    "everything": ALWAYS,
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """The tensors are small: on busy cores a second thread only waits, and made these tests five times slower."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(num_threads)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def pictures(num_images: int, num_channels: int, size: int) -> Tensor:
+    """Noise, with gray, black, white and primary pixels, at which hue and clamping have their corners."""
+    x_NCHW = torch.rand(num_images, num_channels, size, size, generator=generator(1))
+    corner = torch.rand(num_images, 1, size, size, generator=generator(2))
+    x_NCHW = torch.where(corner < 0.3, x_NCHW.round(), x_NCHW)
+    return torch.where(corner > 0.8, x_NCHW[:, :1], x_NCHW)
+
+
+def torchvision_view(x_CHW: Tensor, draws: Draws, n: int) -> Tensor:
+    """The slow reference: one image at a time, through torchvision."""
+    size = x_CHW.shape[-1]
+    i, j, h, w = (int(side[n]) for side in (draws.i, draws.j, draws.h, draws.w))
+    x_CHW = tv.resized_crop(x_CHW, i, j, h, w, [size, size], antialias=True)
+    if draws.flip[n]:
+        x_CHW = tv.horizontal_flip(x_CHW)
+    if draws.jitter[n]:
+        adjust = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
+        for operation in draws.order_N4[n].tolist():
+            x_CHW = adjust[operation](x_CHW, draws.factor_N4[n, operation].item())
+    if draws.gray[n]:
+        x_CHW = tv.rgb_to_grayscale(x_CHW, num_output_channels=len(x_CHW))
+    if draws.blur[n]:
+        kernel = max(3, 2 * (size // 20) + 1)
+        x_CHW = tv.gaussian_blur(x_CHW, [kernel, kernel], [draws.sigma[n].item()] * 2)
+    return x_CHW
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8), (3, 45)])
+def test_a_view_equals_torchvision_image_by_image(name: str, num_channels: int, size: int) -> None:
+    num_images = 30
+    x_NCHW = pictures(num_images, num_channels, size)
+    draws = draw(RECIPES[name], num_images, size, generator(3))
+    expected = torch.stack([torchvision_view(x_NCHW[n], draws, n) for n in range(num_images)])
+    # a full-strength jitter multiplies the 2e-6 by which float32 sampling positions are off where S is no power of two
+    torch.testing.assert_close(apply(x_NCHW, draws), expected, rtol=0.0, atol=1e-5 if size in (8, 32) else 5e-5)
+
+
+@pytest.mark.parametrize("crop_scale", [0.08, 0.2, 1.0])
+@pytest.mark.parametrize("size", [8, 32])
+def test_crops_have_torchvisions_distribution(crop_scale: float, size: int) -> None:
+    num_crops = 3000
+    draws = draw(replace(CROP_ONLY, crop_scale=crop_scale), num_crops, size, generator(4))
+    ours = torch.stack([draws.i, draws.j, draws.h, draws.w], dim=1).double()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        blank, scale, ratio = torch.empty(1, size, size), [crop_scale, 1.0], [3 / 4, 4 / 3]
+        drawn = [RandomResizedCrop.get_params(blank, scale, ratio) for _ in range(num_crops)]
+    theirs = torch.tensor(drawn, dtype=torch.float64)
+    for measure in (
+        lambda c: c[:, 2] * c[:, 3],  # area
+        lambda c: c[:, 2] / c[:, 3],  # aspect ratio
+        lambda c: c[:, 0] + c[:, 2] / 2,  # centre, vertical
+        lambda c: c[:, 1] + c[:, 3] / 2,  # centre, horizontal
+        lambda c: c[:, 0],  # top
+        lambda c: c[:, 1],  # left
+    ):
+        assert stats.ks_2samp(measure(ours).numpy(), measure(theirs).numpy()).pvalue > 0.01
+
+
+@pytest.mark.parametrize("size", [1, 2, 8, 33])
+def test_crops_lie_within_the_image(size: int) -> None:
+    draws = draw(Recipe(crop_scale=0.001), 2000, size, generator())
+    assert min(draws.i.min(), draws.j.min()) >= 0
+    assert min(draws.h.min(), draws.w.min()) >= 1
+    assert max((draws.i + draws.h).max(), (draws.j + draws.w).max()) <= size
+
+
+def test_a_crop_never_shows_pixels_around_it() -> None:
+    draws = draw(CROP_ONLY, 200, 32, generator())
+    inside = torch.zeros(200, 1, 32, 32)
+    for n, (i, j, h, w) in enumerate(zip(draws.i, draws.j, draws.h, draws.w, strict=True)):
+        inside[n, :, i : i + h, j : j + w] = 1.0
+    assert apply(inside, draws).min() > 1.0 - 1e-5
+
+
+def test_jitter_orders_are_uniform_over_the_permutations() -> None:
+    order_N4 = draw(Recipe(), 24_000, 8, generator()).order_N4
+    assert (order_N4.sort(dim=1).values == torch.arange(4)).all()
+    counts = (order_N4 * torch.tensor([64, 16, 4, 1])).sum(dim=1).unique(return_counts=True)[1]
+    assert len(counts) == 24
+    assert stats.chisquare(counts.numpy()).pvalue > 0.01
+
+
+@pytest.mark.parametrize("strength", [0.5, 1.0, 2.0])
+def test_factors_are_uniform_between_color_jitters_bounds(strength: float) -> None:
+    draws = draw(Recipe(jitter_strength=strength), 10_000, 8, generator())
+    low, high = max(0.0, 1.0 - 0.8 * strength), 1.0 + 0.8 * strength
+    bounds = [(low, high)] * 3 + [(-0.2 * strength, 0.2 * strength)]
+    for column, (start, end) in zip(draws.factor_N4.T, bounds, strict=True):
+        assert stats.kstest(column.numpy(), stats.uniform(start, end - start).cdf).pvalue > 0.01
+    assert stats.kstest(draws.sigma.numpy(), stats.uniform(0.1, 1.9).cdf).pvalue > 0.01
+
+
+def test_probabilities_are_honoured_and_independent() -> None:
+    recipe = Recipe(flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35)
+    draws = draw(recipe, 20_000, 8, generator())
+    masks = torch.stack([draws.flip, draws.jitter, draws.gray, draws.blur]).double()
+    for mask, prob in zip(masks, (0.5, 0.8, 0.2, 0.35), strict=True):
+        assert stats.binomtest(int(mask.sum()), 20_000, prob).pvalue > 0.01
+    assert (masks.corrcoef() - torch.eye(4)).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("prob", [0.0, 1.0])
+def test_probabilities_of_zero_and_one_are_certain(prob: float) -> None:
+    draws = draw(Recipe(flip_prob=prob, jitter_prob=prob, gray_prob=prob, blur_prob=prob), 5000, 8, generator())
+    for mask in (draws.flip, draws.jitter, draws.gray, draws.blur):
+        assert (mask == bool(prob)).all()
+
+
+def test_a_seed_fixes_the_draws() -> None:
+    first, again, other = (draw(Recipe(), 50, 32, generator(seed)) for seed in (7, 7, 8))
+    for field in fields(Draws)[1:]:
+        assert torch.equal(getattr(first, field.name), getattr(again, field.name))
+    assert not torch.equal(first.factor_N4, other.factor_N4)
+
+
+def test_recipes_share_the_draws_they_have_in_common() -> None:
+    weak, strong = generator(), generator()
+    first, second = draw(CROP_ONLY, 50, 32, weak), draw(replace(ALWAYS, jitter_strength=0.5), 50, 32, strong)
+    for name in ("i", "j", "h", "w", "order_N4", "sigma"):
+        assert torch.equal(getattr(first, name), getattr(second, name))
+    assert torch.equal(weak.get_state(), strong.get_state())
+
+
+@pytest.mark.parametrize("num_channels", [1, 3])
+def test_workers_shares_make_up_the_global_batch(num_channels: int) -> None:
+    x_NCHW, draws = pictures(40, num_channels, 16), draw(Recipe(), 40, 16, generator())
+    shares = [slice(0, 10), slice(10, 25), slice(25, 25), slice(25, 40)]
+    parts = [apply(x_NCHW[share], draws[share]) for share in shares]
+    assert [len(draws[share]) for share in shares] == [10, 15, 0, 15]
+    torch.testing.assert_close(torch.cat(parts), apply(x_NCHW, draws), rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("recipe", [UNTOUCHED, replace(UNTOUCHED, jitter_prob=1.0, jitter_strength=0.0)])
+def test_nothing_switched_on_changes_nothing(recipe: Recipe) -> None:
+    """At crop_scale 1 each attempt either does not fit or rounds to the whole square, so the crop is the image."""
+    x_NCHW = pictures(500, 3, 32)
+    draws = draw(recipe, 500, 32, generator())
+    assert (draws.h == 32).all()
+    assert (draws.w == 32).all()
+    torch.testing.assert_close(apply(x_NCHW, draws), x_NCHW, rtol=0.0, atol=1e-6)
+
+
+def test_one_channel_images_ignore_saturation_hue_and_grayscale() -> None:
+    x_NCHW, draws = pictures(30, 1, 8), draw(ALWAYS, 30, 8, generator())
+    factor_N4 = draws.factor_N4.clone()
+    factor_N4[:, 2], factor_N4[:, 3] = 1.7, 0.1
+    other = replace(draws, factor_N4=factor_N4, gray=torch.zeros_like(draws.gray))
+    torch.testing.assert_close(apply(x_NCHW, other), apply(x_NCHW, draws), rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8), (3, 1), (1, 2)])
+def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(num_channels: int, size: int) -> None:
+    x_NCHW = pictures(300, num_channels, size)
+    before = x_NCHW.clone()
+    view = apply(x_NCHW, draw(replace(Recipe(), jitter_strength=2.5), 300, size, generator()))
+    assert view.isfinite().all()
+    assert 0.0 <= view.min() <= view.max() <= 1.0
+    assert view.shape == x_NCHW.shape
+    assert view.dtype == x_NCHW.dtype
+    assert torch.equal(x_NCHW, before)
+
+
+def test_rounding_does_not_brighten_white() -> None:
+    assert apply(torch.ones(300, 3, 45, 45), draw(replace(CROP_ONLY, blur_prob=0.5), 300, 45, generator())).max() <= 1.0
+
+
+def test_the_memory_layout_is_kept_and_does_not_matter() -> None:
+    x_NCHW, draws = pictures(20, 3, 16), draw(Recipe(), 20, 16, generator())
+    view = apply(x_NCHW.contiguous(memory_format=torch.channels_last), draws)
+    assert view.is_contiguous(memory_format=torch.channels_last)
+    assert apply(x_NCHW, draws).is_contiguous()
+    torch.testing.assert_close(view, apply(x_NCHW, draws), rtol=0.0, atol=1e-6)
+
+
+def test_autocast_does_not_lower_the_precision() -> None:
+    x_NCHW, draws = pictures(40, 3, 32), draw(Recipe(), 40, 32, generator())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        view = apply(x_NCHW, draws)
+    torch.testing.assert_close(view, apply(x_NCHW, draws), rtol=0.0, atol=1e-6)
+
+
+def test_an_empty_batch_is_an_empty_view() -> None:
+    assert apply(torch.empty(0, 3, 8, 8), draw(Recipe(), 0, 8, generator())).shape == (0, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("crop_scale", 0.0), ("crop_scale", 1.5), ("jitter_strength", -0.1), ("jitter_strength", 2.6)]
+    + [(name, value) for name in ("flip_prob", "jitter_prob", "gray_prob", "blur_prob") for value in (-0.1, 1.1)]
+    + [("blur_prob", float("nan"))],
+)
+def test_a_recipe_out_of_range_is_refused_by_name(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        Recipe(**{name: value})
+
+
+@pytest.mark.parametrize(("num_images", "image_size"), [(4, 0), (-1, 8)])
+def test_impossible_sizes_are_refused(num_images: int, image_size: int) -> None:
+    with pytest.raises(ValueError, match="image_size >= 1"):
+        draw(Recipe(), num_images, image_size, generator())
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 2, 8, 8), (3, 8, 8)])
+def test_images_that_do_not_fit_the_draws_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"must have shape \(4, 1 or 3, 8, 8\)"):
+        apply(torch.zeros(shape), draw(Recipe(), 4, 8, generator()))
+
+
+def test_integer_images_are_refused() -> None:
+    with pytest.raises(ValueError, match="uint8"):
+        apply(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), draw(Recipe(), 4, 8, generator()))
