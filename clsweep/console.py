@@ -16,6 +16,8 @@ from rich.text import Text
 
 Row = Mapping[str, Any]
 
+PIPED_WIDTH = 200  # columns, where no terminal says how wide it is
+
 
 class Format(StrEnum):
     """What a command prints: for eyes, for a page, for a spreadsheet, for a program."""
@@ -39,15 +41,22 @@ def print_table(rows: Sequence[Row], *, format: Format = Format.table, title: st
     if format is Format.md:
         print(_markdown(cells, columns))
         return
-    Console().print(rich_table(cells, columns, rows, title))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPED_WIDTH)
+    console.print(rich_table(cells, columns, rows, title))
 
 
 def rich_table(cells: Sequence[Sequence[str]], columns: Sequence[str], rows: Sequence[Row], title: str = "") -> Table:
     """A rich table: numbers to the right, text as it is (never as markup)."""
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1))
-    for column in columns:
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1)
+    )
+    for i, column in enumerate(columns):
         numeric = any(_is_number(row[column]) for row in rows)
-        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
+        table.add_column(
+            Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric or i == 0
+        )
     for row in cells:
         table.add_row(*(Text(text) for text in row))
     return table

@@ -121,8 +121,17 @@ def resample(values: Array, *, num_resamples: int, population: bool, rng: np.ran
     return np.where(keep, means.mean() + centred[..., None] + noise, np.nan)
 
 
-def intervals(values: Array, *, within: float, num_lost: int, chance: float | None, confidence: float,
-              num_resamples: int, population: bool, seed: int) -> dict[str, tuple[float, float]]:
+def intervals(
+    values: Array,
+    *,
+    within: float,
+    num_lost: int,
+    chance: float | None,
+    confidence: float,
+    num_resamples: int,
+    population: bool,
+    seed: int,
+) -> dict[str, tuple[float, float]]:
     """Percentile intervals of `statistics` over `resample`; empty when no configuration has two scores.
 
     population=True widens the percentiles for the number of configurations (Hesterberg 2015, expanded percentile):

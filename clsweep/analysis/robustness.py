@@ -12,24 +12,30 @@ from clsweep.analysis import resample
 # Every column, in order. m_i is the mean of configuration i over its finished seeds; units are those of the metric.
 COLUMNS = {
     "objective": "name, in order of first appearance",
-    "num_configs": "configurations tried, with or without a finished seed", "num_seeds": "different seeds tried",
+    "num_configs": "configurations tried, with or without a finished seed",
+    "num_seeds": "different seeds tried",
     "num_failed": "trials that failed, or finished without a finite metric",
     "mean": "mean_i m_i",
     "sd": "sqrt( sum_i (m_i - mean)^2 / (n - 1) ): the spread seen with this many seeds, seed noise included",
-    "sd_low": "interval of sd, for the spread to expect with this many seeds", "sd_high": "",
+    "sd_low": "interval of sd, for the spread to expect with this many seeds",
+    "sd_high": "",
     "sd_star": "sqrt( max(0, sd^2 - s_w^2 / S) ): the spread due to hyperparameters alone; s_w^2 = pooled "
     "within-configuration seed variance, S = harmonic mean of seeds per configuration",
-    "sd_star_low": "interval of sd_star", "sd_star_high": "",
+    "sd_star_low": "interval of sd_star",
+    "sd_star_high": "",
     "range": "best - worst (always >= 0)",
     "best": "m_i of the best configuration; picked on its own noise, so optimistic",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
-    "worst": "m_i of the worst configuration", "worst_at": "its swept hyperparameters",
+    "worst": "m_i of the worst configuration",
+    "worst_at": "its swept hyperparameters",
     "share_within": "#{i: m_i >= L - within} / number of configurations; L = level of the best, picked without the "
     "seed that scores it (cross-fitted, resample.best_level). A configuration that failed on every seed is not within",
-    "share_low": "interval of share_within", "share_high": "",
+    "share_low": "interval of share_within",
+    "share_high": "",
     "worst_10": "level of the worst 10 % of configurations, at least one, cross-fitted likewise (resample.tail_level). "
     "A configuration that failed on every seed counts at `chance`, or is left out when chance is not given",
-    "worst_10_low": "interval of worst_10", "worst_10_high": "",
+    "worst_10_low": "interval of worst_10",
+    "worst_10_high": "",
     "note": "what was not measured and why",
 }
 STATISTICS = {"sd": "sd", "sd_star": "sd_star", "share": "share_within", "worst_10": "worst_10"}
@@ -40,9 +46,19 @@ MAX_BINS = 6
 FEW_RANDOM = 32  # below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %
 
 
-def robustness(trials: pd.DataFrame, *, metric: str, params: Sequence[str], mode: str = "max", by: str | None = None,
-               within: float = 1.0, chance: float | None = None, confidence: float = 0.95, num_resamples: int = 2000,
-               seed: int = 0) -> pd.DataFrame:
+def robustness(
+    trials: pd.DataFrame,
+    *,
+    metric: str,
+    params: Sequence[str],
+    mode: str = "max",
+    by: str | None = None,
+    within: float = 1.0,
+    chance: float | None = None,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
     """One row per objective with the columns of `COLUMNS`; `trials` is not changed.
 
     trials: one row a trial: objective, config, seed, status ("finished" | "failed"), sampler, `metric`, `params`.
@@ -61,14 +77,17 @@ def robustness(trials: pd.DataFrame, *, metric: str, params: Sequence[str], mode
     two settings, an unknown sampler or status, an option out of range, and a `by` that no objective sweeps.
     """
     for name, value, valid, expected in [
-            ("mode", mode, mode in ("max", "min"), "'max' or 'min'"), ("within", within, within >= 0, ">= 0"),
-            ("confidence", confidence, 0 < confidence < 1, "between 0 and 1"),
-            ("num_resamples", num_resamples, num_resamples >= 1, ">= 1")]:
+        ("mode", mode, mode in ("max", "min"), "'max' or 'min'"),
+        ("within", within, within >= 0, ">= 0"),
+        ("confidence", confidence, 0 < confidence < 1, "between 0 and 1"),
+        ("num_resamples", num_resamples, num_resamples >= 1, ">= 1"),
+    ]:
         if not valid:
             raise ValueError(f"{name}: expected {expected}, got {value!r}")
     _check_table(trials, metric, params)
-    groups = [(name, group, _swept(group, params))
-              for name, group in trials.groupby("objective", sort=False, observed=True)]
+    groups = [
+        (name, group, _swept(group, params)) for name, group in trials.groupby("objective", sort=False, observed=True)
+    ]
     if by is not None:
         swept = list(dict.fromkeys(name for *_, names in groups for name in names))
         if by not in swept:
@@ -93,9 +112,18 @@ def robustness(trials: pd.DataFrame, *, metric: str, params: Sequence[str], mode
             table, labels, table_notes = _table(group, score, names, by if even else None)
             sign = 1.0 if mode == "max" else -1.0
             if even:
-                row |= _measure(sign * table, table_notes, sign=sign, within=within, chance=chance, seed=seed,
-                                confidence=confidence, num_resamples=num_resamples, sampled=samplers[0] != "grid",
-                                averaged=by is not None and len(names) > 1)
+                row |= _measure(
+                    sign * table,
+                    table_notes,
+                    sign=sign,
+                    within=within,
+                    chance=chance,
+                    seed=seed,
+                    confidence=confidence,
+                    num_resamples=num_resamples,
+                    sampled=samplers[0] != "grid",
+                    averaged=by is not None and len(names) > 1,
+                )
             else:
                 why = "samples favour good configurations" if adaptive else "mixed, not one even design"
                 table_notes = [f"robustness not measured: {', '.join(adaptive or samplers)} {why}"]
@@ -142,15 +170,18 @@ def _scores(group: pd.DataFrame, metric: str) -> "pd.Series[float]":
     return score.where((group["status"] == "finished") & np.isfinite(score))
 
 
-def _table(group: pd.DataFrame, score: "pd.Series[float]", names: list[str], by: str | None
-           ) -> tuple[resample.Array, list[str], list[str]]:
+def _table(
+    group: pd.DataFrame, score: "pd.Series[float]", names: list[str], by: str | None
+) -> tuple[resample.Array, list[str], list[str]]:
     """Scores (rows x repeats, NaN = none), a label per row, and notes. Rows: configurations, or the values of `by`."""
     data = pd.DataFrame({"config": group["config"], "seed": group["seed"], "score": score})
     wide = data.pivot(index="config", columns="seed", values="score")
     settings = group.drop_duplicates("config").set_index("config").loc[wide.index, names]
     if by is None or len(names) == 1:
-        labels = [", ".join(f"{name}={_text(row[name])}" for name in names) or f"config {config}"
-                  for config, row in zip(wide.index, settings.to_dict("records"), strict=True)]
+        labels = [
+            ", ".join(f"{name}={_text(row[name])}" for name in names) or f"config {config}"
+            for config, row in zip(wide.index, settings.to_dict("records"), strict=True)
+        ]
         return wide.to_numpy(), labels, []
     grid = group["sampler"].iloc[0] == "grid"
     levels, texts, notes = _levels(settings[by], by, allow_bins=not grid)
@@ -186,8 +217,19 @@ def _levels(values: "pd.Series[Any]", by: str, *, allow_bins: bool) -> tuple[np.
     return levels, [f"{by}={_text(value)}" for value in uniques], []
 
 
-def _measure(table: resample.Array, notes: list[str], *, sign: float, within: float, chance: float | None, seed: int,
-             confidence: float, num_resamples: int, sampled: bool, averaged: bool) -> dict[str, Any]:
+def _measure(
+    table: resample.Array,
+    notes: list[str],
+    *,
+    sign: float,
+    within: float,
+    chance: float | None,
+    seed: int,
+    confidence: float,
+    num_resamples: int,
+    sampled: bool,
+    averaged: bool,
+) -> dict[str, Any]:
     """Mean, statistics and intervals of a table whose larger values are better; appends to `notes`."""
     alive = np.isfinite(table).any(axis=1)
     values, num_lost = table[alive], int((~alive).sum())
@@ -202,12 +244,22 @@ def _measure(table: resample.Array, notes: list[str], *, sign: float, within: fl
         notes.append("one configuration finished: no SD")
     level = None if chance is None else sign * chance
     point = resample.statistics(values, within=within, num_lost=num_lost, chance=level)
-    bounds = resample.intervals(values, within=within, num_lost=num_lost, chance=level, confidence=confidence,
-                                num_resamples=num_resamples, population=sampled and not averaged, seed=seed)
+    bounds = resample.intervals(
+        values,
+        within=within,
+        num_lost=num_lost,
+        chance=level,
+        confidence=confidence,
+        num_resamples=num_resamples,
+        population=sampled and not averaged,
+        seed=seed,
+    )
     if not bounds:
         repeat = "configuration per value" if sampled and averaged else "seed"
-        notes += [f"one {repeat}: no interval, SD not corrected for seed noise",
-                  "share_within and worst_10 are picked and scored on the same noise, so pessimistic"]
+        notes += [
+            f"one {repeat}: no interval, SD not corrected for seed noise",
+            "share_within and worst_10 are picked and scored on the same noise, so pessimistic",
+        ]
     elif sampled and not averaged and len(values) < FEW_RANDOM:
         notes.append(f"{len(values)} sampled configurations: intervals may be too narrow")
     for key, column in STATISTICS.items():

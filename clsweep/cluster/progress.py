@@ -143,7 +143,9 @@ class Progress:
             text += f"; {self._num_images / elapsed:,.0f} images/s"
         if self._trial_times:
             left = self.tally.total("planned") - done
-            text += f"; about {duration(left * sum(self._trial_times) / len(self._trial_times) / self._concurrent)} left"
+            text += (
+                f"; about {duration(left * sum(self._trial_times) / len(self._trial_times) / self._concurrent)} left"
+            )
         return text
 
     def _render(self) -> Group:

@@ -31,9 +31,10 @@ HEARTBEAT_INTERVAL_S = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """How a run ended. `left` counts planned trials without a row."""
+    """How a run ended. `ran` counts the trials of this run, `left` the planned ones that have no row yet."""
 
     path: str
+    ran: int
     finished: int
     failed: int
     left: int
@@ -72,12 +73,16 @@ def run_study(
         interrupted = False
         if left:
             _require_data(study, address)
-            interrupted = _run_left(study, folder, planned, left, recorded, address, max_concurrent)
+            try:
+                interrupted = _run_left(study, folder, planned, left, recorded, address, max_concurrent)
+            finally:
+                folder.remove_scratch()
         if left or folder.has_parts():
             folder.compact()
         statuses = folder.trials()["status"].to_pylist()
     return RunSummary(
         path=folder.path,
+        ran=len(statuses) - len(recorded),
         finished=statuses.count("finished"),
         failed=statuses.count("failed"),
         left=len(planned) - len(statuses),
@@ -164,7 +169,7 @@ def _tuner(
     from clsweep.cluster.search import PlanSearch
 
     resources, dataset = study.sections.resources, study.sections.dataset
-    ray_dir = os.path.join(folder.local_path or os.path.abspath(study.name), ".ray")
+    ray_dir = folder.scratch
     context = TrialContext(
         data_root=os.path.abspath(dataset.root),
         download=dataset.download,

@@ -108,7 +108,9 @@ class PlanSearch(Searcher):
 class LiveDesign:
     """One objective whose next configuration depends on the finished ones, through Ray's `OptunaSearch`."""
 
-    def __init__(self, study: Study, objective: Objective, recorded: Sequence[Mapping[str, Any]], storage: JournalStorage):
+    def __init__(
+        self, study: Study, objective: Objective, recorded: Sequence[Mapping[str, Any]], storage: JournalStorage
+    ):
         sections = study.sections
         self._num_seeds = len(sections.seeds)
         self._params: dict[int, Row] = {}

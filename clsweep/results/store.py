@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -151,6 +153,14 @@ class ResultsFolder:
                     f"{self.path}: another clsweep run is writing here. Watch it with: clsweep status {self.path}"
                 ) from None
             yield
+
+    @property
+    def scratch(self) -> str:
+        """A local folder for Ray's own files; nothing in it is read again."""
+        return self._at(".ray") if self.local_path else os.path.join(tempfile.gettempdir(), f"clsweep-{os.getpid()}")
+
+    def remove_scratch(self) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     # Files.
 

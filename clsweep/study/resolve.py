@@ -95,12 +95,12 @@ class _Resolver:
     def objective(self, name: str, section: ObjectiveSection) -> Objective:
         at: Keys = ("objectives", name)
         parts = self._parts(at, section)
-        encoder = self._lookup("encoder", section, at)
-        trained = self._lookup("epochs", section, at) != 0
+        encoder = self._lookup("encoder", section)
+        trained = self._lookup("epochs", section) != 0
         if "epochs" in section.space or "epochs" in self.sections.space:
             trained = True  # the sweep itself must not contain 0, see `check`
         owned = owned_params(parts, encoder=str(encoder), dataset=self.sections.dataset.name, trained=trained)
-        skips: list[str] = []
+        skips: dict[str, tuple[str, ...]] = {}
         fixed: dict[str, Value] = {}
         space: dict[str, Dimension] = {}
         for keys, param, raw, shared in self._entries(at, section):
@@ -111,7 +111,7 @@ class _Resolver:
             elif param not in owned:
                 reason = self._reason_not_owned(param, trained)
                 if shared or not trained:
-                    skips.append(f"{param} ({reason})")
+                    skips[reason] = tuple(dict.fromkeys((*skips.get(reason, ()), param)))
                 else:
                     owns = f"'{name}' owns: {', '.join(sorted(owned))}"
                     self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
@@ -130,7 +130,7 @@ class _Resolver:
             parts=parts,
             fixed=dict(sorted(fixed.items(), key=lambda item: order[item[0]])),
             space=dict(sorted(space.items(), key=lambda item: order[item[0]])),
-            skips=tuple(dict.fromkeys(skips)),
+            skips=skips,
         )
 
     def _parts(self, at: Keys, section: ObjectiveSection) -> dict[str, str]:
@@ -144,7 +144,7 @@ class _Resolver:
             parts[part] = name
         return parts
 
-    def _lookup(self, param: str, section: ObjectiveSection, at: Keys) -> Value:
+    def _lookup(self, param: str, section: ObjectiveSection) -> Value:
         """The fixed value of `param` in this objective; the default if it is wrong (reported where it is taken)."""
         raw = section.base.get(param, self.sections.base.get(param, PARAM[param].default))
         try:
@@ -183,7 +183,7 @@ class _Resolver:
 
     def _reason_not_owned(self, param: str, trained: bool) -> str:
         if not trained:
-            return "epochs is 0, and the untrained encoder does not depend on it"
+            return "epochs is 0, and the untrained encoder depends on none of this"
         if PARAM[param].needs_rgb and self.sections.dataset.name in DATASET and self._one_channel:
             return f"the images of {self.sections.dataset.name} have one channel"
         return "none of its parts uses it"

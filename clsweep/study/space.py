@@ -55,7 +55,7 @@ class Objective:
     parts: Mapping[str, str]
     fixed: Mapping[str, Value]
     space: Mapping[str, Dimension]
-    skips: tuple[str, ...] = ()
+    skips: Mapping[str, tuple[str, ...]]  # reason -> shared parameters that are skipped for it
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -85,10 +85,14 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
             f"'{param.name}' cannot be swept; fix it in base, or in the base of one objective per value of it"
         )
     if not isinstance(raw, dict):
-        raise ValueError(f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given {raw!r}")
+        raise ValueError(
+            f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given {raw!r}"
+        )
     for key in raw:
         if key not in DIMENSION_KEYS:
-            raise ValueError(f"unknown key '{key}'.{nearest(key, DIMENSION_KEYS)} Expected: {', '.join(DIMENSION_KEYS)}")
+            raise ValueError(
+                f"unknown key '{key}'.{nearest(key, DIMENSION_KEYS)} Expected: {', '.join(DIMENSION_KEYS)}"
+            )
     if "choices" in raw:
         if len(raw) > 1:
             raise ValueError("expected either choices or low, high, log and grid, given both")

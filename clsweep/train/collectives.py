@@ -72,7 +72,9 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         centred = x_NCHW - mean_C[None, :, None, None]
         var_C = _reduce(centred.square().sum(dim=(0, 2, 3))) / count
         with torch.no_grad():
-            assert self.running_mean is not None and self.running_var is not None and self.momentum is not None
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            assert self.momentum is not None
             self.running_mean.lerp_(mean_C, self.momentum)
             self.running_var.lerp_(var_C * (count / (count - 1)), self.momentum)
             if self.num_batches_tracked is not None:

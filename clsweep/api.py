@@ -1,0 +1,80 @@
+"""The Python face of clsweep: run a study, open its results, ask for its statistics."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from clsweep.errors import RequestError
+from clsweep.objective.catalog import DATASET
+from clsweep.results.store import StudyResults, open_folder
+from clsweep.results.tables import params_in
+from clsweep.study.resolve import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_VOTES = {"knn_top1": 1, "knn_top5": 5}  # guesses that a metric allows
+
+
+class Results(StudyResults):
+    """The tables of one results folder, and the statistics on them."""
+
+    def robustness(self, *, by: str | None = None, within: float = 1.0) -> pd.DataFrame:
+        """One row per objective: spread of the metric over the swept space, with intervals.
+
+        Args:
+            by: one swept hyperparameter, for its marginal effect alone.
+            within: percentage points from the best that still count as good.
+
+        Raises:
+            RequestError: nothing has finished yet, or no objective sweeps `by`.
+        """
+        from clsweep.analysis.robustness import robustness
+
+        if self.trials.empty:
+            raise RequestError(f"{self.path}: no trial has finished yet; see clsweep status {self.path}")
+        try:
+            return robustness(
+                self.trials,
+                metric=self.metric,
+                params=params_in(self.trials.columns),
+                mode=self.mode,
+                by=by,
+                within=within,
+                chance=self._chance(),
+            )
+        except ValueError as error:
+            raise RequestError(f"{self.path}: {error}") from None
+
+    def _chance(self) -> float | None:
+        """Metric of a guess, percent."""
+        num_classes = DATASET[self.study["dataset"]["name"]].num_classes
+        return 100 * _VOTES[self.metric] / num_classes if self.metric in _VOTES else None
+
+
+def open_results(path: str | os.PathLike[str]) -> Results:
+    """Open a results folder, `results/tau` or `s3://bucket/tau`, also while its study runs.
+
+    Raises:
+        RequestError: there are no results of clsweep at `path`.
+    """
+    return Results(open_folder(path))
+
+
+def run(study: Study, *, out: str | os.PathLike[str] | None = None, **options: Any) -> Results:
+    """Run what is left of a study, and open its results.
+
+    Args:
+        study: from `load_study`.
+        out: results folder, `results/NAME` by default.
+        options: address, resume, max_concurrent and limit, as in `clsweep run`.
+    """
+    from clsweep.cluster.runner import run_study
+
+    return open_results(run_study(study, out=out or default_out(study), **options).path)
+
+
+def default_out(study: Study) -> str:
+    """`results/NAME`, with the preset's name where one was used."""
+    return os.path.join("results", "-".join(part for part in (study.name, study.preset) if part))

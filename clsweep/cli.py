@@ -1,0 +1,240 @@
+"""The command line: each command parses, calls one function, prints."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from clsweep.console import Format, print_table
+from clsweep.errors import UserError
+
+if TYPE_CHECKING:
+    from clsweep.api import Results
+    from clsweep.study.resolve import Study
+
+app = typer.Typer(
+    name="clsweep",
+    help="Hyperparameter studies for contrastive and self-supervised learning, distributed on Ray.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="study file (YAML)")]
+ResultsPath = Annotated[str, typer.Argument(metavar="DIR", help="results folder, local or an object store's URI")]
+Preset = Annotated[str | None, typer.Option("--preset", "-p", help="preset of the study file")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="change a key, as in base.epochs=10")]
+FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
+
+EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
+
+
+@app.command()
+def catalog(
+    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="losses, params, ...: all by default")] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """What exists: components and the hyperparameters they own, bounds, defaults, paper and equation."""
+    from clsweep.listing import catalog_tables
+
+    for title, rows in catalog_tables(kind).items():
+        print_table(rows, format=format, title=title)
+
+
+@app.command()
+def plan(
+    path: StudyPath,
+    preset: Preset = None,
+    settings: Settings = None,
+    trials: Annotated[bool, typer.Option("--trials", help="list every planned trial")] = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """What a study would run: who owns what, configurations and seeds, skips. Nothing is started."""
+    from clsweep.listing import plan_counts, plan_matrix, plan_notes, plan_trial_rows
+
+    study = _study(path, preset, settings)
+    if trials:
+        print_table(plan_trial_rows(study), format=format, digits=4)
+        return
+    print_table(plan_matrix(study), format=format, title="Hyperparameters (* swept, - not owned)")
+    if format is not Format.table:
+        return
+    counts = plan_counts(study)
+    print_table(counts, title="\nTrials")
+    print(f"\n{sum(row['trials'] for row in counts)} trials in all")
+    for note in plan_notes(study):
+        print(note)
+
+
+@app.command(name="try")
+def try_(
+    path: StudyPath,
+    objective: Annotated[str, typer.Option("--objective", "-o", help="objective of the study")],
+    preset: Preset = None,
+    settings: Settings = None,
+    config: Annotated[int, typer.Option("--config", min=0, help="number of the planned configuration")] = 0,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="the study's first seed by default")] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")] = "cpu",
+) -> None:
+    """One trial in this process, without Ray: a row per epoch."""
+    from clsweep.trying import try_trial
+
+    try_trial(_study(path, preset, settings), objective, config=config, seed=seed, device=device)
+
+
+@app.command()
+def run(
+    path: StudyPath,
+    out: Annotated[str | None, typer.Option("--out", help="results folder; results/NAME by default")] = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    address: Annotated[str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")] = "local",
+    resume: Annotated[bool, typer.Option("--resume/--no-resume", help="continue the results in the folder")] = True,
+    max_concurrent: Annotated[int | None, typer.Option("--max-concurrent", min=1, help="trials at once")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="run at most so many trials now")] = None,
+) -> None:
+    """Run a study, or what is left of it; ends with the robustness table and the results path."""
+    from clsweep.api import default_out, open_results
+    from clsweep.cluster.runner import run_study
+
+    study = _study(path, preset, settings)
+    folder = out or default_out(study)
+    try:
+        summary = run_study(
+            study, out=folder, address=address, resume=resume, max_concurrent=max_concurrent, limit=limit
+        )
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. Resume with: {_resume_command(path, out, preset, settings, address)}")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if summary.interrupted or summary.left:
+        print(f"\n{summary.left} trials are left. Resume with: {_resume_command(path, out, preset, settings, address)}")
+    elif not summary.ran:
+        print("Nothing is left to run.")
+    results = open_results(summary.path)
+    if summary.finished:
+        _print_robustness([results], by=None, within=1.0, format=Format.table)
+    if summary.failed:
+        _print_failures(results)
+    print(f"\n{summary.finished} finished, {summary.failed} failed, {summary.left} left")
+    print(f"Results: {summary.path}")
+    if summary.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if summary.failed:
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
+@app.command()
+def status(
+    path: ResultsPath,
+    watch: Annotated[float | None, typer.Option("--watch", metavar="S", min=0.5, help="repeat every S seconds")] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """How far a study is: per objective finished, running, failed and best; failures grouped by message."""
+    import time
+
+    from clsweep.listing import status_headline, status_rows
+
+    while True:
+        results = _open(path)
+        rows = status_rows(results)
+        if watch is not None and format is Format.table:
+            Console().clear()
+        print_table(rows, format=format)
+        if format is Format.table:
+            _print_failures(results)
+            print(status_headline(results, rows))
+        if watch is None:
+            return
+        time.sleep(watch)
+
+
+@app.command()
+def trials(
+    path: ResultsPath,
+    where: Annotated[str | None, typer.Option("--where", metavar="EXPR", help="pandas query: tau < 0.1")] = None,
+    sort: Annotated[str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, help="only the first N rows")] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Trial rows; csv and json have every column."""
+    from clsweep.listing import trial_rows
+
+    every_column = format in (Format.csv, Format.json)
+    print_table(trial_rows(_open(path), where, sort, top, every_column=every_column), format=format)
+
+
+@app.command()
+def robustness(
+    paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="results folders")],
+    by: Annotated[str | None, typer.Option("--by", metavar="PARAM", help="marginal effect of one parameter")] = None,
+    within: Annotated[float, typer.Option("--within", min=0, help="points from the best that count as good")] = 1.0,
+    format: FormatOption = Format.table,
+) -> None:
+    """How much each objective depends on its hyperparameters: one row per objective, with intervals."""
+    _print_robustness([_open(path) for path in paths], by=by, within=within, format=format)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
+    try:
+        app()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(EXIT_INVALID)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:  # `clsweep trials DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> Study:
+    from clsweep.study.resolve import load_study
+
+    return load_study(path, preset=preset, settings=settings or ())
+
+
+def _open(path: str) -> Results:
+    from clsweep.api import open_results
+
+    return open_results(path)
+
+
+def _print_robustness(results: Sequence[Results], *, by: str | None, within: float, format: Format) -> None:
+    from clsweep.listing import robustness_notes, robustness_rows
+
+    rows = robustness_rows(results, by=by, within=within, intervals_apart=format in (Format.csv, Format.json))
+    metric = ", ".join(dict.fromkeys(r.metric for r in results))
+    title = f"\nRobustness of {metric} (%, 95 % intervals){f', by {by}' if by else ''}"
+    print_table(rows, format=format, title=title)
+    if format is Format.table:
+        for note in robustness_notes(results, by=by, within=within):
+            print(note)
+
+
+def _print_failures(results: Results) -> None:
+    from clsweep.listing import failure_rows
+
+    failures = failure_rows(results)
+    if failures:
+        print_table(failures, title="\nFailed trials")
+
+
+def _resume_command(
+    path: Path, out: str | None, preset: str | None, settings: Sequence[str] | None, address: str
+) -> str:
+    import shlex
+
+    words = ["clsweep", "run", str(path)]
+    for flag, value in (("--out", out), ("--preset", preset), ("--address", None if address == "local" else address)):
+        words += [flag, value] if value else []
+    for setting in settings or ():
+        words += ["--set", setting]
+    return shlex.join(words)

@@ -1,0 +1,72 @@
+"""`clsweep try`: one planned trial in this process, a row per epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clsweep.errors import RequestError
+from clsweep.objective.catalog import METRICS, nearest
+from clsweep.study.design import PlannedTrial, plan_row, plan_trials
+from clsweep.study.resolve import Study
+
+_COLUMNS = (("epoch", "d"), ("train_loss", ".4f"), ("lr", ".5f"), ("images_per_s", ",.0f"), ("time_s", ".2f"))
+
+
+def try_trial(study: Study, objective: str, *, config: int, seed: int | None, device: str) -> dict[str, Any]:
+    """Run one trial of the plan here and print it; returns its results.
+
+    Raises:
+        RequestError: unknown objective, configuration or device.
+    """
+    trial = planned_trial(study, objective, config)
+    row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
+    owned = [f"{name}={value}" for name, value in trial.params.items()]
+    print(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
+    import torch
+
+    from clsweep.train.loop import DivergedError, train_trial
+
+    torch.set_num_threads(study.sections.resources.cpus_per_worker)
+    print("".join(f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in METRICS))))
+    try:
+        result = train_trial(
+            row,
+            _print_epoch,
+            data_root=study.sections.dataset.root,
+            download=study.sections.dataset.download,
+            device=device,
+        )
+    except DivergedError as error:
+        raise RequestError(f"{objective}: {error}") from None
+    except (RuntimeError, AssertionError) as error:
+        if "device" in str(error).lower() or "cuda" in str(error).lower():
+            raise RequestError(f"--device {device}: {str(error).splitlines()[0]}") from None
+        raise
+    memory = f", peak memory {result['peak_memory_gib']:.2f} GiB" if result["peak_memory_gib"] else ""
+    print(f"{', '.join(f'{m.name} {result[m.name]:.2f} %' for m in METRICS)} on the validation split{memory}")
+    return result
+
+
+def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
+    """The planned trial of one objective and configuration, on the study's first seed."""
+    names = [o.name for o in study.objectives]
+    if objective not in names:
+        expected = f"Expected one of: {', '.join(names)}"
+        raise RequestError(f"--objective {objective}: no such objective.{nearest(objective, names)} {expected}")
+    configs = {t.config: t for t in reversed(plan_trials(study)) if t.objective == objective}
+    if config not in configs:
+        raise RequestError(f"--config {config}: '{objective}' has the configurations 0 to {max(configs)}")
+    trial = configs[config]
+    unknown = [name for name, value in trial.params.items() if value is None]
+    if unknown:
+        raise RequestError(
+            f"search.method is {trial.sampler}: the values of {', '.join(unknown)} are not known beforehand. "
+            "Try the study with --set search.method=random"
+        )
+    return trial
+
+
+def _print_epoch(epoch: dict[str, Any]) -> None:
+    cells = [format(epoch[name], spec) if epoch.get(name) is not None else "" for name, spec in _COLUMNS]
+    cells += [f"{epoch[m.name]:.2f}" if m.name in epoch else "" for m in METRICS]
+    print("".join(f"{cell:>14}" for cell in cells), flush=True)
