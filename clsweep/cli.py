@@ -105,24 +105,28 @@ def run(
     from clsweep.cluster.runner import run_study
 
     study = _study(path, preset, settings)
-    folder = out or default_out(study)
+    again = _command(path, out, preset, settings, address)
     try:
         summary = run_study(
-            study, out=folder, address=address, resume=resume, max_concurrent=max_concurrent, limit=limit
+            study,
+            out=out or default_out(study),
+            address=address,
+            resume=resume,
+            max_concurrent=max_concurrent,
+            limit=limit,
         )
     except KeyboardInterrupt:
-        print(f"\nInterrupted. Resume with: {_resume_command(path, out, preset, settings, address)}")
+        print(f"\nInterrupted. Resume with: {again}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    if summary.interrupted or summary.left:
-        print(f"\n{summary.left} trials are left. Resume with: {_resume_command(path, out, preset, settings, address)}")
-    elif not summary.ran:
+    if not summary.ran and not summary.left:
         print("Nothing is left to run.")
     results = open_results(summary.path)
     if summary.finished:
         _print_robustness([results], by=None, within=1.0, format=Format.table)
-    if summary.failed:
-        _print_failures(results)
+    _print_failures(results)
     print(f"\n{summary.finished} finished, {summary.failed} failed, {summary.left} left")
+    if summary.left:
+        print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     print(f"Results: {summary.path}")
     if summary.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -227,9 +231,8 @@ def _print_failures(results: Results) -> None:
         print_table(failures, title="\nFailed trials")
 
 
-def _resume_command(
-    path: Path, out: str | None, preset: str | None, settings: Sequence[str] | None, address: str
-) -> str:
+def _command(path: Path, out: str | None, preset: str | None, settings: Sequence[str] | None, address: str) -> str:
+    """The command line of a run, to be typed again."""
     import shlex
 
     words = ["clsweep", "run", str(path)]

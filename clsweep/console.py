@@ -16,6 +16,7 @@ from rich.text import Text
 
 Row = Mapping[str, Any]
 
+_MD_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "\\<", "\n": " "})
 PIPED_WIDTH = 200  # columns, where no terminal says how wide it is
 
 
@@ -94,5 +95,6 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _markdown(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
-    lines = [columns, ["---"] * len(columns), *cells]
-    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+    escaped = [[text.translate(_MD_ESCAPES) for text in line] for line in (columns, *cells)]
+    lines = [escaped[0], ["---"] * len(columns), *escaped[1:]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from clsweep.errors import RequestError
 from clsweep.study.document import preset_names
@@ -11,8 +13,6 @@ from clsweep.study.resolve import Study, load_study
 from clsweep.study.schema import ResourcesSection
 
 Resources = Mapping[str, float]
-
-MAX_GROUP = 1000  # nodes counted of a group without a limit
 
 
 def max_trials(request: ResourcesSection, nodes: Sequence[Resources]) -> int:
@@ -39,18 +39,40 @@ def require_capacity(study: Study, nodes: Sequence[Resources]) -> int:
 
 
 def cluster_nodes() -> list[Resources]:
-    """Resources of the nodes that are up or, with an autoscaler, of those that it may bring up. Ray must be running."""
+    """Resources of the nodes that are up and, with an autoscaler, of all that it may bring up. Ray must be running."""
     import ray
-    from ray._private.state import state  # the only place that knows the node types of a cluster.yaml
 
-    up = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    config = state.get_cluster_config()
-    if not config or not config.node_group_configs:
-        return up
-    nodes: list[Resources] = [node for node in up if "node:__internal_head__" in node]
-    for group in config.node_group_configs:
-        num_nodes = min(group.max_count, MAX_GROUP) if group.max_count >= 0 else MAX_GROUP
-        nodes += [dict(group.resources)] * num_nodes
+    up: list[Resources] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    head_only = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
+    config = ray.get(ray.remote(**head_only)(autoscaling_config).remote())
+    return scalable_nodes(config) if config else up
+
+
+def autoscaling_config() -> dict[str, Any] | None:
+    """The cluster.yaml of this head node's autoscaler, None without one; to be called on the head.
+
+    Ray keeps the node types nowhere else: its own record of them is never filled in.
+    """
+    import psutil
+    import yaml
+
+    flag = "--autoscaling-config="
+    for process in psutil.process_iter(["cmdline"]):
+        arguments = process.info["cmdline"] or []
+        paths = [argument.removeprefix(flag) for argument in arguments if argument.startswith(flag)]
+        if paths and paths[0] and any(argument.endswith("monitor.py") for argument in arguments):
+            config: dict[str, Any] = yaml.safe_load(Path(paths[0]).expanduser().read_text())
+            return config
+    return None
+
+
+def scalable_nodes(config: Mapping[str, Any]) -> list[Resources]:
+    """Resources of every node that a cluster.yaml allows, the head included."""
+    nodes: list[Resources] = []
+    for name, node_type in config["available_node_types"].items():
+        limit = node_type.get("max_workers", config.get("max_workers", 0))
+        count = min(limit, config.get("max_workers", limit)) + (name == config.get("head_node_type"))
+        nodes += [node_type.get("resources", {})] * count
     return nodes
 
 

@@ -106,7 +106,7 @@ class Progress:
 
     def started(self, row: Mapping[str, Any]) -> None:
         self.tally.objectives[row["objective"]].running += 1
-        self._running[row["trial_id"]] = "starting"
+        self._running[row["trial_id"]] = "running"
 
     def epoch(self, row: Mapping[str, Any], epoch: Mapping[str, Any]) -> None:
         text = f"epoch {epoch['epoch']}/{row['epochs']}"
@@ -122,7 +122,8 @@ class Progress:
         self._trial_times.append(row["wall_time_s"] or 0.0)
         self._num_images += row["num_images"] or 0
         if row["status"] == "failed":
-            self._console.print(Text(f"{row['trial_id']} failed: {row['error_class']}: {row['error_message']}"[:500]))
+            reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
+            self._console.print(Text(f"{row['trial_id']} failed: {reason}"), soft_wrap=True)
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_INTERVAL_S:
             self._last_line = time.monotonic()
             self._console.print(Text(self.headline()), soft_wrap=True)

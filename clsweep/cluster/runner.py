@@ -229,7 +229,6 @@ class Recorder:
             "clsweep_version": version("clsweep"),
             "ray_version": version("ray"),
             "optuna_version": version("optuna"),
-            "torch_version": version("torch"),
             "git_commit": git_commit(),
         }
 
@@ -280,6 +279,8 @@ def _ray(address: str, *, dashboard: bool) -> Iterator[None]:
 
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # The line about a dead worker, with its page of advice: the trial's failed row says what happened.
+    ray._private.worker._worker_logs_enabled = False
     if ray.is_initialized():
         yield
         return

@@ -82,8 +82,8 @@ class PlanSearch(Searcher):
         return {"row": row, "context": self._context}
 
     def on_trial_complete(self, trial_id: str, result: Row | None = None, error: bool = False) -> None:
-        trial, outcome = self._trials.pop(trial_id), (result or {}).get("outcome", {})
-        score = None if error else outcome.get(self._metric_name)
+        trial = self._trials.pop(trial_id)
+        score = None if error else (result or {}).get(f"outcome/{self._metric_name}")  # Tune hands over flat results
         if trial.objective in self._live:
             self._live[trial.objective].tell(trial.config, trial.seed, score)
         else:

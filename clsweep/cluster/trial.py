@@ -37,6 +37,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
 
     A trial that raises is reported, not raised: its actor is healthy and goes on with the next trial.
     """
+    import torch
     from ray import tune
 
     row: Row = config["row"]
@@ -50,17 +51,35 @@ def run_trial(config: Mapping[str, Any]) -> None:
         outcome = {"status": "failed", "epochs": [], **describe(error)}
         _free_memory()
     outcome |= {"started_at": started_at.isoformat(), "wall_time_s": time.perf_counter() - start}
+    outcome |= {"torch_version": torch.__version__}
     tune.report({"outcome": outcome})
 
 
 def describe(error: BaseException) -> Row:
     """Class, message and traceback of the error at the root of Ray's wrappers."""
     root = _root_cause(error)
+    name = type(root).__name__
     return {
-        "error_class": type(root).__name__,
-        "error_message": str(root).strip() or type(root).__name__,
+        "error_class": name,
+        # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal messages.
+        "error_message": (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name,
         "error_traceback": "".join(traceback.format_exception(root)),
     }
+
+
+def _of_ray(error: BaseException) -> bool:
+    return type(error).__module__.startswith("ray.")  # torch has an OutOfMemoryError too
+
+
+_DIED = "the trial's process died: killed from outside, out of memory, or crashed"
+_LOST = {
+    "ActorDiedError": _DIED,
+    "ActorUnavailableError": _DIED,
+    "WorkerCrashedError": _DIED,
+    "WorkerHealthCheckFailedError": _DIED,
+    "NodeDiedError": "the node of the trial died",
+    "OutOfMemoryError": "the node ran out of memory; Ray stopped the trial",
+}
 
 
 def _fit_here(row: Row, context: TrialContext) -> Row:
@@ -126,7 +145,7 @@ def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
 
     result = train_trial(row, note, data_root=context.data_root, download=context.download, device=device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {**result, "epochs": epochs, "device": name, "torch_version": torch.__version__}
+    return {**result, "epochs": epochs, "device": name}
 
 
 def _device(context: TrialContext) -> Any:

@@ -7,6 +7,7 @@ To add a loss: a row in `COMPONENTS` here, the function in `losses.py`, its name
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -53,12 +54,12 @@ class Param:
         if self.kind == "choice":
             if value in self.choices and isinstance(value, str):
                 return value
-            raise ValueError(f"expected {self.bounds}, given {value!r}")
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         number = _number(value, integer=self.kind == "int")
         if number is None:
-            raise ValueError(f"expected {'an integer' if self.kind == 'int' else 'a number'}, given {value!r}")
+            raise ValueError(f"expected {'an integer' if self.kind == 'int' else 'a number'}, given {value!r:.80}")
         if not self.low <= number <= self.high or (self.low_open and number == self.low):
-            raise ValueError(f"expected a value in {self.bounds}, given {value!r}")
+            raise ValueError(f"expected a value in {self.bounds}, given {value!r:.80}")
         return number
 
 
@@ -234,8 +235,10 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 
 def _number(value: object, *, integer: bool) -> int | float | None:
-    """A finite number from a YAML scalar, or None. Booleans are no numbers; 64.0 is an integer."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    """A finite number from a YAML scalar, or None. Booleans are no numbers; 64.0 is an integer, of 64 bits at most."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not abs(value) < (2**63 if integer else sys.float_info.max):  # infinity and nan fail too
         return None
     if not integer:
         return float(value)

@@ -15,6 +15,7 @@ from clsweep.objective.catalog import nearest
 Keys = tuple[str | int, ...]
 
 MAX_NODES = 100_000  # a guard against aliases that expand without end
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 @dataclass
@@ -46,7 +47,7 @@ def dotted(keys: Keys) -> str:
 def read_document(path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()) -> Document:
     """Read a study file and lay a preset and `K=V` settings over it.
 
-    Mappings are merged key by key, everything else replaces; `null` removes a key.
+    A preset's mappings are merged key by key, everything else replaces; `null` removes a key.
 
     Raises:
         StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is unknown,
@@ -54,8 +55,13 @@ def read_document(path: str | Path, *, preset: str | None = None, settings: Sequ
     """
     document = _parse(Path(path))
     presets = document.tree.pop("presets", None) or {}
-    if not isinstance(presets, dict) or not all(isinstance(p, dict) for p in presets.values()):
-        raise StudyError(document.error(("presets",), "expected a mapping of preset names to partial studies"))
+    if not isinstance(presets, dict):
+        expected = f"expected a mapping of names to partial studies, given {presets!r:.80}"
+        raise StudyError(document.error(("presets",), expected))
+    for name, patch in presets.items():
+        if not isinstance(patch, dict):
+            expected = f"expected a partial study, a mapping, given {patch!r:.80}"
+            raise StudyError(document.error(("presets", name), expected))
     if preset is not None:
         if preset not in presets:
             known = f"Expected one of: {', '.join(presets)}." if presets else "The study has no presets."
@@ -101,7 +107,7 @@ def _parse(path: Path) -> Document:
     except RecursionError:
         raise StudyError(f"{path}: not valid YAML: nested too deeply.") from None
     if not isinstance(tree, dict):
-        given = "an empty file" if tree is None else type(tree).__name__
+        given = "an empty file" if tree is None else "a list" if isinstance(tree, list) else repr(tree)[:80]
         raise StudyError(f"{path}: expected a mapping with the keys name, seeds, objectives, ..., given {given}.")
     document.tree = tree
     return document
@@ -122,7 +128,13 @@ class _Builder:
             return self._mapping(node, keys)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(child, (*keys, i)) for i, child in enumerate(node.value)]
-        return _scalar(self.loader, node)
+        try:
+            return _scalar(self.loader, node)
+        except yaml.YAMLError:
+            raise
+        except Exception:  # PyYAML converts without looking: `2024-13-45`, `!!bool maybe`
+            given = f"{node.value!r:.80} as {node.tag.rpartition(':')[2]}"
+            raise StudyError(f"{self._place(node)}: not valid YAML: cannot read {given}.") from None
 
     def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
         seen: set[str] = set()
@@ -132,12 +144,27 @@ class _Builder:
             if key.value in seen:
                 raise StudyError(f"{self._place(key)}: the key '{key.value}' stands twice in one mapping.")
             seen.add(key.value)
-        self.loader.flatten_mapping(node)  # resolves `<<: *anchor`
-        tree = {}
-        for key, child in node.value:
-            tree[key.value] = self.build(child, (*keys, key.value))
-            self.document.places[(*keys, key.value)] = self._place(key)
+        tree: dict[str, Any] = {}
+        # `<<: *anchor` first, so that the mapping's own keys override it, wherever it stands. Not by PyYAML's
+        # flatten_mapping: it copies without bound, and changes a node that an alias shows again.
+        for key, child in sorted(node.value, key=lambda pair: pair[0].tag != _MERGE):
+            if key.tag == _MERGE:
+                self._merge(tree, child, keys)
+            else:
+                tree[key.value] = self.build(child, (*keys, key.value))
+                self.document.places[(*keys, key.value)] = self._place(key)
+        self.document.places[keys] = self._place(node)
         return tree
+
+    def _merge(self, tree: dict[str, Any], node: yaml.Node, keys: Keys) -> None:
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        for source in reversed(sources):  # the first one wins
+            merged = self.build(source, keys)
+            if not isinstance(merged, dict):
+                raise StudyError(
+                    f"{self._place(node)}: '<<' expects a mapping or a list of them, given {merged!r:.80}."
+                )
+            tree.update(merged)
 
     def _place(self, node: yaml.Node) -> str:
         return f"{self.document.source}:{node.start_mark.line + 1}"
@@ -174,7 +201,7 @@ def _overlay(document: Document, patch: dict[str, Any], *, origin: Keys, at: Key
 
 def _apply_setting(document: Document, setting: str) -> None:
     name, separator, text = setting.partition("=")
-    label = f"--set {setting}"
+    label = f"--set {setting if len(setting) <= 80 else setting[:80] + '...'}"
     keys = tuple(name.strip().split("."))
     if not separator or not all(keys):
         raise StudyError(f"{label}: expected KEY=VALUE with a dotted key, as in base.epochs=10.")
@@ -182,15 +209,21 @@ def _apply_setting(document: Document, setting: str) -> None:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         value = None if node is None else _Builder(loader, Document(label, {})).build(node, ())
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         raise StudyError(f"{label}: the value is not valid YAML.") from None
     target: Any = document.tree
     for i, key in enumerate(keys[:-1]):
-        target = target.setdefault(key, {})
+        if key not in target:
+            target[key] = {}
+            document.places[keys[: i + 1]] = label
+        target = target[key]
         if not isinstance(target, dict):
             raise StudyError(f"{label}: {dotted(keys[: i + 1])} is {target!r}, not a mapping.")
     if value is None:
         target.pop(keys[-1], None)
     else:
         target[keys[-1]] = value
+    below = [place for place in document.places if place[: len(keys)] == keys]  # what stood there is gone
+    for place in below:
+        del document.places[place]
     document.places[keys] = label

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import StudyError
-from clsweep.objective.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, PARAM, Dataset, Value, nearest, owned_params
+from clsweep.objective.catalog import (
+    COMPONENT,
+    DATASET,
+    OBJECTIVE_PARTS,
+    PARAM,
+    Dataset,
+    Value,
+    nearest,
+    owned_params,
+    owners_of,
+)
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import Dimension, Objective, parse_dimension
@@ -96,18 +106,19 @@ class _Resolver:
         at: Keys = ("objectives", name)
         parts = self._parts(at, section)
         encoder = self._lookup("encoder", section)
-        trained = self._lookup("epochs", section) != 0
-        if "epochs" in section.space or "epochs" in self.sections.space:
-            trained = True  # the sweep itself must not contain 0, see `check`
+        swept = "epochs" in section.space or ("epochs" in self.sections.space and "epochs" not in section.base)
+        trained = swept or self._lookup("epochs", section) != 0  # a sweep must not contain 0, see `check`
         owned = owned_params(parts, encoder=str(encoder), dataset=self.sections.dataset.name, trained=trained)
         skips: dict[str, tuple[str, ...]] = {}
         fixed: dict[str, Value] = {}
         space: dict[str, Dimension] = {}
         for keys, param, raw, shared in self._entries(at, section):
             if param not in PARAM:
-                candidates = owned if not shared else PARAM
-                extra = "" if shared else f" '{name}' owns: {', '.join(sorted(owned))}"
-                self.error(keys[:-1], f"unknown parameter '{param}'.{nearest(param, candidates)}{extra}")
+                candidates = PARAM if shared or not trained else owned
+                known = "Known: see clsweep catalog params" if shared else f"'{name}' owns: {', '.join(sorted(owned))}"
+                self.error(keys, f"unknown parameter '{param}'.{nearest(param, candidates)} {known}")
+            elif not shared and keys[-2] == "space" and param in section.base:
+                self.error(keys, "expected the parameter in base or in space of one objective, given both")
             elif param not in owned:
                 reason = self._reason_not_owned(param, trained)
                 if shared or not trained:
@@ -121,9 +132,8 @@ class _Resolver:
             if param not in space:
                 fixed.setdefault(param, PARAM[param].default)
         for param in space:
-            if param in fixed:
+            if param in self.sections.base:
                 self.replaced.setdefault(param, []).append(name)
-                del fixed[param]
         order = {param: i for i, param in enumerate(PARAM)}
         return Objective(
             name=name,
@@ -134,7 +144,7 @@ class _Resolver:
         )
 
     def _parts(self, at: Keys, section: ObjectiveSection) -> dict[str, str]:
-        parts = {}
+        parts: dict[str, str] = {}
         for part in OBJECTIVE_PARTS:
             name, known = getattr(section, part), COMPONENT[part]
             if name not in known:
@@ -153,14 +163,16 @@ class _Resolver:
             return PARAM[param].default
 
     def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, str, Any, bool]]:
-        """(keys, parameter, raw value, shared?) of base and space: shared ones first, the objective's own override."""
-        for kind in ("base", "space"):
-            for shared, root, values in (
-                (True, (kind,), getattr(self.sections, kind)),
-                (False, (*at, kind), getattr(section, kind)),
-            ):
-                for param, raw in values.items():
-                    yield (*root, param), param, raw, shared
+        """(keys, parameter, raw value, shared?), each overriding those before it: the objective's own come last."""
+        root: Keys
+        for shared, root, values in (
+            (True, ("base",), self.sections.base),
+            (True, ("space",), self.sections.space),
+            (False, (*at, "base"), section.base),
+            (False, (*at, "space"), section.space),
+        ):
+            for param, raw in values.items():
+                yield (*root, param), param, raw, shared
 
     def _take(
         self,
@@ -174,8 +186,10 @@ class _Resolver:
         try:
             if keys[-2] == "space":
                 space[param] = parse_dimension(PARAM[param], raw)
+                fixed.pop(param, None)
             else:
                 fixed[param] = PARAM[param].coerce(raw)
+                space.pop(param, None)
         except ValueError as error:
             self.error(keys, str(error))
         if shared:
@@ -200,10 +214,11 @@ class _Resolver:
         for kind in ("base", "space"):
             for param in getattr(self.sections, kind):
                 if param in PARAM and (kind, param) not in self.taken and not untrained:
-                    self.error((kind, param), f"no objective of this study owns '{param}'")
+                    reason = self._reason_not_owned(param, trained=True)
+                    owners = f"it belongs to {owners_of(param)}"
+                    self.error((kind, param), f"no objective of this study owns '{param}': {reason}; {owners}")
         for param, names in self.replaced.items():
-            if param in self.sections.base:
-                self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
+            self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
 
     def check_names(self) -> None:
         slugs: dict[str, str] = {}
@@ -218,7 +233,9 @@ class _Resolver:
         shared_seeds = set(self.sections.seeds) & set(confirm.seeds) if confirm else set()
         if shared_seeds:
             given = ", ".join(map(str, sorted(shared_seeds)))
-            self.error(("confirm", "seeds"), f"expected seeds that the search has not seen, given {given} of seeds")
+            self.error(
+                ("confirm", "seeds"), f"expected seeds that the search does not use, given {given}, in seeds too"
+            )
 
     def check(self, objective: Objective) -> None:
         """What follows from several keys together."""
@@ -227,10 +244,11 @@ class _Resolver:
 
     def _check_training(self, objective: Objective) -> None:
         num_train, _ = DATASET[self.sections.dataset.name].split_sizes(self.sections.dataset.val_fraction)
+        available = f"{num_train}, the images that {self.sections.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
         if knn_k > num_train:
             keys = self._where(objective, "knn_k")
-            self.error(keys, f"{knn_k} neighbours, but {self.sections.dataset.name} trains on {num_train} images")
+            self.error(keys, f"expected at most {available}, given {knn_k}")
         fewest_epochs, _ = objective.extremes("epochs")
         if "epochs" in objective.space and fewest_epochs == 0:
             keys = self._where(objective, "epochs")
@@ -239,8 +257,7 @@ class _Resolver:
             return
         _, largest = objective.extremes("batch_size")
         if largest > num_train:
-            message = f"batch size {largest}, but {self.sections.dataset.name} trains on {num_train} images"
-            self.error(self._where(objective, "batch_size"), message)
+            self.error(self._where(objective, "batch_size"), f"expected at most {available}, given {largest}")
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
             message = f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
@@ -273,7 +290,9 @@ class _Resolver:
                 self.error(keys, f"search.method is {search.method}: expected low and high, or choices")
         if search.method != "grid":
             if search.trials_per_objective is None:
-                self.error(("search",), f"method {search.method} needs trials_per_objective")
+                self.error(
+                    ("search",), f"method {search.method} needs trials_per_objective, a number of configurations"
+                )
         elif search.trials_per_objective and objective.num_grid_configs > search.trials_per_objective:
             message = f"the grid of '{objective.name}' has {objective.num_grid_configs} configurations, more than the "
             message += f"{search.trials_per_objective} allowed; thin the grid, raise this number, or use method qmc"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -20,9 +21,20 @@ from clsweep.errors import StudyError
 from clsweep.objective.catalog import DATASET, METRIC, nearest
 from clsweep.study.document import Document, Keys
 
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if not seeds:
+        raise ValueError("expected at least one seed, given none")
+    twice = [s for i, s in enumerate(seeds) if s in seeds[:i]]
+    if twice:
+        raise ValueError(f"expected distinct seeds, given {twice[0]} twice")
+    return seeds
+
+
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
-Number = StrictInt | StrictFloat
+Seeds = Annotated[tuple[Seed, ...], AfterValidator(_distinct)]
+Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]  # takes an integer too
 
 
 class _Section(BaseModel):
@@ -72,12 +84,7 @@ class SchedulerSection(_Section):
 
 class ConfirmSection(_Section):
     top: Annotated[StrictInt, Field(ge=1)] = 3
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return _distinct(seeds)
+    seeds: Seeds
 
 
 class ResourcesSection(_Section):
@@ -90,7 +97,7 @@ class StudySections(_Section):
     name: Annotated[StrictStr, Field(pattern=NAME_PATTERN)]
     dataset: DatasetSection
     metric: MetricSection = MetricSection()
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    seeds: Seeds
     base: dict[StrictStr, Any] = {}
     space: dict[StrictStr, Any] = {}
     objectives: Annotated[dict[StrictStr, ObjectiveSection], Field(min_length=1)]
@@ -98,11 +105,6 @@ class StudySections(_Section):
     scheduler: SchedulerSection = SchedulerSection()
     confirm: ConfirmSection | None = None
     resources: ResourcesSection = ResourcesSection()
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return _distinct(seeds)
 
 
 def parse_sections(document: Document) -> StudySections:
@@ -122,6 +124,7 @@ def parse_sections(document: Document) -> StudySections:
 _EXPECTED = {
     "int_type": "an integer",
     "float_type": "a number",
+    "finite_number": "a finite number",
     "string_type": "a text",
     "bool_type": "true or false",
     "dict_type": "a mapping",
@@ -137,8 +140,7 @@ _SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 def _explain(error: Any) -> tuple[Keys, str]:
     """Keys and message of one pydantic error."""
-    # Members of a union appear as a last key of their own ("int", "float"): not a key of the file.
-    keys: Keys = tuple(k for k in error["loc"] if not (isinstance(k, str) and k in ("int", "float")))
+    keys: Keys = error["loc"]
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         known = _known_keys(keys[:-1])
@@ -151,7 +153,7 @@ def _explain(error: Any) -> tuple[Keys, str]:
         return keys, f"expected {context['expected']}, given {given!r}.{_nearest_literal(given, context['expected'])}"
     if kind in _BOUNDS:
         bound = _BOUNDS[kind]
-        return keys, f"expected a value {_SIGNS[bound]} {context[bound]:g}, given {given!r}"
+        return keys, f"expected a value {_SIGNS[bound]} {context[bound]:.10g}, given {given!r}"
     return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}"
 
 
@@ -174,10 +176,3 @@ def _choice(part: str, name: str, known: Any) -> str:
     if name not in known:
         raise ValueError(f"unknown {part} '{name}'.{nearest(name, known)} Expected one of: {', '.join(known)}")
     return name
-
-
-def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    twice = [s for i, s in enumerate(seeds) if s in seeds[:i]]
-    if twice:
-        raise ValueError(f"expected distinct seeds, given {twice[0]} twice")
-    return seeds

@@ -95,7 +95,10 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
             )
     if "choices" in raw:
         if len(raw) > 1:
-            raise ValueError("expected either choices or low, high, log and grid, given both")
+            others = ", ".join(key for key in raw if key != "choices")
+            raise ValueError(
+                f"expected either choices or low, high, log and grid, given choices and {others}; null removes a key"
+            )
         return Dimension(param=param, choices=_points(param, "choices", raw["choices"]))
     if param.kind == "choice":
         raise ValueError(f"expected choices out of {param.bounds}, given {raw!r}")

@@ -1,0 +1,71 @@
+"""Studies of seconds, run by the real command line on a real Ray."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+COMMAND = [sys.executable, "-c", "from clsweep.cli import main; main()"]
+
+
+def study_tree(**changes: object) -> dict[str, object]:
+    """A study of two objectives on digits; a trial takes about a second."""
+    tree: dict[str, object] = {
+        "name": "small",
+        "dataset": {"name": "digits"},
+        "seeds": [0, 1],
+        "base": {"encoder": "conv4", "width": 8, "epochs": 2, "batch_size": 128, "flip_prob": 0, "eval_every": 1},
+        "space": {"tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]}},
+        "objectives": {
+            "simclr": {"framework": "simclr", "loss": "infonce"},
+            "dcl": {"framework": "simclr", "loss": "dcl"},
+        },
+        "search": {"method": "grid"},
+    }
+    return {**tree, **changes}
+
+
+@pytest.fixture
+def write_study(tmp_path: Path) -> Callable[..., Path]:
+    def write(**changes: object) -> Path:
+        path = tmp_path / "study.yaml"
+        path.write_text(yaml.safe_dump(study_tree(**changes), sort_keys=False))
+        return path
+
+    return write
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """The command line in a process group of its own, as a terminal would start it."""
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+
+
+def clsweep(*arguments: object) -> tuple[int, str]:
+    """Exit code and output of one command."""
+    process = start(*arguments)
+    output, _ = process.communicate(timeout=240)
+    return process.returncode, output
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120) -> None:
+    """Return as soon as the condition holds; fail if it never does."""
+    pause = threading.Event()
+    for _ in range(int(timeout_s / 0.05)):
+        if condition():
+            return
+        pause.wait(0.05)
+    pytest.fail(f"waited {timeout_s} s for {what}")

@@ -1,0 +1,222 @@
+"""`clsweep run` from end to end: what it writes, what it says, what it leaves when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import optuna
+import pandas as pd
+import psutil
+import pytest
+from optuna.trial import TrialState
+
+import clsweep
+from clsweep.results.journal import open_storage
+from tests.cluster.conftest import clsweep as command
+from tests.cluster.conftest import start, wait_until
+
+WriteStudy = Callable[..., Path]
+
+DIVERGING = {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}}
+TRAINED = {
+    "simclr": {"framework": "simclr", "loss": "infonce"},
+    "dcl": {"framework": "simclr", "loss": "dcl"},
+    "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
+}
+
+
+def parts(out: Path) -> list[str]:
+    folder = out / "parts" / "trials"
+    return [name for name in os.listdir(folder) if name.endswith(".parquet")] if folder.is_dir() else []
+
+
+def journal(out: Path, objective: str) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name=objective, storage=open_storage(str(out / "optuna.journal"))).trials
+
+
+def trial_processes(of: int) -> list[psutil.Process]:
+    return [p for p in psutil.Process(of).children(recursive=True) if "ImplicitFunc.train" in " ".join(p.cmdline())]
+
+
+def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    path, out = write_study(objectives={**TRAINED, "bad": DIVERGING}), tmp_path / "out"
+    code, output = command("run", path, "--out", out)
+    assert code == 1, output
+    assert "DivergedError" in output
+    assert output.rstrip().endswith(f"Results: {out}")
+    assert "Robustness of knn_top1" in output
+    assert "(raylet)" not in output
+
+    results = clsweep.open_results(out)
+    assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
+    status = results.trials.set_index("trial_id")["status"]
+    assert set(status[status.index.str.startswith("bad")]) == {"failed"}
+    assert set(status[~status.index.str.startswith("bad")]) == {"finished"}
+    assert results.trials.query("status == 'failed'")["error_message"].str.contains("loss is nan").all()
+    finished = results.trials.query("status == 'finished'")
+    assert finished["knn_top1"].between(0, 100).all()
+    untrained = finished.query("objective == 'untrained'")
+    assert untrained["tau"].isna().all()
+    assert untrained["seed"].tolist() == [0, 1]
+    counts = results.epochs.groupby("trial_id").size()
+    assert (counts[finished.query("epochs == 2")["trial_id"]] == 2).all()
+    assert sorted(p.name for p in out.iterdir() if p.is_file() and p.name[0] != ".") == [
+        "epochs.parquet", "heartbeat.json", "optuna.journal", "plan.parquet", "study.yaml", "trials.parquet",
+    ]  # fmt: skip
+
+    for objective in ("simclr", "dcl", "bad"):
+        rows = results.trials.query("objective == @objective").set_index("trial_id")
+        for trial in journal(out, objective):
+            row = rows.loc[trial.user_attrs["trial_id"]]
+            assert trial.params == {"tau": row["tau"]}
+            assert (trial.state == TrialState.COMPLETE) == (row["status"] == "finished")
+            assert trial.value is None or trial.value == row["knn_top1"]
+
+    before = (out / "trials.parquet").read_bytes()
+    code, output = command("run", path, "--out", out)
+    assert code == 1
+    assert "Nothing is left" in output
+    assert (out / "trials.parquet").read_bytes() == before
+
+    code, output = command("status", out, "--format", "json")
+    assert code == 0
+    assert {row["objective"]: row["failed"] for row in json.loads(output)}["bad"] == 4
+    code, output = command("trials", out, "--where", "tau > 0.3 and status == 'finished'", "--format", "json")
+    assert {row["tau"] for row in json.loads(output)} == {0.5}
+    code, output = command("run", path, "--out", out, "--set", "base.epochs=3")
+    assert code == 2
+    assert "base.epochs: 2 -> 3" in output
+
+
+def test_the_same_seed_gives_the_same_numbers(write_study: WriteStudy, tmp_path: Path) -> None:
+    path = write_study(search={"method": "qmc", "trials_per_objective": 2})
+    numbers = ["trial_id", "tau", "seed", "knn_top1", "knn_top5", "train_loss"]
+    first, second = (command("run", path, "--out", tmp_path / name) for name in ("a", "b"))
+    assert first[0] == second[0] == 0
+    a, b = (clsweep.open_results(tmp_path / name).trials[numbers] for name in ("a", "b"))
+    pd.testing.assert_frame_equal(a, b)
+
+
+def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: WriteStudy, tmp_path: Path) -> None:
+    path, out = write_study(seeds=[0, 1, 2, 3]), tmp_path / "out"
+    process = start("run", path, "--out", out)
+    wait_until(lambda: len(parts(out)) >= 2, "two finished trials")
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert f"Resume with: clsweep run {path} --out {out}" in output
+    assert "Traceback" not in output
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+    kept = clsweep.open_results(out).trials
+    assert 2 <= len(kept) < 16
+
+    code, output = command("run", path, "--out", out)
+    assert code == 0, output
+    results = clsweep.open_results(out)
+    assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
+    again = results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index()
+    pd.testing.assert_frame_equal(again[kept.columns], kept)  # started_at and wall_time_s too: none ran twice
+    for objective in ("simclr", "dcl"):
+        assert Counter(t.state for t in journal(out, objective)) == {TrialState.COMPLETE: 8}
+
+
+def test_a_killed_trial_is_a_failed_row_and_the_others_go_on(write_study: WriteStudy, tmp_path: Path) -> None:
+    path, out = write_study(base={"encoder": "conv4", "epochs": 12, "batch_size": 64, "eval_every": 12}), tmp_path / "o"
+    process = start("run", path, "--out", out)
+    wait_until(lambda: parts(out), "a finished trial")
+    wait_until(lambda: trial_processes(process.pid), "a trial's process")
+    trial_processes(process.pid)[0].kill()
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 1, output
+    trials = clsweep.open_results(out).trials
+    assert trials["status"].value_counts().to_dict() == {"finished": 7, "failed": 1}
+    failed = trials.query("status == 'failed'").iloc[0]
+    assert failed["error_class"] == "ActorDiedError"
+    assert failed["error_message"].startswith("the trial's process died")
+
+
+def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    path, out = write_study(search={"method": "tpe", "trials_per_objective": 3}), tmp_path / "out"
+    code, output = command("run", path, "--out", out, "--limit", 5)  # stops within a configuration
+    assert code == 0, output
+    assert "7 left" in output
+    kept = clsweep.open_results(out).trials
+    code, output = command("run", path, "--out", out)
+    assert code == 0, output
+    assert "robustness not measured" in output
+    results = clsweep.open_results(out)
+    assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
+    assert results.plan["tau"].isna().all()
+    pd.testing.assert_frame_equal(results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index(), kept)
+    for objective in ("simclr", "dcl"):
+        rows = results.trials.query("objective == @objective")
+        assert (rows.groupby("config")["tau"].nunique() == 1).all()
+        trials = journal(out, objective)
+        assert [t.state for t in trials] == [TrialState.COMPLETE] * 3
+        for trial in trials:
+            scores = rows[rows["config"] == trial.user_attrs["config"]]
+            assert scores["tau"].unique().tolist() == [trial.params["tau"]]
+            assert trial.value == pytest.approx(scores["knn_top1"].mean())
+
+
+def test_two_workers_train_as_one_does(write_study: WriteStudy, tmp_path: Path) -> None:
+    path = write_study(seeds=[0], space={}, objectives={"dclw": {"framework": "simclr", "loss": "dclw"}})
+    for workers in (1, 2):
+        code, output = command("run", path, "--out", tmp_path / str(workers), "--set", f"resources.workers={workers}")
+        assert code == 0, output
+    one, two = (clsweep.open_results(tmp_path / str(workers)) for workers in (1, 2))
+    assert two.trials["workers"].tolist() == [2]
+    assert two.epochs["train_loss"].tolist() == pytest.approx(one.epochs["train_loss"].tolist(), rel=1e-4)
+    assert two.epochs["knn_top1"].tolist() == pytest.approx(one.epochs["knn_top1"].tolist(), abs=1.5)
+
+
+def test_an_error_in_a_worker_group_is_a_failed_row(write_study: WriteStudy, tmp_path: Path) -> None:
+    path, out = write_study(seeds=[0], space={}, objectives={"bad": DIVERGING}), tmp_path / "out"
+    code, output = command("run", path, "--out", out, "--set", "resources.workers=2")
+    assert code == 1, output
+    failed = clsweep.open_results(out).trials.iloc[0]
+    assert failed["error_class"] == "DivergedError"
+    assert "loss is nan" in failed["error_message"]
+
+
+def test_a_request_that_never_fits_is_refused_before_anything_starts(write_study: WriteStudy, tmp_path: Path) -> None:
+    presets = {
+        "huge": {"resources": {"cpus_per_worker": 9999}},
+        "cpu": {"resources": {"gpus_per_worker": 0, "cpus_per_worker": 1}},
+    }
+    path = write_study(resources={"gpus_per_worker": 64, "cpus_per_worker": 6}, presets=presets)
+    code, output = command("run", path, "--out", tmp_path / "out")
+    assert code == 2
+    assert f"{path}:" in output
+    assert "64 GPUs and 6 CPUs" in output
+    assert "0 GPUs" in output
+    assert "--preset cpu" in output
+    assert "Traceback" not in output
+
+
+def test_missing_data_is_refused_before_anything_starts(write_study: WriteStudy, tmp_path: Path) -> None:
+    path = write_study(dataset={"name": "cifar10", "root": str(tmp_path / "nothing")}, base={"encoder": "conv4"})
+    code, output = command("run", path, "--out", tmp_path / "out")
+    assert code == 2
+    assert str(tmp_path / "nothing") in output
+    assert "--set dataset.download=true" in output
+
+
+def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_path: Path) -> None:
+    from clsweep.results.store import ResultsFolder
+
+    with ResultsFolder(str(tmp_path / "out")).lock():
+        code, output = command("run", write_study(), "--out", tmp_path / "out")
+    assert code == 2
+    assert "another clsweep run is writing here" in output

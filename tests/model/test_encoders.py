@@ -1,0 +1,115 @@
+"""The encoders: torchvision's own networks where they claim to be, and the shapes that a study relies on."""
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from clsweep.model.encoders import conv4, resnet18, resnet50
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RESNETS = {
+    "resnet18": (resnet18, torchvision.models.resnet18, 512),
+    "resnet50": (resnet50, torchvision.models.resnet50, 2048),
+}
+
+
+def images(num_images: int, size: int) -> Tensor:
+    return torch.randn(num_images, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def features_before_fc(network: nn.Module, x_NCHW: Tensor) -> Tensor:
+    """What torchvision's classifier is given."""
+    seen = []
+    handle = network.fc.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    network(x_NCHW)
+    handle.remove()
+    return seen[0]
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_standard_stem_is_torchvisions_network(name: str) -> None:
+    ours, theirs, num_features = RESNETS[name]
+    torch.manual_seed(0)
+    encoder, network = ours(stem="standard"), theirs(weights=None)
+    assert encoder.num_features == num_features
+    keys = network.load_state_dict(encoder.state_dict(), strict=False)
+    assert sorted(keys.missing_keys) == ["fc.bias", "fc.weight"]
+    assert keys.unexpected_keys == []
+    x_NCHW = images(2, 64)
+    with torch.no_grad():
+        for mode in (True, False):  # in evaluation the running statistics of the training pass take part
+            encoder.train(mode), network.train(mode)
+            features = encoder(x_NCHW)
+            assert features.shape == (2, num_features)
+            torch.testing.assert_close(features, features_before_fc(network, x_NCHW), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", RESNETS)
+def test_small_stem_changes_the_shape_of_conv1_alone(name: str) -> None:
+    ours, theirs, _ = RESNETS[name]
+    small, network = ours(stem="small").state_dict(), theirs(weights=None).state_dict()
+    assert list(small) == [key for key in network if not key.startswith("fc.")]
+    assert [key for key in small if small[key].shape != network[key].shape] == ["conv1.weight"]
+    assert small["conv1.weight"].shape == (64, 3, 3, 3)
+
+
+def test_small_stem_keeps_the_resolution() -> None:
+    """The first stage sees all 32 x 32 pixels with the small stem and 8 x 8 with torchvision's."""
+    for stem, side in (("small", 32), ("standard", 8)):
+        encoder, seen = resnet18(stem=stem), []
+        encoder.layer1.register_forward_hook(lambda _, args, out, seen=seen: seen.append((args[0].shape, out.shape)))
+        encoder(images(2, 32))
+        assert seen == [((2, 64, side, side), (2, 64, side, side))]
+
+
+def test_small_stem_is_initialised_as_torchvision_initialises_convolutions() -> None:
+    """He et al. (fan out): standard deviation sqrt(2 / (64 * 3 * 3))."""
+    torch.manual_seed(0)
+    std = resnet18(stem="small").conv1.weight.std().item()
+    assert std == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("stem", ["small", "standard"])
+@pytest.mark.parametrize("size", [8, 28, 32])
+def test_resnet18_takes_the_catalogs_image_sizes(size: int, stem: str) -> None:
+    with torch.no_grad():
+        features = resnet18(stem=stem)(images(2, size))
+    assert features.shape == (2, 512)
+    assert torch.isfinite(features).all()
+
+
+def test_resnet50_small_stem() -> None:
+    with torch.no_grad():
+        features = resnet50(stem="small")(images(2, 8))
+    assert features.shape == (2, 2048)
+
+
+@pytest.mark.parametrize("size", [8, 28, 32])
+@pytest.mark.parametrize("width", [4, 32])
+def test_conv4_shapes(width: int, size: int) -> None:
+    encoder = conv4(width=width)
+    assert encoder.num_features == 4 * width
+    with torch.no_grad():
+        assert encoder(images(3, size)).shape == (3, 4 * width)
+
+
+def test_conv4_is_four_convolutions_on_a_quarter_of_the_resolution() -> None:
+    encoder, sides = conv4(width=6), []
+    convolutions = [module for module in encoder.modules() if isinstance(module, nn.Conv2d)]
+    for convolution in convolutions:
+        convolution.register_forward_hook(lambda _, args, out: sides.append((*out.shape[1:], args[0].shape[1])))
+    encoder(images(2, 32))
+    assert [tuple(convolution.kernel_size) for convolution in convolutions] == [(3, 3)] * 4
+    assert sides == [(6, 16, 16, 3), (12, 16, 16, 6), (12, 8, 8, 12), (24, 8, 8, 12)]
+
+
+@pytest.mark.parametrize("build", [lambda: conv4(width=8), lambda: resnet18(stem="small")])
+def test_initial_weights_follow_the_global_seed(build) -> None:
+    def weights(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return torch.cat([p.detach().flatten() for p in build().parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))

@@ -1,0 +1,311 @@
+"""The study file as a tree with places: what a preset and `--set` do to it, and what YAML is refused."""
+
+import time
+
+import pytest
+
+from clsweep.errors import StudyError
+from clsweep.study.document import preset_names, read_document
+
+TEXT = """\
+# a comment
+name: small
+seeds: [0, 1, 2]
+base:
+  epochs: 6
+
+  lr: 0.5
+space:
+  tau: {low: 0.05,
+        high: 1.0}
+presets:
+  cpu:
+    seeds: [7]
+    base:
+      lr: 0.25
+      width: 8
+    space: null
+  broken: 3
+"""
+PLAIN = TEXT.replace("  broken: 3\n", "")
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Read a text as `study.yaml`."""
+
+    def read_text(text=PLAIN, **options):
+        path = tmp_path / "study.yaml"
+        path.write_text(text, encoding="utf-8")
+        return read_document(path, **options)
+
+    return read_text
+
+
+def place(document, *keys):
+    """The place of keys, without the folder."""
+    return document.place(keys).rpartition("/")[2]
+
+
+def refusal(read, *args, **options):
+    with pytest.raises(StudyError) as caught:
+        read(*args, **options)
+    message = str(caught.value)
+    return message[max(message.find("study.yaml"), 0) :]
+
+
+# Lines.
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (("name",), 2),
+        (("seeds",), 3),
+        (("seeds", 2), 3),
+        (("base",), 4),
+        (("base", "epochs"), 5),
+        (("base", "lr"), 7),
+        (("space", "tau", "low"), 9),
+        (("space", "tau", "high"), 10),
+    ],
+)
+def test_every_value_knows_its_line(read, keys, line):
+    assert place(read(), *keys) == f"study.yaml:{line}"
+
+
+def test_the_place_of_a_missing_key_is_the_nearest_key_above(read):
+    document = read()
+    assert place(document, "base", "warmup_epochs") == "study.yaml:4"
+    assert place(document, "objectives") == "study.yaml:2"
+
+
+def test_error_names_place_dotted_path_and_message(read):
+    message = read().error(("seeds", 1), "expected something else")
+    assert message.endswith("/study.yaml:3: seeds.1: expected something else")
+
+
+# Presets.
+
+
+def test_a_preset_merges_mappings_replaces_lists_and_removes_nulls(read):
+    tree = read(preset="cpu").tree
+    assert tree == {"name": "small", "seeds": [7], "base": {"epochs": 6, "lr": 0.25, "width": 8}}
+
+
+def test_places_point_into_the_preset_where_it_speaks(read):
+    document = read(preset="cpu")
+    assert place(document, "seeds", 0) == "study.yaml:13"
+    assert place(document, "base", "lr") == "study.yaml:15"
+    assert place(document, "base", "width") == "study.yaml:16"
+    assert place(document, "base", "epochs") == "study.yaml:5"
+
+
+def test_presets_are_no_part_of_the_tree(read):
+    assert "presets" not in read().tree
+
+
+def test_preset_names(read, tmp_path):
+    read()
+    assert preset_names(tmp_path / "study.yaml") == ["cpu"]
+
+
+def test_an_unknown_preset_names_the_nearest(read):
+    message = refusal(read, preset="cpo")
+    assert message == "study.yaml:11: presets: no preset 'cpo'. Did you mean 'cpu'? Expected one of: cpu."
+
+
+def test_a_preset_that_is_no_mapping_is_refused_even_if_another_is_asked_for(read):
+    message = refusal(read, TEXT, preset="cpu")
+    assert message == "study.yaml:18: presets.broken: expected a partial study, a mapping, given 3"
+
+
+# --set.
+
+
+@pytest.mark.parametrize(
+    ("setting", "keys", "value"),
+    [
+        ("base.epochs=10", ("base", "epochs"), 10),
+        ("base.lr=1e-3", ("base", "lr"), 1e-3),
+        ("name=other", ("name",), "other"),
+        ("name=a=b", ("name",), "a=b"),
+        ("seeds=[5, 6]", ("seeds",), [5, 6]),
+        ("space.tau={choices: [0.1, 0.2]}", ("space", "tau"), {"choices": [0.1, 0.2]}),
+        ("dataset.download=true", ("dataset", "download"), True),
+        ("a.b.c='1'", ("a", "b", "c"), "1"),
+    ],
+)
+def test_set_puts_a_yaml_value_at_dotted_keys(read, setting, keys, value):
+    node = read(settings=[setting]).tree
+    for key in keys:
+        node = node[key]
+    assert node == value
+    assert type(node) is type(value)
+
+
+@pytest.mark.parametrize("setting", ["base.lr=null", "base.lr="])
+def test_set_to_null_removes_the_key(read, setting):
+    assert read(settings=[setting]).tree["base"] == {"epochs": 6}
+
+
+def test_the_last_setting_wins_and_settings_beat_the_preset(read):
+    document = read(preset="cpu", settings=["base.lr=1", "base.lr=2"])
+    assert document.tree["base"] == {"epochs": 6, "lr": 2, "width": 8}
+
+
+def test_the_place_of_a_setting_and_of_all_below_it_is_the_setting(read):
+    document = read(settings=["seeds=[3, 4]", "confirm.top=2"])
+    assert document.place(("seeds",)) == "--set seeds=[3, 4]"
+    assert document.place(("seeds", 1)) == "--set seeds=[3, 4]"
+    assert document.place(("confirm", "top")) == "--set confirm.top=2"
+    assert document.place(("confirm",)) == "--set confirm.top=2"
+
+
+@pytest.mark.parametrize("setting", ["", "base.lr", "=1", ".=1", "base.=1", "base..lr=1"])
+def test_a_setting_of_another_form_is_refused(read, setting):
+    expected = f"--set {setting}: expected KEY=VALUE with a dotted key, as in base.epochs=10."
+    assert refusal(read, settings=[setting]) == expected
+
+
+@pytest.mark.parametrize("value", ["[1", "{a: ", "'", "*nothing", "[" * 5000])
+def test_a_setting_that_is_no_yaml_is_refused_in_a_short_line(read, value):
+    message = refusal(read, settings=[f"base.lr={value}"])
+    assert message.startswith("--set base.lr=")
+    assert message.endswith(": the value is not valid YAML.")
+    assert len(message) < 200
+
+
+def test_a_setting_below_a_value_is_refused(read):
+    assert refusal(read, settings=["base.lr.x=1"]) == "--set base.lr.x=1: base.lr is 0.5, not a mapping."
+
+
+# Keys that stand twice, anchors, merge keys.
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3),
+        ("b:\n  a: 1\n  'a': 1\n", 3),
+        ("c: [{a: 1,\n     a: 2}]\n", 2),
+        ("x: &x {k: 1}\na:\n  <<: *x\n  <<: *x\n", 4),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(read, text, line):
+    message = refusal(read, text)
+    assert message.startswith(f"study.yaml:{line}: the key '")
+    assert message.endswith("' stands twice in one mapping.")
+
+
+def test_a_key_that_stands_twice_in_a_preset_is_refused(read):
+    assert "study.yaml:16: the key 'lr' stands twice" in refusal(read, PLAIN.replace("width: 8", "lr: 8"))
+
+
+def test_an_alias_repeats_its_anchor(read):
+    assert read("a: &a {x: [1, 2]}\nb: *a\n").tree["b"] == {"x": [1, 2]}
+
+
+def test_aliased_values_do_not_share_later_changes(read):
+    document = read("a: &a {x: 1}\nb: *a\n", settings=["b.x=2"])
+    assert document.tree == {"a": {"x": 1}, "b": {"x": 2}}
+
+
+@pytest.mark.parametrize("text", ["x: 2, <<: *a", "<<: *a, x: 2"])
+def test_own_keys_override_merged_ones(read, text):
+    document = read(f"a: &a {{x: 1, y: 1}}\nb: {{{text}}}\n")
+    assert document.tree["b"] == {"x": 2, "y": 1}
+    assert place(document, "b", "x") == "study.yaml:2"
+    assert place(document, "b", "y") == "study.yaml:1"
+
+
+def test_of_several_merged_mappings_the_first_wins(read):
+    document = read("a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc:\n  <<: [*a, *b]\n")
+    assert document.tree["c"] == {"x": 1, "y": 2}
+    assert place(document, "c") == "study.yaml:3"
+
+
+def test_a_mapping_with_a_merge_key_can_itself_be_aliased(read):
+    tree = read("a: &a {x: 1}\nb: &b {<<: *a, x: 2}\nc: *b\nd: {<<: *b}\n").tree
+    assert tree["c"] == tree["d"] == {"x": 2}
+
+
+def test_merging_what_is_no_mapping_is_refused(read):
+    message = refusal(read, "a: &a 1\nb:\n  <<: *a\n")
+    assert message == "study.yaml:1: '<<' expects a mapping or a list of them, given 1."
+
+
+# Scalars.
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("5E4", 50000.0),
+        ("-2e+1", -20.0),
+        (".5e1", 5.0),
+        ("1.5", 1.5),
+        ("64", 64),
+        ("'1e-3'", "1e-3"),
+        ("1e", "1e"),
+        ("e5", "e5"),
+        ("+one", "+one"),
+    ],
+)
+def test_numbers_with_an_exponent_are_numbers(read, text, value):
+    given = read(f"a: {text}\n").tree["a"]
+    assert given == value
+    assert type(given) is type(value)
+
+
+@pytest.mark.parametrize("text", ["2024-13-45", "!!bool maybe", "!!int ''", "9" * 5000])
+def test_a_scalar_that_yaml_cannot_convert_is_refused_with_its_line(read, text):
+    message = refusal(read, f"a: 1\nb: {text}\n")
+    assert message.startswith("study.yaml:2: not valid YAML: cannot read ")
+    assert len(message) < 200
+
+
+def test_a_tag_that_would_run_code_is_refused(read):
+    assert refusal(read, "a: 1\nb: !!python/name:os.getcwd x\n").startswith("study.yaml:2: not valid YAML: ")
+
+
+def test_integer_keys_are_words(read):
+    assert read("a: {1: x}\n").tree == {"a": {"1": "x"}}
+
+
+def test_a_mapping_as_key_is_refused(read):
+    assert refusal(read, "a: 1\n? {b: 1}\n: 2\n") == "study.yaml:2: expected a plain word as key."
+
+
+# What would never end.
+
+LIST_BOMB = "a0: &a0 [x, x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
+MERGE_BOMB = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}\n" for i in range(1, 12)
+)
+
+
+@pytest.mark.parametrize("text", [LIST_BOMB, MERGE_BOMB])
+def test_an_alias_bomb_is_refused_soon(read, text):
+    begin = time.perf_counter()
+    assert "the file expands to more than 100,000 values" in refusal(read, text)
+    assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize("text", ["a: &a {b: *a}\n", "a: &a [*a]\n", "a: &a\n  <<: *a\n", "a: " + "[" * 2000])
+def test_endless_nesting_is_refused(read, text):
+    assert refusal(read, text) == "study.yaml: not valid YAML: nested too deeply."
+
+
+# Files.
+
+
+def test_a_byte_order_mark_is_no_mistake(read):
+    assert read("\ufeffname: small\n").tree == {"name": "small"}
+
+
+def test_windows_line_ends_count_as_one_line(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_bytes(b"name: small\r\nbase:\r\n  lr: 1\r\n")
+    assert place(read_document(path), "base", "lr") == "study.yaml:3"

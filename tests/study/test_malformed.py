@@ -1,0 +1,443 @@
+"""Malformed studies: every mistake is a line with its place, what was expected and given, and the nearest name."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from clsweep import cli
+from clsweep.errors import StudyError
+from clsweep.study.resolve import load_study
+
+STUDY = """\
+name: small
+dataset: {name: digits, val_fraction: 0.2}
+metric: {name: knn_top1, mode: max}
+seeds: [0, 1]
+base:
+  encoder: conv4
+  epochs: 6
+  batch_size: 32
+space:
+  tau: {low: 0.05, high: 1.0, log: true, grid: [0.1, 0.3]}
+objectives:
+  infonce: {framework: simclr, loss: infonce}
+  dclw: {framework: simclr, loss: dclw, space: {sigma: {grid: [0.3, 0.5]}}}
+search: {method: grid}
+confirm: {top: 1, seeds: [7, 8]}
+resources: {workers: 1}
+presets:
+  tiny: {base: {epochs: 2}}
+"""
+TAU = "{low: 0.05, high: 1.0, log: true, grid: [0.1, 0.3]}"
+METHODS = "expected 'grid', 'qmc', 'random' or 'tpe'"
+
+# name: (old, new, line, what the message says in this order)
+MISTAKES = {
+    # keys
+    "unknown key": ("resources: {", "extra: 1\nresources: {", 16, ["extra: unknown key", "Expected: name, dataset,"]),
+    "misspelt key": ("metric:", "metrics:", 3, ["metrics: unknown key", "Did you mean 'metric'?"]),
+    "misspelt nested key": ("workers:", "worker:", 16, ["resources.worker: ", "'workers'?", "cpus_per_worker"]),
+    "misspelt part": (
+        "loss: dclw,",
+        "loss: dclw, vews: two,",
+        13,
+        ["objectives.dclw.vews: unknown key.", "'views'?", "Expected: framework,"],
+    ),
+    "missing name": ("name: small\n", "", 1, ["name: this key is missing"]),
+    "missing loss": (", loss: infonce", "", 12, ["objectives.infonce.loss: this key is missing"]),
+    "missing method": ("{method: grid}", "{}", 14, ["search.method: this key is missing"]),
+    "missing seeds of confirm": (", seeds: [7, 8]", "", 15, ["confirm.seeds: this key is missing"]),
+    # types
+    "text for an integer": ("epochs: 6", "epochs: six", 7, ["base.epochs: expected an integer, given 'six'"]),
+    "boolean for an integer": ("epochs: 6", "epochs: yes", 7, ["base.epochs: expected an integer, given True"]),
+    "half an epoch": ("epochs: 6", "epochs: 6.5", 7, ["base.epochs: expected an integer, given 6.5"]),
+    "nothing for an integer": ("epochs: 6", "epochs:", 7, ["base.epochs: expected an integer, given None"]),
+    "an integer beyond 64 bits": ("epochs: 6", "epochs: 1e30", 7, ["base.epochs: expected an integer, given 1e+30"]),
+    "boolean for a number": ("val_fraction: 0.2", "val_fraction: true", 2, ["expected a number, given True"]),
+    "text for a number": ("val_fraction: 0.2", "val_fraction: a", 2, ["dataset.val_fraction: expected a number, given"]),
+    "nan for a number": ("val_fraction: 0.2", "val_fraction: .nan", 2, ["expected a finite number, given nan"]),
+    "infinity": ("epochs: 6", "epochs: 6\n  lr: 1e999", 8, ["base.lr: expected a number, given inf"]),
+    "text for a mapping": ("{name: digits, val_fraction: 0.2}", "digits", 2, ["dataset: expected a mapping, given 'd"]),
+    "list for a mapping": ("{workers: 1}", "[1]", 16, ["resources: expected a mapping, given [1]"]),
+    "number for a list": ("seeds: [0, 1]", "seeds: 2", 4, ["seeds: expected a list, given 2"]),
+    "list for an objective": ("{framework: simclr, loss: infonce}", "[infonce]", 12, ["expected a mapping, given ['inf"]),
+    "number for a name": ("loss: infonce", "loss: 3", 12, ["objectives.infonce.loss: expected a text, given 3"]),
+    "number for a switch": ("{name: digits,", "{name: digits, download: 1,", 2, ["expected true or false, given 1"]),
+    "name with a slash": ("name: small", "name: a/b", 1, ["name: expected letters, digits,", "given 'a/b'"]),
+    # values of sections
+    "no objectives": (
+        STUDY[STUDY.index("  infonce") : STUDY.index("search")],
+        "  {}\n",
+        11,
+        ["objectives: expected at least one entry, given {}"],
+    ),
+    "validation too large": ("val_fraction: 0.2", "val_fraction: 0.9", 2, ["expected a value <= 0.5, given 0.9"]),
+    "no seeds": ("seeds: [0, 1]", "seeds: []", 4, ["seeds: expected at least one seed, given none"]),
+    "a seed twice": ("seeds: [0, 1]", "seeds: [3, 3]", 4, ["seeds: expected distinct seeds, given 3 twice"]),
+    "negative seed": ("seeds: [0, 1]", "seeds: [0, -1]", 4, ["seeds.1: expected a value >= 0, given -1"]),
+    "seed beyond 32 bits": ("seeds: [0, 1]", "seeds: [4294967296]", 4, ["seeds.0: expected a value < 4294967296"]),
+    "seed of the search again": (
+        "seeds: [7, 8]",
+        "seeds: [1, 8]",
+        15,
+        ["confirm.seeds: expected seeds that the search does not use, given 1, in seeds too"],
+    ),
+    "no top": ("top: 1", "top: 0", 15, ["confirm.top: expected a value >= 1, given 0"]),
+    "no trials": (
+        "{method: grid}",
+        "{method: qmc, trials_per_objective: 0}",
+        14,
+        ["search.trials_per_objective: expected a value >= 1, given 0"],
+    ),
+    "no workers": ("workers: 1", "workers: 0", 16, ["resources.workers: expected a value >= 1, given 0"]),
+    "negative workers": ("workers: 1", "workers: -2", 16, ["resources.workers: expected a value >= 1, given -2"]),
+    "negative gpus": ("workers: 1", "gpus_per_worker: -1", 16, ["gpus_per_worker: expected a value >= 0, given -1"]),
+    "infinite gpus": ("workers: 1", "gpus_per_worker: .inf", 16, ["expected a finite number, given inf"]),
+    "no cpus": ("workers: 1", "cpus_per_worker: 0", 16, ["cpus_per_worker: expected a value >= 1, given 0"]),
+    "unknown method": ("method: grid", "method: bohb", 14, [f"search.method: {METHODS}, given 'bohb'"]),
+    "misspelt method": ("method: grid", "method: gird", 14, [f"search.method: {METHODS}", "Did you mean 'grid'?"]),
+    "unknown scheduler": ("resources:", "scheduler: {name: hyperband}\nresources:", 16, ["scheduler.name: expected 'fifo'"]),
+    "unknown dataset": ("name: digits", "name: digts", 2, ["unknown dataset 'digts'", "'digits'?", "one of: digits,"]),
+    "unknown metric": ("knn_top1", "knn_top", 3, ["unknown metric 'knn_top'", "'knn_top", "Expected one of: knn_top1"]),
+    "unknown mode": ("mode: max", "mode: maximum", 3, ["metric.mode: expected 'max' or 'min', given 'maximum'"]),
+    # components
+    "unknown framework": ("simclr, loss: infonce", "simcrl, loss: infonce", 12, ["framework 'simcrl'", "'simclr'?"]),
+    "unknown loss": ("loss: infonce", "loss: infonse", 12, ["unknown loss 'infonse'", "'infonce'?", "Expected one of"]),
+    "a loss like no other": ("loss: infonce", "loss: xyz", 12, ["unknown loss 'xyz'. Expected one of: infonce, dcl,"]),
+    "unknown regularizer": ("loss: dclw,", "loss: dclw, regularizer: nonne,", 13, ["regularizer 'nonne'", "'none'?"]),
+    "unknown views": ("loss: dclw,", "loss: dclw, views: twoo,", 13, ["objectives.dclw.views: ", "'twoo'", "'two'?"]),
+    "unknown encoder": ("encoder: conv4", "encoder: resnet19", 6, ["base.encoder: expected conv4 |", "given 'resnet19'"]),
+    # hyperparameters
+    "misspelt own parameter": (
+        "{sigma:",
+        "{sigmma:",
+        13,
+        ["objectives.dclw.space.sigmma: unknown parameter 'sigmma'.", "'sigma'?", "'dclw' owns: ", "sigma, tau, "],
+    ),
+    "misspelt shared parameter": ("batch_size: 32", "batch_siz: 32", 8, ["base.batch_siz: ", "'batch_size'?"]),
+    "unknown shared parameter": ("batch_size: 32", "xyz: 32", 8, ["unknown parameter 'xyz'. Known: see clsweep catalog"]),
+    "parameter of another loss": (
+        "loss: infonce}",
+        "loss: infonce, space: {sigma: {grid: [1]}}}",
+        12,
+        ["objectives.infonce.space.sigma: ", "does not own this parameter", "none of its parts", "'infonce' owns: "],
+    ),
+    "shared parameter of another encoder": (
+        "batch_size: 32",
+        "stem: small",
+        8,
+        ["base.stem: no objective of this study owns 'stem'", "none of its parts uses it", "encoder resnet18"],
+    ),
+    "colour parameter without colours": (
+        "batch_size: 32",
+        "gray_prob: 0.1",
+        8,
+        ["no objective of this study owns 'gray_prob'", "digits have one channel"],
+    ),
+    "fixed and swept": (
+        "loss: dclw,",
+        "loss: dclw, base: {sigma: 1},",
+        13,
+        ["objectives.dclw.space.sigma: expected the parameter in base or in space", "given both"],
+    ),
+    "value out of bounds": ("batch_size: 32", "batch_size: 1", 8, ["base.batch_size: expected a value in [2, inf)"]),
+    "unknown choice": ("batch_size: 32", "lr_rule: square", 8, ["base.lr_rule: expected none | sqrt | linear, given"]),
+    # dimensions
+    "low above high": ("low: 0.05", "low: 2", 10, ["space.tau: expected low < high, given low 2 and high 1"]),
+    "low equals high": ("low: 0.05", "low: 1", 10, ["space.tau: expected low < high, given low 1 and high 1"]),
+    "only low": (", high: 1.0, log: true", "", 10, ["space.tau: expected both low and high, given only low"]),
+    "low out of bounds": ("low: 0.05", "low: 0", 10, ["space.tau: low: expected a value in (0, inf), given 0"]),
+    "high out of bounds": (f"tau: {TAU}", "flip_prob: {low: 0.1, high: 2}", 10, ["high: expected a value in [0, 1]"]),
+    "log from zero": (
+        f"tau: {TAU}",
+        "weight_decay: {low: 0, high: 1, log: true}",
+        10,
+        ["space.weight_decay: low: a log scale needs low > 0, given 0"],
+    ),
+    "log of a grid alone": ("low: 0.05, high: 1.0, ", "", 10, ["space.tau: log: expected low and high beside it"]),
+    "log is a number": ("log: true", "log: 10", 10, ["space.tau: log: expected true or false, given 10"]),
+    "empty grid": ("[0.1, 0.3]", "[]", 10, ["space.tau: grid: expected a list of at least one value, given []"]),
+    "grid value twice": ("[0.1, 0.3]", "[0.3, 0.3]", 10, ["space.tau: grid: 0.3 stands twice"]),
+    "grid outside of bounds": ("[0.1, 0.3]", "[0.1, 3]", 10, ["space.tau: grid: 3 lies outside of low 0.05 .. high 1"]),
+    "text in a grid": ("[0.1, 0.3]", "[0.1, x]", 10, ["space.tau: grid: expected a number, given 'x'"]),
+    "empty dimension": (TAU, "{}", 10, ["space.tau: expected low and high, grid or choices, given none of them"]),
+    "list for a dimension": (TAU, "[0.1]", 10, ["space.tau: expected {low, high} with an optional", "given [0.1]"]),
+    "misspelt key of a dimension": ("log: true", "lgo: true", 10, ["space.tau: unknown key 'lgo'.", "'log'?", "low, "]),
+    "choices and bounds": ("log: true, grid", "choices", 10, ["expected either choices or low, ", "and low, high"]),
+    "unknown value of choices": (
+        f"tau: {TAU}",
+        "lr_rule: {choices: [linear, cubic]}",
+        10,
+        ["space.lr_rule: choices: expected none | sqrt | linear, given 'cubic'"],
+    ),
+    "range of words": (f"tau: {TAU}", "lr_rule: {low: 1, high: 2}", 10, ["expected choices out of none | sqrt | linear"]),
+    "unsweepable parameter": (f"tau: {TAU}", "knn_k: {choices: [5, 9]}", 10, ["space.knn_k: ", "cannot be swept", "base"]),
+    "no epochs among others": (
+        f"tau: {TAU}",
+        "epochs: {choices: [0, 9]}",
+        10,
+        ["space.epochs: 0 cannot be swept", "base: {epochs: 0}"],
+    ),
+    # several keys together
+    "grid without a grid": (
+        ", grid: [0.1, 0.3]",
+        "",
+        10,
+        ["space.tau: search.method is grid: expected grid or choices, given only low and high"],
+    ),
+    "qmc over a grid": (
+        "{method: grid}",
+        "{method: qmc, trials_per_objective: 4}",
+        13,
+        ["objectives.dclw.space.sigma: search.method is qmc: expected low and high, or choices"],
+    ),
+    "grid above the limit": (
+        "{method: grid}",
+        "{method: grid, trials_per_objective: 3}",
+        14,
+        ["search.trials_per_objective: the grid of 'dclw' has 4 configurations", "3 allowed", "thin the grid"],
+    ),
+    "batch larger than the data": ("batch_size: 32", "batch_size: 2000", 8, ["base.batch_size: expected at most 1150"]),
+    "more neighbours than data": ("epochs: 6", "knn_k: 5000", 7, ["base.knn_k: expected at most 1150", "given 5000"]),
+    "warm-up of all epochs": (
+        "batch_size: 32",
+        "warmup_epochs: 6",
+        8,
+        ["base.warmup_epochs: expected fewer warm-up epochs than the 6 epochs, given 6"],
+    ),
+    "objectives whose files collide": ("  dclw:", "  INFONCE:", 13, ["objectives.INFONCE: too much like 'infonce'"]),
+    "objective with an endless name": ("  dclw:", f"  {'d' * 65}:", 13, ["expected a name of 1 to 64 printable"]),
+}  # fmt: skip
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Write `STUDY` with `old` replaced by `new`."""
+
+    def write(old, new):
+        assert old in STUDY
+        path = tmp_path / "study.yaml"
+        path.write_text(STUDY.replace(old, new), encoding="utf-8")
+        return path
+
+    return write
+
+
+def lines_of_refusal(path, **options):
+    with pytest.raises(StudyError) as caught:
+        load_study(path, **options)
+    return str(caught.value).splitlines()
+
+
+def assert_says(line, words):
+    rest = line
+    for word in words:
+        assert word in rest, f"{word!r} is missing, or out of order, in: {line}"
+        rest = rest[rest.index(word) + len(word) :]
+
+
+def run_command(monkeypatch, capsys, *words):
+    """Exit code, stdout and stderr of the command line, in this process."""
+    monkeypatch.setattr(sys, "argv", ["clsweep", *map(str, words)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    return caught.value.code, *capsys.readouterr()
+
+
+def test_the_study_without_a_mistake_is_accepted(broken):
+    assert load_study(broken("small", "sound")).name == "sound"
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_with_its_place(broken, mistake):
+    old, new, line, words = MISTAKES[mistake]
+    path = broken(old, new)
+    lines = lines_of_refusal(path)
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(f"{path}:{line}: "), lines[0]
+    assert_says(lines[0], words)
+    assert len(lines[0]) - len(str(path)) < 400
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_command_line_prints_a_mistake_and_exits_with_2(broken, monkeypatch, capsys, mistake):
+    old, new, line, _ = MISTAKES[mistake]
+    path = broken(old, new)
+    code, out, err = run_command(monkeypatch, capsys, "plan", path)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{path}:{line}: ")
+    assert "Traceback" not in err
+
+
+def test_a_misspelt_required_key_is_reported_as_unknown_and_as_missing(broken):
+    path = broken("name: small", "nmae: small")
+    missing, unknown = lines_of_refusal(path)
+    assert missing == f"{path}:1: name: this key is missing"
+    assert unknown.startswith(f"{path}:1: nmae: unknown key. Did you mean 'name'?")
+
+
+@pytest.mark.parametrize("method", ["qmc", "random", "tpe"])
+def test_a_drawn_design_needs_a_number_of_configurations(broken, method):
+    path = broken("method: grid", f"method: {method}")
+    line, *_ = lines_of_refusal(path)[::-1]
+    assert line == f"{path}:14: search: method {method} needs trials_per_objective, a number of configurations"
+
+
+@pytest.mark.parametrize(
+    ("size", "workers", "valid"), [(10, 4, "8, 12"), (33, 2, "32, 34"), (4, 4, "8"), (2, 4, "8"), (9, 4, "8, 12")]
+)
+def test_a_batch_that_does_not_divide_among_the_workers_names_valid_ones(broken, size, workers, valid):
+    path = broken("batch_size: 32", f"batch_size: {size}")
+    [line] = lines_of_refusal(path, settings=[f"resources.workers={workers}"])
+    expected = f"batch size {size} does not divide among {workers} workers; nearest valid: {valid}"
+    assert line == f"{path}:8: base.batch_size: {expected}"
+
+
+def test_only_the_swept_batch_sizes_that_do_not_divide_are_named(broken):
+    path = broken(f"tau: {TAU}", "batch_size: {choices: [8, 10, 12, 14]}")
+    lines = lines_of_refusal(path, settings=["resources.workers=4"])
+    assert [line.partition(" does not")[0] for line in lines] == [
+        f"{path}:10: space.batch_size: batch size {size}" for size in (10, 14)
+    ]
+
+
+def test_a_range_of_batch_sizes_does_not_divide_among_workers(broken):
+    path = broken(f"tau: {TAU}", "batch_size: {low: 8, high: 64, grid: [8, 64]}")
+    [line] = lines_of_refusal(path, settings=["resources.workers=2"])
+    assert line == f"{path}:10: space.batch_size: with 2 workers expected choices that 2 divides, given a range"
+
+
+def test_warmup_is_compared_with_the_shortest_swept_training(broken):
+    path = broken(f"tau: {TAU}", "epochs: {choices: [3, 9]}\n  warmup_epochs: {choices: [1, 4]}")
+    [line] = lines_of_refusal(path)
+    assert_says(line, [":11: space.warmup_epochs: expected fewer warm-up epochs than the 3 epochs, given 4"])
+
+
+# Presets and settings.
+
+
+def test_an_unknown_preset_names_the_nearest(broken):
+    path = broken("small", "small")
+    [line] = lines_of_refusal(path, preset="tny")
+    assert line == f"{path}:17: presets: no preset 'tny'. Did you mean 'tiny'? Expected one of: tiny."
+
+
+def test_a_study_without_presets_says_so(broken):
+    [line] = lines_of_refusal(broken(STUDY[STUDY.index("presets") :], ""), preset="tiny")
+    assert line.endswith("presets: no preset 'tiny'. The study has no presets.")
+
+
+@pytest.mark.parametrize(
+    ("patch", "words"),
+    [
+        ("{bse: {epochs: 2}}", ["bse: unknown key. Did you mean 'base'?"]),
+        ("{base: {epoch: 2}}", ["base.epoch: unknown parameter 'epoch'. Did you mean 'epochs'?"]),
+        ("{resources: {gpus: 2}}", ["resources.gpus: unknown key", "gpus_per_worker"]),
+        ("{seeds: [5, 5]}", ["seeds: expected distinct seeds, given 5 twice"]),
+        ("{objectives: {new: {loss: dcl}}}", ["objectives.new.framework: this key is missing"]),
+    ],
+)
+def test_a_mistake_in_a_preset_points_into_the_preset(broken, patch, words):
+    path = broken("{base: {epochs: 2}}", patch)
+    load_study(path)
+    [line] = lines_of_refusal(path, preset="tiny")
+    assert_says(line, [f"{path}:18: ", *words])
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("base.epoch=3", ["base.epoch: unknown parameter", "'epochs'?"]),
+        ("seeds=[1, a]", ["seeds.1: expected an integer, given 'a'"]),
+        ("objectives.dclw.loss=dclv", ["unknown loss 'dclv'", "'dclw'?"]),
+        ("name=null", ["name: this key is missing"]),
+        ("presets.tiny=3", ["presets: unknown key"]),
+        ("space.tau.grid=[7]", ["space.tau"]),
+    ],
+)
+def test_a_mistake_in_a_setting_names_the_setting(broken, setting, words):
+    [line] = lines_of_refusal(broken("small", "small"), settings=[setting])
+    assert_says(line, [f"--set {setting}: ", *words])
+
+
+# Files that are no studies.
+
+FILES = {
+    "empty": (b"", "expected a mapping with the keys name, seeds, objectives, ..., given an empty file."),
+    "comments": (b"# nothing\n", "given an empty file."),
+    "list": (b"- name: small\n", "given a list."),
+    "text": (b"hello\n", "given 'hello'."),
+    "binary": (b"\x89PNG\r\n\x1a\n\x00\xff", "expected a YAML text in UTF-8, given binary data."),
+    "utf-16": ("name: small".encode("utf-16"), "expected a YAML text in UTF-8, given binary data."),
+    "control characters": (b"name: \x01\n", "not valid YAML: unacceptable character"),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_is_no_study_is_refused(tmp_path, kind):
+    content, expected = FILES[kind]
+    path = tmp_path / "study.yaml"
+    path.write_bytes(content)
+    [line] = lines_of_refusal(path)
+    assert line.startswith(f"{path}: ")
+    assert expected in line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("seeds: [0, 1]", "seeds: [0, 1", 5),
+        ("  epochs: 6", "\tepochs: 6", 7),
+        ("  epochs: 6", "   epochs: 6", 7),
+        ("name: small", "name: small: er", 1),
+        ("search: {method: grid}", "---\nsearch: {method: grid}", 14),
+        ("{workers: 1}", "*nowhere", 16),
+    ],
+)
+def test_a_syntax_error_has_its_line(broken, old, new, line):
+    path = broken(old, new)
+    [message] = lines_of_refusal(path)
+    assert message.startswith(f"{path}:{line}: not valid YAML: ")
+
+
+def test_a_missing_file_names_its_nearest_sibling(broken, tmp_path):
+    broken("small", "small")
+    [line] = lines_of_refusal(tmp_path / "stdy.yaml")
+    assert line == f"{tmp_path}/stdy.yaml: no such study file. Did you mean '{tmp_path}/study.yaml'?"
+
+
+def test_a_file_in_a_missing_folder(tmp_path):
+    assert lines_of_refusal(tmp_path / "no" / "study.yaml") == [f"{tmp_path}/no/study.yaml: no such study file."]
+
+
+def test_a_folder_names_the_studies_in_it(broken, tmp_path):
+    broken("small", "small")
+    assert lines_of_refusal(tmp_path) == [f"{tmp_path}: expected a study file, given a folder. It holds: study.yaml."]
+
+
+def test_a_path_through_a_file(broken):
+    path = broken("small", "small") / "more"
+    assert lines_of_refusal(path) == [f"{path}: cannot be read: Not a directory."]
+
+
+# The installed command.
+
+
+@pytest.mark.parametrize("words", [["plan"], ["try", "--objective", "dclw"], ["run"]], ids=lambda words: words[0])
+def test_the_command_itself_exits_with_2_and_a_message_alone(broken, tmp_path, words):
+    path = broken("loss: infonce", "loss: infonse")
+    command, *options = words
+    done = subprocess.run(
+        [sys.executable, "-c", "from clsweep.cli import main; main()", command, str(path), *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert_says(line, [f"{path}:12: objectives.infonce.loss: unknown loss 'infonse'. Did you mean 'infonce'?"])
+    assert os.listdir(tmp_path) == ["study.yaml"]

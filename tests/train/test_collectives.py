@@ -1,0 +1,201 @@
+"""The global batch in real gloo groups of 1, 2 and 4 processes against one process that sees the whole batch.
+
+Every group is started once and runs all of `in_a_worker`; the tests look at what its workers returned.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clsweep.objective.losses import dcl, dclw, infonce
+from clsweep.train.collectives import gather, gather_features, rank, share, sync_batch_norm, world_size
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LOSSES = {"infonce": partial(infonce, tau=0.1), "dcl": partial(dcl, tau=0.1), "dclw": partial(dclw, tau=0.1, sigma=0.5)}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+NUM_ROWS = (1, 3, 4, 5, 8, 9, 10)
+BATCH = 8  # the global batch
+
+
+def random(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def mine(x: Tensor) -> Tensor:
+    """This worker's equal share of a global batch."""
+    per_worker = len(x) // world_size()
+    return x[rank() * per_worker : (rank() + 1) * per_worker]
+
+
+class Embed(nn.Module):
+    """Two views in, two normalised embeddings out: what a framework does, without its encoder."""
+
+    def __init__(self, dtype: torch.dtype):
+        super().__init__()
+        self.head = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4)).to(dtype)
+        with torch.no_grad():
+            for i, p in enumerate(self.parameters()):
+                p.copy_(random(*p.shape, seed=i))
+
+    def forward(self, x_2ND: Tensor) -> tuple[Tensor, Tensor]:
+        z = [F.normalize(self.head(x_ND), dim=1) for x_ND in x_2ND]
+        return z[0], z[1]
+
+
+def loss_and_grads(loss: str, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    """One step as the training loop takes it, on this worker's share, gradients averaged as by DDP."""
+    module = Embed(dtype)
+    x_2ND = random(2, BATCH, 6, seed=10, dtype=dtype)
+    x_2ND[1] = x_2ND[0] + 0.5 * x_2ND[1]  # alike, as views are
+    value = LOSSES[loss](*(gather(z_ND) for z_ND in module(torch.stack([mine(x_ND) for x_ND in x_2ND]))))
+    value.backward()
+    grads = [p.grad for p in module.parameters()]
+    if dist.is_initialized():
+        for grad in grads:
+            dist.all_reduce(grad)
+            grad /= world_size()
+    return value.detach(), grads
+
+
+def normalised_network(dtype: torch.dtype) -> nn.Module:
+    """Two batch norms, one of them nested, with scales and shifts that are not 1 and 0."""
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.Sequential(nn.ReLU(), nn.Conv2d(4, 2, 1, bias=False), nn.BatchNorm2d(2)),
+    )
+    with torch.no_grad():
+        for i, p in enumerate(module.parameters()):
+            p.copy_(1 + 0.5 * random(*p.shape, seed=i))
+    return module.to(dtype)
+
+
+def batch_norm_run(dtype: torch.dtype) -> dict[str, Any]:
+    """Two training steps' forward and backward of this worker's share, then evaluation mode."""
+    module = sync_batch_norm(normalised_network(dtype), torch.device("cpu"))
+    x_2NCHW = 2 + 3 * random(2, BATCH, 3, 5, 5, seed=20, dtype=dtype)
+    c_2NCHW = random(2, BATCH, 2, 3, 3, seed=21, dtype=dtype)
+    outputs, input_grads = [], []
+    for x_NCHW, c_NCHW in zip(x_2NCHW, c_2NCHW, strict=True):
+        x_NCHW = mine(x_NCHW).clone().requires_grad_()
+        y_NCHW = module(x_NCHW)
+        # the sum over the workers of this is the loss of the whole batch: gradients are to be summed
+        (mine(c_NCHW) * y_NCHW.square()).sum().backward()
+        outputs.append(y_NCHW.detach())
+        input_grads.append(x_NCHW.grad)
+    module.eval()
+    return {
+        "outputs": outputs,
+        "input_grads": input_grads,
+        "param_grads": [p.grad for p in module.parameters()],
+        "state": module.state_dict(),
+        "eval": module(mine(x_2NCHW[0])).detach(),
+    }
+
+
+def in_a_worker() -> dict[str, Any]:
+    """Everything that the tests below look at, computed by one worker."""
+    x = (100 * rank() + torch.arange(6.0).reshape(3, 2)).requires_grad_()
+    gathered = gather(x)
+    (gathered * torch.arange(float(gathered.numel())).reshape(gathered.shape)).sum().backward()
+    return {
+        "rank": (rank(), world_size()),
+        "gathered": gathered.detach(),
+        "gathered_grad": x.grad,
+        "transposed": gather(torch.arange(6.0).reshape(2, 3).T + 10 * rank()),
+        "losses": {(loss, name): loss_and_grads(loss, dtype) for loss in LOSSES for name, dtype in DTYPES.items()},
+        "batch_norm": {name: batch_norm_run(dtype) for name, dtype in DTYPES.items()},
+        "shares": {num_rows: share(num_rows) for num_rows in NUM_ROWS},
+        "features": {
+            num_rows: gather_features(random(num_rows, 3, seed=num_rows)[share(num_rows)], num_rows)
+            for num_rows in NUM_ROWS
+        },
+    }
+
+
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def workers(request: pytest.FixtureRequest, run_workers: Callable[..., list[Any]]) -> list[dict[str, Any]]:
+    return run_workers(__file__, "in_a_worker", request.param)
+
+
+def test_gather_is_in_rank_order(workers: list[dict[str, Any]]) -> None:
+    expected = torch.cat([100 * r + torch.arange(6.0).reshape(3, 2) for r in range(len(workers))])
+    for r, worker in enumerate(workers):
+        assert worker["rank"] == (r, len(workers))
+        assert torch.equal(worker["gathered"], expected)
+        assert torch.equal(worker["transposed"][3 * r : 3 * r + 3], torch.arange(6.0).reshape(2, 3).T + 10 * r)
+
+
+def test_gather_passes_on_the_gradient_of_the_sum_over_workers(workers: list[dict[str, Any]]) -> None:
+    whole = torch.arange(6.0 * len(workers)).reshape(-1, 2) * len(workers)
+    assert torch.equal(torch.cat([worker["gathered_grad"] for worker in workers]), whole)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("float64", 1e-13)])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_loss_and_averaged_gradient_are_those_of_one_process(
+    workers: list[dict[str, Any]], loss: str, dtype: str, tolerance: float
+) -> None:
+    value, grads = loss_and_grads(loss, torch.float64)  # here, without a process group
+    assert max(grad.abs().max() for grad in grads) > 0.1
+    for worker in workers:
+        worker_value, worker_grads = worker["losses"][loss, dtype]
+        torch.testing.assert_close(worker_value.double(), value, rtol=10 * tolerance, atol=tolerance)
+        for actual, expected in zip(worker_grads, grads, strict=True):
+            torch.testing.assert_close(actual.double(), expected, rtol=10 * tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-11)])
+def test_batch_norm_is_that_of_the_whole_batch(workers: list[dict[str, Any]], dtype: str, tolerance: float) -> None:
+    expected = batch_norm_run(torch.float64)  # here, without a process group: plain nn.BatchNorm2d
+    runs = [worker["batch_norm"][dtype] for worker in workers]
+    close = partial(torch.testing.assert_close, rtol=tolerance, atol=tolerance, check_dtype=False)
+    for step in range(2):
+        close(torch.cat([run["outputs"][step] for run in runs]), expected["outputs"][step])
+        close(torch.cat([run["input_grads"][step] for run in runs]), expected["input_grads"][step])
+    close(torch.cat([run["eval"] for run in runs]), expected["eval"])
+    for i, grad in enumerate(expected["param_grads"]):
+        scale = grad.abs().max()
+        close(sum(run["param_grads"][i] for run in runs) / scale, grad / scale)
+    for run in runs:
+        assert list(run["state"]) == list(expected["state"]), "checkpoints must not depend on the number of workers"
+        assert run["state"]["1.num_batches_tracked"] == 2
+        close(run["state"], expected["state"])
+
+
+def test_shares_are_a_partition_and_features_come_back_in_its_order(workers: list[dict[str, Any]]) -> None:
+    for num_rows in NUM_ROWS:
+        rows = [row for worker in workers for row in range(num_rows)[worker["shares"][num_rows]]]
+        assert rows == list(range(num_rows))
+        for worker in workers:
+            assert torch.equal(worker["features"][num_rows], random(num_rows, 3, seed=num_rows))
+
+
+def test_no_process_group_means_one_worker() -> None:
+    x = random(5, 3, seed=0)
+    assert (rank(), world_size()) == (0, 1)
+    assert gather(x) is x
+    assert share(5) == slice(0, 5)
+    assert gather_features(x, 5) is x
+    network = normalised_network(torch.float32)
+    assert sync_batch_norm(network, torch.device("cpu")) is network
+    assert type(network[1]) is nn.BatchNorm2d
+
+
+def test_the_comparison_is_able_to_fail() -> None:
+    """Averaging the gradients of the shares' own losses, as without `gather`, is another gradient."""
+    _, whole = loss_and_grads("infonce", torch.float64)
+    x_2ND = random(2, BATCH, 6, seed=10)
+    x_2ND[1] = x_2ND[0] + 0.5 * x_2ND[1]
+    module = Embed(torch.float64)
+    for half in (slice(0, BATCH // 2), slice(BATCH // 2, BATCH)):
+        (LOSSES["infonce"](*module(x_2ND[:, half])) / 2).backward()
+    gap = max((p.grad - grad).abs().max() for p, grad in zip(module.parameters(), whole, strict=True))
+    assert gap > 0.01

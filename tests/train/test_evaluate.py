@@ -1,0 +1,137 @@
+"""The kNN score against scikit-learn and against a loop.
+
+Shapes: N rows of the bank, M queries, D features.
+"""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+
+from clsweep.train import evaluate
+from clsweep.train.evaluate import knn_scores
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Features = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def clusters(
+    *, num_bank: int = 200, num_queries: int = 150, dim: int = 6, num_classes: int = 8, seed: int = 0
+) -> Features:
+    """Bank and queries around one centre a class, so noisy that no score is 0 or 100 %."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(num_classes, dim, generator=generator)
+
+    def sample(num_rows: int) -> tuple[Tensor, Tensor]:
+        labels = torch.randint(num_classes, (num_rows,), generator=generator)
+        return 3 * (centres[labels] + 1.5 * torch.randn(num_rows, dim, generator=generator)), labels
+
+    return *sample(num_bank), *sample(num_queries)
+
+
+def loop_scores(features: Features, *, num_classes: int, k: int, temperature: float) -> dict[str, float]:
+    """Wu et al. (2018) query by query in float64. Needs five classes with votes, or the top five are not defined."""
+    bank, bank_labels, queries, labels = (x.numpy() for x in features)
+    top1 = top5 = 0
+    for query, label in zip(queries.astype(np.float64), labels, strict=True):
+        similarity = [row @ query / math.sqrt(row @ row * (query @ query)) for row in bank.astype(np.float64)]
+        votes = [0.0] * num_classes
+        for row in sorted(range(len(bank)), key=similarity.__getitem__)[-k:]:
+            votes[bank_labels[row]] += math.exp(similarity[row] / temperature)
+        assert sum(vote > 0 for vote in votes) >= min(5, num_classes)
+        ranked = sorted(range(num_classes), key=votes.__getitem__, reverse=True)
+        top1 += ranked[0] == label
+        top5 += label in ranked[:5]
+    return {"knn_top1": 100 * top1 / len(labels), "knn_top5": 100 * top5 / len(labels)}
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
+@pytest.mark.parametrize("k", [1, 7, 60, 200])
+def test_top1_is_scikit_learns(k: int, temperature: float) -> None:
+    features = clusters()
+    bank, bank_labels, queries, labels = (x.numpy() for x in features)
+    classifier = KNeighborsClassifier(
+        k,
+        metric="cosine",
+        algorithm="brute",
+        weights=lambda distance: np.exp((1 - distance) / temperature),
+    )
+    expected = 100 * classifier.fit(bank.astype(np.float64), bank_labels).score(queries.astype(np.float64), labels)
+    assert 15 < expected < 85, "the example must be neither trivial nor hopeless"
+    scores = knn_scores(*features, num_classes=8, k=k, temperature=temperature)
+    assert scores["knn_top1"] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.1, 1.0])
+@pytest.mark.parametrize("k", [80, 200])
+def test_both_scores_are_those_of_a_loop(k: int, temperature: float) -> None:
+    features = clusters()
+    expected = loop_scores(features, num_classes=8, k=k, temperature=temperature)
+    assert expected["knn_top1"] < expected["knn_top5"] < 100
+    assert knn_scores(*features, num_classes=8, k=k, temperature=temperature) == pytest.approx(expected, abs=1e-9)
+
+
+def test_votes_are_weighted() -> None:
+    """One near neighbour of class 1 against two distant ones of class 0: the temperature decides."""
+    bank = torch.tensor([[1.0, 0.1], [1.0, 2.0], [1.0, -2.0]])
+    labels, query = torch.tensor([1, 0, 0]), torch.tensor([[1.0, 0.0]])
+    scores = [
+        knn_scores(bank, labels, query, torch.tensor([1]), num_classes=2, k=3, temperature=temperature)["knn_top1"]
+        for temperature in (0.1, 10.0)
+    ]
+    assert scores == [100.0, 0.0]
+
+
+def test_fewer_than_five_classes_make_top5_certain() -> None:
+    scores = knn_scores(*clusters(num_classes=3), num_classes=3, k=50)
+    assert scores["knn_top1"] < 100
+    assert scores["knn_top5"] == 100
+
+
+@pytest.mark.parametrize("chunk_elements", [1, 200, 200 * 7, 200 * 149, 200 * 1000])
+def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch, chunk_elements: int) -> None:
+    features = clusters()
+    expected = knn_scores(*features, num_classes=8, k=50)
+    monkeypatch.setattr(evaluate, "CHUNK_ELEMENTS", chunk_elements)
+    assert knn_scores(*features, num_classes=8, k=50) == expected
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_scale_of_the_features_does_not_show(scale: float) -> None:
+    bank, bank_labels, queries, labels = clusters()
+    expected = knn_scores(bank, bank_labels, queries, labels, num_classes=8, k=50)
+    assert knn_scores(scale * bank, bank_labels, queries, labels, num_classes=8, k=50) == expected
+    assert knn_scores(bank, bank_labels, queries / scale, labels, num_classes=8, k=50) == expected
+
+
+def test_order_of_the_bank_does_not_show() -> None:
+    bank, bank_labels, queries, labels = clusters()
+    order = torch.randperm(len(bank), generator=torch.Generator().manual_seed(1))
+    expected = knn_scores(bank, bank_labels, queries, labels, num_classes=8, k=50)
+    assert knn_scores(bank[order], bank_labels[order], queries, labels, num_classes=8, k=50) == expected
+
+
+def test_small_temperature_does_not_overflow() -> None:
+    """exp(1 / 0.005) is infinite in float32; with so sharp votes the nearest neighbour decides alone."""
+    features = clusters()
+    nearest = knn_scores(*features, num_classes=8, k=1)["knn_top1"]
+    assert knn_scores(*features, num_classes=8, k=50, temperature=1e-5)["knn_top1"] == nearest
+
+
+@pytest.mark.parametrize("k", [0, -1, 201])
+def test_k_is_at_most_the_bank(k: int) -> None:
+    with pytest.raises(ValueError, match=rf"k: expected 1 to 200 .* given {k}$"):
+        knn_scores(*clusters(), num_classes=8, k=k)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("which", [0, 2])
+def test_a_diverged_encoder_has_no_score(which: int, value: float) -> None:
+    features = clusters()
+    features[which][3, 1] = value
+    with pytest.raises(ValueError, match="not finite"):
+        knn_scores(*features, num_classes=8, k=5)
