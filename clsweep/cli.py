@@ -38,7 +38,7 @@ EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
 
 @app.command()
 def catalog(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="losses, params, ...: all by default")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help="losses, params, ...: all by default")] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and equation."""

@@ -14,6 +14,8 @@ from clsweep.study.design import count_configs, plan_row, plan_trials, sampler_o
 from clsweep.study.resolve import Study
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from clsweep.api import Results
 
 Row = dict[str, Any]
@@ -118,11 +120,11 @@ def status_headline(results: Results, rows: Sequence[Row]) -> str:
 def failure_rows(results: Results) -> list[Row]:
     """Failed trials grouped by error, most frequent first."""
     failed = results.trials.query("status == 'failed'")
-    groups = Counter(zip(failed["error_class"], failed["error_message"].str.slice(0, 300), strict=True))
-    first = {(row.error_class, row.error_message[:300]): row.trial_id for row in failed[::-1].itertuples()}
+    errors = list(zip(failed["error_class"], failed["error_message"].str.slice(0, 300), strict=True))
+    first = dict(zip(reversed(errors), reversed(failed["trial_id"].tolist()), strict=True))
     return [
         {"trials": count, "error": error, "message": message, "first": first[error, message]}
-        for (error, message), count in groups.most_common()
+        for (error, message), count in Counter(errors).most_common()
     ]
 
 
@@ -133,7 +135,7 @@ def trial_rows(
     from clsweep.cluster.progress import swept_params
 
     frame = results.trials
-    swept = swept_params(frame.to_dict("records"))
+    swept = swept_params(_records(frame))
     if where:
         try:
             frame = frame.query(where)
@@ -153,17 +155,14 @@ def trial_rows(
         if (frame["status"] == "failed").any():
             shown.append("error_message")
         frame = frame[shown]
-    return [
-        {str(k): v for k, v in row.items()}
-        for row in frame.astype(object).where(frame.notna(), None).to_dict("records")
-    ]
+    return _records(frame.astype(object).where(frame.notna(), None))
 
 
 def robustness_rows(results: Sequence[Results], *, by: str | None, within: float, intervals_apart: bool) -> list[Row]:
     """One row per objective; for eyes, an interval stands beside its number."""
     rows = []
     for result in results:
-        for row in result.robustness(by=by, within=within).to_dict("records"):
+        for row in _records(result.robustness(by=by, within=within)):
             if len(results) > 1:
                 row["objective"] = f"{result.study['name']}/{row['objective']}"
             rows.append(row if intervals_apart else _compact(row, within))
@@ -174,12 +173,11 @@ def robustness_notes(results: Sequence[Results], *, by: str | None, within: floa
     """The notes of the table, one line each, and the legend."""
     legend = (
         "sd: spread over the swept configurations; sd*: without the seeds' noise; "
-        f"within {within:g}: share of the space within {within:g} points of the best; worst 10 %: mean of that tenth"
+        f"within {within:g}: share of the space within {within:g} points of the best; worst 10 %: level of that tenth; "
+        "the best and the worst are picked on other seeds than they are scored on"
     )
     frames = [result.robustness(by=by, within=within) for result in results]
-    notes = [
-        f"{row['objective']}: {row['note']}" for frame in frames for row in frame.to_dict("records") if row["note"]
-    ]
+    notes = [f"{row['objective']}: {row['note']}" for frame in frames for row in _records(frame) if row["note"]]
     return [legend, *notes]
 
 
@@ -204,6 +202,10 @@ def _compact(row: Row, within: float) -> Row:
         f"within {within:g}": with_interval("share_within", "share_low", "share_high"),
         "worst 10 %": with_interval("worst_10", "worst_10_low", "worst_10_high", 1),
     }
+
+
+def _records(frame: pd.DataFrame) -> list[Row]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _component_rows(part: Part) -> list[Row]:

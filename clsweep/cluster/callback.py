@@ -21,21 +21,21 @@ class TuneBridge(Callback):
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks for a restore that never happens
 
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._open.add(trial.trial_id)
         self._recorder.started(trial.config["row"])
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:  # noqa: ARG002
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
         if "outcome" in result:
             self._end(trial, result["outcome"])
         elif "epoch" in result:
             self._recorder.reported(trial.config["row"], result["epoch"])
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if trial.trial_id in self._open:  # a trial that never reported would otherwise be lost
             self.on_trial_error(iteration, trials, trial)
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ARG002
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if trial.trial_id in self._open:
             self._open.discard(trial.trial_id)
             self._recorder.crashed(trial.config["row"], _error_of(trial))

@@ -107,6 +107,9 @@ class Progress:
     def started(self, row: Mapping[str, Any]) -> None:
         self.tally.objectives[row["objective"]].running += 1
         self._running[row["trial_id"]] = "running"
+        if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_INTERVAL_S:
+            self._last_line = time.monotonic()
+            self._console.print(Text(self.headline()), soft_wrap=True)
 
     def epoch(self, row: Mapping[str, Any], epoch: Mapping[str, Any]) -> None:
         text = f"epoch {epoch['epoch']}/{row['epochs']}"
@@ -124,9 +127,6 @@ class Progress:
         if row["status"] == "failed":
             reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
             self._console.print(Text(f"{row['trial_id']} failed: {reason}"), soft_wrap=True)
-        if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_INTERVAL_S:
-            self._last_line = time.monotonic()
-            self._console.print(Text(self.headline()), soft_wrap=True)
 
     @property
     def running(self) -> list[str]:

@@ -18,10 +18,12 @@ from typing import Any
 from clsweep.cluster.capacity import cluster_nodes, require_capacity
 from clsweep.cluster.progress import Progress, Tally, trial_rows
 from clsweep.cluster.trial import TrialContext, describe, run_trial
+from clsweep.data.availability import require_data
 from clsweep.errors import RequestError
 from clsweep.results.journal import open_storage
 from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
 from clsweep.study.design import PlannedTrial, plan_row, plan_trials
+from clsweep.study.document import preset_names
 from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
@@ -93,7 +95,7 @@ def run_study(
 def _prepare(folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], resume: bool) -> None:
     """A fresh folder, or one that holds this very study."""
     if not folder.exists():
-        folder.create(study.document.tree, [plan_row(study, trial) for trial in planned])
+        folder.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
         return
     if not resume:
         raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
@@ -120,11 +122,15 @@ def difference(old: Any, new: Any, at: str = "") -> list[str]:
 
 def _require_data(study: Study, address: str) -> None:
     """Fail before Ray starts if the data set is missing here; on a cluster each node has its own answer."""
-    from clsweep.data.availability import require_data
-
     dataset = study.sections.dataset
-    if address == "local" and not dataset.download:
+    if address != "local" or dataset.download:
+        return
+    try:
         require_data(dataset.name, Path(dataset.root))
+    except RequestError as error:
+        presets = preset_names(study.document.source)
+        hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
+        raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
 
 
 def _run_left(

@@ -64,7 +64,7 @@ class PlanSearch(Searcher):
     def __getstate__(self) -> Row:
         return {}  # a run is resumed from its results and its journal, never from Tune's snapshots
 
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Any, **spec: Any) -> bool:  # noqa: ARG002
+    def set_search_properties(self, metric: str | None, mode: str | None, config: Any, **spec: Any) -> bool:
         return True  # the plan says it all
 
     def suggest(self, trial_id: str) -> Row | str:

@@ -65,7 +65,7 @@ def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
     return mean.astype(np.float32), std.astype(np.float32)
 
 
-def _digits(root: Path, download: bool) -> tuple[Split, Split]:  # noqa: ARG001 - one signature for all loaders
+def _digits(_root: Path, _download: bool) -> tuple[Split, Split]:
     from sklearn.datasets import load_digits
 
     raw = load_digits()
@@ -89,7 +89,7 @@ def _torchvision(name: str) -> Callable[[Path, bool], tuple[Split, Split]]:
                 with FileLock(root / f".{name}.lock"):  # two trials may start at once
                     dataset(root, train=True, download=True)
             return _as_split(dataset(root, train=True)), _as_split(dataset(root, train=False))
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, ValueError, AssertionError) as error:  # the last two: a truncated IDX file
             reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
             raise RequestError(missing_data_message(name, root, reason)) from error
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
+from clsweep.data.augment import Draws
 from clsweep.model.encoders import conv4, resnet18, resnet50
 from clsweep.model.heads import projector
 from clsweep.objective.catalog import COMPONENT
@@ -13,10 +16,10 @@ from clsweep.objective.frameworks import SimCLR
 from clsweep.objective.losses import dcl, dclw, infonce
 from clsweep.objective.views import draw_two
 
-FRAMEWORKS = {"simclr": SimCLR}
-LOSSES = {"infonce": infonce, "dcl": dcl, "dclw": dclw}
-VIEWS = {"two": draw_two}
-ENCODERS = {"conv4": conv4, "resnet18": resnet18, "resnet50": resnet50}
+FRAMEWORKS: dict[str, type[SimCLR]] = {"simclr": SimCLR}
+LOSSES: dict[str, Callable[..., Tensor]] = {"infonce": infonce, "dcl": dcl, "dclw": dclw}
+VIEWS: dict[str, Callable[..., tuple[Draws, ...]]] = {"two": draw_two}
+ENCODERS: dict[str, Callable[..., Any]] = {"conv4": conv4, "resnet18": resnet18, "resnet50": resnet50}
 
 
 def build_objective(config: Mapping[str, Any]) -> SimCLR:

@@ -11,6 +11,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -25,7 +26,7 @@ class Journal:
 
     def __init__(self, storage: JournalStorage, objective: str, mode: str, space: Mapping[str, BaseDistribution]):
         self._storage, self._space = storage, dict(space)
-        direction = "maximize" if mode == "max" else "minimize"
+        direction = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
         optuna.create_study(storage=storage, study_name=objective, direction=direction, load_if_exists=True)
         self._study_id = storage.get_study_id_from_name(objective)
         self._open = {t.user_attrs["trial_id"]: t._trial_id for t in self._running()}

@@ -103,13 +103,12 @@ class ResultsFolder:
 
     # What a run writes.
 
-    def create(self, tree: Mapping[str, Any], plan_rows: Sequence[Mapping[str, Any]]) -> None:
+    def create(self, study_yaml: str, plan_rows: Sequence[Mapping[str, Any]]) -> None:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
         params = {name for row in plan_rows for name in params_in(row)}
         self._write_table("plan.parquet", to_table(plan_rows, plan_schema(params)))
-        text = yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True)
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
-        self._write("study.yaml", (header + text).encode())
+        self._write("study.yaml", (header + study_yaml).encode())
 
     def add_trial(self, row: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> None:
         """Record one finished or failed trial."""

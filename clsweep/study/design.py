@@ -84,8 +84,11 @@ def distributions(objective: Objective) -> dict[str, optuna.distributions.BaseDi
     def of(dimension: Dimension) -> optuna.distributions.BaseDistribution:
         if dimension.choices or not dimension.is_range:
             return CategoricalDistribution(dimension.points)
-        kind = IntDistribution if dimension.param.kind == "int" else FloatDistribution
-        return kind(dimension.low, dimension.high, log=dimension.log)
+        assert dimension.low is not None
+        assert dimension.high is not None
+        if dimension.param.kind == "int":
+            return IntDistribution(int(dimension.low), int(dimension.high), log=dimension.log)
+        return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
 
     return {name: of(dimension) for name, dimension in objective.space.items()}
 
@@ -168,7 +171,7 @@ def _draw(objective: Objective, method: str, num_configs: int, seed: int) -> lis
         sampler = optuna.samplers.RandomSampler(seed=seed)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=sampler)
-    points = []
+    points: list[dict[str, Value | None]] = []
     for _ in range(num_configs + num_skipped):
         trial = study.ask(space)
         study.tell(trial, 0.0)

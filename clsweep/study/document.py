@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,24 @@ class Document:
         """One line for the user: place, dotted path, message."""
         path = dotted(keys)
         return f"{self.place(keys)}: {path + ': ' if path else ''}{message}"
+
+    def dump(self) -> str:
+        """The tree as YAML that reads back as the same tree."""
+        return yaml.dump(self.tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 takes `1e-3` for a text; here it is a number, as everywhere else."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that `_Loader` would take for numbers."""
+
+
+for _yaml_class in (_Loader, _Dumper):
+    _yaml_class.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
 
 
 def dotted(keys: Keys) -> str:
@@ -95,7 +114,7 @@ def _parse(path: Path) -> Document:
         raise StudyError(f"{path}: cannot be read: {error.strerror or error}.") from None
     document = Document(source=str(path), tree={})
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         tree = None if node is None else _Builder(loader, document).build(node, ())
     except yaml.MarkedYAMLError as error:
@@ -129,7 +148,7 @@ class _Builder:
         if isinstance(node, yaml.SequenceNode):
             return [self.build(child, (*keys, i)) for i, child in enumerate(node.value)]
         try:
-            return _scalar(self.loader, node)
+            return self.loader.construct_object(node)
         except yaml.YAMLError:
             raise
         except Exception:  # PyYAML converts without looking: `2024-13-45`, `!!bool maybe`
@@ -170,17 +189,6 @@ class _Builder:
         return f"{self.document.source}:{node.start_mark.line + 1}"
 
 
-def _scalar(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    """The value of a scalar; `1e-3` is a number here, as everywhere but in YAML 1.1."""
-    value = loader.construct_object(node)
-    if isinstance(value, str) and getattr(node, "style", None) is None:
-        try:
-            return float(value) if value[:1] in "+-.0123456789" and "e" in value.lower() else value
-        except ValueError:
-            return value
-    return value
-
-
 def _overlay(document: Document, patch: dict[str, Any], *, origin: Keys, at: Keys = ()) -> None:
     """Lay `patch`, written at the keys `origin`, over the tree at the keys `at`."""
     target: Any = document.tree
@@ -206,7 +214,7 @@ def _apply_setting(document: Document, setting: str) -> None:
     if not separator or not all(keys):
         raise StudyError(f"{label}: expected KEY=VALUE with a dotted key, as in base.epochs=10.")
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         value = None if node is None else _Builder(loader, Document(label, {})).build(node, ())
     except (yaml.YAMLError, RecursionError):

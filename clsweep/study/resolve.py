@@ -22,7 +22,7 @@ from clsweep.objective.catalog import (
 )
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
-from clsweep.study.space import Dimension, Objective, parse_dimension
+from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension
 
 MAX_OBJECTIVE_NAME = 64
 
@@ -109,6 +109,8 @@ class _Resolver:
         swept = "epochs" in section.space or ("epochs" in self.sections.space and "epochs" not in section.base)
         trained = swept or self._lookup("epochs", section) != 0  # a sweep must not contain 0, see `check`
         owned = owned_params(parts, encoder=str(encoder), dataset=self.sections.dataset.name, trained=trained)
+        if not self._is_known(section):
+            owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
         skips: dict[str, tuple[str, ...]] = {}
         fixed: dict[str, Value] = {}
         space: dict[str, Dimension] = {}
@@ -154,11 +156,19 @@ class _Resolver:
             parts[part] = name
         return parts
 
+    def _is_known(self, section: ObjectiveSection) -> bool:
+        """Whether the four parts and the encoder are in the catalog."""
+        known = all(getattr(section, part) in COMPONENT[part] for part in OBJECTIVE_PARTS)
+        return known and self._raw("encoder", section) in PARAM["encoder"].choices
+
+    def _raw(self, param: str, section: ObjectiveSection) -> Any:
+        """The fixed value of `param` in this objective as it was written, or the default."""
+        return section.base.get(param, self.sections.base.get(param, PARAM[param].default))
+
     def _lookup(self, param: str, section: ObjectiveSection) -> Value:
         """The fixed value of `param` in this objective; the default if it is wrong (reported where it is taken)."""
-        raw = section.base.get(param, self.sections.base.get(param, PARAM[param].default))
         try:
-            return PARAM[param].coerce(raw)
+            return PARAM[param].coerce(self._raw(param, section))
         except ValueError:
             return PARAM[param].default
 
@@ -191,7 +201,11 @@ class _Resolver:
                 fixed[param] = PARAM[param].coerce(raw)
                 space.pop(param, None)
         except ValueError as error:
-            self.error(keys, str(error))
+            key, colon, message = str(error).partition(": ")  # a dimension says which of its keys it is about
+            if colon and key in DIMENSION_KEYS:
+                self.error((*keys, key), message)
+            else:
+                self.error(keys, str(error))
         if shared:
             self.taken.add((str(keys[-2]), param))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def world_size() -> int:
@@ -49,13 +51,13 @@ class _AllReduceSum(torch.autograd.Function):
     """Sum over workers; its gradient is the sum of the workers' gradients."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ARG004 - autograd's signature
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         total = x.clone()
         dist.all_reduce(total)
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # noqa: ARG004
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
         total = grads[0].clone()
         dist.all_reduce(total)
         return total
@@ -83,7 +85,7 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         return centred * scale_C[None, :, None, None] + self.bias[None, :, None, None]
 
 
-def sync_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
+def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
     """`module` with batch statistics over the global batch; unchanged with a single worker."""
     if world_size() == 1:
         return module

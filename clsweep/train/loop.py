@@ -16,6 +16,7 @@ from clsweep.data.augment import apply
 from clsweep.data.datasets import Split, channel_stats, load_splits
 from clsweep.objective.build import VIEWS, build_encoder, build_objective
 from clsweep.objective.catalog import DATASET
+from clsweep.objective.frameworks import SimCLR
 from clsweep.objective.views import recipe
 from clsweep.train.collectives import gather, gather_features, rank, share, sync_batch_norm, world_size
 from clsweep.train.evaluate import knn_scores
@@ -82,7 +83,8 @@ def train_trial(
         report({"epoch": 0, **score})
         return {**score, "num_images": 0, "peak_memory_gib": memory.peak_gib()}
 
-    objective = sync_batch_norm(build_objective(config).to(device), device)
+    objective = build_objective(config).to(device)
+    objective = sync_batch_norm(objective, device)
     model = nn.parallel.DistributedDataParallel(objective) if world_size() > 1 else objective
     optimizer = build_sgd(objective, config)
     generator = torch.Generator().manual_seed(_derived_seed(config["seed"], "data"))
@@ -114,7 +116,7 @@ def train_trial(
 def _train_epoch(
     epoch: int,
     model: nn.Module,
-    objective: nn.Module,
+    objective: SimCLR,
     optimizer: torch.optim.Optimizer,
     images: Images,
     config: Mapping[str, Any],

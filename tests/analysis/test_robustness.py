@@ -20,9 +20,19 @@ def table(scores, *, objective="dcl", sampler="grid", tau=None, **columns):
     for config, seeds in enumerate(scores):
         settings = {name: values[config] for name, values in columns.items()}
         for seed, score in enumerate(seeds):
-            rows.append({"objective": objective, "config": config, "seed": seed, "sampler": sampler,
-                         "status": "failed" if score is None else "finished", "acc": score,
-                         "tau": config / 10 if tau is None else tau[config], "batch_size": 256, **settings})
+            rows.append(
+                {
+                    "objective": objective,
+                    "config": config,
+                    "seed": seed,
+                    "sampler": sampler,
+                    "status": "failed" if score is None else "finished",
+                    "acc": score,
+                    "tau": config / 10 if tau is None else tau[config],
+                    "batch_size": 256,
+                    **settings,
+                }
+            )
     return pd.DataFrame(rows).astype({"acc": float})
 
 
@@ -135,15 +145,24 @@ def test_mode_min_mirrors():
     high, low = one(table(scores), chance=0.0), one(table(100 - scores), mode="min", chance=100.0)
     for name in ("sd", "sd_low", "sd_high", "sd_star", "sd_star_high", "range", "share_within", "share_high"):
         assert low[name] == pytest.approx(high[name]), name
-    for name, mirrored in {"mean": "mean", "best": "best", "worst": "worst", "worst_10": "worst_10",
-                           "worst_10_low": "worst_10_high", "worst_10_high": "worst_10_low"}.items():
+    for name, mirrored in {
+        "mean": "mean",
+        "best": "best",
+        "worst": "worst",
+        "worst_10": "worst_10",
+        "worst_10_low": "worst_10_high",
+        "worst_10_high": "worst_10_low",
+    }.items():
         assert low[name] == pytest.approx(100 - high[mirrored]), name
     assert (low["best_at"], low["worst_at"]) == (high["best_at"], high["worst_at"])
 
 
 def test_by_averages_a_grid_over_the_other_parameters():
-    trials = table([[80.0, 81.0], [84.0, 87.0], [90.0, 91.0], [92.0, 95.0]], tau=[0.1, 0.1, 0.5, 0.5],
-                   batch_size=[64, 256, 64, 256])
+    trials = table(
+        [[80.0, 81.0], [84.0, 87.0], [90.0, 91.0], [92.0, 95.0]],
+        tau=[0.1, 0.1, 0.5, 0.5],
+        batch_size=[64, 256, 64, 256],
+    )
     row = one(trials, by="tau")
     assert (row["mean"], row["sd"], row["sd_star"]) == pytest.approx(slow([[82.0, 84.0], [91.0, 93.0]]))
     assert (row["best"], row["best_at"], row["worst_at"]) == (92.0, "tau=0.5", "tau=0.1")
@@ -228,14 +247,25 @@ def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
 def test_coverage_on_a_grid(name, num_seeds):
     truth, noise = np.array(DCL)[::2], 0.3
     spread = truth.std(ddof=1)
-    expected = {"sd": math.sqrt(spread**2 + noise**2 / num_seeds), "sd_star": spread, "worst_10": 87.7,
-                "share": float((truth >= truth.max() - 1).mean())}
+    expected = {
+        "sd": math.sqrt(spread**2 + noise**2 / num_seeds),
+        "sd_star": spread,
+        "worst_10": 87.7,
+        "share": float((truth >= truth.max() - 1).mean()),
+    }
     rng = np.random.default_rng(7)
     hits = 0
     for repeat in range(200):
-        low, high = resample.intervals(truth[:, None] + rng.normal(0, noise, (6, num_seeds)), within=1.0, num_lost=0,
-                                       chance=None, confidence=0.95, num_resamples=300, population=False,
-                                       seed=repeat)[name]
+        low, high = resample.intervals(
+            truth[:, None] + rng.normal(0, noise, (6, num_seeds)),
+            within=1.0,
+            num_lost=0,
+            chance=None,
+            confidence=0.95,
+            num_resamples=300,
+            population=False,
+            seed=repeat,
+        )[name]
         hits += low - 1e-9 <= expected[name] <= high + 1e-9
     assert hits >= 180  # nominal 190
 
@@ -245,7 +275,15 @@ def test_coverage_of_sd_over_a_random_sample():
     hits = 0
     for repeat in range(150):
         theta = 4 * rng.random(48)
-        bounds = resample.intervals(theta[:, None] + rng.normal(0, 0.5, (48, 3)), within=1.0, num_lost=0, chance=None,
-                                    confidence=0.95, num_resamples=300, population=True, seed=repeat)
+        bounds = resample.intervals(
+            theta[:, None] + rng.normal(0, 0.5, (48, 3)),
+            within=1.0,
+            num_lost=0,
+            chance=None,
+            confidence=0.95,
+            num_resamples=300,
+            population=True,
+            seed=repeat,
+        )
         hits += bounds["sd_star"][0] <= 4 / math.sqrt(12) <= bounds["sd_star"][1]
     assert 132 <= hits <= 149

@@ -202,9 +202,7 @@ def test_dclw_weights_average_over_the_global_batch_and_lightlys_over_one_worker
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = loss.negative_mises_fisher_weights(z1_ND, z2_ND, 0.5)
-        shares = [
-            loss.negative_mises_fisher_weights(z1_ND[rows], z2_ND[rows], 0.5) for rows in (slice(4), slice(4, 8))
-        ]
+        shares = [loss.negative_mises_fisher_weights(z1_ND[rows], z2_ND[rows], 0.5) for rows in (slice(4), slice(4, 8))]
     assert (torch.cat(shares) - whole).abs().max() > 0.05
     positive = (z1_ND * z2_ND).sum(1)
     # Eq. 7 - Eq. 6 leaves the weights alone: mean of (1 - w) s_pos / tau

@@ -56,13 +56,18 @@ MISTAKES = {
     "nothing for an integer": ("epochs: 6", "epochs:", 7, ["base.epochs: expected an integer, given None"]),
     "an integer beyond 64 bits": ("epochs: 6", "epochs: 1e30", 7, ["base.epochs: expected an integer, given 1e+30"]),
     "boolean for a number": ("val_fraction: 0.2", "val_fraction: true", 2, ["expected a number, given True"]),
-    "text for a number": ("val_fraction: 0.2", "val_fraction: a", 2, ["dataset.val_fraction: expected a number, given"]),
+    "text for a number": ("val_fraction: 0.2", "val_fraction: a", 2, ["val_fraction: expected a number, given"]),
     "nan for a number": ("val_fraction: 0.2", "val_fraction: .nan", 2, ["expected a finite number, given nan"]),
     "infinity": ("epochs: 6", "epochs: 6\n  lr: 1e999", 8, ["base.lr: expected a number, given inf"]),
     "text for a mapping": ("{name: digits, val_fraction: 0.2}", "digits", 2, ["dataset: expected a mapping, given 'd"]),
     "list for a mapping": ("{workers: 1}", "[1]", 16, ["resources: expected a mapping, given [1]"]),
     "number for a list": ("seeds: [0, 1]", "seeds: 2", 4, ["seeds: expected a list, given 2"]),
-    "list for an objective": ("{framework: simclr, loss: infonce}", "[infonce]", 12, ["expected a mapping, given ['inf"]),
+    "list for an objective": (
+        "{framework: simclr, loss: infonce}",
+        "[]",
+        12,
+        ["infonce: expected a mapping, given []"],
+    ),
     "number for a name": ("loss: infonce", "loss: 3", 12, ["objectives.infonce.loss: expected a text, given 3"]),
     "number for a switch": ("{name: digits,", "{name: digits, download: 1,", 2, ["expected true or false, given 1"]),
     "name with a slash": ("name: small", "name: a/b", 1, ["name: expected letters, digits,", "given 'a/b'"]),
@@ -98,7 +103,7 @@ MISTAKES = {
     "no cpus": ("workers: 1", "cpus_per_worker: 0", 16, ["cpus_per_worker: expected a value >= 1, given 0"]),
     "unknown method": ("method: grid", "method: bohb", 14, [f"search.method: {METHODS}, given 'bohb'"]),
     "misspelt method": ("method: grid", "method: gird", 14, [f"search.method: {METHODS}", "Did you mean 'grid'?"]),
-    "unknown scheduler": ("resources:", "scheduler: {name: hyperband}\nresources:", 16, ["scheduler.name: expected 'fifo'"]),
+    "unknown scheduler": ("resources:", "scheduler: {name: median}\nresources:", 16, ["scheduler.name: expected '"]),
     "unknown dataset": ("name: digits", "name: digts", 2, ["unknown dataset 'digts'", "'digits'?", "one of: digits,"]),
     "unknown metric": ("knn_top1", "knn_top", 3, ["unknown metric 'knn_top'", "'knn_top", "Expected one of: knn_top1"]),
     "unknown mode": ("mode: max", "mode: maximum", 3, ["metric.mode: expected 'max' or 'min', given 'maximum'"]),
@@ -106,9 +111,16 @@ MISTAKES = {
     "unknown framework": ("simclr, loss: infonce", "simcrl, loss: infonce", 12, ["framework 'simcrl'", "'simclr'?"]),
     "unknown loss": ("loss: infonce", "loss: infonse", 12, ["unknown loss 'infonse'", "'infonce'?", "Expected one of"]),
     "a loss like no other": ("loss: infonce", "loss: xyz", 12, ["unknown loss 'xyz'. Expected one of: infonce, dcl,"]),
+    "unknown loss with parameters of its own": (
+        "loss: dclw,",
+        "loss: dclx,",
+        13,
+        ["objectives.dclw.loss: unknown loss"],
+    ),
+    "unknown encoder with a width": ("conv4", "conv5\n  width: 8", 6, ["base.encoder: expected conv4 |"]),
     "unknown regularizer": ("loss: dclw,", "loss: dclw, regularizer: nonne,", 13, ["regularizer 'nonne'", "'none'?"]),
     "unknown views": ("loss: dclw,", "loss: dclw, views: twoo,", 13, ["objectives.dclw.views: ", "'twoo'", "'two'?"]),
-    "unknown encoder": ("encoder: conv4", "encoder: resnet19", 6, ["base.encoder: expected conv4 |", "given 'resnet19'"]),
+    "unknown encoder": ("encoder: conv4", "encoder: conv5", 6, ["base.encoder: expected conv4 |", "given 'conv5'"]),
     # hyperparameters
     "misspelt own parameter": (
         "{sigma:",
@@ -117,7 +129,12 @@ MISTAKES = {
         ["objectives.dclw.space.sigmma: unknown parameter 'sigmma'.", "'sigma'?", "'dclw' owns: ", "sigma, tau, "],
     ),
     "misspelt shared parameter": ("batch_size: 32", "batch_siz: 32", 8, ["base.batch_siz: ", "'batch_size'?"]),
-    "unknown shared parameter": ("batch_size: 32", "xyz: 32", 8, ["unknown parameter 'xyz'. Known: see clsweep catalog"]),
+    "unknown shared parameter": (
+        "batch_size: 32",
+        "xyz: 32",
+        8,
+        ["base.xyz: unknown parameter", "clsweep catalog params"],
+    ),
     "parameter of another loss": (
         "loss: infonce}",
         "loss: infonce, space: {sigma: {grid: [1]}}}",
@@ -148,32 +165,42 @@ MISTAKES = {
     "low above high": ("low: 0.05", "low: 2", 10, ["space.tau: expected low < high, given low 2 and high 1"]),
     "low equals high": ("low: 0.05", "low: 1", 10, ["space.tau: expected low < high, given low 1 and high 1"]),
     "only low": (", high: 1.0, log: true", "", 10, ["space.tau: expected both low and high, given only low"]),
-    "low out of bounds": ("low: 0.05", "low: 0", 10, ["space.tau: low: expected a value in (0, inf), given 0"]),
-    "high out of bounds": (f"tau: {TAU}", "flip_prob: {low: 0.1, high: 2}", 10, ["high: expected a value in [0, 1]"]),
+    "low out of bounds": ("low: 0.05", "low: 0", 10, ["space.tau.low: expected a value in (0, inf), given 0"]),
+    "high out of bounds": (
+        f"tau: {TAU}",
+        "flip_prob: {low: 0.1, high: 2}",
+        10,
+        ["space.flip_prob.high: expected a value in [0, 1]"],
+    ),
     "log from zero": (
         f"tau: {TAU}",
         "weight_decay: {low: 0, high: 1, log: true}",
         10,
-        ["space.weight_decay: low: a log scale needs low > 0, given 0"],
+        ["space.weight_decay.low: a log scale needs low > 0, given 0"],
     ),
-    "log of a grid alone": ("low: 0.05, high: 1.0, ", "", 10, ["space.tau: log: expected low and high beside it"]),
-    "log is a number": ("log: true", "log: 10", 10, ["space.tau: log: expected true or false, given 10"]),
-    "empty grid": ("[0.1, 0.3]", "[]", 10, ["space.tau: grid: expected a list of at least one value, given []"]),
-    "grid value twice": ("[0.1, 0.3]", "[0.3, 0.3]", 10, ["space.tau: grid: 0.3 stands twice"]),
-    "grid outside of bounds": ("[0.1, 0.3]", "[0.1, 3]", 10, ["space.tau: grid: 3 lies outside of low 0.05 .. high 1"]),
-    "text in a grid": ("[0.1, 0.3]", "[0.1, x]", 10, ["space.tau: grid: expected a number, given 'x'"]),
+    "log of a grid alone": ("low: 0.05, high: 1.0, ", "", 10, ["space.tau.log: expected low and high beside it"]),
+    "log is a number": ("log: true", "log: 10", 10, ["space.tau.log: expected true or false, given 10"]),
+    "empty grid": ("[0.1, 0.3]", "[]", 10, ["space.tau.grid: expected a list of at least one value, given []"]),
+    "grid value twice": ("[0.1, 0.3]", "[0.3, 0.3]", 10, ["space.tau.grid: 0.3 stands twice"]),
+    "grid outside of bounds": ("[0.1, 0.3]", "[0.1, 3]", 10, ["space.tau.grid: 3 lies outside of low 0.05 .. high 1"]),
+    "text in a grid": ("[0.1, 0.3]", "[0.1, x]", 10, ["space.tau.grid: expected a number, given 'x'"]),
     "empty dimension": (TAU, "{}", 10, ["space.tau: expected low and high, grid or choices, given none of them"]),
     "list for a dimension": (TAU, "[0.1]", 10, ["space.tau: expected {low, high} with an optional", "given [0.1]"]),
-    "misspelt key of a dimension": ("log: true", "lgo: true", 10, ["space.tau: unknown key 'lgo'.", "'log'?", "low, "]),
+    "misspelt key of a dimension": (
+        "log: true",
+        "logg: true",
+        10,
+        ["space.tau: unknown key 'logg'.", "'log'?", "low, "],
+    ),
     "choices and bounds": ("log: true, grid", "choices", 10, ["expected either choices or low, ", "and low, high"]),
     "unknown value of choices": (
         f"tau: {TAU}",
         "lr_rule: {choices: [linear, cubic]}",
         10,
-        ["space.lr_rule: choices: expected none | sqrt | linear, given 'cubic'"],
+        ["space.lr_rule.choices: expected none | sqrt | linear, given 'cubic'"],
     ),
-    "range of words": (f"tau: {TAU}", "lr_rule: {low: 1, high: 2}", 10, ["expected choices out of none | sqrt | linear"]),
-    "unsweepable parameter": (f"tau: {TAU}", "knn_k: {choices: [5, 9]}", 10, ["space.knn_k: ", "cannot be swept", "base"]),
+    "range of words": (f"tau: {TAU}", "lr_rule: {low: 1, high: 2}", 10, ["expected choices out of none | sqrt"]),
+    "unsweepable parameter": (f"tau: {TAU}", "knn_k: {choices: [5, 9]}", 10, ["space.knn_k: ", "cannot be swept"]),
     "no epochs among others": (
         f"tau: {TAU}",
         "epochs: {choices: [0, 9]}",
@@ -209,7 +236,7 @@ MISTAKES = {
     ),
     "objectives whose files collide": ("  dclw:", "  INFONCE:", 13, ["objectives.INFONCE: too much like 'infonce'"]),
     "objective with an endless name": ("  dclw:", f"  {'d' * 65}:", 13, ["expected a name of 1 to 64 printable"]),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -281,7 +308,7 @@ def test_a_misspelt_required_key_is_reported_as_unknown_and_as_missing(broken):
 @pytest.mark.parametrize("method", ["qmc", "random", "tpe"])
 def test_a_drawn_design_needs_a_number_of_configurations(broken, method):
     path = broken("method: grid", f"method: {method}")
-    line, *_ = lines_of_refusal(path)[::-1]
+    [line] = lines_of_refusal(path, settings=["objectives.dclw.space=null"])
     assert line == f"{path}:14: search: method {method} needs trials_per_objective, a number of configurations"
 
 
@@ -351,10 +378,10 @@ def test_a_mistake_in_a_preset_points_into_the_preset(broken, patch, words):
     [
         ("base.epoch=3", ["base.epoch: unknown parameter", "'epochs'?"]),
         ("seeds=[1, a]", ["seeds.1: expected an integer, given 'a'"]),
-        ("objectives.dclw.loss=dclv", ["unknown loss 'dclv'", "'dclw'?"]),
+        ("objectives.infonce.loss=infonse", ["unknown loss 'infonse'", "'infonce'?"]),
         ("name=null", ["name: this key is missing"]),
         ("presets.tiny=3", ["presets: unknown key"]),
-        ("space.tau.grid=[7]", ["space.tau"]),
+        ("space.tau.grid=[7]", ["space.tau.grid: 7 lies outside of low 0.05 .. high 1"]),
     ],
 )
 def test_a_mistake_in_a_setting_names_the_setting(broken, setting, words):

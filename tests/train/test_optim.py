@@ -69,7 +69,9 @@ def network() -> nn.Sequential:
 
 def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay() -> None:
     module = network()
-    decay = {id(p): group["weight_decay"] for group in build_sgd(module, config()).param_groups for p in group["params"]}
+    decay = {
+        id(p): group["weight_decay"] for group in build_sgd(module, config()).param_groups for p in group["params"]
+    }
     names = {name: decay.get(id(p)) for name, p in module.named_parameters()}
     assert names == {
         "0.weight": 0.1,

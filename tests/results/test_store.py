@@ -1,0 +1,164 @@
+"""The results folder: typed, atomic, readable at any moment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from clsweep.api import open_results
+from clsweep.errors import RequestError
+from clsweep.results.store import ResultsFolder
+from clsweep.results.tables import trials_schema
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+
+
+def outcome(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**row, "status": "finished", "knn_top1": 90.0, "train_loss": 1.5, "wall_time_s": 2.0, **changes}
+
+
+@pytest.fixture
+def plan() -> list[dict[str, Any]]:
+    study = load_study(STUDY)
+    return [plan_row(study, trial) for trial in plan_trials(study)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
+    folder = ResultsFolder(str(tmp_path / "out"))
+    folder.create(load_study(STUDY).document.dump(), plan)
+    return folder
+
+
+def test_an_empty_folder_has_typed_empty_tables(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    results = open_results(folder.path)
+    assert len(results.plan) == len(plan)
+    assert results.trials.empty
+    assert results.epochs.empty
+    assert results.trials["tau"].dtype == "float64"
+    assert folder.trials().schema == trials_schema(c for c in results.plan.columns if c in results.trials.columns)
+    assert results.study["name"] == "quickstart"
+
+
+def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    for row in (plan[3], plan[0]):
+        folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": 1.5}])
+    results = open_results(folder.path)
+    assert results.trials["trial_id"].tolist() == [plan[0]["trial_id"], plan[3]["trial_id"]]
+    assert sorted(results.epochs["trial_id"].unique()) == sorted([plan[0]["trial_id"], plan[3]["trial_id"]])
+
+
+def test_compaction_changes_nothing_that_a_reader_sees(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    for row in plan[:4]:
+        folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}])
+    before = open_results(folder.path)
+    trials, epochs = before.trials, before.epochs
+    folder.compact()
+    assert not folder.has_parts()
+    after = open_results(folder.path)
+    pd.testing.assert_frame_equal(after.trials, trials)
+    pd.testing.assert_frame_equal(after.epochs.sort_values(["trial_id"], ignore_index=True),
+                                  epochs.sort_values(["trial_id"], ignore_index=True))  # fmt: skip
+
+
+def test_an_interrupted_compaction_leaves_one_row_per_trial(
+    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in plan[:3]:
+        folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}])
+    expected = folder.trials()
+    for num_deleted in range(6):  # cut off after so many of the six parts were deleted
+        with monkeypatch.context() as patch:
+            cut_off_after(folder, num_deleted, patch)
+            with pytest.raises(KeyboardInterrupt):
+                folder.compact()
+        assert folder.trials() == expected
+        assert folder.epochs().num_rows == 3
+        for row in plan[:3]:
+            folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}])
+    folder.compact()
+    assert folder.trials() == expected
+    assert folder.epochs().num_rows == 3
+
+
+def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
+    left = iter(range(num_deleted))
+
+    class Interrupted:
+        """The folder's file system until it has deleted so many files."""
+
+        def __init__(self, fs: Any):
+            self._fs = fs
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._fs, name)
+
+        def delete_file(self, path: str) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            self._fs.delete_file(path)
+
+    patch.setattr(folder, "_fs", Interrupted(folder._fs))
+
+
+def test_a_file_that_could_not_be_written_whole_is_never_seen(
+    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class FullDisk:
+        def __init__(self, fs: Any):
+            self._fs = fs
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._fs, name)
+
+        def move(self, source: str, target: str) -> None:
+            raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "_fs", FullDisk(folder._fs))
+        with pytest.raises(OSError, match="No space"):
+            folder.add_trial(outcome(plan[0]), [])
+    assert folder.trials().num_rows == 0
+
+
+def test_an_unknown_column_is_refused(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    with pytest.raises(AssertionError, match="sigma_typo"):
+        folder.add_trial(outcome(plan[0], sigma_typo=1.0), [])
+
+
+def test_the_lock_of_a_dead_process_is_free(folder: ResultsFolder) -> None:
+    code = "import os, sys; from clsweep.results.store import ResultsFolder\n"
+    code += "with ResultsFolder(sys.argv[1]).lock(): os._exit(9)"
+    assert subprocess.run([sys.executable, "-c", code, folder.path], check=False).returncode == 9
+    with folder.lock(), pytest.raises(RequestError, match="another clsweep run"), ResultsFolder(folder.path).lock():
+        pass
+
+
+def test_a_folder_without_results_names_those_below_it(folder: ResultsFolder) -> None:
+    parent = os.path.dirname(folder.path)
+    with pytest.raises(RequestError, match=r"expected a results folder.*It holds: out"):
+        open_results(parent)
+    with pytest.raises(RequestError, match="found none"):
+        open_results(f"{parent}/nothing")
+
+
+def test_a_uri_of_a_file_system_is_a_folder_too(tmp_path: Path, plan: list[dict[str, Any]]) -> None:
+    folder = ResultsFolder(f"file://{tmp_path}/by-uri")
+    folder.create(load_study(STUDY).document.dump(), plan)
+    folder.add_trial(outcome(plan[0]), [])
+    assert open_results(f"file://{tmp_path}/by-uri").trials["knn_top1"].tolist() == [90.0]
+
+
+def test_the_resolved_study_runs_again(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    study = load_study(Path(folder.path) / "study.yaml")
+    assert [plan_row(study, trial) for trial in plan_trials(study)] == plan

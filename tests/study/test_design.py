@@ -1,0 +1,238 @@
+"""The plan: the full grid, evenly spread draws, the order of the trials, and their ids."""
+
+import itertools
+import re
+from collections import Counter
+
+import pytest
+
+from clsweep.listing import plan_counts, plan_notes
+from clsweep.objective.catalog import PARAM
+from clsweep.study.design import plan_frame, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = """\
+name: design
+dataset: {name: digits}
+seeds: [3, 5]
+base: {encoder: conv4, epochs: 6, batch_size: 32}
+space:
+  tau: {low: 0.05, high: 0.8, log: true, grid: [0.1, 0.2, 0.4]}
+  proj_dim: {choices: [16, 32, 64, 128]}
+objectives:
+  infonce: {framework: simclr, loss: infonce}
+  DCL-w 2: {framework: simclr, loss: dclw, space: {sigma: {low: 0.1, high: 2, grid: [0.5, 1]}}}
+  untrained: {framework: simclr, loss: infonce, base: {epochs: 0}}
+search: {method: grid}
+"""
+TAUS, DIMS, SIGMAS = (0.1, 0.2, 0.4), (16, 32, 64, 128), (0.5, 1.0)
+DRAWN = ("qmc", "random")
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Load `STUDY` with a method, a number of configurations and further settings."""
+
+    def load(method="grid", num_configs=None, *settings):
+        path = tmp_path / "study.yaml"
+        path.write_text(STUDY)
+        search = [f"search.method={method}"] + [f"search.trials_per_objective={num_configs}"] * (
+            num_configs is not None
+        )
+        return load_study(path, settings=[*search, *settings])
+
+    return load
+
+
+def configs_of(study, objective, *names):
+    """The swept values of an objective's configurations in their order, on the first seed."""
+    seed = study.sections.seeds[0]
+    trials = [t for t in plan_trials(study) if t.objective == objective and t.seed == seed]
+    return [tuple(t.params[name] for name in names) for t in trials]
+
+
+# Grid.
+
+
+def test_a_grid_is_the_full_product_once_per_seed(study):
+    cells = Counter(
+        (t.params["tau"], t.params["proj_dim"], t.params["sigma"], t.seed)
+        for t in plan_trials(study())
+        if t.objective == "DCL-w 2"
+    )
+    assert cells == Counter(itertools.product(TAUS, DIMS, SIGMAS, (3, 5)))
+
+
+def test_a_grid_is_shuffled_the_same_way_each_time(study):
+    cells = configs_of(study(), "infonce", "tau", "proj_dim")
+    assert cells == configs_of(study(), "infonce", "tau", "proj_dim")
+    assert cells != list(itertools.product(TAUS, DIMS))
+
+
+def test_another_search_seed_shuffles_a_grid_otherwise(study):
+    first, second = (
+        configs_of(study("grid", None, f"search.seed={seed}"), "infonce", "tau", "proj_dim") for seed in (0, 1)
+    )
+    assert first != second
+    assert sorted(first) == sorted(second)
+
+
+# Drawn designs.
+
+
+def points(study, method, num_configs, *settings):
+    return configs_of(study(method, num_configs, *settings), "infonce", "tau", "proj_dim")
+
+
+@pytest.mark.parametrize("method", DRAWN)
+def test_drawn_values_are_inside_of_their_bounds_and_choices(study, method):
+    drawn = points(study, method, 40)
+    assert len(set(drawn)) == 40
+    assert all(0.05 <= tau <= 0.8 for tau, _ in drawn)
+    assert {dim for _, dim in drawn} == set(DIMS)
+
+
+@pytest.mark.parametrize("method", DRAWN)
+def test_integers_are_drawn_as_integers(study, method):
+    space = "space={proj_dim: {low: 16, high: 128, log: true}}"
+    drawn = [dim for (dim,) in configs_of(study(method, 16, space), "infonce", "proj_dim")]
+    assert all(type(dim) is int and 16 <= dim <= 128 for dim in drawn)
+    assert len(set(drawn)) > 8
+
+
+@pytest.mark.parametrize("method", DRAWN)
+def test_the_same_seed_draws_the_same_plan_and_another_seed_another(study, method):
+    assert plan_trials(study(method, 8)) == plan_trials(study(method, 8))
+    assert points(study, method, 8) != points(study, method, 8, "search.seed=1")
+
+
+@pytest.mark.parametrize("search_seed", [0, 1, 2])
+@pytest.mark.parametrize("num_configs", [4, 8, 16, 32])
+def test_qmc_puts_one_point_into_each_slice_of_a_log_range(study, num_configs, search_seed):
+    taus = [tau for tau, _ in points(study, "qmc", num_configs, f"search.seed={search_seed}")]
+    slices = [2 ** (4 * i / num_configs) * 0.05 for i in range(num_configs + 1)]  # 0.8 = 2^4 x 0.05
+    counts = [sum(low <= tau < high for tau in taus) for low, high in itertools.pairwise(slices)]
+    assert counts == [1] * num_configs
+
+
+@pytest.mark.parametrize("num_configs", [4, 8, 16, 32])
+def test_qmc_takes_every_choice_equally_often(study, num_configs):
+    counts = Counter(dim for _, dim in points(study, "qmc", num_configs))
+    assert counts == dict.fromkeys(DIMS, num_configs // 4)
+
+
+def test_qmc_spreads_pairs_of_dimensions_evenly(study):
+    cells = Counter((tau < 0.2, dim) for tau, dim in points(study, "qmc", 32))
+    assert cells == dict.fromkeys(itertools.product((True, False), DIMS), 4)
+
+
+def test_a_longer_qmc_plan_begins_with_the_shorter_one(study):
+    assert points(study, "qmc", 32)[:8] == points(study, "qmc", 8)
+
+
+def test_random_draws_are_log_uniform(study):
+    taus = [tau for tau, _ in points(study, "random", 200)]
+    below = sum(tau < 0.2 for tau in taus)  # half of 0.05 .. 0.8 on a log scale, a fifth on a linear one
+    assert 75 <= below <= 125
+
+
+def test_tpe_leaves_the_swept_values_open(study):
+    trials = [t for t in plan_trials(study("tpe", 5)) if t.objective == "DCL-w 2"]
+    assert len(trials) == 5 * 2
+    for trial in trials:
+        assert {name for name, value in trial.params.items() if value is None} == {"tau", "proj_dim", "sigma"}
+        assert trial.sampler == "tpe"
+
+
+@pytest.mark.parametrize("method", [*DRAWN, "tpe"])
+def test_a_space_smaller_than_its_budget_is_enumerated_once(study, method):
+    small = study(method, 64, "space.tau={choices: [0.1, 0.2, 0.4]}")
+    assert sorted(configs_of(small, "infonce", "tau", "proj_dim")) == list(itertools.product(TAUS, DIMS))
+    assert {t.objective: t.sampler for t in plan_trials(small)} == {
+        "infonce": "grid",
+        "DCL-w 2": method,
+        "untrained": "grid",
+    }
+    assert "note: 'infonce' has only 12 configurations: each runs once per seed" in plan_notes(small)
+
+
+# Order and ids.
+
+
+@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 9), ("random", 9), ("tpe", 9)])
+def test_every_beginning_of_the_plan_has_seen_the_objectives_equally_often(study, method, num_configs):
+    planned = study(method, num_configs)
+    total = {row["objective"]: row["configs"] for row in plan_counts(planned)}
+    seen = {name: set() for name in total}
+    for trial in plan_trials(planned):
+        seen[trial.objective].add(trial.config)
+        unfinished = [len(configs) for name, configs in seen.items() if len(configs) < total[name]]
+        assert max(len(configs) for configs in seen.values()) - min(unfinished, default=10**9) <= 1
+
+
+def test_the_seeds_of_a_configuration_stand_together(study):
+    trials = plan_trials(study())
+    for first, second in zip(trials[::2], trials[1::2], strict=True):
+        assert (first.seed, second.seed) == (3, 5)
+        assert (first.objective, first.config, first.params) == (second.objective, second.config, second.params)
+
+
+def test_trial_ids_are_unique_safe_and_readable(study):
+    ids = [t.trial_id for t in plan_trials(study())]
+    assert len(ids) == len(set(ids))
+    assert all(re.fullmatch(r"[A-Za-z0-9_]+-\d{4}-s\d+", trial_id) for trial_id in ids)
+    assert "DCL_w_2-0007-s3" in ids
+
+
+def test_trial_ids_do_not_change_when_a_seed_or_an_objective_is_added(study):
+    ids = {t.trial_id: t.params for t in plan_trials(study())}
+    more = study("grid", None, "seeds=[3, 5, 9]", "objectives.dcl={framework: simclr, loss: dcl}")
+    longer = {t.trial_id: t.params for t in plan_trials(more)}
+    assert longer.items() >= ids.items()
+
+
+@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 7), ("random", 16), ("tpe", 3)])
+def test_counts_are_those_of_the_plan(study, method, num_configs):
+    planned = study(method, num_configs)
+    counted = {row["objective"]: row["trials"] for row in plan_counts(planned)}
+    assert counted == Counter(t.objective for t in plan_trials(planned))
+
+
+# Values.
+
+
+@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 4), ("random", 4)])
+def test_every_owned_hyperparameter_has_a_valid_value(study, method, num_configs):
+    planned = study(method, num_configs)
+    owned = {objective.name: objective.owned for objective in planned.objectives}
+    for trial in plan_trials(planned):
+        assert tuple(trial.params) == owned[trial.objective]
+        for name, value in trial.params.items():
+            assert PARAM[name].coerce(value) == value
+
+
+def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(study):
+    planned = study()
+    trials = [t for t in plan_trials(planned) if t.objective == "untrained"]
+    assert [(t.config, t.seed, t.sampler) for t in trials] == [(0, 3, "grid"), (0, 5, "grid")]
+    assert set(trials[0].params) == {"encoder", "epochs", "eval_every", "knn_k", "knn_temperature", "width"}
+    [skip] = [note for note in plan_notes(planned) if note.startswith("skip: ")]
+    assert skip.startswith("skip: 'untrained' does not own batch_size, tau, proj_dim: epochs is 0")
+
+
+def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
+    frame = plan_frame(study())
+    ids = ["trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config", "seed", "sampler"]
+    assert list(frame.columns[:12]) == [*ids, "dataset", "val_fraction"]
+    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[12:]) <= set(PARAM)
+    assert "gray_prob" not in frame.columns
+    assert "stem" not in frame.columns
+
+
+def test_the_frame_leaves_what_an_objective_does_not_own_empty(study):
+    frame = plan_frame(study()).set_index("objective")
+    assert frame.loc["infonce", "sigma"].isna().all()
+    assert frame.loc["untrained", "tau"].isna().all()
+    assert set(frame.loc["DCL-w 2", "sigma"]) == set(SIGMAS)
+    assert set(frame["study"]) == {"design"}
+    assert len(frame) == (12 + 24 + 1) * 2

@@ -1,0 +1,198 @@
+"""Where the study file meets the catalog: what joins which objective, what overrides what, what is said about it."""
+
+import pytest
+import yaml
+
+from clsweep.errors import StudyError
+from clsweep.listing import plan_notes
+from clsweep.objective.catalog import owned_params
+from clsweep.study.design import plan_frame, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = """\
+name: resolve
+dataset: {name: cifar10}
+seeds: [0]
+base: {encoder: conv4, epochs: 20, lr: 0.5}
+space:
+  tau: {low: 0.05, high: 1.0, log: true, grid: [0.1, 0.2]}
+  sigma: {grid: [0.5, 1.0]}
+objectives:
+  infonce: {framework: simclr, loss: infonce}
+  dclw: {framework: simclr, loss: dclw}
+search: {method: grid}
+presets:
+  quick: {base: {epochs: 2, lr: 1e-2}, seeds: [4, 5]}
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load `STUDY` with settings, its objectives by name."""
+
+    def load_text(*settings, text=STUDY, preset=None):
+        path = tmp_path / "study.yaml"
+        path.write_text(text)
+        return load_study(path, settings=settings, preset=preset)
+
+    return load_text
+
+
+def objectives(study):
+    return {objective.name: objective for objective in study.objectives}
+
+
+def refusals(load, *settings):
+    with pytest.raises(StudyError) as caught:
+        load(*settings)
+    return str(caught.value).splitlines()
+
+
+# Ownership.
+
+
+def test_the_shared_space_joins_exactly_the_owners(load):
+    found = objectives(load())
+    assert set(found["infonce"].space) == {"tau"}
+    assert set(found["dclw"].space) == {"tau", "sigma"}
+
+
+def test_a_shared_parameter_that_one_objective_does_not_own_is_a_skip(load):
+    study = load()
+    assert objectives(study)["infonce"].skips == {"none of its parts uses it": ("sigma",)}
+    assert "skip: 'infonce' does not own sigma: none of its parts uses it" in plan_notes(study)
+    assert not objectives(study)["dclw"].skips
+
+
+def test_an_objective_has_every_hyperparameter_that_it_owns_and_no_other(load):
+    for objective in load().objectives:
+        assert objective.owned == owned_params(objective.parts, encoder="conv4", dataset="cifar10")
+        assert not objective.fixed.keys() & objective.space.keys()
+
+
+def test_what_is_not_written_has_its_default(load):
+    fixed = objectives(load())["infonce"].fixed
+    assert (fixed["epochs"], fixed["lr"], fixed["batch_size"], fixed["lr_rule"]) == (20, 0.5, 256, "linear")
+
+
+def test_numbers_are_brought_to_the_type_of_the_parameter(load):
+    fixed = objectives(load("base.lr=1", "base.batch_size=64.0"))["infonce"].fixed
+    assert (fixed["lr"], type(fixed["lr"])) == (1.0, float)
+    assert (fixed["batch_size"], type(fixed["batch_size"])) == (64, int)
+
+
+# What overrides what.
+
+
+def test_the_base_of_an_objective_overrides_the_shared_base(load):
+    found = objectives(load("objectives.dclw.base.lr=0.1"))
+    assert (found["infonce"].fixed["lr"], found["dclw"].fixed["lr"]) == (0.5, 0.1)
+
+
+def test_the_base_of_an_objective_overrides_the_shared_space(load):
+    found = objectives(load("objectives.dclw.base.tau=0.3"))
+    assert found["dclw"].fixed["tau"] == 0.3
+    assert set(found["dclw"].space) == {"sigma"}
+    assert "tau" in found["infonce"].space
+
+
+def test_the_space_of_an_objective_overrides_the_shared_space(load):
+    found = objectives(load("objectives.dclw.space.tau={choices: [0.7]}"))
+    assert found["dclw"].space["tau"].points == (0.7,)
+    assert found["infonce"].space["tau"].points == (0.1, 0.2)
+
+
+def test_a_space_replaces_the_shared_base_and_says_so(load):
+    study = load("objectives.dclw.space.lr={choices: [0.1, 1]}")
+    found = objectives(study)
+    assert "lr" not in found["dclw"].fixed
+    assert found["infonce"].fixed["lr"] == 0.5
+    assert "note: base.lr is replaced by the space of dclw" in plan_notes(study)
+
+
+def test_a_replaced_base_that_an_objective_fixes_again_is_not_said_of_it(load):
+    study = load("base.tau=0.9", "objectives.dclw.base.tau=0.3")
+    assert "note: base.tau is replaced by the space of infonce" in plan_notes(study)
+
+
+def test_an_untrained_objective_keeps_its_zero_epochs_beside_a_sweep_of_epochs(load):
+    added = "objectives.untrained={framework: simclr, loss: dcl, base: {epochs: 0}}"
+    found = objectives(load(added, "space.epochs={choices: [5, 10]}"))
+    assert found["untrained"].fixed["epochs"] == 0
+    assert not found["untrained"].space
+    assert found["infonce"].space["epochs"].points == (5, 10)
+
+
+def test_a_preset_and_a_setting_override_in_this_order(load):
+    study = load("base.lr=2", preset="quick")
+    fixed = objectives(study)["infonce"].fixed
+    assert (fixed["epochs"], fixed["lr"], study.sections.seeds, study.preset) == (2, 2.0, (4, 5), "quick")
+
+
+# Colours.
+
+
+def test_colour_images_own_the_colour_parameters(load):
+    assert objectives(load("base.gray_prob=0.1"))["infonce"].fixed["gray_prob"] == 0.1
+
+
+def test_one_channel_images_own_no_colour_parameters(load):
+    for objective in load("dataset.name=fashion_mnist").objectives:
+        assert "gray_prob" not in objective.owned
+
+
+def test_a_colour_parameter_of_one_channel_images_is_refused_wherever_it_stands(load):
+    digits = "dataset.name=fashion_mnist"
+    [shared] = refusals(load, digits, "base.gray_prob=0.1")
+    [own] = refusals(load, digits, "objectives.dclw.base.gray_prob=0.1")
+    assert shared.startswith("--set base.gray_prob=0.1: base.gray_prob: no objective of this study owns 'gray_prob'")
+    assert own.startswith("--set objectives.dclw.base.gray_prob=0.1: objectives.dclw.base.gray_prob: 'dclw' does not")
+    assert all("the images of fashion_mnist have one channel" in line for line in (shared, own))
+
+
+# Several mistakes.
+
+
+def test_mistakes_are_reported_together_and_each_once(load):
+    lines = refusals(
+        load, "base.lr=-1", "base.batch_siz=3", "space.tau.low=2", "objectives.dclw.views=twoo", "objectives.x={}"
+    )
+    assert [line.partition(": ")[2].partition(": ")[0] for line in lines] == [
+        "objectives.x.framework",
+        "objectives.x.loss",
+    ]
+    lines = refusals(load, "base.lr=-1", "base.batch_siz=3", "space.tau.low=2", "objectives.dclw.views=twoo")
+    assert sorted(line.partition(": ")[2].partition(": ")[0] for line in lines) == [
+        "base.batch_siz", "base.lr", "objectives.dclw.views", "space.tau"
+    ]  # fmt: skip
+
+
+def test_mistakes_of_several_keys_are_reported_together(load):
+    lines = refusals(load, "base.warmup_epochs=20", "base.batch_size=60000", "confirm={seeds: [0]}")
+    assert len(lines) == 3
+
+
+# The resolved study.
+
+
+@pytest.mark.parametrize(
+    ("settings", "preset"),
+    [
+        ((), None),
+        (("objectives.dclw.space.lr={low: 1e-4, high: 1, log: true, grid: [1e-3, 1e-2]}",), "quick"),
+        (("search={method: qmc, trials_per_objective: 8}", "space.sigma={low: 0.1, high: 2}"), "quick"),
+        (("name='true'", "search.seed=7"), None),
+    ],
+)
+def test_the_merged_study_loads_again_to_the_same_plan(load, settings, preset):
+    study = load(*settings, preset=preset)
+    again = load(text=yaml.safe_dump(study.document.tree, sort_keys=False, allow_unicode=True))
+    assert again.sections == study.sections
+    assert plan_trials(again) == plan_trials(study)
+    assert plan_frame(again).equals(plan_frame(study))
+
+
+def test_study_plan_is_the_frame(load):
+    study = load()
+    assert study.plan().equals(plan_frame(study))
+    assert study.dataset.name == "cifar10"

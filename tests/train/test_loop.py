@@ -1,0 +1,326 @@
+"""`train_trial` from a study file to its scores, on digits: reproducible, reads what it owns, any number of workers."""
+
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from clsweep.objective.catalog import PARAM, TRAINING_OWNS, owned_params
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+from clsweep.train import loop
+from clsweep.train.loop import DivergedError, train_trial
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+OBJECTIVES = ("simclr", "dcl", "dclw")
+STUDY = """
+name: loop
+dataset: {name: digits, val_fraction: 0.1}
+seeds: [0]
+base: {encoder: conv4, width: 4, epochs: 1, batch_size: 64, lr: 0.1, eval_every: 1, knn_k: 20}
+objectives:
+  simclr: {framework: simclr, loss: infonce}
+  dcl: {framework: simclr, loss: dcl}
+  dclw: {framework: simclr, loss: dclw}
+search: {method: grid}
+"""
+NUM_TRAIN, STEPS = 1293, 1293 // 64  # digits without its validation split; full batches of 64
+MEASURED = ("time_s", "images_per_s", "peak_memory_gib")  # of the machine, not of the trial
+METRICS = {"knn_top1", "knn_top5"}
+
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
+    """The planned row of each objective."""
+    path = tmp_path_factory.mktemp("study") / "loop.yaml"
+    path.write_text(STUDY)
+    study = load_study(path)
+    return {trial.objective: plan_row(study, trial) for trial in plan_trials(study)}
+
+
+def run(config: Mapping[str, Any], **changes: Any) -> tuple[list[Row], Row]:
+    """The rows of all epochs and the result, without what only measures the machine."""
+    rows: list[Row] = []
+    result = train_trial({**config, **changes} if changes else config, rows.append)
+    return [_unmeasured(row) for row in rows], _unmeasured(result)
+
+
+def _unmeasured(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in MEASURED}
+
+
+# What a trial reports.
+
+
+def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) -> None:
+    rows: list[Row] = []
+    result = train_trial({**configs["dcl"], "epochs": 2}, rows.append)
+    names = {"epoch", "train_loss", "lr", "time_s", "images_per_s", *METRICS}
+    assert [(row["epoch"], set(row)) for row in rows] == [(1, names), (2, names)]
+    assert {name: result[name] for name in (*METRICS, "train_loss")} == {
+        name: rows[-1][name] for name in (*METRICS, "train_loss")
+    }
+    assert result["num_images"] == 2 * STEPS * 64
+    assert result["lr_peak"] == 0.1 * 64 / 256
+    assert result["images_per_s"] == pytest.approx(result["num_images"] / sum(row["time_s"] for row in rows))
+    assert all(math.isfinite(value) for row in rows for value in row.values())
+    assert 0 < result["knn_top1"] <= result["knn_top5"] <= 100
+
+
+def test_lr_of_a_row_is_that_of_the_epochs_last_step(configs: dict[str, Row]) -> None:
+    rows, _ = run(configs["simclr"], epochs=3, warmup_epochs=1)
+    last_steps = [STEPS - 1, 2 * STEPS - 1]  # of the cosine over the two epochs after the warm-up
+    cosine = [0.025 * 0.5 * (1 + math.cos(math.pi * step / (2 * STEPS))) for step in last_steps]
+    assert [row["lr"] for row in rows] == pytest.approx([0.025, *cosine])
+
+
+def test_training_helps(configs: dict[str, Row]) -> None:
+    """A floor, so that a loop that does nothing cannot pass the comparisons below."""
+    friendly = {"lr": 0.5, "width": 8, "crop_scale": 0.5, "flip_prob": 0.0, "blur_prob": 0.0, "warmup_epochs": 1}
+    for objective in OBJECTIVES:
+        rows, result = run(configs[objective], **friendly, epochs=4, eval_every=10)
+        _, untrained = run(configs[objective], **friendly, epochs=0)
+        assert result["knn_top1"] > untrained["knn_top1"] + 3
+        assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+
+
+def test_no_epochs_score_the_untrained_encoder(configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: Any) -> None:
+        raise AssertionError("no training was asked for")
+
+    monkeypatch.setattr(loop, "_train_epoch", forbidden)
+    rows, result = run(configs["simclr"], epochs=0)
+    assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *METRICS})]
+    assert result == {**{name: rows[0][name] for name in METRICS}, "num_images": 0}
+    assert run(configs["dcl"], epochs=0)[1] == result, "nothing but the encoder and the seed matters"
+    assert run(configs["simclr"], epochs=0, seed=1)[1] != result
+
+
+@pytest.mark.parametrize(
+    ("epochs", "eval_every", "scored"), [(5, 2, [2, 4, 5]), (4, 2, [2, 4]), (3, 10, [3]), (2, 1, [1, 2])]
+)
+def test_eval_every_and_the_last_epoch_always(
+    configs: dict[str, Row], epochs: int, eval_every: int, scored: list[int]
+) -> None:
+    rows, result = run(configs["simclr"], epochs=epochs, eval_every=eval_every)
+    assert [row["epoch"] for row in rows] == list(range(1, epochs + 1))
+    assert [row["epoch"] for row in rows if set(row) >= METRICS] == scored
+    assert [row["epoch"] for row in rows if METRICS & set(row)] == scored
+    assert {name: result[name] for name in METRICS} == {name: rows[-1][name] for name in METRICS}
+
+
+def test_scoring_does_not_change_training(configs: dict[str, Row]) -> None:
+    """Neither the weights, nor the running statistics, nor any random draw."""
+    often, often_result = run(configs["dclw"], epochs=4, eval_every=1)
+    seldom, seldom_result = run(configs["dclw"], epochs=4, eval_every=4)
+    assert [row["train_loss"] for row in often] == [row["train_loss"] for row in seldom]
+    assert often_result == seldom_result
+
+
+def test_the_test_split_is_not_read(configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = run(configs["simclr"])
+    load = loop.load_splits
+    monkeypatch.setattr(loop, "load_splits", lambda *args, **kwargs: (*load(*args, **kwargs)[:2], None))
+    assert run(configs["simclr"]) == expected
+
+
+# Seeds.
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_one_seed_one_result(configs: dict[str, Row], objective: str) -> None:
+    first = run(configs[objective], epochs=2)
+    assert run(configs[objective], epochs=2) == first
+    other = run(configs[objective], epochs=2, seed=1)
+    assert [row["train_loss"] for row in other[0]] != [row["train_loss"] for row in first[0]]
+
+
+def test_earlier_trials_and_global_generators_leave_no_trace(configs: dict[str, Row]) -> None:
+    first = run(configs["dcl"])
+    run(configs["dclw"], seed=7, batch_size=32)
+    torch.manual_seed(123), np.random.seed(123), random.seed(123)
+    torch.rand(17)
+    assert run(configs["dcl"]) == first
+
+
+def test_objectives_of_one_seed_start_alike(configs: dict[str, Row]) -> None:
+    """Same weights, same order, same views: with an endless sigma DCLW's first loss is DCL's."""
+    one_step = {"batch_size": NUM_TRAIN, "epochs": 1}
+    dcl = run(configs["dcl"], **one_step)[1]["train_loss"]
+    assert run(configs["dclw"], **one_step, sigma=1e9)[1]["train_loss"] == pytest.approx(dcl, rel=1e-6)
+    assert run(configs["dclw"], **one_step, sigma=1e9, seed=1)[1]["train_loss"] != pytest.approx(dcl, rel=1e-4)
+
+
+# Divergence.
+
+
+@pytest.mark.parametrize("changes", [{"lr": 1e6}, {"lr": 1e30}, {"tau": 1e-38}])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_loss_that_is_not_finite_is_divergence(
+    configs: dict[str, Row], objective: str, changes: dict[str, float]
+) -> None:
+    rows: list[Row] = []
+    with pytest.raises(DivergedError, match=r"the loss is (nan|inf|-inf) in epoch \d"):
+        train_trial({**configs[objective], "epochs": 3, **changes}, rows.append)
+    assert all(math.isfinite(row["train_loss"]) for row in rows), "no broken row is reported"
+
+
+def test_features_that_are_not_finite_are_divergence(configs: dict[str, Row]) -> None:
+    """One step alone: its loss is of the initial weights, and only the encoder that it leaves is broken."""
+    rows: list[Row] = []
+    with pytest.raises(DivergedError, match="features are not finite"):
+        train_trial({**configs["simclr"], "batch_size": NUM_TRAIN, "lr": 1e30}, rows.append)
+    assert rows == []
+
+
+def test_divergence_leaves_no_trace(configs: dict[str, Row]) -> None:
+    expected = run(configs["dcl"])
+    with pytest.raises(DivergedError):
+        run(configs["dcl"], lr=1e30)
+    assert run(configs["dcl"]) == expected
+
+
+# Every owned hyperparameter matters.
+
+
+class Recording(Mapping[str, Any]):
+    """A configuration that remembers which keys were read."""
+
+    def __init__(self, config: Row):
+        self.config, self.read = config, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.config[name]  # a KeyError is no reading: `get` asks for colour parameters too
+        self.read.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.config)
+
+    def __len__(self) -> int:
+        return len(self.config)
+
+
+def owned(config: Row) -> tuple[str, ...]:
+    return owned_params(config, encoder=config["encoder"], dataset=config["dataset"])
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_exactly_the_owned_hyperparameters_are_read(configs: dict[str, Row], objective: str) -> None:
+    config = Recording(configs[objective])
+    train_trial(config, lambda _: None)
+    assert config.read & set(PARAM) == set(owned(configs[objective]))
+    assert {"seed", "val_fraction", "dataset", "framework", "loss", "views"} <= config.read
+
+
+# Another value for whatever an objective on digits owns. lr_rule and warmup_epochs act through the learning rate.
+OTHER: dict[str, Any] = {
+    "tau": 0.2,
+    "sigma": 1.0,
+    "batch_size": 128,
+    "lr": 0.2,
+    "lr_rule": "sqrt",
+    "weight_decay": 0.05,
+    "sgd_momentum": 0.5,
+    "warmup_epochs": 1,
+    "proj_dim": 64,
+    "crop_scale": 0.5,
+    "flip_prob": 0.0,
+    "jitter_strength": 0.5,
+    "jitter_prob": 0.2,
+    "blur_prob": 0.0,
+    "width": 16,
+}
+# Those act on the length of the trial and its scores, and have tests of their own.
+NOT_ON_THE_LOSS = {"epochs", "encoder", "eval_every", "knn_k", "knn_temperature"}
+
+
+def losses(config: Row, **changes: Any) -> np.ndarray:
+    return np.array([row["train_loss"] for row in run(config, **changes)[0]])
+
+
+@pytest.fixture(scope="module")
+def base_losses(configs: dict[str, Row]) -> dict[tuple[str, int], np.ndarray]:
+    """Loss curves by objective and number of epochs."""
+    return {(o, epochs): losses(configs[o], epochs=epochs) for o in OBJECTIVES for epochs in (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("objective", "name"), [(o, n) for o in OBJECTIVES for n in OTHER if n != "sigma" or o == "dclw"]
+)
+def test_changing_an_owned_hyperparameter_changes_training(
+    configs: dict[str, Row], base_losses: dict[tuple[str, int], np.ndarray], objective: str, name: str
+) -> None:
+    assert configs[objective][name] != OTHER[name]
+    epochs = 2 if name == "warmup_epochs" else 1  # a warm-up is shorter than the trial
+    other = losses(configs[objective], epochs=epochs, **{name: OTHER[name]})
+    assert np.abs(other / base_losses[objective, epochs] - 1).max() > 1e-5
+
+
+def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) -> None:
+    assert set(TRAINING_OWNS) <= set(OTHER)
+    assert set().union(*(owned(configs[objective]) for objective in OBJECTIVES)) == set(OTHER) | NOT_ON_THE_LOSS
+
+
+@pytest.mark.parametrize(("name", "value"), [("knn_k", 1), ("knn_k", NUM_TRAIN), ("knn_temperature", 5.0)])
+def test_knn_hyperparameters_change_the_score_and_not_the_training(
+    configs: dict[str, Row], name: str, value: float
+) -> None:
+    base = {"knn_k": 300}  # so many that their weights count
+    (row,), _ = run(configs["simclr"], **base)
+    (other,), _ = run(configs["simclr"], **{**base, name: value})
+    assert other["train_loss"] == row["train_loss"]
+    assert {n: other[n] for n in METRICS} != {n: row[n] for n in METRICS}
+
+
+def test_what_is_not_owned_has_no_effect(configs: dict[str, Row]) -> None:
+    """gray_prob on one-channel images, sigma without dclw: that is why nobody may sweep them there."""
+    assert "gray_prob" not in owned(configs["simclr"])
+    assert "sigma" not in owned(configs["simclr"])
+    assert run(configs["simclr"], gray_prob=1.0, sigma=0.1) == run(configs["simclr"])
+
+
+# Workers.
+
+# At a high rate rounding alone, 3e-7 of the initial weights, moves the losses by 1e-4 and the scores by 2 points within
+# three epochs in a single process. At this one it does not; half of the images make a finer score.
+CALM = {"lr": 0.03, "width": 8, "val_fraction": 0.5, "epochs": 3, "eval_every": 2}
+
+
+def in_a_worker(trials: list[Row]) -> list[tuple[list[Row], Row]]:
+    return [run(config) for config in trials]
+
+
+@pytest.fixture(scope="module")
+def two_workers(configs: dict[str, Row], run_workers: Callable[..., list[Any]]) -> list[dict[str, Any]]:
+    """What each of two workers got for every objective."""
+    trials = [{**configs[objective], **CALM} for objective in OBJECTIVES]
+    return [dict(zip(OBJECTIVES, outcome, strict=True)) for outcome in run_workers(__file__, "in_a_worker", 2, trials)]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_two_workers_train_as_one(configs: dict[str, Row], two_workers: list[dict[str, Any]], objective: str) -> None:
+    """Same global batch, negatives of both workers, statistics of both: the same curve up to rounding."""
+    expected, result = run(configs[objective], **CALM)
+    assert two_workers[0][objective] == two_workers[1][objective], "all workers know the same numbers"
+    rows, worker_result = two_workers[0][objective]
+    assert [set(row) for row in rows] == [set(row) for row in expected]
+    for row, other in zip(expected, rows, strict=True):
+        assert other["train_loss"] == pytest.approx(row["train_loss"], rel=1e-4)
+        assert other["lr"] == row["lr"]
+        for name in METRICS & set(row):
+            assert other[name] == pytest.approx(row[name], abs=1.5)
+    assert worker_result["num_images"] == result["num_images"]
+
+
+def test_the_tolerance_between_workers_tells_objectives_and_seeds_apart(configs: dict[str, Row]) -> None:
+    expected = losses(configs["simclr"], **CALM)
+    for other in (losses(configs["dcl"], **CALM), losses(configs["simclr"], **CALM, seed=1)):
+        assert np.abs(other / expected - 1).max() > 10 * 1e-4
