@@ -45,11 +45,13 @@ def load_splits(name: str, *, val_fraction: float, root: str, download: bool = F
         download: fetch a missing data set with torchvision's downloader.
 
     Raises:
-        RequestError: the files are not in `root`.
+        RequestError: the files are not in `root`, or do not hold the data set.
     """
     train, test = LOADERS[name](Path(root), download)
     row = DATASET[name]
-    assert len(train) == row.num_train, f"{name}: {len(train)} training images, the catalog says {row.num_train}"
+    if (len(train), len(test)) != (row.num_train, row.num_test):
+        expected = f"{row.num_train} training and {row.num_test} test images"
+        raise RequestError(f"{name}: expected {expected} in {root}, found {len(train)} and {len(test)}")
     _, num_val = row.split_sizes(val_fraction)
     train_rows, val_rows = _stratified(train.labels, num_val, SPLIT_SEED)
     return train.take(train_rows), train.take(val_rows), test

@@ -98,7 +98,7 @@ def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
 
 
 def gather_features(x_ND: Tensor, num_rows: int) -> Tensor:
-    """Evaluation features of all workers, whose shares may differ by one row, in the order of `share`."""
+    """Evaluation features of all workers, whose shares may differ in length, in the order of `share`."""
     if world_size() == 1:
         return x_ND
     longest = -(-num_rows // world_size())

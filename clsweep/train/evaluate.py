@@ -46,8 +46,9 @@ def knn_scores(
         # The largest weight of a row is 1: only the ratios count, and exp cannot overflow.
         weights_Bk = ((similarity_Bk - similarity_Bk[:, :1]) / temperature).exp()
         votes_BC.scatter_add_(1, bank_labels_N[rows_Bk], weights_Bk)
-        ranked_B5 = votes_BC.topk(min(5, num_classes), dim=1).indices
-        correct_B5 = ranked_B5 == labels_B[:, None]
+        most_B5, ranked_B5 = votes_BC.topk(min(5, num_classes), dim=1)
+        # Fewer than five classes may have votes: the rest of the five are no guesses.
+        correct_B5 = (ranked_B5 == labels_B[:, None]) & (most_B5 > 0)
         hits += torch.stack([correct_B5[:, 0].sum(), correct_B5.sum()])
     top1, top5 = (100 * hits.double() / len(query_labels_M)).tolist()
     return {"knn_top1": top1, "knn_top5": top5}

@@ -18,7 +18,7 @@ from clsweep.objective.build import VIEWS, build_encoder, build_objective
 from clsweep.objective.catalog import DATASET
 from clsweep.objective.frameworks import SimCLR
 from clsweep.objective.views import recipe
-from clsweep.train.collectives import gather, gather_features, rank, share, sync_batch_norm, world_size
+from clsweep.train.collectives import ModuleT, gather, gather_features, rank, share, sync_batch_norm, world_size
 from clsweep.train.evaluate import knn_scores
 from clsweep.train.memory import PeakMemory
 from clsweep.train.optim import build_sgd, lr_at, peak_lr
@@ -76,15 +76,13 @@ def train_trial(
         config["dataset"], val_fraction=config["val_fraction"], root=data_root, download=download
     )
     train_images, val_images = _on_device(train, train, device), _on_device(val, train, device)
-    torch.manual_seed(_derived_seed(config["seed"], "model"))
     if config["epochs"] == 0:
-        encoder = build_encoder(config).to(device)
+        encoder = _seeded(build_encoder, config).to(device)
         score = _evaluate(encoder, train_images, val_images, config)
         report({"epoch": 0, **score})
         return {**score, "num_images": 0, "peak_memory_gib": memory.peak_gib()}
 
-    objective = build_objective(config).to(device)
-    objective = sync_batch_norm(objective, device)
+    objective = sync_batch_norm(_seeded(build_objective, config).to(device), device)
     model = nn.parallel.DistributedDataParallel(objective) if world_size() > 1 else objective
     optimizer = build_sgd(objective, config)
     generator = torch.Generator().manual_seed(_derived_seed(config["seed"], "data"))
@@ -199,6 +197,13 @@ def _on_device(split: Split, statistics: Split, device: torch.device) -> Images:
         mean_1C11=torch.from_numpy(mean_C)[None, :, None, None].to(device),
         std_1C11=torch.from_numpy(std_C)[None, :, None, None].to(device),
     )
+
+
+def _seeded(build: Callable[[Mapping[str, Any]], ModuleT], config: Mapping[str, Any]) -> ModuleT:
+    """A module with the initial weights of the trial's seed; the caller's random state stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_derived_seed(config["seed"], "model"))
+        return build(config)
 
 
 def _derived_seed(seed: int, purpose: str) -> int:

@@ -135,3 +135,11 @@ def test_a_diverged_encoder_has_no_score(which: int, value: float) -> None:
     features[which][3, 1] = value
     with pytest.raises(ValueError, match="not finite"):
         knn_scores(*features, num_classes=8, k=5)
+
+
+def test_classes_without_a_vote_are_no_guesses() -> None:
+    generator = torch.Generator().manual_seed(0)
+    bank, queries = (torch.randn(n, 8, generator=generator) for n in (50, 200))
+    labels = torch.arange(50) % 10
+    scores = knn_scores(bank, labels, queries, torch.arange(200) % 10, num_classes=10, k=1)
+    assert scores["knn_top5"] == scores["knn_top1"]

@@ -324,3 +324,11 @@ def test_the_tolerance_between_workers_tells_objectives_and_seeds_apart(configs:
     expected = losses(configs["simclr"], **CALM)
     for other in (losses(configs["dcl"], **CALM), losses(configs["simclr"], **CALM, seed=1)):
         assert np.abs(other / expected - 1).max() > 10 * 1e-4
+
+
+def test_the_callers_random_state_is_left_alone(configs: dict[str, Row]) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    run(configs["dcl"])
+    assert torch.equal(torch.rand(3), expected)
