@@ -159,8 +159,9 @@ class Progress:
             cells = (f"{v:.2f}" if isinstance(v, float) else "" if v is None else str(v) for v in row.values())
             table.add_row(*(Text(cell) for cell in cells))
         running = [Text(f"  {trial_id}: {text}", style="dim") for trial_id, text in list(self._running.items())[:8]]
-        bar = ProgressBar(total=max(1, self.tally.total("planned")), completed=done, width=60)
-        return Group(bar, Text(self.headline()), table, *running)
+        top = Table.grid(padding=(0, 1))
+        top.add_row(ProgressBar(total=self.tally.total("planned"), completed=done, width=30), Text(self.headline()))
+        return Group(top, table, *running)
 
 
 def swept_params(planned: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]] = ()) -> list[str]:
