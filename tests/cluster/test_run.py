@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pandas as pd
@@ -220,3 +221,34 @@ def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_p
         code, output = command("run", write_study(), "--out", tmp_path / "out")
     assert code == 2
     assert "another clsweep run is writing here" in output
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_continued_with_nothing_lost_or_invented(write_study: WriteStudy, tmp_path: Path) -> None:
+    path, out = write_study(seeds=[0, 1, 2, 3]), tmp_path / "out"
+    assert command("run", path, "--out", tmp_path / "undisturbed")[0] == 0
+    process = start("run", path, "--out", out)
+    wait_until(lambda: len(parts(out)) >= 3, "three finished trials")
+    process.kill()
+    process.communicate(timeout=60)
+    code, output = command("run", path, "--out", out)
+    assert code == 0, output
+    numbers = ["trial_id", "tau", "seed", "status", "knn_top1", "knn_top5", "train_loss"]
+    a, b = (clsweep.open_results(folder).trials[numbers] for folder in (out, tmp_path / "undisturbed"))
+    pd.testing.assert_frame_equal(a, b)
+    for objective in ("simclr", "dcl"):
+        assert Counter(t.state for t in journal(out, objective)) == {TrialState.COMPLETE: 8}
+
+
+def test_optuna_dashboard_reads_the_journal(write_study: WriteStudy, tmp_path: Path) -> None:
+    from optuna_dashboard import wsgi
+
+    path, out = write_study(base={"encoder": "conv4", "epochs": 0}), tmp_path / "out"
+    assert command("run", path, "--out", out)[0] == 0
+    app = wsgi(open_storage(str(out / "optuna.journal")))
+    seen: list[str] = []
+    environ: dict[str, object] = {"PATH_INFO": "/api/studies"}
+    setup_testing_defaults(environ)
+    body = b"".join(app(environ, lambda status, *_: seen.append(status)))
+    assert seen == ["200 OK"]
+    assert {s["study_name"] for s in json.loads(body)["study_summaries"]} == {"simclr", "dcl"}
