@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, nearest
 from clsweep.objective import catalog
-from clsweep.objective.catalog import COMPONENT, DATASETS, METRICS, OBJECTIVE_PARTS, PARAMS, Part, nearest
+from clsweep.objective.catalog import COMPONENT, DATASETS, METRICS, OBJECTIVE_PARTS, PARAMS, Part
 from clsweep.study.design import count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.resolve import Study
 

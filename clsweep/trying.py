@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from clsweep.errors import RequestError
-from clsweep.objective.catalog import METRICS, nearest
+from clsweep.errors import RequestError, nearest
+from clsweep.objective.catalog import METRICS
 from clsweep.study.design import PlannedTrial, plan_row, plan_trials
 from clsweep.study.resolve import Study
 

@@ -1,13 +1,14 @@
 """How much an objective's metric moves over its hyperparameters: one row per objective, with intervals."""
 
-import difflib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from clsweep.analysis import resample
+from clsweep.errors import nearest
 
 # Every column, in order. m_i is the mean of configuration i over its finished seeds; units are those of the metric.
 COLUMNS = {
@@ -76,62 +77,76 @@ def robustness(
     Raises ValueError for an empty table, a missing column, a repeated (objective, config, seed), a configuration with
     two settings, an unknown sampler or status, an option out of range, and a `by` that no objective sweeps.
     """
+    options = _Options(
+        sign=1.0 if mode == "max" else -1.0,
+        by=by,
+        within=within,
+        chance=chance,
+        confidence=confidence,
+        num_resamples=num_resamples,
+        seed=seed,
+    )
+    _check_options(options, mode)
+    _check_table(trials, metric, params)
+    groups = [(group, _swept(group, params)) for _, group in trials.groupby("objective", sort=False, observed=True)]
+    swept = list(dict.fromkeys(name for _, names in groups for name in names))
+    if by is not None and by not in swept:
+        raise ValueError(f"by: no objective sweeps {by!r}.{nearest(by, swept)} Swept: {', '.join(swept)}")
+    return pd.DataFrame([_row(group, names, metric, options) for group, names in groups], columns=list(COLUMNS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Options:
+    """The options of `robustness`; `sign` turns the metric so that larger is better."""
+
+    sign: float
+    by: str | None
+    within: float
+    chance: float | None
+    confidence: float
+    num_resamples: int
+    seed: int
+
+
+def _row(group: pd.DataFrame, names: list[str], metric: str, options: _Options) -> dict[str, Any]:
+    """The row of one objective, which sweeps `names`."""
+    score, by = _scores(group, metric), options.by
+    num_failed = int(score.isna().sum())
+    row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
+    row["objective"] = group["objective"].iloc[0]
+    row["num_configs"], row["num_seeds"] = group["config"].nunique(), group["seed"].nunique()
+    row["num_failed"] = num_failed
+    notes = [f"{num_failed} of {len(group)} trials failed"] if num_failed else []
+    samplers = list(dict.fromkeys(group["sampler"]))
+    adaptive = [name for name in samplers if name in ADAPTIVE_SAMPLERS]
+    if by is not None and by not in names:
+        notes.append(f"does not sweep {by}")
+    elif score.isna().all():
+        notes.append("no finished trial")
+    elif adaptive or len(samplers) > 1:
+        why = "samples favour good configurations" if adaptive else "mixed, not one even design"
+        notes.append(f"robustness not measured: {', '.join(adaptive or samplers)} {why}")
+        table, labels, _ = _table(group, score, names, None)
+        row |= _extremes(options.sign * table, labels, options.sign, with_worst=False)
+    else:
+        table, labels, table_notes = _table(group, score, names, by)
+        notes += table_notes
+        averaged = by is not None and len(names) > 1
+        row |= _measure(options.sign * table, notes, options, sampled=samplers[0] != "grid", averaged=averaged)
+        row |= _extremes(options.sign * table, labels, options.sign, with_worst=True)
+    row["note"] = "; ".join(notes)
+    return row
+
+
+def _check_options(options: _Options, mode: str) -> None:
     for name, value, valid, expected in [
         ("mode", mode, mode in ("max", "min"), "'max' or 'min'"),
-        ("within", within, within >= 0, ">= 0"),
-        ("confidence", confidence, 0 < confidence < 1, "between 0 and 1"),
-        ("num_resamples", num_resamples, num_resamples >= 1, ">= 1"),
+        ("within", options.within, options.within >= 0, ">= 0"),
+        ("confidence", options.confidence, 0 < options.confidence < 1, "between 0 and 1"),
+        ("num_resamples", options.num_resamples, options.num_resamples >= 1, ">= 1"),
     ]:
         if not valid:
             raise ValueError(f"{name}: expected {expected}, got {value!r}")
-    _check_table(trials, metric, params)
-    groups = [
-        (name, group, _swept(group, params)) for name, group in trials.groupby("objective", sort=False, observed=True)
-    ]
-    if by is not None:
-        swept = list(dict.fromkeys(name for *_, names in groups for name in names))
-        if by not in swept:
-            raise ValueError(f"by: no objective sweeps {by!r}.{_nearest(by, swept)} Swept: {', '.join(swept)}")
-    rows = []
-    for objective, group, names in groups:
-        row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, ""), "objective": objective}
-        notes: list[str] = []
-        score = _scores(group, metric)
-        row["num_configs"], row["num_seeds"] = group["config"].nunique(), group["seed"].nunique()
-        if failed := int(score.isna().sum()):
-            notes.append(f"{failed} of {len(group)} trials failed")
-        row["num_failed"] = failed
-        samplers = list(dict.fromkeys(group["sampler"]))
-        adaptive = [name for name in samplers if name in ADAPTIVE_SAMPLERS]
-        if by is not None and by not in names:
-            notes.append(f"does not sweep {by}")
-        elif score.isna().all():
-            notes.append("no finished trial")
-        else:
-            even = not adaptive and len(samplers) == 1
-            table, labels, table_notes = _table(group, score, names, by if even else None)
-            sign = 1.0 if mode == "max" else -1.0
-            if even:
-                row |= _measure(
-                    sign * table,
-                    table_notes,
-                    sign=sign,
-                    within=within,
-                    chance=chance,
-                    seed=seed,
-                    confidence=confidence,
-                    num_resamples=num_resamples,
-                    sampled=samplers[0] != "grid",
-                    averaged=by is not None and len(names) > 1,
-                )
-            else:
-                why = "samples favour good configurations" if adaptive else "mixed, not one even design"
-                table_notes = [f"robustness not measured: {', '.join(adaptive or samplers)} {why}"]
-            notes += table_notes
-            row |= _extremes(sign * table, labels, sign, with_worst=even)
-        row["note"] = "; ".join(notes)
-        rows.append(row)
-    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _check_table(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
@@ -139,7 +154,7 @@ def _check_table(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> No
     labels, columns = [*keys, "status", "sampler"], [str(name) for name in trials.columns]
     for column in [*labels, metric, *params]:
         if column not in trials.columns:
-            raise ValueError(f"trials: no column {column!r}.{_nearest(column, columns)} Columns: {', '.join(columns)}")
+            raise ValueError(f"trials: no column {column!r}.{nearest(column, columns)} Columns: {', '.join(columns)}")
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
@@ -220,17 +235,13 @@ def _levels(values: "pd.Series[Any]", by: str, *, allow_bins: bool) -> tuple[np.
 def _measure(
     table: resample.Array,
     notes: list[str],
+    options: _Options,
     *,
-    sign: float,
-    within: float,
-    chance: float | None,
-    seed: int,
-    confidence: float,
-    num_resamples: int,
     sampled: bool,
     averaged: bool,
 ) -> dict[str, Any]:
     """Mean, statistics and intervals of a table whose larger values are better; appends to `notes`."""
+    sign, chance = options.sign, options.chance
     alive = np.isfinite(table).any(axis=1)
     values, num_lost = table[alive], int((~alive).sum())
     row: dict[str, Any] = {"mean": sign * float(resample.row_means(values).mean())}
@@ -243,16 +254,16 @@ def _measure(
     if len(values) == 1:
         notes.append("one configuration finished: no SD")
     level = None if chance is None else sign * chance
-    point = resample.statistics(values, within=within, num_lost=num_lost, chance=level)
+    point = resample.statistics(values, within=options.within, num_lost=num_lost, chance=level)
     bounds = resample.intervals(
         values,
-        within=within,
+        within=options.within,
         num_lost=num_lost,
         chance=level,
-        confidence=confidence,
-        num_resamples=num_resamples,
+        confidence=options.confidence,
+        num_resamples=options.num_resamples,
         population=sampled and not averaged,
-        seed=seed,
+        seed=options.seed,
     )
     if not bounds:
         repeat = "configuration per value" if sampled and averaged else "seed"
@@ -279,10 +290,6 @@ def _extremes(table: resample.Array, labels: list[str], sign: float, *, with_wor
     if with_worst and len(alive) > 1:
         row |= {"worst": sign * float(means[low]), "worst_at": labels[alive[low]], "range": means[top] - means[low]}
     return row
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    return "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(name, known, n=1))
 
 
 def _text(value: Any) -> str:

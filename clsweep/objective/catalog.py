@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -224,14 +224,6 @@ def owners_of(name: str) -> str:
     for owner in owners:
         by_part.setdefault(owner.part, []).append(owner.name)
     return "; ".join(f"{part} {', '.join(names)}" for part, names in by_part.items())
-
-
-def nearest(word: str, candidates: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the closest candidate, or the empty string."""
-    import difflib  # deferred: only a mistake pays for it
-
-    match = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
-    return f" Did you mean '{match[0]}'?" if match else ""
 
 
 def _number(value: object, *, integer: bool) -> int | float | None:

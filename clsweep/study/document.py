@@ -10,8 +10,7 @@ from typing import Any
 
 import yaml
 
-from clsweep.errors import StudyError
-from clsweep.objective.catalog import nearest
+from clsweep.errors import StudyError, nearest
 
 Keys = tuple[str | int, ...]
 

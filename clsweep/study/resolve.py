@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clsweep.errors import StudyError
+from clsweep.errors import StudyError, nearest
 from clsweep.objective.catalog import (
     COMPONENT,
     DATASET,
@@ -16,7 +16,6 @@ from clsweep.objective.catalog import (
     PARAM,
     Dataset,
     Value,
-    nearest,
     owned_params,
     owners_of,
 )

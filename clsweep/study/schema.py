@@ -17,8 +17,8 @@ from pydantic import (
     field_validator,
 )
 
-from clsweep.errors import StudyError
-from clsweep.objective.catalog import DATASET, METRIC, nearest
+from clsweep.errors import StudyError, nearest
+from clsweep.objective.catalog import DATASET, METRIC
 from clsweep.study.document import Document, Keys
 
 

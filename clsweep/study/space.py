@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clsweep.objective.catalog import PARAM, Param, Value, nearest
+from clsweep.errors import nearest
+from clsweep.objective.catalog import PARAM, Param, Value
 
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices")
 

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from clsweep.errors import nearest
 from clsweep.objective import catalog
 from clsweep.objective.catalog import COMPONENT, COMPONENTS, DATASETS, METRICS, OBJECTIVE_PARTS, PARAM, PARAMS
 
@@ -173,8 +174,8 @@ def test_owners_are_named_for_a_reader(name, owners):
 
 
 def test_nearest_names_one_candidate_or_none():
-    assert catalog.nearest("sigmma", PARAM) == " Did you mean 'sigma'?"
-    assert catalog.nearest("zzzzz", PARAM) == ""
+    assert nearest("sigmma", PARAM) == " Did you mean 'sigma'?"
+    assert nearest("zzzzz", PARAM) == ""
 
 
 def test_split_sizes_add_up():
