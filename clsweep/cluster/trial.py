@@ -49,6 +49,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
         outcome = {"status": "finished", **fit(row, context)}
     except Exception as error:
         outcome = {"status": "failed", "epochs": [], **describe(error)}
+    if context.gpus_per_worker or outcome["status"] == "failed":
         _free_memory()
     outcome |= {"started_at": started_at.isoformat(), "wall_time_s": time.perf_counter() - start}
     outcome |= {"torch_version": torch.__version__}
@@ -182,7 +183,7 @@ def _root_cause(error: BaseException) -> BaseException:
 
 
 def _free_memory() -> None:
-    """Give back what a failed trial left behind in a process that goes on."""
+    """Give back what a trial left behind in a process that goes on, beside others that share its GPU."""
     import gc
 
     import torch

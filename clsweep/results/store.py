@@ -225,17 +225,17 @@ class StudyResults:
 
     @cached_property
     def plan(self) -> pd.DataFrame:
-        return self.folder.plan().to_pandas()
+        return _frame(self.folder.plan())
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per finished or failed trial."""
-        return self.folder.trials().to_pandas()
+        return _frame(self.folder.trials())
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per trial and epoch."""
-        return self.folder.epochs().to_pandas()
+        return _frame(self.folder.epochs())
 
     @property
     def metric(self) -> str:
@@ -245,6 +245,17 @@ class StudyResults:
     @property
     def mode(self) -> str:
         return str(self.study.get("metric", {}).get("mode", "max"))
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """A table as pandas; an integer column with gaps stays integer (batch size 64, not 64.0)."""
+    import pandas as pd
+
+    frame: pd.DataFrame = table.to_pandas()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_integer(column.type) and column.null_count:
+            frame[name] = column.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    return frame
 
 
 def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:

@@ -14,6 +14,7 @@ import optuna
 import pandas as pd
 import psutil
 import pytest
+import torch
 from optuna.trial import TrialState
 
 import clsweep
@@ -23,6 +24,7 @@ from tests.cluster.conftest import start, wait_until
 
 WriteStudy = Callable[..., Path]
 
+HUGE = {"framework": "simclr", "loss": "dcl", "base": {"proj_dim": 10**12}, "space": {}}
 DIVERGING = {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}}
 TRAINED = {
     "simclr": {"framework": "simclr", "loss": "infonce"},
@@ -47,10 +49,11 @@ def trial_processes(of: int) -> list[psutil.Process]:
 def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
-    path, out = write_study(objectives={**TRAINED, "bad": DIVERGING}), tmp_path / "out"
+    path, out = write_study(objectives={**TRAINED, "bad": DIVERGING, "huge": HUGE}), tmp_path / "out"
     code, output = command("run", path, "--out", out)
     assert code == 1, output
     assert "DivergedError" in output
+    assert "allocate memory" in output
     assert output.rstrip().endswith(f"Results: {out}")
     assert "Robustness of knn_top1" in output
     assert "(raylet)" not in output
@@ -58,9 +61,10 @@ def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
     results = clsweep.open_results(out)
     assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
     status = results.trials.set_index("trial_id")["status"]
-    assert set(status[status.index.str.startswith("bad")]) == {"failed"}
-    assert set(status[~status.index.str.startswith("bad")]) == {"finished"}
-    assert results.trials.query("status == 'failed'")["error_message"].str.contains("loss is nan").all()
+    fails = status.index.str.startswith(("bad", "huge"))
+    assert set(status[fails]) == {"failed"}
+    assert set(status[~fails]) == {"finished"}
+    assert results.trials.query("objective == 'bad'")["error_message"].str.contains("loss is nan").all()
     finished = results.trials.query("status == 'finished'")
     assert finished["knn_top1"].between(0, 100).all()
     untrained = finished.query("objective == 'untrained'")
@@ -103,6 +107,20 @@ def test_the_same_seed_gives_the_same_numbers(write_study: WriteStudy, tmp_path:
     assert first[0] == second[0] == 0
     a, b = (clsweep.open_results(tmp_path / name).trials[numbers] for name in ("a", "b"))
     pd.testing.assert_frame_equal(a, b)
+
+
+def test_a_result_can_be_reproduced_from_its_row(write_study: WriteStudy, tmp_path: Path) -> None:
+    from clsweep.train.loop import train_trial
+
+    path, out = write_study(objectives=TRAINED), tmp_path / "out"
+    assert command("run", path, "--out", out)[0] == 0
+    for row in clsweep.open_results(out).trials.query("seed == 1").to_dict("records"):
+        threads = torch.get_num_threads()
+        torch.set_num_threads(row["cpus_per_worker"])
+        again = train_trial(row, lambda _: None)
+        torch.set_num_threads(threads)
+        assert again["knn_top1"] == row["knn_top1"]
+        assert row["epochs"] == 0 or again["train_loss"] == row["train_loss"]
 
 
 def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: WriteStudy, tmp_path: Path) -> None:
