@@ -17,6 +17,7 @@ from rich.text import Text
 Row = Mapping[str, Any]
 
 _MD_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "\\<", "\n": " "})
+FOLDED_WIDTH = 28  # a wider column may be folded
 PIPED_WIDTH = 200  # columns, where no terminal says how wide it is
 
 
@@ -54,9 +55,10 @@ def rich_table(cells: Sequence[Sequence[str]], columns: Sequence[str], rows: Seq
         title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1)
     )
     for i, column in enumerate(columns):
+        short = max(len(text) for text in (column, *(row[i] for row in cells))) <= FOLDED_WIDTH
         numeric = any(_is_number(row[column]) for row in rows)
         table.add_column(
-            Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric or i == 0
+            Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric or i == 0 or short
         )
     for row in cells:
         table.add_row(*(Text(text) for text in row))

@@ -135,7 +135,7 @@ def trial_rows(
     from clsweep.cluster.progress import swept_params
 
     frame = results.trials
-    swept = swept_params(_records(frame))
+    swept = swept_params(results.folder.trials().to_pylist())
     if where:
         try:
             frame = frame.query(where)
