@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray.tune import Callback
 
-if TYPE_CHECKING:
-    from clsweep.cluster.runner import Recorder
+from clsweep.cluster.recorder import Recorder
 
 
 class TuneBridge(Callback):

@@ -6,29 +6,24 @@ import contextlib
 import logging
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from clsweep.cluster.capacity import cluster_nodes, require_capacity
 from clsweep.cluster.progress import Progress, Tally, trial_rows
-from clsweep.cluster.trial import TrialContext, describe, run_trial
+from clsweep.cluster.recorder import Recorder
+from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
 from clsweep.errors import RequestError
 from clsweep.results.journal import open_storage
-from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
+from clsweep.results.store import ResultsFolder
 from clsweep.study.design import PlannedTrial, plan_row, plan_trials
 from clsweep.study.document import preset_names
 from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
-
-HEARTBEAT_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,63 +214,6 @@ def _trial_dirname(trial: Any) -> str:
     return f"trial_{trial.trial_id}"
 
 
-class Recorder:
-    """Turns the events of trials into rows, progress and heartbeats."""
-
-    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, *, num_recorded: int):
-        self._study, self._folder, self._progress = study, folder, progress
-        self._num_parts = num_recorded
-        self._last_beat = 0.0
-        resources = study.sections.resources
-        self._constants: Row = {
-            "workers": resources.workers,
-            "gpus_per_worker": float(resources.gpus_per_worker),
-            "cpus_per_worker": resources.cpus_per_worker,
-            "search_seed": study.sections.search.seed,
-            "clsweep_version": version("clsweep"),
-            "ray_version": version("ray"),
-            "optuna_version": version("optuna"),
-            "git_commit": git_commit(),
-        }
-
-    def started(self, row: Row) -> None:
-        self._progress.started(row)
-        self._beat()
-
-    def reported(self, row: Row, epoch: Row) -> None:
-        self._progress.epoch(row, epoch)
-        self._beat()
-
-    def ended(self, row: Row, outcome: Row) -> None:
-        """Write the row of a trial that finished or failed."""
-        outcome = dict(outcome)
-        epochs = outcome.pop("epochs", [])
-        if outcome.get("started_at"):
-            outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
-        full = {**row, **self._constants, **outcome}
-        self._folder.add_trial(full, epochs)
-        self._num_parts += 1
-        if self._num_parts % PARTS_BEFORE_COMPACTION == 0:
-            self._folder.compact()
-        self._progress.ended({"wall_time_s": None, "num_images": None, **full})
-        self._beat()
-
-    def crashed(self, row: Row, error: BaseException | None) -> None:
-        """A trial whose process died: nothing was reported."""
-        error = error or RuntimeError("the trial's process ended without a result")
-        outcome = {"status": "failed", **describe(error)}
-        self.ended(row, outcome)
-
-    def close(self) -> None:
-        self._folder.beat({"state": "ended", "time": time.time(), "running": []})
-
-    def _beat(self) -> None:
-        if time.monotonic() - self._last_beat > HEARTBEAT_INTERVAL_S:
-            self._last_beat = time.monotonic()
-            state = {"state": "running", "time": time.time(), "running": self._progress.running}
-            self._folder.beat({**state, "headline": self._progress.headline()})
-
-
 @contextlib.contextmanager
 def _ray(address: str, *, dashboard: bool) -> Iterator[None]:
     """Ray for the time of a run; left alone if it was already initialised."""
@@ -335,13 +273,3 @@ def _in_main_thread() -> bool:
     import threading
 
     return threading.current_thread() is threading.main_thread()
-
-
-def git_commit() -> str | None:
-    """Commit of the working directory, with `+` if it has changes; None outside of a repository."""
-    try:
-        command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return result.stdout.strip() or None

@@ -33,14 +33,17 @@ class Conv4(nn.Module):
 
 
 def conv4(*, width: int) -> Conv4:
+    """Features (N, 4 * width); `width` is the number of channels of the first convolution."""
     return Conv4(width)
 
 
 def resnet18(*, stem: Stem) -> nn.Module:
+    """Features (N, 512)."""
     return _resnet(torchvision.models.resnet18(weights=None), stem)
 
 
 def resnet50(*, stem: Stem) -> nn.Module:
+    """Features (N, 2048)."""
     return _resnet(torchvision.models.resnet50(weights=None), stem)
 
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clsweep.objective.catalog import PARAM, Value
-from clsweep.study.resolve import Study, slug
-from clsweep.study.space import Dimension, Objective
+from clsweep.study.space import Dimension, Objective, slug
 
 if TYPE_CHECKING:
     import optuna
     import pandas as pd
+
+    from clsweep.study.resolve import Study
 
 LIVE_METHODS = ("tpe",)  # these choose the next configuration from the finished ones
 

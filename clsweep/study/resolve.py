@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,11 +74,6 @@ def load_study(path: str | Path, *, preset: str | None = None, settings: Sequenc
     return Study(
         sections=sections, objectives=objectives, notes=tuple(resolver.notes), document=document, preset=preset
     )
-
-
-def slug(name: str) -> str:
-    """An objective's name as a part of a file name."""
-    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "objective"
 
 
 class _Resolver:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,11 @@ class Objective:
         if name in self.space:
             return self.space[name].extremes
         return self.fixed[name], self.fixed[name]
+
+
+def slug(name: str) -> str:
+    """An objective's name as a part of a file name."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "objective"
 
 
 def parse_dimension(param: Param, raw: object) -> Dimension:
