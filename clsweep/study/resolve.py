@@ -20,7 +20,7 @@ from clsweep.objective.catalog import (
 )
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
-from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension
+from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension, slug
 
 MAX_OBJECTIVE_NAME = 64
 
