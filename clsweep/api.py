@@ -43,6 +43,7 @@ class Results(StudyResults):
                 by=by,
                 within=within,
                 chance=self._chance(),
+                planned={str(name): len(set(plan["config"])) for name, plan in self.plan.groupby("objective")},
             )
         except ValueError as error:
             raise RequestError(f"{self.path}: {error}") from None
@@ -69,10 +70,17 @@ def run(study: Study, *, out: str | os.PathLike[str] | None = None, **options: A
         study: from `load_study`.
         out: results folder, `results/NAME` by default.
         options: address, resume, max_concurrent and limit, as in `clsweep run`.
+
+    Raises:
+        KeyboardInterrupt: the user interrupted; what has finished is kept.
+        RequestError: the folder holds another study or another run, or the cluster can never hold a trial.
     """
     from clsweep.cluster.runner import run_study
 
-    return open_results(run_study(study, out=out or default_out(study), **options).path)
+    summary = run_study(study, out=out or default_out(study), **options)
+    if summary.interrupted:
+        raise KeyboardInterrupt
+    return open_results(summary.path)
 
 
 def default_out(study: Study) -> str:

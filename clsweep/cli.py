@@ -81,7 +81,7 @@ def try_(
     settings: Settings = None,
     config: Annotated[int, typer.Option("--config", min=0, help="number of the planned configuration")] = 0,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="the study's first seed by default")] = None,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")] = "cpu",
+    device: Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1; as the study asks")] = None,
 ) -> None:
     """One trial in this process, without Ray: a row per epoch."""
     from clsweep.trying import try_trial
@@ -143,7 +143,7 @@ def status(
     """How far a study is: per objective finished, running, failed and best; failures grouped by message."""
     import time
 
-    from clsweep.listing import status_headline, status_rows
+    from clsweep.results_listing import status_headline, status_rows
 
     while True:
         results = _open(path)
@@ -168,10 +168,11 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.listing import trial_rows
+    from clsweep.results_listing import trial_rows
 
     every_column = format in (Format.csv, Format.json)
-    print_table(trial_rows(_open(path), where, sort, top, every_column=every_column), format=format)
+    rows, columns = trial_rows(_open(path), where, sort, top, every_column=every_column)
+    print_table(rows, columns, format=format)
 
 
 @app.command()
@@ -212,7 +213,7 @@ def _open(path: str) -> Results:
 
 
 def _print_robustness(results: Sequence[Results], *, by: str | None, within: float, format: Format) -> None:
-    from clsweep.listing import robustness_notes, robustness_rows
+    from clsweep.results_listing import robustness_notes, robustness_rows
 
     rows = robustness_rows(results, by=by, within=within, intervals_apart=format in (Format.csv, Format.json))
     metric = ", ".join(dict.fromkeys(r.metric for r in results))
@@ -224,7 +225,7 @@ def _print_robustness(results: Sequence[Results], *, by: str | None, within: flo
 
 
 def _print_failures(results: Results) -> None:
-    from clsweep.listing import failure_rows
+    from clsweep.results_listing import failure_rows
 
     failures = failure_rows(results)
     if failures:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -30,39 +31,63 @@ class Format(StrEnum):
     json = "json"
 
 
-def print_table(rows: Sequence[Row], *, format: Format = Format.table, title: str = "", digits: int = 2) -> None:
-    """Print rows that share their keys. Floats get `digits` decimals for eyes and full precision for programs."""
+def print_table(
+    rows: Sequence[Row],
+    columns: Sequence[str] | None = None,
+    *,
+    format: Format = Format.table,
+    title: str = "",
+    digits: int = 2,
+) -> None:
+    """Print rows that share their keys. Floats get `digits` decimals for eyes and full precision for programs.
+
+    `columns` names the keys, for a table that may have no row.
+    """
     if format is Format.json:
         print(json.dumps([{k: _jsonable(v) for k, v in row.items()} for row in rows], indent=2, ensure_ascii=False))
         return
-    columns = list(rows[0]) if rows else []
+    columns = list(rows[0]) if rows else list(columns or ())
     if format is Format.csv:
         print(_csv(rows, columns), end="")
         return
     cells = [[cell(row[c], digits) for c in columns] for row in rows]
     if format is Format.md:
         print(_markdown(cells, columns))
-        return
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=PIPED_WIDTH)
-    console.print(rich_table(cells, columns, rows, title))
+    elif not rows:
+        print("no rows")
+    else:
+        console = Console()
+        # Never narrower than the numbers: a cropped number reads as another one. The terminal wraps long lines.
+        room = console.width if console.is_terminal else PIPED_WIDTH
+        Console(width=max(room, _least_width(cells, columns))).print(rich_table(cells, columns, rows, title))
 
 
 def rich_table(cells: Sequence[Sequence[str]], columns: Sequence[str], rows: Sequence[Row], title: str = "") -> Table:
-    """A rich table: numbers to the right, text as it is (never as markup)."""
+    """A rich table: numbers to the right, text as it is (never as markup); only long texts are folded."""
     table = Table(
         title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1)
     )
-    for i, column in enumerate(columns):
-        short = max(len(text) for text in (column, *(row[i] for row in cells))) <= FOLDED_WIDTH
+    for column, width in zip(columns, _widths(cells, columns), strict=True):
         numeric = any(_is_number(row[column]) for row in rows)
         table.add_column(
-            Text(column), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric or i == 0 or short
+            Text(column),
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=width <= FOLDED_WIDTH,
+            min_width=min(width, FOLDED_WIDTH),
         )
     for row in cells:
         table.add_row(*(Text(text) for text in row))
     return table
+
+
+def _widths(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> list[int]:
+    return [max(map(cell_len, texts)) for texts in zip(columns, *cells, strict=True)]
+
+
+def _least_width(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> int:
+    """Width at which no short cell is cut: columns two apart, long texts folded."""
+    return sum(min(width, FOLDED_WIDTH) + 2 for width in _widths(cells, columns))
 
 
 def cell(value: Any, digits: int = 2) -> str:

@@ -17,6 +17,10 @@ class RequestError(UserError):
     """The request cannot be met here: resources, a missing data set, an unusable results folder."""
 
 
+class BusyError(RequestError):
+    """Another run holds the results folder."""
+
+
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """` Did you mean 'x'?` for the closest candidate, or the empty string."""
     import difflib  # deferred: only a mistake pays for it

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError, nearest
 from clsweep.objective.catalog import METRICS
 from clsweep.study.design import PlannedTrial, plan_row, plan_trials
 from clsweep.study.resolve import Study
 
+if TYPE_CHECKING:
+    import torch
+
 _COLUMNS = (("epoch", "d"), ("train_loss", ".4f"), ("lr", ".5f"), ("images_per_s", ",.0f"), ("time_s", ".2f"))
 
 
-def try_trial(study: Study, objective: str, *, config: int, seed: int | None, device: str) -> dict[str, Any]:
+def try_trial(study: Study, objective: str, *, config: int, seed: int | None, device: str | None) -> dict[str, Any]:
     """Run one trial of the plan here and print it; returns its results.
 
     Raises:
@@ -24,27 +27,33 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
     print(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
     import torch
 
-    from clsweep.train.loop import DivergedError, train_trial
+    from clsweep.train.loop import train_trial
 
+    place = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
     torch.set_num_threads(study.sections.resources.cpus_per_worker)
     print("".join(f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in METRICS))))
+    dataset = study.sections.dataset
     try:
-        result = train_trial(
-            row,
-            _print_epoch,
-            data_root=study.sections.dataset.root,
-            download=study.sections.dataset.download,
-            device=device,
-        )
-    except DivergedError as error:
-        raise RequestError(f"{objective}: {error}") from None
-    except (RuntimeError, AssertionError) as error:
-        if "device" in str(error).lower() or "cuda" in str(error).lower():
-            raise RequestError(f"--device {device}: {str(error).splitlines()[0]}") from None
+        result = train_trial(row, _print_epoch, data_root=dataset.root, download=dataset.download, device=place)
+    except RequestError:
         raise
+    except Exception as error:  # `clsweep run` makes a failed row of it
+        raise RequestError(f"{objective} failed: {type(error).__name__}: {str(error).splitlines()[0]}") from error
     memory = f", peak memory {result['peak_memory_gib']:.2f} GiB" if result["peak_memory_gib"] else ""
     print(f"{', '.join(f'{m.name} {result[m.name]:.2f} %' for m in METRICS)} on the validation split{memory}")
     return result
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequestError(f"--device {name}: not usable here: {reason}. Expected: cpu, or a GPU as cuda") from None
+    return device
 
 
 def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:

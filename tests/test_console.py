@@ -66,7 +66,7 @@ def test_json_is_valid_for_strict_readers(printed, value):
 
 @pytest.mark.parametrize("format", Format)
 def test_no_rows_are_no_mistake(printed, format):
-    assert printed([], format=format).strip() == {"json": "[]", "md": "|  |\n|  |"}.get(format, "")
+    assert printed([], format=format).strip() == {"json": "[]", "md": "|  |\n|  |", "table": "no rows"}.get(format, "")
 
 
 def test_text_is_no_markup_in_a_table(printed):

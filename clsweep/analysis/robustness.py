@@ -1,6 +1,6 @@
 """How much an objective's metric moves over its hyperparameters: one row per objective, with intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,7 @@ def robustness(
     by: str | None = None,
     within: float = 1.0,
     chance: float | None = None,
+    planned: Mapping[str, int] | None = None,
     confidence: float = 0.95,
     num_resamples: int = 2000,
     seed: int = 0,
@@ -71,6 +72,8 @@ def robustness(
         not repeat are cut by rank into at most 6 bins of equal count. An objective's only swept hyperparameter needs
         no averaging: its row is that of by=None. A configuration that failed on every seed is left out of its average.
     within, chance: in units of the metric.
+    planned: number of planned configurations per objective. An objective of which fewer have run says so, and what has
+        run of its grid counts as a sample of the space.
     Intervals: percentile bootstrap (see `resample`); a grid is the whole space, a qmc or random design a sample of it.
     sampler tpe or gp does not sample evenly: counts and best only. One seed: no interval and no sd_star.
 
@@ -82,6 +85,7 @@ def robustness(
         by=by,
         within=within,
         chance=chance,
+        planned=planned or {},
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,
@@ -103,6 +107,7 @@ class _Options:
     by: str | None
     within: float
     chance: float | None
+    planned: Mapping[str, int]
     confidence: float
     num_resamples: int
     seed: int
@@ -117,6 +122,10 @@ def _row(group: pd.DataFrame, names: list[str], metric: str, options: _Options) 
     row["num_configs"], row["num_seeds"] = group["config"].nunique(), group["seed"].nunique()
     row["num_failed"] = num_failed
     notes = [f"{num_failed} of {len(group)} trials failed"] if num_failed else []
+    num_planned = options.planned.get(row["objective"], row["num_configs"])
+    unfinished = row["num_configs"] < num_planned
+    if unfinished:
+        notes.append(f"{row['num_configs']} of {num_planned} planned configurations so far")
     samplers = list(dict.fromkeys(group["sampler"]))
     adaptive = [name for name in samplers if name in ADAPTIVE_SAMPLERS]
     if by is not None and by not in names:
@@ -132,7 +141,8 @@ def _row(group: pd.DataFrame, names: list[str], metric: str, options: _Options) 
         table, labels, table_notes = _table(group, score, names, by)
         notes += table_notes
         averaged = by is not None and len(names) > 1
-        row |= _measure(options.sign * table, notes, options, sampled=samplers[0] != "grid", averaged=averaged)
+        sampled = samplers[0] != "grid" or unfinished
+        row |= _measure(options.sign * table, notes, options, sampled=sampled, averaged=averaged)
         row |= _extremes(options.sign * table, labels, options.sign, with_worst=True)
     row["note"] = "; ".join(notes)
     return row

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,74 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from clsweep.study.design import PlannedTrial
+from clsweep.results.tally import Tally
 
 PLAIN_INTERVAL_S = 10.0
-
-
-@dataclass
-class ObjectiveState:
-    """Counts of one objective; `best` is the best score so far, `best_at` its swept values."""
-
-    name: str
-    planned: int = 0
-    finished: int = 0
-    failed: int = 0
-    running: int = 0
-    best: float | None = None
-    best_at: str = ""
-
-
-@dataclass
-class Tally:
-    """The state of a study as counts, from the rows that exist and the trials that run."""
-
-    metric: str
-    mode: str
-    swept: Sequence[str]
-    objectives: dict[str, ObjectiveState] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, planned: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], *, metric: str, mode: str
-    ) -> Tally:
-        """Counts over plan rows and trial rows, both as mappings."""
-        tally = cls(metric=metric, mode=mode, swept=swept_params(planned, rows))
-        for row in planned:
-            name = row["objective"]
-            tally.objectives.setdefault(name, ObjectiveState(name)).planned += 1
-        for row in rows:
-            tally.add(row)
-        return tally
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Count one finished or failed trial."""
-        state = self.objectives.setdefault(row["objective"], ObjectiveState(row["objective"]))
-        if row["status"] == "failed":
-            state.failed += 1
-            return
-        state.finished += 1
-        score = row[self.metric]
-        if state.best is None or (score > state.best if self.mode == "max" else score < state.best):
-            state.best, state.best_at = score, describe_params(row, self.swept)
-
-    def total(self, count: str) -> int:
-        return sum(getattr(state, count) for state in self.objectives.values())
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The table of `clsweep run` and `clsweep status`."""
-        return [
-            {
-                "objective": s.name,
-                "planned": s.planned,
-                "finished": s.finished,
-                "running": s.running,
-                "failed": s.failed,
-                f"best {self.metric} %": s.best,
-                "at": s.best_at,
-            }
-            for s in self.objectives.values()
-        ]
 
 
 class Progress:
@@ -122,7 +56,8 @@ class Progress:
         self.tally.objectives[row["objective"]].running -= 1
         self._running.pop(row["trial_id"], None)
         self.tally.add(row)
-        self._trial_times.append(row["wall_time_s"] or 0.0)
+        if row["wall_time_s"]:  # a crashed trial did not say how long it took
+            self._trial_times.append(row["wall_time_s"])
         self._num_images += row["num_images"] or 0
         if row["status"] == "failed":
             reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
@@ -162,29 +97,6 @@ class Progress:
         top = Table.grid(padding=(0, 1))
         top.add_row(ProgressBar(total=self.tally.total("planned"), completed=done, width=30), Text(self.headline()))
         return Group(top, table, *running)
-
-
-def swept_params(planned: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """Hyperparameters that take more than one value in some objective (a live search fills them in row by row)."""
-    from clsweep.results.tables import params_in
-
-    values: dict[tuple[str, str], set[Any]] = {}
-    for row in (*planned, *rows):
-        for name in params_in(row):
-            values.setdefault((name, row["objective"]), set()).add(row[name])
-    return list(dict.fromkeys(name for (name, _), seen in values.items() if len(seen) > 1))
-
-
-def describe_params(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    """`tau=0.2, batch_size=64`, without the parameters that the row's objective does not own."""
-    values = ((name, row.get(name)) for name in names)
-    shown = (f"{n}={v:.4g}" if isinstance(v, float) else f"{n}={v}" for n, v in values if v is not None and v == v)
-    return ", ".join(shown)
-
-
-def trial_rows(trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
-    """Planned trials as far as a tally needs them."""
-    return [{"objective": t.objective, **t.params} for t in trials]
 
 
 def duration(seconds: float) -> str:

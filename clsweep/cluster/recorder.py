@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from datetime import datetime
 from importlib.metadata import version
@@ -19,12 +20,13 @@ HEARTBEAT_INTERVAL_S = 2.0
 
 
 class Recorder:
-    """Turns the events of trials into rows, progress and heartbeats."""
+    """Turns the events of trials into rows and progress; a context manager that keeps the heartbeat going."""
 
     def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, *, num_recorded: int):
         self._study, self._folder, self._progress = study, folder, progress
         self._num_parts = num_recorded
-        self._last_beat = 0.0
+        self._ended = threading.Event()
+        self._beating = threading.Thread(target=self._beat, daemon=True)
         resources = study.sections.resources
         self._constants: Row = {
             "workers": resources.workers,
@@ -37,13 +39,19 @@ class Recorder:
             "git_commit": git_commit(),
         }
 
+    def __enter__(self) -> Recorder:
+        self._beating.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._beating.join()
+
     def started(self, row: Row) -> None:
         self._progress.started(row)
-        self._beat()
 
     def reported(self, row: Row, epoch: Row) -> None:
         self._progress.epoch(row, epoch)
-        self._beat()
 
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that finished or failed."""
@@ -57,7 +65,6 @@ class Recorder:
         if self._num_parts % PARTS_BEFORE_COMPACTION == 0:
             self._folder.compact()
         self._progress.ended({"wall_time_s": None, "num_images": None, **full})
-        self._beat()
 
     def crashed(self, row: Row, error: BaseException | None) -> None:
         """A trial whose process died: nothing was reported."""
@@ -65,14 +72,12 @@ class Recorder:
         outcome = {"status": "failed", **describe(error)}
         self.ended(row, outcome)
 
-    def close(self) -> None:
-        self._folder.beat({"state": "ended", "time": time.time(), "running": []})
-
     def _beat(self) -> None:
-        if time.monotonic() - self._last_beat > HEARTBEAT_INTERVAL_S:
-            self._last_beat = time.monotonic()
+        """Say every few seconds, whatever the trials do, that the study is alive and what runs."""
+        while not self._ended.wait(HEARTBEAT_INTERVAL_S):
             state = {"state": "running", "time": time.time(), "running": self._progress.running}
             self._folder.beat({**state, "headline": self._progress.headline()})
+        self._folder.beat({"state": "ended", "time": time.time(), "running": []})
 
 
 def git_commit() -> str | None:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.cluster.capacity import cluster_nodes, require_capacity
-from clsweep.cluster.progress import Progress, Tally, trial_rows
+from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
 from clsweep.errors import RequestError
 from clsweep.results.journal import open_storage
 from clsweep.results.store import ResultsFolder
+from clsweep.results.tally import Tally
 from clsweep.study.design import PlannedTrial, plan_row, plan_trials
 from clsweep.study.document import preset_names
 from clsweep.study.resolve import Study
@@ -62,9 +63,10 @@ def run_study(
         RequestError: the folder holds another study or another run, or the cluster can never hold a trial.
     """
     folder, planned = ResultsFolder(str(out)), plan_trials(study)
+    if folder.local_path is None:
+        raise RequestError(f"--out {out}: expected a local folder; copy the finished results to the object store")
     with folder.lock():
-        _prepare(folder, study, planned, resume)
-        recorded = folder.trials().to_pylist()
+        recorded = _recorded(folder, study, resume)
         done = {row["trial_id"] for row in recorded}
         left = [trial for trial in planned if trial.trial_id not in done][:limit]
         interrupted = False
@@ -87,19 +89,27 @@ def run_study(
     )
 
 
-def _prepare(folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], resume: bool) -> None:
-    """A fresh folder, or one that holds this very study."""
+def _recorded(folder: ResultsFolder, study: Study, resume: bool) -> list[Row]:
+    """The rows that a folder already has of this very study; none if it is new."""
     if not folder.exists():
-        folder.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
-        return
+        return []
     if not resume:
         raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
-    changes = difference(folder.study(), study.document.tree)
+    changes = difference(_defining(folder.study()), _defining(study.document.tree))
     if changes:
         shown = "\n".join(f"  {change}" for change in changes[:10])
         raise RequestError(
             f"{folder.path}: holds results of another version of this study. Give another --out, or undo:\n{shown}"
         )
+    return folder.trials().to_pylist()
+
+
+def _defining(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """What defines the plan and its numbers. Where a study runs may change between two sessions of it: every row
+    records its workers and devices, and `confirm` comes after the study."""
+    kept = {key: value for key, value in tree.items() if key not in ("resources", "confirm")}
+    dataset = kept["dataset"].items()
+    return kept | {"dataset": {key: value for key, value in dataset if key not in ("root", "download")}}
 
 
 def difference(old: Any, new: Any, at: str = "") -> list[str]:
@@ -141,18 +151,19 @@ def _run_left(
     resources = study.sections.resources
     with _ray(address, dashboard=resources.workers > 1), _terminable():
         capacity = require_capacity(study, cluster_nodes())
+        plan_rows = [plan_row(study, trial) for trial in planned]
+        if not folder.exists():  # only now: a refused request leaves no folder that would refuse the corrected one
+            folder.create(study.document.dump(), plan_rows)
         concurrent = min(max_concurrent or capacity, capacity, len(left))
         metric = study.sections.metric
-        tally = Tally.of(trial_rows(planned), recorded, metric=metric.name, mode=metric.mode)
-        with Progress(tally, concurrent=concurrent) as progress:
-            recorder = Recorder(study, folder, progress, num_recorded=len(recorded))
+        tally = Tally.of(plan_rows, recorded, metric=metric.name, mode=metric.mode)
+        progress = Progress(tally, concurrent=concurrent)
+        with progress, Recorder(study, folder, progress, num_recorded=len(recorded)) as recorder:
             tuner = _tuner(study, folder, left, recorded, concurrent, recorder)
             try:
                 tuner.fit()
             except KeyboardInterrupt:
                 return True
-            finally:
-                recorder.close()
     return False
 
 
@@ -221,13 +232,13 @@ def _ray(address: str, *, dashboard: bool) -> Iterator[None]:
 
     from clsweep.cluster import ENVIRONMENT
 
+    if ray.is_initialized():
+        yield
+        return
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # The line about a dead worker, with its page of advice: the trial's failed row says what happened.
     ray._private.worker._worker_logs_enabled = False
-    if ray.is_initialized():
-        yield
-        return
     quiet: Row = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == "local":

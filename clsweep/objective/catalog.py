@@ -35,6 +35,7 @@ class Param:
     choices: tuple[str, ...] = ()
     sweepable: bool = True
     needs_rgb: bool = False  # without effect on one-channel images, hence not owned there
+    inert_when: tuple[tuple[str, float], ...] = ()  # values of others at which this one has no effect
 
     @property
     def bounds(self) -> str:
@@ -141,13 +142,14 @@ COMPONENTS = (
 PARAMS = (
     Param(name="tau", symbol="τ", kind="float", default=0.1, low=0, low_open=True, source="DCL Eq. 1",
           doc="temperature of the loss"),
-    Param(name="sigma", symbol="σ", kind="float", default=0.5, low=0, low_open=True, source="DCL Eq. 7",
-          doc="width of the positive weighting; infinity gives DCL"),
+    Param(name="sigma", symbol="σ", kind="float", default=0.5, low=1e-3, source="DCL Eq. 7",
+          doc="width of the positive weighting; the larger, the closer to dcl"),
     Param(name="batch_size", symbol="N", kind="int", default=256, low=2, source="DCL Table 1",
           doc="images in a step, summed over the workers"),
     Param(name="lr", kind="float", default=0.03, low=0, low_open=True, source="DCL 4.1",
           doc="base learning rate, before lr_rule"),
-    Param(name="lr_rule", kind="choice", default="linear", choices=("none", "sqrt", "linear"), source="DCL 4.1",
+    Param(name="lr_rule", kind="choice", inert_when=(("batch_size", 256),),
+          default="linear", choices=("none", "sqrt", "linear"), source="DCL 4.1",
           doc="peak rate = lr x (batch_size / 256) ^ 0, 1/2 or 1"),
     Param(name="weight_decay", kind="float", default=5e-4, low=0, source="DCL 4.1 (benchmark of [35])",
           doc="L2 penalty; not on biases and normalisation"),
@@ -162,16 +164,19 @@ PARAMS = (
           doc="smallest crop, as a share of the image's area"),
     Param(name="flip_prob", kind="float", default=0.5, low=0, high=1, source="DCL A.4",
           doc="probability of a horizontal flip"),
-    Param(name="jitter_strength", kind="float", default=1.0, low=0, high=2.5, source="DCL A.4",
+    Param(name="jitter_strength", kind="float", inert_when=(("jitter_prob", 0),),
+          default=1.0, low=0, high=2.5, source="DCL A.4",
           doc="strength s of the colour jitter (0.8 s, 0.8 s, 0.8 s, 0.2 s)"),
-    Param(name="jitter_prob", kind="float", default=0.8, low=0, high=1, source="DCL A.4",
+    Param(name="jitter_prob", kind="float", inert_when=(("jitter_strength", 0),),
+          default=0.8, low=0, high=1, source="DCL A.4",
           doc="probability of the colour jitter"),
     Param(name="gray_prob", kind="float", default=0.2, low=0, high=1, needs_rgb=True, source="DCL A.4",
           doc="probability of grayscale; colour images only"),
     Param(name="blur_prob", kind="float", default=0.5, low=0, high=1, source="DCL A.4",
           doc="probability of Gaussian blur"),
-    Param(name="encoder", kind="choice", default="resnet18", choices=("conv4", "resnet18", "resnet50"),
-          sweepable=False, source="DCL 4.1", doc="network that is trained and kept"),
+    Param(name="encoder", kind="choice", default="resnet18",
+          choices=tuple(c.name for c in COMPONENTS if c.part == "encoder"), sweepable=False, source="DCL 4.1",
+          doc="network that is trained and kept"),
     Param(name="width", kind="int", default=32, low=4, source="engineering choice",
           doc="channels of the first convolution; features = 4 x width"),
     Param(name="stem", kind="choice", default="small", choices=("small", "standard"), source="DCL 4.1",

@@ -58,10 +58,5 @@ class Journal:
         state, values = (TrialState.FAIL, None) if failed else (TrialState.COMPLETE, [float(score or 0.0)])
         self._storage.set_trial_state_values(self._open.pop(trial_id), state, values)
 
-    @property
-    def open_trials(self) -> list[str]:
-        """Trials noted as running, by this session or an earlier one."""
-        return list(self._open)
-
     def _running(self) -> list[FrozenTrial]:
         return self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.RUNNING,))

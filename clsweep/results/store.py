@@ -2,7 +2,7 @@
 
 Every file is written under a temporary name and renamed. A trial counts as finished when its part of the trials table
 is there; its epochs are written before. Compaction writes the tables first and removes the parts afterwards, so an
-interruption at any point leaves rows twice at worst, and readers keep one of each trial id.
+interruption at any point leaves a trial in both at worst, and readers take it from its part.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import yaml
 
-from clsweep.errors import RequestError
+from clsweep.errors import BusyError, RequestError
 from clsweep.results.tables import EPOCHS_SCHEMA, params_in, plan_schema, to_table, trials_schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
+STALE_S = 60.0  # a run on an object store that has not said anything for so long is taken for dead
 PARTS_BEFORE_COMPACTION = 500  # opening a part costs about a millisecond
 
 
@@ -43,7 +47,10 @@ class ResultsFolder:
     def __post_init__(self) -> None:
         self.path = str(self.path)
         if "://" in self.path:
-            self._fs, self._base = pafs.FileSystem.from_uri(self.path)
+            try:
+                self._fs, self._base = pafs.FileSystem.from_uri(self.path)
+            except (pa.ArrowException, OSError) as error:
+                raise RequestError(f"{self.path}: expected a folder or an object store's URI: {error}") from None
         else:
             self.path = os.path.normpath(self.path)
             self._fs, self._base = pafs.LocalFileSystem(), os.path.abspath(self.path)
@@ -60,46 +67,54 @@ class ResultsFolder:
 
     def study(self) -> dict[str, Any]:
         """The study as it was resolved when the folder was made."""
-        with self._fs.open_input_stream(self._at("study.yaml")) as stream:
-            tree: dict[str, Any] = yaml.safe_load(stream.read())
+        with self._reading("study.yaml"), self._fs.open_input_stream(self._at("study.yaml")) as stream:
+            tree = yaml.safe_load(stream.read())
+        if not isinstance(tree, dict):
+            raise RequestError(f"{self._at('study.yaml')}: expected a study, found {tree!r:.40}")
         return tree
 
     def plan(self) -> pa.Table:
-        return self._read("plan.parquet")
+        with self._reading("plan.parquet"):
+            return self._read("plan.parquet")
 
     def trials(self) -> pa.Table:
         """All finished and failed trials so far, one row each, in plan order."""
-        schema = trials_schema(params_in(self.plan().column_names))
-        table = self._with_parts("trials", schema)
-        order = {trial_id: i for i, trial_id in enumerate(self.plan()["trial_id"].to_pylist())}
-        first: dict[str, int] = {}
-        for row, trial_id in enumerate(table["trial_id"].to_pylist()):
-            first.setdefault(trial_id, row)
-        rows = [first[trial_id] for trial_id in sorted(first, key=lambda i: order.get(i, len(order)))]
-        return table.take(pa.array(rows, pa.int64()))
+        plan = self.plan()
+        table = self._with_parts("trials", trials_schema(params_in(plan.column_names)))
+        order = {trial_id: i for i, trial_id in enumerate(plan["trial_id"].to_pylist())}
+        ranks = [order.get(trial_id, len(order)) for trial_id in table["trial_id"].to_pylist()]
+        return table.take(pa.array(np.argsort(ranks, kind="stable")))
 
     def epochs(self) -> pa.Table:
         """All epochs of the finished and failed trials so far, one row per trial and epoch."""
         table = self._with_parts("epochs", EPOCHS_SCHEMA)
-        if not self._parts("epochs"):
-            return table  # compaction left one of each
-        keys = zip(table["trial_id"].to_pylist(), table["epoch"].to_pylist(), strict=True)
-        first: dict[Any, int] = {}
-        for row, key in enumerate(keys):
-            first.setdefault(key, row)
-        return table.take(pa.array(first.values(), pa.int64()))
+        return table.filter(pc.is_in(table["trial_id"], self.trials()["trial_id"].combine_chunks()))
 
     def has_parts(self) -> bool:
         """Whether trials wait for compaction: the last run was interrupted, or another is at work."""
         return bool(self._parts("trials"))
 
     def heartbeat(self) -> dict[str, Any]:
-        """What the running study last said of itself; empty if it never did."""
+        """What the running study last said of itself; empty if it never did, or not readably."""
         if not self._is_file("heartbeat.json"):
             return {}
         with self._fs.open_input_stream(self._at("heartbeat.json")) as stream:
-            beat: dict[str, Any] = json.loads(stream.read())
+            try:
+                beat: dict[str, Any] = json.loads(stream.read())
+            except ValueError:
+                return {}
         return beat
+
+    def is_running(self) -> bool:
+        """Whether a run holds the folder; on an object store, whether it has lately said so."""
+        if self.local_path is None:
+            beat = self.heartbeat()
+            return beat.get("state") == "running" and time.time() - beat.get("time", 0) < STALE_S
+        try:
+            with self.lock():
+                return False
+        except BusyError:
+            return True
 
     # What a run writes.
 
@@ -125,7 +140,7 @@ class ResultsFolder:
         self._write_table("trials.parquet", self.trials())
         for kind in ("trials", "epochs"):  # a trial part must not survive the epochs that belong to it
             for part in parts[kind]:
-                self._fs.delete_file(part)
+                self._fs.delete_file(self._at(part))
 
     def beat(self, state: Mapping[str, Any]) -> None:
         """Say that the study is alive, for `clsweep status` elsewhere."""
@@ -136,19 +151,24 @@ class ResultsFolder:
         """Hold the folder: a second run on it is refused. The lock of a process that died is free again.
 
         Raises:
-            RequestError: another run holds it.
+            BusyError: another run holds it.
+            RequestError: it cannot be made or written.
         """
         if self.local_path is None:
             yield
             return
         import fcntl
 
-        os.makedirs(self.local_path, exist_ok=True)
-        with open(self._at(".lock"), "w") as handle:
+        try:
+            os.makedirs(self.local_path, exist_ok=True)
+            handle = open(self._at(".lock"), "w")  # noqa: SIM115 - closed below, on every path
+        except OSError as error:
+            raise RequestError(f"{self.path}: cannot be used as a results folder: {error.strerror}") from None
+        with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise RequestError(
+                raise BusyError(
                     f"{self.path}: another clsweep run is writing here. Watch it with: clsweep status {self.path}"
                 ) from None
             yield
@@ -176,22 +196,45 @@ class ResultsFolder:
 
     def _parts(self, kind: str) -> list[str]:
         selector = pafs.FileSelector(self._at(f"parts/{kind}"), allow_not_found=True)
-        return sorted(info.path for info in self._fs.get_file_info(selector) if info.path.endswith(".parquet"))
+        names = (info.base_name for info in self._fs.get_file_info(selector))
+        return sorted(f"parts/{kind}/{name}" for name in names if name.endswith(".parquet"))
 
     def _with_parts(self, name: str, schema: pa.Schema) -> pa.Table:
-        """The compacted table, if there is one, followed by the parts. Parts may vanish into the table meanwhile."""
+        """The compacted table and the parts; a trial that stands in both is read from its part."""
         for _ in range(3):
+            # The parts are listed first: one that is compacted from here on is missed below, and we begin again.
+            parts = self._parts(name)
+            tables = [schema.empty_table()]
+            if self._is_file(f"{name}.parquet"):
+                with self._reading(f"{name}.parquet"):
+                    table = self._read(f"{name}.parquet")
+                newer = pa.array([_trial_id(part) for part in parts], pa.string())
+                tables.append(table.filter(pc.invert(pc.is_in(table["trial_id"], newer))))
             try:
-                tables = [self._read(f"{name}.parquet")] if self._is_file(f"{name}.parquet") else []
-                tables += [self._read(part, absolute=True) for part in self._parts(name)]
-                return pa.concat_tables([schema.empty_table(), *tables], promote_options="default").select(schema.names)
+                for part in parts:
+                    with self._reading(part, advice="; without this file, the trial runs again"):
+                        tables.append(self._read(part))
             except FileNotFoundError:
                 continue
+            return pa.concat_tables(tables, promote_options="default").select(schema.names)
         raise RequestError(f"{self.path}: the results are being rewritten; try again")
 
-    def _read(self, name: str, *, absolute: bool = False) -> pa.Table:
-        with self._fs.open_input_file(name if absolute else self._at(name)) as file:
+    def _read(self, name: str) -> pa.Table:
+        with self._fs.open_input_file(self._at(name)) as file:
             return pq.ParquetFile(file).read()
+
+    @contextlib.contextmanager
+    def _reading(self, name: str, *, advice: str = "") -> Iterator[None]:
+        """Turns what can be wrong with a file into a message; a part that is gone is for the caller to handle."""
+        try:
+            yield
+        except FileNotFoundError:
+            if name.startswith("parts/"):
+                raise
+            raise RequestError(f"{self._at(name)}: this file of the results is missing") from None
+        except (OSError, pa.ArrowException, yaml.YAMLError, UnicodeDecodeError) as error:
+            reason = str(error).splitlines()[0]
+            raise RequestError(f"{self._at(name)}: cannot be read: {reason}{advice}") from None
 
     def _write_table(self, name: str, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
@@ -202,15 +245,18 @@ class ResultsFolder:
         """Readers see the old file or the new one, never a part of either."""
         folder = self._at(name).rpartition("/")[0]
         temporary = f"{folder}/.{uuid.uuid4().hex}.tmp"
-        self._fs.create_dir(folder, recursive=True)
-        with self._fs.open_output_stream(temporary) as stream:
-            stream.write(data)
-        self._fs.move(temporary, self._at(name))
+        try:
+            self._fs.create_dir(folder, recursive=True)
+            with self._fs.open_output_stream(temporary) as stream:
+                stream.write(data)
+            self._fs.move(temporary, self._at(name))
+        except OSError as error:
+            raise RequestError(f"{self._at(name)}: cannot be written: {error}") from error
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """The tables of one results folder, read when first asked for; `reload` by opening the folder again."""
+    """The tables of one results folder, read when first asked for; open the folder again to see what came since."""
 
     folder: ResultsFolder
 
@@ -245,6 +291,10 @@ class StudyResults:
     @property
     def mode(self) -> str:
         return str(self.study.get("metric", {}).get("mode", "max"))
+
+
+def _trial_id(part: str) -> str:
+    return part.rpartition("/")[2].removesuffix(".parquet")
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:

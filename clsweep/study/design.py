@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -133,23 +134,31 @@ def _design(study: Study, objective: Objective) -> tuple[str, list[dict[str, Val
     if sampler in LIVE_METHODS:
         return sampler, [dict.fromkeys(objective.space) for _ in range(num_configs)]
     if sampler == "grid":
-        return sampler, list(_grid(objective, seed))
+        axes = [_values(study, dimension) for dimension in objective.space.values()]
+        return sampler, list(_grid(objective, axes, seed))
     return sampler, _draw(objective, sampler, num_configs, seed)
 
 
-def _grid(objective: Objective, seed: int) -> Iterator[dict[str, Value | None]]:
-    """The full product of the points, shuffled.
+def _values(study: Study, dimension: Dimension) -> Sequence[Value]:
+    """The values of a dimension that is enumerated: the grid that was asked for, or all there are."""
+    values = dimension.points if study.sections.search.method == "grid" else dimension.values
+    assert values is not None
+    return values
+
+
+def _grid(objective: Objective, axes: Sequence[Sequence[Value]], seed: int) -> Iterator[dict[str, Value | None]]:
+    """The full product of the axes, shuffled.
 
     Not Optuna's GridSampler: it scans all finished cells for every new one, and a grid needs no sampler.
     """
-    cells = list(itertools.product(*(d.points for d in objective.space.values())))
+    cells = list(itertools.product(*axes))
     random.Random(seed).shuffle(cells)
     for cell in cells:
         yield dict(zip(objective.space, cell, strict=True))
 
 
 def _draw(objective: Objective, method: str, num_configs: int, seed: int) -> list[dict[str, Value | None]]:
-    """`num_configs` points of Optuna's sampler.
+    """`num_configs` distinct points of Optuna's sampler.
 
     Choices are drawn as their index: a QMC sequence then covers them as evenly as it covers a range, where
     Optuna would fall back to independent random draws.
@@ -172,12 +181,16 @@ def _draw(objective: Objective, method: str, num_configs: int, seed: int) -> lis
         sampler = optuna.samplers.RandomSampler(seed=seed)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=sampler)
-    points: list[dict[str, Value | None]] = []
-    for _ in range(num_configs + num_skipped):
+    points: dict[tuple[Value, ...], dict[str, Value | None]] = {}
+    # A point that is drawn again would be counted as a further configuration with the same scores. There are more
+    # distinct points than are wanted: smaller spaces are enumerated.
+    while len(points) < num_configs:
         trial = study.ask(space)
         study.tell(trial, 0.0)
-        points.append({name: _value(objective.space[name], raw) for name, raw in trial.params.items()})
-    return points[num_skipped:]
+        if trial.number >= num_skipped:
+            point = {name: _value(objective.space[name], trial.params[name]) for name in objective.space}
+            points.setdefault(tuple(point.values()), dict(point))
+    return list(points.values())
 
 
 def _value(dimension: Dimension, raw: Any) -> Value:
@@ -185,7 +198,6 @@ def _value(dimension: Dimension, raw: Any) -> Value:
 
 
 def _num_distinct(objective: Objective) -> int | None:
-    """Number of distinct configurations of a space of choices alone; None if any dimension is a range."""
-    if any(d.is_range for d in objective.space.values()):
-        return None
-    return objective.num_grid_configs
+    """Number of distinct configurations outside of a grid search; None if any dimension is a range of real numbers."""
+    values = [dimension.values for dimension in objective.space.values()]
+    return None if None in values else math.prod(len(v) for v in values if v is not None)

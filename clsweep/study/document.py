@@ -44,17 +44,24 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 takes `1e-3` for a text; here it is a number, as everywhere else."""
+    """Numbers as everywhere else: YAML 1.1 takes `1e-3` for a text, `010` for eight and `1:30` for ninety."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes texts that `_Loader` would take for numbers."""
+    """Quotes texts that `_Loader` or another reader would take for numbers."""
 
 
-for _yaml_class in (_Loader, _Dumper):
-    _yaml_class.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-    )
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
+    "tag:yaml.org,2002:float": re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"),
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+    _Dumper.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
 
 def dotted(keys: Keys) -> str:

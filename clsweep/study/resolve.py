@@ -69,6 +69,7 @@ def load_study(path: str | Path, *, preset: str | None = None, settings: Sequenc
     resolver.raise_errors()
     for objective in objectives:
         resolver.check(objective)
+    resolver.check_dataset()
     resolver.check_names()
     resolver.raise_errors()
     return Study(
@@ -205,13 +206,13 @@ class _Resolver:
     def _reason_not_owned(self, param: str, trained: bool) -> str:
         if not trained:
             return "epochs is 0, and the untrained encoder depends on none of this"
-        if PARAM[param].needs_rgb and self.sections.dataset.name in DATASET and self._one_channel:
+        if PARAM[param].needs_rgb and self.sections.dataset.name in DATASET and self._dataset.channels == 1:
             return f"the images of {self.sections.dataset.name} have one channel"
         return "none of its parts uses it"
 
     @property
-    def _one_channel(self) -> bool:
-        return DATASET[self.sections.dataset.name].channels == 1
+    def _dataset(self) -> Dataset:
+        return DATASET[self.sections.dataset.name]
 
     # The study as a whole.
 
@@ -226,6 +227,14 @@ class _Resolver:
                     self.error((kind, param), f"no objective of this study owns '{param}': {reason}; {owners}")
         for param, names in self.replaced.items():
             self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
+
+    def check_dataset(self) -> None:
+        """Both parts of the training set need at least one image of every class."""
+        fraction, classes = self.sections.dataset.val_fraction, self._dataset.num_classes
+        _, num_val = self._dataset.split_sizes(fraction)
+        if num_val < classes:
+            message = f"expected at least {classes} images, one per class, in the validation split; given {num_val}"
+            self.error(("dataset", "val_fraction"), message)
 
     def check_names(self) -> None:
         slugs: dict[str, str] = {}
@@ -250,7 +259,7 @@ class _Resolver:
         self._check_search(objective)
 
     def _check_training(self, objective: Objective) -> None:
-        num_train, _ = DATASET[self.sections.dataset.name].split_sizes(self.sections.dataset.val_fraction)
+        num_train, _ = self._dataset.split_sizes(self.sections.dataset.val_fraction)
         available = f"{num_train}, the images that {self.sections.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
         if knn_k > num_train:
@@ -265,11 +274,21 @@ class _Resolver:
         _, largest = objective.extremes("batch_size")
         if largest > num_train:
             self.error(self._where(objective, "batch_size"), f"expected at most {available}, given {largest}")
+        self._check_inert(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
             message = f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
+
+    def _check_inert(self, objective: Objective) -> None:
+        """A swept parameter that another one switches off would look perfectly robust."""
+        for name, dimension in objective.space.items():
+            for other, value in dimension.param.inert_when:
+                if objective.fixed.get(other) == value:
+                    self.error(
+                        self._where(objective, name), f"has no effect in '{objective.name}': {other} is {value:g}"
+                    )
 
     def _check_workers(self, objective: Objective) -> None:
         workers = self.sections.resources.workers

@@ -15,6 +15,7 @@ from pydantic import (
     StrictStr,
     ValidationError,
     field_validator,
+    model_validator,
 )
 
 from clsweep.errors import StudyError, nearest
@@ -61,6 +62,12 @@ class MetricSection(_Section):
     @classmethod
     def _known(cls, name: str) -> str:
         return _choice("metric", name, METRIC)
+
+    @model_validator(mode="after")
+    def _direction(self) -> MetricSection:
+        if self.mode != METRIC[self.name].mode:
+            raise ValueError(f"mode: expected {METRIC[self.name].mode} for {self.name}, given {self.mode}")
+        return self
 
 
 class ObjectiveSection(_Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,15 @@ class Dimension:
     def points(self) -> tuple[Value, ...]:
         """The values of a grid search; empty if only a range was given."""
         return self.choices or self.grid
+
+    @property
+    def values(self) -> Sequence[Value] | None:
+        """Every possible value outside of a grid search; None for a range of real numbers."""
+        if self.choices:
+            return self.choices
+        if self.param.kind == "int" and self.low is not None and self.high is not None:
+            return range(int(self.low), int(self.high) + 1)
+        return None
 
     @property
     def is_range(self) -> bool:

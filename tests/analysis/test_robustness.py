@@ -287,3 +287,12 @@ def test_coverage_of_sd_over_a_random_sample():
         )
         hits += bounds["sd_star"][0] <= 4 / math.sqrt(12) <= bounds["sd_star"][1]
     assert 132 <= hits <= 149
+
+
+def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
+    trials = table([[90.0, 91.0], [85.0, 86.0], [88.0, 87.5]])
+    finished, unfinished = one(trials, planned={"dcl": 3}), one(trials, planned={"dcl": 11})
+    assert finished["note"] == ""
+    assert "3 of 11 planned configurations so far" in unfinished["note"]
+    assert unfinished["sd"] == finished["sd"]
+    assert unfinished["sd_high"] - unfinished["sd_low"] > finished["sd_high"] - finished["sd_low"]

@@ -128,6 +128,7 @@ def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: Wri
     process = start("run", path, "--out", out)
     wait_until(lambda: len(parts(out)) >= 2, "two finished trials")
     children = psutil.Process(process.pid).children(recursive=True)
+    assert "running: " in command("status", out)[1]
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
@@ -170,6 +171,8 @@ def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
     code, output = command("run", path, "--out", out, "--limit", 5)  # stops within a configuration
     assert code == 0, output
     assert "7 left" in output
+    code, status = command("status", out)
+    assert "not running; 7 trials are left" in status
     kept = clsweep.open_results(out).trials
     code, output = command("run", path, "--out", out)
     assert code == 0, output
@@ -222,12 +225,19 @@ def test_a_request_that_never_fits_is_refused_before_anything_starts(write_study
     assert "0 GPUs" in output
     assert "--preset cpu" in output
     assert "Traceback" not in output
+    tiny = ["--set", "base.epochs=0", "--set", "seeds=[0]"]
+    code, output = command("run", path, "--out", tmp_path / "out", "-p", "cpu", *tiny)  # the advice is good
+    assert code == 0, output
+    code, output = command("run", path, "--out", tmp_path / "out", "-p", "cpu", *tiny, "--set", "resources.workers=9")
+    assert code == 0, output  # where it runs may change; nothing is left that could not
+    assert "Nothing is left" in output
 
 
 def test_missing_data_is_refused_before_anything_starts(write_study: WriteStudy, tmp_path: Path) -> None:
     path = write_study(dataset={"name": "cifar10", "root": str(tmp_path / "nothing")}, base={"encoder": "conv4"})
     code, output = command("run", path, "--out", tmp_path / "out")
     assert code == 2
+    assert not (tmp_path / "out" / "study.yaml").exists()
     assert str(tmp_path / "nothing") in output
     assert "--set dataset.download=true" in output
 

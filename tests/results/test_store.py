@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def test_a_file_that_could_not_be_written_whole_is_never_seen(
 
     with monkeypatch.context() as patch:
         patch.setattr(folder, "_fs", FullDisk(folder._fs))
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(RequestError, match=r"cannot be written: .*No space"):
             folder.add_trial(outcome(plan[0]), [])
     assert folder.trials().num_rows == 0
 
@@ -162,3 +163,62 @@ def test_a_uri_of_a_file_system_is_a_folder_too(tmp_path: Path, plan: list[dict[
 def test_the_resolved_study_runs_again(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
     study = load_study(Path(folder.path) / "study.yaml")
     assert [plan_row(study, trial) for trial in plan_trials(study)] == plan
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda out: (out / "plan.parquet").unlink(), r"plan\.parquet: this file of the results is missing"),
+        (lambda out: (out / "plan.parquet").write_bytes(b"PAR1"), r"plan\.parquet: cannot be read"),
+        (lambda out: next((out / "parts/trials").iterdir()).write_bytes(b"x" * 99), r"cannot be read: .*runs again"),
+        (lambda out: (out / "study.yaml").write_text("a: [1"), r"study\.yaml: cannot be read"),
+        (lambda out: (out / "study.yaml").write_text(""), r"study\.yaml: expected a study"),
+    ],
+)
+def test_a_damaged_file_is_named(
+    folder: ResultsFolder, plan: list[dict[str, Any]], damage: Callable[[Path], Any], message: str
+) -> None:
+    folder.add_trial(outcome(plan[0]), [])
+    damage(Path(folder.path))
+    with pytest.raises(RequestError, match=message):
+        (open_results(folder.path).study, open_results(folder.path).trials)
+
+
+def test_a_damaged_heartbeat_is_none(folder: ResultsFolder) -> None:
+    (Path(folder.path) / "heartbeat.json").write_text("{")
+    assert folder.heartbeat() == {}
+
+
+def test_what_cannot_be_a_folder_is_refused() -> None:
+    with pytest.raises(RequestError, match="cannot be used as a results folder"), ResultsFolder(__file__).lock():
+        pass
+    with pytest.raises(RequestError, match="expected a folder or an object store's URI"):
+        ResultsFolder("s3x://foo")
+
+
+def test_epochs_of_a_trial_without_a_row_are_not_shown(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    folder.add_trial(outcome(plan[0]), [{"epoch": 1, "train_loss": 2.0}])
+    os.remove(f"{folder.path}/parts/trials/{plan[0]['trial_id']}.parquet")  # as if killed between the two writes
+    assert folder.epochs().num_rows == 0
+    folder.compact()
+    assert folder.epochs().num_rows == 0
+
+
+def test_a_reader_misses_nothing_while_parts_are_compacted(
+    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in plan[:2]:
+        folder.add_trial(outcome(row), [])
+    folder.compact()
+    for row in plan[2:4]:
+        folder.add_trial(outcome(row), [])
+    reader = ResultsFolder(folder.path)
+    compact_once = iter([folder.compact])
+    is_file = reader._is_file
+
+    def compacting(name: str) -> bool:
+        next(compact_once, lambda: None)()
+        return is_file(name)
+
+    monkeypatch.setattr(reader, "_is_file", compacting)
+    assert reader.trials().num_rows == 4

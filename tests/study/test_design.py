@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -236,3 +237,17 @@ def test_the_frame_leaves_what_an_objective_does_not_own_empty(study):
     assert set(frame.loc["DCL-w 2", "sigma"]) == set(SIGMAS)
     assert set(frame["study"]) == {"design"}
     assert len(frame) == (12 + 24 + 1) * 2
+
+
+def test_integer_ranges_are_drawn_without_repeats_or_enumerated(tmp_path: Path) -> None:
+    path = tmp_path / "int.yaml"
+    path.write_text(
+        "name: int\ndataset: {name: digits}\nseeds: [0]\nbase: {encoder: conv4, epochs: 1, lr_rule: none}\n"
+        "space: {batch_size: {low: 2, high: 9}}\nobjectives: {dcl: {framework: simclr, loss: dcl}}\n"
+        "search: {method: random, trials_per_objective: 6}\n"
+    )
+    drawn = [t.params["batch_size"] for t in plan_trials(load_study(path))]
+    assert len(drawn) == len(set(drawn)) == 6
+    everything = plan_trials(load_study(path, settings=["search.trials_per_objective=20"]))
+    assert sorted(t.params["batch_size"] for t in everything) == list(range(2, 10))
+    assert {t.sampler for t in everything} == {"grid"}
