@@ -77,7 +77,7 @@ def test_catalog_params_have_owner_bounds_default_and_source(clsweep):
     assert (sigma["symbol"], sigma["owned by"], sigma["bounds"], sigma["default"]) == (
         "σ",
         "loss dclw",
-        "(0, inf)",
+        "[0.001, inf)",
         0.5,
     )
     assert sigma["source"] == "DCL Eq. 7"

@@ -286,9 +286,7 @@ class _Resolver:
         for name, dimension in objective.space.items():
             for other, value in dimension.param.inert_when:
                 if objective.fixed.get(other) == value:
-                    self.error(
-                        self._where(objective, name), f"has no effect in '{objective.name}': {other} is {value:g}"
-                    )
+                    self.error(self._where(objective, name), f"has no effect while {other} is {value:g}")
 
     def _check_workers(self, objective: Objective) -> None:
         workers = self.sections.resources.workers
