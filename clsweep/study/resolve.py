@@ -70,6 +70,7 @@ def load_study(path: str | Path, *, preset: str | None = None, settings: Sequenc
     for objective in objectives:
         resolver.check(objective)
     resolver.check_dataset()
+    resolver.check_gpus()
     resolver.check_names()
     resolver.raise_errors()
     return Study(
@@ -235,6 +236,14 @@ class _Resolver:
         if num_val < classes:
             message = f"expected at least {classes} images, one per class, in the validation split; given {num_val}"
             self.error(("dataset", "val_fraction"), message)
+
+    def check_gpus(self) -> None:
+        """Ray gives out parts of one GPU or whole GPUs; NCCL needs a GPU of its own for each worker."""
+        resources = self.sections.resources
+        gpus = resources.gpus_per_worker
+        if gpus != int(gpus) and (gpus > 1 or resources.workers > 1):
+            single = "a part of one GPU goes with a single worker"
+            self.error(("resources", "gpus_per_worker"), f"expected a whole number ({single}), given {gpus:g}")
 
     def check_names(self) -> None:
         slugs: dict[str, str] = {}

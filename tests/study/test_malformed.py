@@ -63,6 +63,13 @@ MISTAKES = {
         2,
         ["val_fraction: expected a number, given '.nan'"],
     ),
+    "a part of several GPUs": ("workers: 1", "gpus_per_worker: 1.5", 16, ["expected a whole number", "given 1.5"]),
+    "parts of a GPU for a worker group": (
+        "workers: 1",
+        "workers: 2, gpus_per_worker: 0.5",
+        16,
+        ["gpus_per_worker: expected a whole number (a part of one GPU goes with a single worker), given 0.5"],
+    ),
     "an octal number": ("epochs: 6", "epochs: 010", 7, ["base.epochs: expected an integer, given '010'"]),
     "a sexagesimal number": ("epochs: 6", "epochs: 1:30", 7, ["base.epochs: expected an integer, given '1:30'"]),
     "a validation split without every class": (
