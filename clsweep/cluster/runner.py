@@ -26,6 +26,8 @@ from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
 
+TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
@@ -228,6 +230,8 @@ def _trial_dirname(trial: Any) -> str:
 @contextlib.contextmanager
 def _ray(address: str, *, dashboard: bool) -> Iterator[None]:
     """Ray for the time of a run; left alone if it was already initialised."""
+    if address != "local" and TOKEN_FILE.expanduser().exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a client of a named cluster must say so, before Ray is loaded
     import ray
 
     from clsweep.cluster import ENVIRONMENT
@@ -248,7 +252,10 @@ def _ray(address: str, *, dashboard: bool) -> Iterator[None]:
             ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise RequestError(f"--address {address}: no Ray cluster answers there: {reason}") from None
+        raise RequestError(
+            f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, auto on a machine of "
+            f"the cluster, or HOST:PORT of its head; with token authentication, the cluster's token in {TOKEN_FILE}"
+        ) from None
     try:
         yield
     finally:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -280,3 +283,24 @@ def test_optuna_dashboard_reads_the_journal(write_study: WriteStudy, tmp_path: P
     body = b"".join(app(environ, lambda status, *_: seen.append(status)))
     assert seen == ["200 OK"]
     assert {s["study_name"] for s in json.loads(body)["study_summaries"]} == {"simclr", "dcl"}
+
+
+@pytest.mark.slow
+def test_a_study_joins_a_cluster_that_asks_for_its_token(write_study: WriteStudy, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    log = tmp_path / "ray.log"
+    arguments = ["--head", "--block", "--num-cpus=2", f"--port={port}", "--node-ip-address=127.0.0.1"]
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--include-dashboard=false"]
+    with log.open("w") as output:
+        head = subprocess.Popen(ray, stdout=output, stderr=output, env=os.environ | {"RAY_AUTH_MODE": "token"})
+    try:
+        wait_until(lambda: "block forever" in log.read_text(), "the head of the cluster")
+        path = write_study(base={"encoder": "conv4", "epochs": 0})
+        code, text = command("run", path, "--out", tmp_path / "out", "--address", f"127.0.0.1:{port}")
+        assert code == 0, text
+        assert len(clsweep.open_results(tmp_path / "out").trials) == 4
+    finally:
+        head.terminate()
+        head.wait(timeout=60)
