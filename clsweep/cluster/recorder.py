@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
+from clsweep.errors import RequestError
 from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
 from clsweep.study.resolve import Study
 
@@ -76,8 +78,12 @@ class Recorder:
         """Say every few seconds, whatever the trials do, that the study is alive and what runs."""
         while not self._ended.wait(HEARTBEAT_INTERVAL_S):
             state = {"state": "running", "time": time.time(), "running": self._progress.running}
-            self._folder.beat({**state, "headline": self._progress.headline()})
-        self._folder.beat({"state": "ended", "time": time.time(), "running": []})
+            self._say({**state, "headline": self._progress.headline()})
+        self._say({"state": "ended", "time": time.time(), "running": []})
+
+    def _say(self, state: Row) -> None:
+        with contextlib.suppress(RequestError):  # a full disk is reported by the first row that does not fit
+            self._folder.beat(state)
 
 
 def git_commit() -> str | None:

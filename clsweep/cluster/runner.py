@@ -152,6 +152,8 @@ def _run_left(
     """Run the trials in `left`; True if the user interrupted."""
     resources = study.sections.resources
     with _ray(address, dashboard=resources.workers > 1), _terminable():
+        from ray import tune
+
         capacity = require_capacity(study, cluster_nodes())
         plan_rows = [plan_row(study, trial) for trial in planned]
         if not folder.exists():  # only now: a refused request leaves no folder that would refuse the corrected one
@@ -166,6 +168,11 @@ def _run_left(
                 tuner.fit()
             except KeyboardInterrupt:
                 return True
+            except tune.TuneError as error:  # what a callback raises, wrapped: a row that could not be written, say
+                if not isinstance(error.__context__, RequestError):
+                    raise
+                kept = "The study stopped. What has finished is kept; the same command continues it."
+                raise RequestError(f"{error.__context__}\n{kept}") from None
     return False
 
 

@@ -286,6 +286,43 @@ def test_optuna_dashboard_reads_the_journal(write_study: WriteStudy, tmp_path: P
 
 
 @pytest.mark.slow
+def test_a_full_disk_stops_the_study_and_keeps_what_has_finished(write_study: WriteStudy, tmp_path: Path) -> None:
+    path, out = write_study(base={"encoder": "conv4", "epochs": 0}, seeds=[0, 1, 2]), tmp_path / "out"
+    full = """
+import sys, pyarrow.fs
+from clsweep.results import store
+class Disk:
+    writes = 0
+    def __init__(self, fs): self.fs = fs
+    def __getattr__(self, name): return getattr(self.fs, name)
+    def move(self, source, target):
+        Disk.writes += "/parts/" in target
+        if Disk.writes > 3: raise OSError(28, "No space left on device")
+        self.fs.move(source, target)
+initialise = store.ResultsFolder.__post_init__
+def on_full_disk(self):
+    initialise(self)
+    self._fs = Disk(self._fs)
+store.ResultsFolder.__post_init__ = on_full_disk
+store.ResultsFolder.local_path = property(lambda self: self._base)
+from clsweep.cli import main
+main()
+"""
+    run = [sys.executable, "-c", full, "run", str(path), "--out", str(out)]
+    result = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "No space left on device" in result.stderr
+    assert "the same command continues it" in result.stderr
+    assert "Traceback" not in result.stderr
+    kept = clsweep.open_results(out).trials
+    assert len(kept) == 1
+    code, output = command("run", path, "--out", out)
+    assert code == 0, output
+    results = clsweep.open_results(out)
+    assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
+
+
+@pytest.mark.slow
 def test_a_study_joins_a_cluster_that_asks_for_its_token(write_study: WriteStudy, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
