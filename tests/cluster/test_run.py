@@ -128,7 +128,7 @@ def test_a_result_can_be_reproduced_from_its_row(write_study: WriteStudy, tmp_pa
 
 def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: WriteStudy, tmp_path: Path) -> None:
     path, out = write_study(seeds=[0, 1, 2, 3]), tmp_path / "out"
-    process = start("run", path, "--out", out)
+    process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(parts(out)) >= 2, "two finished trials")
     children = psutil.Process(process.pid).children(recursive=True)
     assert "running: " in command("status", out)[1]
@@ -154,7 +154,7 @@ def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: Wri
 
 def test_a_killed_trial_is_a_failed_row_and_the_others_go_on(write_study: WriteStudy, tmp_path: Path) -> None:
     path, out = write_study(base={"encoder": "conv4", "epochs": 12, "batch_size": 64, "eval_every": 12}), tmp_path / "o"
-    process = start("run", path, "--out", out)
+    process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: parts(out), "a finished trial")
     wait_until(lambda: trial_processes(process.pid), "a trial's process")
     trial_processes(process.pid)[0].kill()
@@ -258,7 +258,7 @@ def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_p
 def test_a_killed_run_is_continued_with_nothing_lost_or_invented(write_study: WriteStudy, tmp_path: Path) -> None:
     path, out = write_study(seeds=[0, 1, 2, 3]), tmp_path / "out"
     assert command("run", path, "--out", tmp_path / "undisturbed")[0] == 0
-    process = start("run", path, "--out", out)
+    process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(parts(out)) >= 3, "three finished trials")
     process.kill()
     process.communicate(timeout=60)
