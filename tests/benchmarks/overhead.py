@@ -110,7 +110,7 @@ def documented_child(num_trials: int, study: str, folder: str) -> None:
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             ended.append(time.perf_counter())
 
-    ray.init()
+    ray.init("local")  # plain init() may try to join the cluster of the first half, which is just shutting down
     start = time.perf_counter()
     tune.Tuner(
         tune.with_resources(driver, {"CPU": 1}),
