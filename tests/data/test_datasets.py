@@ -225,7 +225,11 @@ def test_missing_data_names_the_absolute_folder(tmp_path: Path, monkeypatch: pyt
 
 
 def test_digits_needs_no_files(tmp_path: Path) -> None:
-    require_data("digits", tmp_path / "nowhere")
+    root = tmp_path / "nowhere"
+    require_data("digits", root)  # raises nothing
+    train, val, test = load_splits("digits", val_fraction=0.1, root=str(root))
+    assert len(train) + len(val) + len(test) == 1797
+    assert not root.exists()
 
 
 @pytest.mark.parametrize("name", FOLDERS)
