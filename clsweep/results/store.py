@@ -12,12 +12,13 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STALE_S = 60.0  # a run on an object store that has not said anything for so long is taken for dead
+LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
 PARTS_BEFORE_COMPACTION = 500  # opening a part costs about a millisecond
 
 
@@ -111,10 +113,10 @@ class ResultsFolder:
             beat = self.heartbeat()
             return beat.get("state") == "running" and time.time() - beat.get("time", 0) < STALE_S
         try:
-            with self.lock():
-                return False
-        except BusyError:
-            return True
+            with open(self._at(".lock")) as handle:  # to be read only: the folder may be somebody else's
+                return not _flock(handle, exclusive=False)
+        except OSError:
+            return False  # no run has ever held it
 
     # What a run writes.
 
@@ -157,20 +159,18 @@ class ResultsFolder:
         if self.local_path is None:
             yield
             return
-        import fcntl
-
-        try:
-            os.makedirs(self.local_path, exist_ok=True)
-            handle = open(self._at(".lock"), "w")  # noqa: SIM115 - closed below, on every path
-        except OSError as error:
-            raise RequestError(f"{self.path}: cannot be used as a results folder: {error.strerror}") from None
-        with handle:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                os.makedirs(self.local_path, exist_ok=True)
+                handle = stack.enter_context(open(self._at(".lock"), "w"))
+            except OSError as error:
+                raise RequestError(f"{self.path}: cannot be used as a results folder: {error.strerror}") from None
+            # A status command may hold it for an instant; a run holds it for long.
+            pause = threading.Event()
+            if not any(_flock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S) for _ in range(LOCK_ATTEMPTS)):
                 raise BusyError(
                     f"{self.path}: another clsweep run is writing here. Watch it with: clsweep status {self.path}"
-                ) from None
+                )
             yield
 
     @property
@@ -291,6 +291,17 @@ class StudyResults:
     @property
     def mode(self) -> str:
         return str(self.study.get("metric", {}).get("mode", "max"))
+
+
+def _flock(handle: IO[str], *, exclusive: bool) -> bool:
+    """Try to lock an open file until it is closed; False if somebody else's lock is in the way."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _trial_id(part: str) -> str:

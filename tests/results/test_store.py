@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -222,3 +224,19 @@ def test_a_reader_misses_nothing_while_parts_are_compacted(
 
     monkeypatch.setattr(reader, "_is_file", compacting)
     assert reader.trials().num_rows == 4
+
+
+def test_asking_whether_a_run_holds_the_folder_neither_needs_nor_takes_the_right_to_write(
+    folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not folder.is_running()  # nobody ever locked it, and asking makes no file
+    assert not os.path.exists(f"{folder.path}/.lock")
+    with folder.lock():
+        assert ResultsFolder(folder.path).is_running()
+    assert not folder.is_running()
+    with open(f"{folder.path}/.lock") as held:  # as a status command holds it for an instant
+        fcntl.flock(held, fcntl.LOCK_SH)
+        assert not folder.is_running()
+        monkeypatch.setattr(threading.Event, "wait", lambda *_: held.close())
+        with folder.lock():
+            pass
