@@ -14,7 +14,7 @@ from clsweep.study.resolve import Study
 if TYPE_CHECKING:
     import pandas as pd
 
-_VOTES = {"knn_top1": 1, "knn_top5": 5}  # guesses that a metric allows
+_VOTES = {"knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5}  # guesses that a metric allows
 
 
 class Results(StudyResults):

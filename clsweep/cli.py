@@ -143,7 +143,7 @@ def status(
     """How far a study is: per objective finished, running, failed and best; failures grouped by message."""
     import time
 
-    from clsweep.results_listing import status_headline, status_rows
+    from clsweep.results_listing import reference_notes, status_headline, status_rows
 
     while True:
         results = _open(path)
@@ -153,6 +153,8 @@ def status(
         print_table(rows, format=format)
         if format is Format.table:
             _print_failures(results)
+            for note in reference_notes([results]):
+                print(note)
             print(status_headline(results, rows))
         if watch is None:
             return
@@ -168,11 +170,14 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.results_listing import trial_rows
+    from clsweep.results_listing import reference_notes, trial_rows
 
-    every_column = format in (Format.csv, Format.json)
-    rows, columns = trial_rows(_open(path), where, sort, top, every_column=every_column)
+    every_column, results = format in (Format.csv, Format.json), _open(path)
+    rows, columns = trial_rows(results, where, sort, top, every_column=every_column)
     print_table(rows, columns, format=format)
+    if format is Format.table:
+        for note in reference_notes([results]):
+            print(note)
 
 
 @app.command()
@@ -213,11 +218,13 @@ def _open(path: str) -> Results:
 
 
 def _print_robustness(results: Sequence[Results], *, by: str | None, within: float, format: Format) -> None:
+    from clsweep.objective.catalog import METRIC
     from clsweep.results_listing import robustness_notes, robustness_rows
 
     rows = robustness_rows(results, by=by, within=within, intervals_apart=format in (Format.csv, Format.json))
     metric = ", ".join(dict.fromkeys(r.metric for r in results))
-    title = f"\nRobustness of {metric} (%, 95 % intervals){f', by {by}' if by else ''}"
+    units = ", ".join(dict.fromkeys(METRIC[r.metric].unit for r in results if r.metric in METRIC))
+    title = f"\nRobustness of {metric} ({units}, 95 % intervals){f', by {by}' if by else ''}"
     print_table(rows, format=format, title=title)
     if format is Format.table:
         for note in robustness_notes(results, by=by, within=within):

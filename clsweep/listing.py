@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError, nearest
-from clsweep.objective import catalog
-from clsweep.objective.catalog import COMPONENT, DATASETS, METRICS, OBJECTIVE_PARTS, PARAMS, Part
+from clsweep.objective.catalog import COMPONENT, DATASETS, METRICS, OBJECTIVE_PARTS, PARAMS, Component, Part
+from clsweep.objective.ownership import ALL_THERE_IS, owners_of
 from clsweep.study.design import count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.resolve import Study
 
@@ -21,6 +21,8 @@ _PLURAL: dict[Part, str] = {
     "regularizer": "regularizers",
     "views": "views",
     "encoder": "encoders",
+    "linear_probe": "probes",
+    "weighting": "weightings",
 }
 
 
@@ -28,13 +30,13 @@ def catalog_tables(kind: str | None) -> dict[str, list[Row]]:
     """The tables of the catalog, or the one of this kind, by title."""
     tables = {plural: _component_rows(part) for part, plural in _PLURAL.items()}
     tables["datasets"] = [
-        {"dataset": d.name, "train": d.num_train, "test": d.num_test, "size": d.image_size, "channels": d.channels,
-         "classes": d.num_classes, "what": d.doc}
+        {"dataset": d.name, "kind": d.kind, "train": d.num_train, "test": d.num_test, "size": d.image_size,
+         "channels": d.channels, "classes": d.num_classes, "what": d.doc}
         for d in DATASETS
     ]  # fmt: skip
-    tables["metrics"] = [{"metric": m.name, "mode": m.mode, "what": m.doc} for m in METRICS]
+    tables["metrics"] = [{"metric": m.name, "unit": m.unit, "mode": m.mode, "what": m.doc} for m in METRICS]
     tables["params"] = [
-        {"param": p.name, "symbol": p.symbol, "owned by": catalog.owners_of(p.name), "bounds": p.bounds,
+        {"param": p.name, "symbol": p.symbol, "owned by": owners_of(p.name), "bounds": p.bounds,
          "default": p.default, "swept": "yes" if p.sweepable else "no", "what": p.doc, "source": p.source}
         for p in PARAMS
     ]  # fmt: skip
@@ -90,8 +92,19 @@ def plan_trial_rows(study: Study) -> list[Row]:
 
 def _component_rows(part: Part) -> list[Row]:
     return [
-        {part: c.name, "owns": ", ".join(c.owns), "what": c.doc, "source": c.source} for c in COMPONENT[part].values()
-    ]
+        {part: c.name, **({"losses": ", ".join(c.losses)} if part == "framework" else {}), "owns": _owns(c),
+         "what": c.doc, "source": c.source}
+        for c in COMPONENT[part].values()
+    ]  # fmt: skip
+
+
+def _owns(component: Component) -> str:
+    """What a component brings, where it only does so beside one loss, and where it has defaults of its own."""
+    conditional = [f"{name} (with {loss})" for loss, names in component.owns_with.items() for name in names]
+    owns = ", ".join([*component.owns, *conditional])
+    defaults = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                         for name, value in component.defaults.items())  # fmt: skip
+    return f"{owns}; defaults: {defaults}" if defaults else owns
 
 
 def _matrix_cell(objective: Any, name: str) -> str:
@@ -100,4 +113,6 @@ def _matrix_cell(objective: Any, name: str) -> str:
     if name not in objective.fixed:
         return "-"
     value = objective.fixed[name]
+    if name in ALL_THERE_IS and value == 0:
+        return ALL_THERE_IS[name]
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -11,6 +11,7 @@ import pandas as pd
 from clsweep.api import Results
 from clsweep.errors import RequestError, nearest
 from clsweep.objective.catalog import METRICS
+from clsweep.objective.ownership import REFERENCE_PARAMS
 from clsweep.results.tally import Tally, swept_params
 
 Row = dict[str, Any]
@@ -64,12 +65,43 @@ def trial_rows(
     if top:
         frame = frame.head(top)
     if not every_column:
-        shown = ["trial_id", "objective", *swept, "seed", "status", *(m.name for m in METRICS), "train_loss"]
+        shown = ["trial_id", "objective", *swept, "seed", "status", *_measured(frame), "train_loss"]
         shown += ["images_per_s", "wall_time_s"]
         if (frame["status"] == "failed").any():
             shown.append("error_message")
         frame = frame[shown]
     return _records(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
+
+
+def _measured(frame: pd.DataFrame) -> list[str]:
+    """The metrics that any trial has."""
+    return [m.name for m in METRICS if m.name in frame and frame[m.name].notna().any()]
+
+
+def reference_notes(results: Sequence[Results]) -> list[str]:
+    """What is reached without training, one line per results folder, yardstick and encoder."""
+    notes = []
+    for result in results:
+        frame, metric = result.references, result.metric
+        if frame.empty:
+            continue
+        by = [name for name in REFERENCE_PARAMS if frame[name].notna().any()]
+        parts = []
+        for kind, group in frame.groupby("reference", sort=True):
+            for key, seeds in group.groupby(by, dropna=False):
+                differing = {name: value for name, value in zip(by, key, strict=True) if _differs(group, name)}
+                named = ", ".join(f"{name} {value}" for name, value in differing.items())
+                encoder = f" {seeds['encoder'].iloc[0]}" if kind == "untrained" else ""
+                spread = f" (sd {seeds[metric].std():.2f}, {len(seeds)} seeds)" if len(seeds) > 1 else ""
+                label = f"{str(kind).replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
+                parts.append(f"{label} {seeds[metric].mean():.2f}{spread}")
+        name = f"{result.study['name']}: " if len(results) > 1 else ""
+        notes.append(f"without training, {name}{metric}: {'; '.join(parts)}")
+    return notes
+
+
+def _differs(frame: pd.DataFrame, name: str) -> bool:
+    return name != "encoder" and frame[name].nunique(dropna=False) > 1
 
 
 def _selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
@@ -104,7 +136,7 @@ def robustness_notes(results: Sequence[Results], *, by: str | None, within: floa
     )
     frames = [result.robustness(by=by, within=within) for result in results]
     notes = [f"{row['objective']}: {row['note']}" for frame in frames for row in _records(frame) if row["note"]]
-    return [legend, *notes]
+    return [legend, *reference_notes(results), *notes]
 
 
 def _compact(row: Row, within: float) -> Row:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError, nearest
-from clsweep.objective.catalog import METRICS
+from clsweep.objective.catalog import METRICS, Metric
 from clsweep.study.design import PlannedTrial, plan_row, plan_trials
 from clsweep.study.resolve import Study
 
@@ -31,16 +32,24 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
 
     place = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
     torch.set_num_threads(study.sections.resources.cpus_per_worker)
-    print("".join(f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in METRICS))))
+    metrics = [m for m in METRICS if m.kind == study.dataset.kind]
+    print("".join(f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))))
     dataset = study.sections.dataset
     try:
-        result = train_trial(row, _print_epoch, data_root=dataset.root, download=dataset.download, device=place)
+        result = train_trial(
+            row,
+            lambda epoch: _print_epoch(epoch, metrics),
+            data_root=dataset.root,
+            download=dataset.download,
+            device=place,
+        )
     except RequestError:
         raise
     except Exception as error:  # `clsweep run` makes a failed row of it
         raise RequestError(f"{objective} failed: {type(error).__name__}: {str(error).splitlines()[0]}") from error
     memory = f", peak memory {result['peak_memory_gib']:.2f} GiB" if result["peak_memory_gib"] else ""
-    print(f"{', '.join(f'{m.name} {result[m.name]:.2f} %' for m in METRICS)} on the validation split{memory}")
+    scores = ", ".join(f"{m.name} {result[m.name]:.2f} {m.unit}" for m in metrics if m.name in result)
+    print(f"{scores} on {'the validation split' if study.dataset.kind == 'images' else 'fresh pairs'}{memory}")
     return result
 
 
@@ -75,7 +84,7 @@ def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
     return trial
 
 
-def _print_epoch(epoch: dict[str, Any]) -> None:
+def _print_epoch(epoch: dict[str, Any], metrics: Sequence[Metric]) -> None:
     cells = [format(epoch[name], spec) if epoch.get(name) is not None else "" for name, spec in _COLUMNS]
-    cells += [f"{epoch[m.name]:.2f}" if m.name in epoch else "" for m in METRICS]
+    cells += [f"{epoch[m.name]:.2f}" if m.name in epoch else "" for m in metrics]
     print("".join(f"{cell:>14}" for cell in cells), flush=True)

@@ -80,7 +80,7 @@ def test_catalog_params_have_owner_bounds_default_and_source(clsweep):
         "[0.001, inf)",
         0.5,
     )
-    assert sigma["source"] == "DCL Eq. 7"
+    assert sigma["source"] == "DCL Eq. 7, 10"
 
 
 def test_catalog_shows_all_kinds(clsweep):

@@ -15,21 +15,22 @@ PACKAGE = Path(clsweep.__file__).parent
 MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
 
-ERRORS, CATALOG = "clsweep.errors", "clsweep.objective.catalog"
+ERRORS = "clsweep.errors"
+CATALOG = ["clsweep.objective.catalog", "clsweep.objective.ownership"]  # what exists, and who owns what
 HEAVY = {"torch", "torchvision", "ray", "optuna"}
 
 # layer: (packages that it never imports, what else of clsweep it may import)
 LAYERS = {
     "objective": ({"ray", "optuna"}, ["clsweep.model", "clsweep.data", ERRORS]),
-    "model": ({"ray", "optuna"}, [CATALOG, ERRORS]),
-    "data": ({"ray", "optuna"}, [CATALOG, ERRORS]),
+    "model": ({"ray", "optuna"}, [*CATALOG, ERRORS]),
+    "data": ({"ray", "optuna"}, [*CATALOG, ERRORS]),
     "train": ({"ray", "optuna"}, ["clsweep.objective", "clsweep.model", "clsweep.data", ERRORS]),
-    "study": ({"ray", "torch", "torchvision"}, [CATALOG, ERRORS]),
+    "study": ({"ray", "torch", "torchvision"}, [*CATALOG, ERRORS]),
     "cluster": (
         set(),
-        ["clsweep.study", "clsweep.train", "clsweep.results", "clsweep.data.availability", CATALOG, ERRORS],
+        ["clsweep.study", "clsweep.train", "clsweep.results", "clsweep.data.availability", *CATALOG, ERRORS],
     ),
-    "results": ({"ray", "torch", "torchvision"}, ["clsweep.study", CATALOG, ERRORS]),
+    "results": ({"ray", "torch", "torchvision"}, ["clsweep.study", *CATALOG, ERRORS]),
     "analysis": ({"ray", "torch", "torchvision", "optuna"}, [ERRORS]),
 }
 

@@ -14,6 +14,7 @@ from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
 from clsweep.errors import RequestError
 from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
+from clsweep.results.tables import SIDE_SCHEMAS
 from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
@@ -58,11 +59,11 @@ class Recorder:
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that finished or failed."""
         outcome = dict(outcome)
-        epochs = outcome.pop("epochs", [])
+        side = {name: outcome.pop(name, []) for name in SIDE_SCHEMAS}
         if outcome.get("started_at"):
             outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
         full = {**row, **self._constants, **outcome}
-        self._folder.add_trial(full, epochs)
+        self._folder.add_trial(full, **side)
         self._num_parts += 1
         if self._num_parts % PARTS_BEFORE_COMPACTION == 0:
             self._folder.compact()

@@ -14,6 +14,7 @@ from typing import Any
 from clsweep.cluster.capacity import cluster_nodes, require_capacity
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
+from clsweep.cluster.references import References
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
 from clsweep.errors import RequestError
@@ -162,10 +163,12 @@ def _run_left(
         metric = study.sections.metric
         tally = Tally.of(plan_rows, recorded, metric=metric.name, mode=metric.mode)
         progress = Progress(tally, concurrent=concurrent)
+        references = References(study, folder, planned)
         with progress, Recorder(study, folder, progress, num_recorded=len(recorded)) as recorder:
             tuner = _tuner(study, folder, left, recorded, concurrent, recorder)
             try:
                 tuner.fit()
+                references.collect()
             except KeyboardInterrupt:
                 return True
             except tune.TuneError as error:  # what a callback raises, wrapped: a row that could not be written, say
@@ -189,16 +192,8 @@ def _tuner(
     from clsweep.cluster.callback import TuneBridge
     from clsweep.cluster.search import PlanSearch
 
-    resources, dataset = study.sections.resources, study.sections.dataset
-    ray_dir = folder.scratch
-    context = TrialContext(
-        data_root=os.path.abspath(dataset.root),
-        download=dataset.download,
-        ray_dir=ray_dir,
-        workers=resources.workers,
-        gpus_per_worker=float(resources.gpus_per_worker),
-        cpus_per_worker=resources.cpus_per_worker,
-    )
+    resources, ray_dir = study.sections.resources, folder.scratch
+    context = TrialContext.of(study, ray_dir)
     journal = open_storage(os.path.join(folder.local_path or ray_dir, "optuna.journal"))
     search = PlanSearch(study, left, recorded, journal, asdict(context))
     return tune.Tuner(

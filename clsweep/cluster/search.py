@@ -73,10 +73,10 @@ class PlanSearch(Searcher):
         if trial is None:
             return str(Searcher.FINISHED)
         self._trials[trial_id] = trial
-        row = plan_row(self._study, trial)
         if trial.objective in self._live:
-            row |= self._live[trial.objective].suggest(trial.config)
+            row = plan_row(self._study, trial, self._live[trial.objective].suggest(trial.config))
         else:
+            row = plan_row(self._study, trial)
             attributes = {"config": trial.config, "seed": trial.seed}
             self._journals[trial.objective].start(trial.trial_id, row, attributes)
         return {"row": row, "context": self._context}

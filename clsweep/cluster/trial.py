@@ -5,12 +5,16 @@ Imports nothing heavy at module level: the driver hands these functions to Ray w
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
 
@@ -26,10 +30,17 @@ class TrialContext:
     cpus_per_worker: int
     ray_dir: str  # Ray's own files
 
-    def row(self) -> Row:
-        """The resources as columns of the trials table."""
-        keys = ("workers", "gpus_per_worker", "cpus_per_worker")
-        return {key: value for key, value in asdict(self).items() if key in keys}
+    @classmethod
+    def of(cls, study: Study, ray_dir: str) -> TrialContext:
+        dataset, resources = study.sections.dataset, study.sections.resources
+        return cls(
+            data_root=os.path.abspath(dataset.root),
+            download=dataset.download,
+            ray_dir=ray_dir,
+            workers=resources.workers,
+            gpus_per_worker=float(resources.gpus_per_worker),
+            cpus_per_worker=resources.cpus_per_worker,
+        )
 
 
 def run_trial(config: Mapping[str, Any]) -> None:

@@ -1,12 +1,29 @@
-"""The heads on top of an encoder."""
+"""The heads on top of an encoder: projectors, predictors and critics are all multi-layer perceptrons."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import nn
 
+Norm = Literal["none", "hidden", "all"]
 
-def projector(num_features: int, proj_dim: int) -> nn.Sequential:
-    """SimCLR's projector: features -> features -> ReLU -> proj_dim, not normalised."""
-    return nn.Sequential(
-        nn.Linear(num_features, num_features), nn.ReLU(inplace=True), nn.Linear(num_features, proj_dim)
-    )
+
+def mlp(num_in: int, hidden: int, num_out: int, *, layers: int = 2, norm: Norm = "none") -> nn.Sequential:
+    """num_in -> hidden -> ... -> num_out with `layers` linear maps and ReLU between them; the output is not normalised.
+
+    Args:
+        norm: batch norm after no linear map, after the hidden ones, or after all; the last one has no scale and shift
+            of its own. A linear map before a batch norm has no bias: it would be subtracted again.
+    """
+    widths = [num_in, *[hidden] * (layers - 1), num_out]
+    modules: list[nn.Module] = []
+    for i in range(layers):
+        is_last = i == layers - 1
+        normalised = norm == "all" or (norm == "hidden" and not is_last)
+        modules.append(nn.Linear(widths[i], widths[i + 1], bias=not normalised))
+        if normalised:
+            modules.append(nn.BatchNorm1d(widths[i + 1], affine=not is_last))
+        if not is_last:
+            modules.append(nn.ReLU(inplace=True))
+    return nn.Sequential(*modules)

@@ -2,32 +2,385 @@
 
 A framework turns one worker's views into embeddings (`forward`, local) and the embeddings of the global batch into a
 loss (`loss`); the training loop gathers in between. So no framework knows how many workers there are.
+
+Shapes: N samples of the global batch, D features of a projection, K negatives of a query. `i` and `j` are views.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-PairLoss = Callable[[Tensor, Tensor], Tensor]
+from clsweep.model.heads import Norm, mlp
+from clsweep.model.memory import FeatureQueue
+from clsweep.objective.views import Pairs
+
+# What a forward pass gives, by kind and view: "online" projections, "predicted", "target", "logits".
+Embeddings = dict[str, dict[int, Tensor]]
+Criterion = Callable[..., Tensor]
 
 
-class SimCLR(nn.Module):
-    """One encoder and one projector; the other samples of the batch are the negatives (DCL Fig. 2)."""
+class Losses(NamedTuple):
+    """The loss of a step, and its two parts as means over the pairs of views."""
 
-    def __init__(self, *, encoder: nn.Module, projector: nn.Module, pair_loss: PairLoss):
+    total: Tensor
+    base: Tensor
+    regularizer: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How views are compared: the loss of a pair, the pairs, and the regularizer's share (DimCL Eq. 6)."""
+
+    criterion: Criterion
+    pairs: Pairs
+    pair_reduction: Literal["mean", "sum"] = "mean"
+    regularizer: Callable[[Tensor, Tensor], Tensor] | None = None
+    lam: float = 0.0
+
+    def total(self, base: Tensor, regularizer: Tensor | None, num_terms: int) -> Losses:
+        """lam x regularizer + (1 - lam) x base, both summed over the terms or not."""
+        mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
+        return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
+
+    def regularize(self, online: Mapping[int, Tensor]) -> Tensor | None:
+        """The regularizer over the same pairs, on the online projections before any predictor."""
+        if self.regularizer is None:
+            return None
+        return torch.stack([self.regularizer(online[i], online[j]) for i, j in self.pairs]).mean()
+
+
+class Framework(nn.Module):
+    """An encoder and a projector whose views are compared pair by pair; each framework says how.
+
+    `prepare` adds what is computed once from the global batch, `compare` gives a criterion's value for one pair (one
+    value, or one for each direction), `after_step` lets momentum encoders and memories follow.
+    """
+
+    norm: Norm = "none"
+
+    def __init__(
+        self, *, encoder: Any, comparison: Comparison, proj_dim: int, proj_hidden: int, proj_layers: int
+    ) -> None:
         super().__init__()
-        self.encoder, self.projector, self.pair_loss = encoder, projector, pair_loss
+        self.encoder, self.comparison = encoder, comparison
+        self.projector = mlp(encoder.num_features, proj_hidden, proj_dim, layers=proj_layers, norm=self.norm)
 
-    def forward(self, views_NCHW: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Normalised projections (N, D) of each view, computed in one pass so that batch norm sees all views."""
-        z = F.normalize(self.projector(self.encoder(torch.cat(list(views_NCHW)))), dim=1)
-        return tuple(z.chunk(len(views_NCHW)))
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        """This worker's embeddings of its share of the batch, by view, not normalised."""
+        return {"online": self.project(dict(enumerate(views)))}
 
-    def loss(self, embeddings: Sequence[Tensor]) -> Tensor:
-        """The loss of the global batch's projections."""
-        z1_ND, z2_ND = embeddings
-        return self.pair_loss(z1_ND, z2_ND)
+    def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        return _per_view(lambda x: self.projector(self.encoder(x)), views)
+
+    def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Projections and features of images: what diagnostics look at."""
+        features = self.encoder(x_NCHW)
+        return self.projector(features), features
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return embeddings | {"unit": _unit(embeddings["online"])}
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        raise NotImplementedError
+
+    def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
+        """The loss of the global batch from prepared embeddings."""
+        return self.comparison.total(
+            self.over_pairs(prepared, self.comparison.criterion).mean(),
+            self.comparison.regularize(prepared["online"]),
+            len(self.comparison.pairs),
+        )
+
+    def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
+        """A criterion's values for all pairs of views, (num_pairs, ...)."""
+        pairs = (self.compare(prepared, i, j, criterion) for i, j in self.comparison.pairs)
+        return torch.stack([torch.stack(directions).mean(0) if directions[0].ndim == 0 else torch.cat(directions)
+                            for directions in pairs])  # fmt: skip
+
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        """Called after the optimiser's step; `progress` is the share of all steps that are done."""
+
+
+class SimCLR(Framework):
+    """The other samples of the batch are the negatives (DCL Fig. 2).
+
+    With `num_negatives` (eqco) every anchor has so many of them, drawn for each anchor (EqCo 2.3).
+    """
+
+    def __init__(self, *, num_negatives: int | None = None, **shared: Any):
+        super().__init__(**shared)
+        self.num_negatives = num_negatives
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        e = super().prepare(embeddings, generator)
+        if self.num_negatives is None:
+            return e
+        return e | {"index": _draw_others(e["unit"], 2, self.num_negatives, generator)}
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        unit = e["unit"]
+        if self.num_negatives is None:
+            return [criterion(unit[i], unit[j])]
+        both = torch.cat([unit[i], unit[j]])
+        return [criterion(unit[a], unit[b], negatives=both, **_chosen(e, a)) for a, b in ((i, j), (j, i))]
+
+
+class MomentumFramework(Framework):
+    """A framework whose targets come from a slowly following copy of encoder and projector (EqCo B.1)."""
+
+    def __init__(self, *, momentum: float, momentum_schedule: Literal["constant", "cosine"], **shared: Any):
+        super().__init__(**shared)
+        self.momentum, self.momentum_schedule = momentum, momentum_schedule
+        self.target = nn.ModuleList([copy.deepcopy(self.encoder), copy.deepcopy(self.projector)]).requires_grad_(False)
+
+    @torch.no_grad()
+    def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        encoder, projector = self.target
+        return _per_view(lambda x: projector(encoder(x)), views)
+
+    def momentum_at(self, progress: float) -> float:
+        """The momentum at a share of all steps; the cosine schedule raises it to 1 (BYOL)."""
+        if self.momentum_schedule == "constant":
+            return self.momentum
+        return 1 - (1 - self.momentum) * (math.cos(math.pi * progress) + 1) / 2
+
+    @torch.no_grad()
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        online = [p.detach() for module in (self.encoder, self.projector) for p in module.parameters()]
+        torch._foreach_lerp_(list(self.target.parameters()), online, 1 - self.momentum_at(progress))
+
+
+class MoCo(MomentumFramework):
+    """Queries against their momentum keys and a queue of earlier keys (MoCo v2; EqCo 2.3 where K < N).
+
+    `symmetric`: both views of a pair are queries, and the keys of both are queued. The view of the query is i.
+    """
+
+    def __init__(self, *, num_negatives: int, symmetric: bool, **shared: Any):
+        super().__init__(**shared)
+        self.symmetric = symmetric
+        self.queue = FeatureQueue(num_negatives, shared["proj_dim"])
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        pairs, regularized = self.comparison.pairs, self.comparison.regularizer is not None
+        queries, keys = {i for i, _ in pairs}, {j for _, j in pairs}
+        if self.symmetric:
+            queries = keys = queries | keys
+        online = range(len(views)) if regularized else sorted(queries)  # the regularizer sees every view online
+        return {
+            "online": self.project({view: views[view] for view in online}),
+            "target": self.project_target({view: views[view] for view in sorted(keys)}),
+        }
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return super().prepare(embeddings, generator) | {"keys": _unit(embeddings["target"])}
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        directions = [(i, j), (j, i)] if self.symmetric else [(i, j)]
+        return [criterion(e["unit"][q], e["keys"][k], negatives=self.queue.rows_KD) for q, k in directions]
+
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        super().after_step(prepared, progress, generator)
+        self.queue.put(torch.cat([keys for _, keys in sorted(prepared["keys"].items())]), generator)
+
+
+class SiMo(MomentumFramework):
+    """Queries against momentum keys of the current batch: K of the other samples' keys, and no queue (EqCo 3)."""
+
+    norm = "all"
+
+    def __init__(self, *, num_negatives: int, **shared: Any):
+        super().__init__(**shared)
+        self.num_negatives = num_negatives
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        pairs, regularized = self.comparison.pairs, self.comparison.regularizer is not None
+        online = range(len(views)) if regularized else sorted({i for i, _ in pairs})
+        return {
+            "online": self.project({view: views[view] for view in online}),
+            "target": self.project_target({view: views[view] for view in sorted({j for _, j in pairs})}),
+        }
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        e = super().prepare(embeddings, generator) | {"keys": _unit(embeddings["target"])}
+        return e | {"index": _draw_others(e["keys"], 1, self.num_negatives, generator)}
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        keys_ND = e["keys"][j]
+        return [criterion(e["unit"][i], keys_ND, negatives=keys_ND, **_chosen(e, j))]
+
+
+class BYOL(MomentumFramework):
+    """Predictions of one view against momentum targets of the other, both ways."""
+
+    norm = "hidden"
+
+    def __init__(self, *, pred_hidden: int, **shared: Any):
+        super().__init__(**shared)
+        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        by_view = dict(enumerate(views))
+        online = self.project(by_view)
+        return {
+            "online": online,
+            "predicted": _per_view(self.predictor, online),
+            "target": self.project_target(by_view),
+        }
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        return [criterion(e["predicted"][i], e["target"][j]), criterion(e["predicted"][j], e["target"][i])]
+
+
+class SimSiam(Framework):
+    """Predictions of one view against the other's projection, whose gradient is stopped, both ways."""
+
+    norm = "all"
+
+    def __init__(self, *, pred_hidden: int, **shared: Any):
+        super().__init__(**shared)
+        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        online = self.project(dict(enumerate(views)))
+        return {"online": online, "predicted": _per_view(self.predictor, online)}
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        online, predicted = e["online"], e["predicted"]
+        return [criterion(predicted[i], online[j].detach()), criterion(predicted[j], online[i].detach())]
+
+
+class BarlowTwins(Framework):
+    """The cross-correlation of the two views' projections."""
+
+    norm = "hidden"
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        return [criterion(e["online"][i], e["online"][j])]
+
+
+class NNCLR(Framework):
+    """The nearest neighbour of one view in a support set against predictions of the other view, both ways.
+
+    The neighbour is the anchor and carries no gradient; the other samples' predictions are its negatives. The first
+    view's projections enter the support set after the step.
+    """
+
+    norm = "all"
+
+    def __init__(self, *, support_size: int, pred_hidden: int, **shared: Any):
+        super().__init__(**shared)
+        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
+        self.support = FeatureQueue(support_size, shared["proj_dim"])
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        online = self.project(dict(enumerate(views)))
+        return {"online": online, "predicted": _per_view(self.predictor, online)}
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        e = super().prepare(embeddings, generator)
+        neighbours = {view: self.support.nearest(z_ND.detach()) for view, z_ND in e["unit"].items()}
+        return e | {"neighbours": neighbours, "predicted": _unit(e["predicted"])}
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        neighbours, predicted = e["neighbours"], e["predicted"]
+        return [
+            criterion(neighbours[a], predicted[b], negatives=predicted[b], skip_own=True) for a, b in ((i, j), (j, i))
+        ]
+
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        self.support.put(prepared["unit"][0].detach(), generator)
+
+
+class Supervised(nn.Module):
+    """Encoder and linear classifier, trained with the labels of every view; the regularizer acts on the features."""
+
+    def __init__(self, *, encoder: Any, comparison: Comparison, num_classes: int):
+        super().__init__()
+        self.encoder, self.comparison = encoder, comparison
+        self.classifier = nn.Linear(encoder.num_features, num_classes)
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        features = _per_view(self.encoder, dict(enumerate(views)))
+        return {"online": features, "logits": _per_view(self.classifier, features)}
+
+    def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.encoder(x_NCHW)
+        return features, features
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return embeddings
+
+    def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
+        base = torch.stack([self.comparison.criterion(logits, labels_N) for logits in prepared["logits"].values()])
+        return self.comparison.total(base.mean(), self.comparison.regularize(prepared["online"]), 1)
+
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        """Nothing follows."""
+
+
+class MICritic(nn.Module):
+    """Two networks whose dot product scores pairs of vectors; the negatives of x are the other y (EqCo Appendix C)."""
+
+    def __init__(self, *, dim: int, criterion: Criterion, critic_hidden: int, critic_dim: int):
+        super().__init__()
+        self.criterion = criterion
+        self.of_x, self.of_y = (mlp(dim, critic_hidden, critic_dim) for _ in range(2))
+
+    def forward(self, x_ND: Tensor, y_ND: Tensor) -> Tensor:
+        """Loss of N pairs in one direction, x against y; the scores are dot products, not cosines."""
+        queries_ND, keys_ND = self.of_x(x_ND), self.of_y(y_ND)
+        loss: Tensor = self.criterion(queries_ND, keys_ND, negatives=keys_ND, skip_own=True)
+        return loss
+
+
+def _per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """`module` of every view; views of one size go through together, so that batch norm sees them all."""
+    sizes: dict[torch.Size, list[int]] = {}
+    for view, x in views.items():
+        sizes.setdefault(x.shape[1:], []).append(view)
+    outputs: dict[int, Tensor] = {}
+    for same in sizes.values():
+        out = module(torch.cat([views[view] for view in same]))
+        outputs.update(zip(same, out.chunk(len(same)), strict=True))
+    return outputs
+
+
+def _unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    return {view: F.normalize(z_ND.float() if z_ND.dtype == torch.bfloat16 else z_ND, dim=1)
+            for view, z_ND in projections.items()}  # fmt: skip
+
+
+def _draw_others(
+    embeddings: Mapping[int, Tensor], num_views: int, num_drawn: int, generator: Generator
+) -> dict[int, Tensor]:
+    """For each view as anchor, the negatives of each of its N samples: `num_drawn` rows of (num_views x N, D).
+
+    Drawn without repeats, for every sample apart, out of the other samples' views. Empty if all of these are taken.
+    """
+    num_samples = len(next(iter(embeddings.values())))
+    num_others = num_views * (num_samples - 1)
+    if num_drawn == num_others:
+        return {}
+    sample_N1 = torch.arange(num_samples)[:, None]
+    drawn: dict[int, Tensor] = {}
+    for view in sorted(embeddings):
+        # on the CPU, as every worker must draw the same
+        chosen_NK = torch.rand(num_samples, num_others, generator=generator).topk(num_drawn, dim=1).indices
+        which_view, offset = chosen_NK // (num_samples - 1), chosen_NK % (num_samples - 1)
+        rows_NK = which_view * num_samples + (sample_N1 + 1 + offset) % num_samples
+        drawn[view] = rows_NK.to(embeddings[view].device, non_blocking=True)
+    return drawn
+
+
+def _chosen(e: Embeddings, anchor: int) -> dict[str, Any]:
+    """Which negatives an anchor takes: those drawn for it, or all but its own."""
+    return {"index_NK": e["index"][anchor]} if e["index"] else {"skip_own": True}

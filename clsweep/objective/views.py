@@ -1,22 +1,62 @@
-"""How many views an image gets, and how each is drawn."""
+"""How many views an image gets, how each is drawn, and which of them are positives of each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Generator
 
 from clsweep.data.augment import Draws, Recipe, draw
-from clsweep.objective.catalog import COMPONENT
+
+Pairs = tuple[tuple[int, int], ...]
+
+_AUGMENTATION = ("crop_scale", "flip_prob", "jitter_strength", "jitter_prob", "gray_prob", "blur_prob")
+_NUM_LARGE = 2  # the first two views have the size of the image
 
 
-def recipe(config: Mapping[str, Any]) -> Recipe:
-    """The random transform of a trial's views, from the hyperparameters that its `views` component owns."""
-    owned = COMPONENT["views"][config["views"]].owns
-    return Recipe(**{name: config[name] for name in owned if config.get(name) is not None})
+def core_pairs(num_views: int) -> Pairs:
+    """The first view with each other one: K - 1 pairs (ECPP Table 1, core view)."""
+    return tuple((0, j) for j in range(1, num_views))
 
 
-def draw_two(transform: Recipe, num_images: int, image_size: int, generator: Generator) -> tuple[Draws, ...]:
-    """Two independent views of each image of the global batch (DCL A.4)."""
-    return tuple(draw(transform, num_images, image_size, generator) for _ in range(2))
+def multicrop_pairs(num_views: int) -> Pairs:
+    """The two large views with each other and with every small one: 2K - 3 pairs (ECPP Table 1, multi-crop)."""
+    return tuple((i, j) for i, j in itertools.combinations(range(num_views), 2) if i < _NUM_LARGE)
+
+
+def all_pairs(num_views: int) -> Pairs:
+    """Every two views: K(K - 1)/2 pairs (ECPP Eq. 3, the full graph)."""
+    return tuple(itertools.combinations(range(num_views), 2))
+
+
+def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
+    """The random transform of each view of a trial.
+
+    Views 3 to K may be smaller and have crops of their own (ECPP 4.2). The last `crop_only_share` of all views are only
+    cropped, but never the first two, which keep the full augmentation (ECPP 4.1).
+    """
+    large = Recipe(**{name: config[name] for name in _AUGMENTATION if config.get(name) is not None})
+    if config["views"] == "two":
+        return (large, large)
+    small = replace(
+        large,
+        crop_scale=config["small_crop_scale"],
+        crop_max=config["small_crop_max"],
+        output_size=config["small_view_size"],
+    )
+    num_views = config["num_views"]
+    num_crop_only = min(int(config["crop_only_share"] * num_views + 1e-9), num_views - _NUM_LARGE)
+    views = [large if view < _NUM_LARGE else small for view in range(num_views)]
+    for view in range(num_views - num_crop_only, num_views):
+        views[view] = replace(views[view], flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
+    return tuple(views)
+
+
+def draw_views(
+    transforms: Sequence[Recipe], num_images: int, image_size: int, generator: Generator
+) -> tuple[Draws, ...]:
+    """Independent views of each image of the global batch (DCL A.4)."""
+    return tuple(draw(transform, num_images, image_size, generator) for transform in transforms)

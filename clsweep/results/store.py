@@ -1,8 +1,8 @@
 """The results folder: one small file per finished trial while the study runs, compacted at the end.
 
 Every file is written under a temporary name and renamed. A trial counts as finished when its part of the trials table
-is there; its epochs are written before. Compaction writes the tables first and removes the parts afterwards, so an
-interruption at any point leaves a trial in both at worst, and readers take it from its part.
+is there; its epochs and other side tables are written before. Compaction writes the tables first and removes the parts
+afterwards, so an interruption at any point leaves a trial in both at worst, and readers take it from its part.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results.tables import EPOCHS_SCHEMA, params_in, plan_schema, to_table, trials_schema
+from clsweep.results.tables import REFERENCES_SCHEMA, SIDE_SCHEMAS, params_in, plan_schema, to_table, trials_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,10 +87,17 @@ class ResultsFolder:
         ranks = [order.get(trial_id, len(order)) for trial_id in table["trial_id"].to_pylist()]
         return table.take(pa.array(np.argsort(ranks, kind="stable")))
 
-    def epochs(self) -> pa.Table:
-        """All epochs of the finished and failed trials so far, one row per trial and epoch."""
-        table = self._with_parts("epochs", EPOCHS_SCHEMA)
+    def side_table(self, name: str) -> pa.Table:
+        """`epochs`, `histograms` or `points` of the finished and failed trials so far."""
+        table = self._with_parts(name, SIDE_SCHEMAS[name])
         return table.filter(pc.is_in(table["trial_id"], self.trials()["trial_id"].combine_chunks()))
+
+    def references(self) -> pa.Table:
+        """Scores of raw pixels and untrained encoders; empty until they are known."""
+        if not self._is_file("references.parquet"):
+            return REFERENCES_SCHEMA.empty_table()
+        with self._reading("references.parquet"):
+            return self._read("references.parquet")
 
     def has_parts(self) -> bool:
         """Whether trials wait for compaction: the last run was interrupted, or another is at work."""
@@ -127,22 +134,31 @@ class ResultsFolder:
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self._write("study.yaml", (header + study_yaml).encode())
 
-    def add_trial(self, row: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]]) -> None:
-        """Record one finished or failed trial."""
+    def add_trial(self, row: Mapping[str, Any], **side: Sequence[Mapping[str, Any]]) -> None:
+        """Record one finished or failed trial with its rows of the side tables, by name."""
         schema = trials_schema(params_in(self._plan_columns))
         trial_id = row["trial_id"]
-        epoch_rows = [{"trial_id": trial_id, **epoch} for epoch in epochs]
-        self._write_table(f"parts/epochs/{trial_id}.parquet", to_table(epoch_rows, EPOCHS_SCHEMA))
+        for name, rows in side.items():
+            part = f"parts/{name}/{trial_id}.parquet"
+            if rows or self._is_file(part):  # an attempt that was killed may have left one
+                table = to_table([{"trial_id": trial_id, **more} for more in rows], SIDE_SCHEMAS[name])
+                self._write_table(part, table)
         self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], schema))
 
     def compact(self) -> None:
-        """Move all parts into `trials.parquet` and `epochs.parquet`."""
-        parts = {kind: self._parts(kind) for kind in ("trials", "epochs")}
-        self._write_table("epochs.parquet", self.epochs())
+        """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
+        parts = {name: self._parts(name) for name in ("trials", *SIDE_SCHEMAS)}
+        for name in SIDE_SCHEMAS:
+            table = self.side_table(name)
+            if name == "epochs" or table.num_rows:
+                self._write_table(f"{name}.parquet", table)
         self._write_table("trials.parquet", self.trials())
-        for kind in ("trials", "epochs"):  # a trial part must not survive the epochs that belong to it
-            for part in parts[kind]:
+        for names in parts.values():  # trials first: none must survive the epochs that belong to it
+            for part in names:
                 self._fs.delete_file(self._at(part))
+
+    def add_references(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._write_table("references.parquet", to_table(rows, REFERENCES_SCHEMA))
 
     def beat(self, state: Mapping[str, Any]) -> None:
         """Say that the study is alive, for `clsweep status` elsewhere."""
@@ -280,8 +296,23 @@ class StudyResults:
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
-        """One row per trial and epoch."""
-        return _frame(self.folder.epochs())
+        """One row per trial and epoch; diagnostics where the encoder was scored."""
+        return _frame(self.folder.side_table("epochs"))
+
+    @cached_property
+    def histograms(self) -> pd.DataFrame:
+        """Histograms of q_B: one row per trial, scored epoch and bin."""
+        return _frame(self.folder.side_table("histograms"))
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """t-SNE points of the last epoch's features: one row per trial and image."""
+        return _frame(self.folder.side_table("points"))
+
+    @cached_property
+    def references(self) -> pd.DataFrame:
+        """Scores of raw pixels and of untrained encoders on the same yardstick."""
+        return _frame(self.folder.references())
 
     @property
     def metric(self) -> str:

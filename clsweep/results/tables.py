@@ -1,6 +1,6 @@
-"""The schemas of `plan.parquet`, `trials.parquet` and `epochs.parquet`.
+"""The schemas of the Parquet tables in a results folder.
 
-Metrics and shares are percent, other units stand in the names. A hyperparameter has a column if any objective of the
+Metrics are percent (`mi_*` nats), other units stand in the names. A hyperparameter has a column if any objective of the
 study owns it; the column is null in the rows of objectives that do not.
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from clsweep.objective.catalog import METRICS, PARAM, PARAMS
+from clsweep.objective.ownership import REFERENCE_PARAMS
 
-_PARAM_TYPES = {"float": pa.float64(), "int": pa.int64(), "choice": pa.string()}
+_PARAM_TYPES = {"float": pa.float64(), "int": pa.int64(), "choice": pa.string(), "bool": pa.bool_()}
 
 ID_FIELDS = (
     pa.field("trial_id", pa.string(), nullable=False),
@@ -29,11 +30,35 @@ ID_FIELDS = (
     pa.field("dataset", pa.string()),
     pa.field("val_fraction", pa.float64()),
 )
+# How a representation came about and looks, wherever an encoder is scored; null where an objective has no such thing.
+DIAGNOSTIC_FIELDS = tuple(
+    pa.field(name, pa.float64())
+    for name in (
+        "q_b_mean",  # negative-positive coupling multiplier of the epoch's anchors (DCL Eq. 4)
+        "q_b_cv",
+        "grad_norm_mean",  # of the last two blocks, over the epoch's steps (DCL A.9)
+        "grad_norm_cv",
+        "mi_bound",  # nats (EqCo Eq. 4)
+        "alignment",  # of two views of validation images (DCL A.5)
+        "uniformity",
+        "feature_diversity",  # DimCL Eq. 7, 0 to 1
+        "effective_rank",
+        "std_per_dim",  # 1 isotropic, 0 collapsed
+        "intra_class_distance",  # DimCL Table 12
+        "inter_class_distance",
+    )
+)
+_LOSS_FIELDS = (
+    pa.field("train_loss", pa.float64()),  # mean over the epoch
+    pa.field("base_loss", pa.float64()),  # without the regularizer, mean over the pairs of views
+    pa.field("regularizer_loss", pa.float64()),
+)
 METRIC_FIELDS = tuple(pa.field(metric.name, pa.float64()) for metric in METRICS)
 OUTCOME_FIELDS = (
     pa.field("status", pa.string()),  # finished | failed
     *METRIC_FIELDS,
-    pa.field("train_loss", pa.float64()),  # mean over the last epoch
+    *_LOSS_FIELDS,
+    *DIAGNOSTIC_FIELDS,
     pa.field("lr_peak", pa.float64()),  # after lr_rule
     pa.field("num_images", pa.int64()),  # images trained on, each with all its views
     pa.field("images_per_s", pa.float64()),
@@ -58,10 +83,41 @@ EPOCHS_SCHEMA = pa.schema(
     [
         pa.field("trial_id", pa.string(), nullable=False),
         pa.field("epoch", pa.int64()),
-        pa.field("train_loss", pa.float64()),
+        *_LOSS_FIELDS,
         pa.field("lr", pa.float64()),
         pa.field("time_s", pa.float64()),
         pa.field("images_per_s", pa.float64()),
+        *METRIC_FIELDS,
+        *DIAGNOSTIC_FIELDS,
+    ]
+)
+HISTOGRAMS_SCHEMA = pa.schema(  # of q_B, wherever an encoder is scored (DCL Fig. 1)
+    [
+        pa.field("trial_id", pa.string(), nullable=False),
+        pa.field("epoch", pa.int64()),
+        pa.field("bin_low", pa.float64()),
+        pa.field("bin_high", pa.float64()),
+        pa.field("share", pa.float64()),  # of the anchors, 0 to 1
+    ]
+)
+POINTS_SCHEMA = pa.schema(  # of a t-SNE plot of the last epoch's features (DCL Fig. 4, DimCL Fig. 7-8)
+    [
+        pa.field("trial_id", pa.string(), nullable=False),
+        pa.field("index", pa.int64()),  # of the image in the validation split
+        pa.field("label", pa.int64()),
+        pa.field("x", pa.float64()),
+        pa.field("y", pa.float64()),
+    ]
+)
+# The tables that grow with every trial, beside `trials`.
+SIDE_SCHEMAS = {"epochs": EPOCHS_SCHEMA, "histograms": HISTOGRAMS_SCHEMA, "points": POINTS_SCHEMA}
+REFERENCES_SCHEMA = pa.schema(  # what is reached without training: the lines that every score is read against
+    [
+        pa.field("reference", pa.string(), nullable=False),  # raw_pixels | untrained
+        pa.field("dataset", pa.string()),
+        pa.field("val_fraction", pa.float64()),
+        pa.field("seed", pa.int64()),
+        *(pa.field(p.name, _PARAM_TYPES[p.kind]) for p in PARAMS if p.name in REFERENCE_PARAMS),
         *METRIC_FIELDS,
     ]
 )

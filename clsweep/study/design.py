@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clsweep.objective.catalog import PARAM, Value
+from clsweep.objective.ownership import REFERENCE_PARAMS, YARDSTICK_PARAMS, effective
 from clsweep.study.space import Dimension, Objective, slug
 
 if TYPE_CHECKING:
@@ -104,9 +105,13 @@ def plan_frame(study: Study) -> pd.DataFrame:
     return pd.DataFrame([plan_row(study, trial) for trial in trials]).reindex(columns=[*_ID_COLUMNS, *used])
 
 
-def plan_row(study: Study, trial: PlannedTrial) -> dict[str, Any]:
-    """One trial as a flat row; also the configuration that `train_trial` gets."""
+def plan_row(study: Study, trial: PlannedTrial, chosen: Mapping[str, Value] | None = None) -> dict[str, Any]:
+    """One trial as a flat row; also the configuration that `train_trial` gets.
+
+    `chosen` are the values that a live search has given to its swept hyperparameters.
+    """
     dataset = study.sections.dataset
+    has_splits = study.dataset.kind == "images"
     return {
         "trial_id": trial.trial_id,
         "study": study.name,
@@ -116,9 +121,27 @@ def plan_row(study: Study, trial: PlannedTrial) -> dict[str, Any]:
         "seed": trial.seed,
         "sampler": trial.sampler,
         "dataset": dataset.name,
-        "val_fraction": float(dataset.val_fraction),
-        **trial.params,
+        "val_fraction": float(dataset.val_fraction) if has_splits else None,
+        **effective(trial.parts, {**trial.params, **(chosen or {})}, dataset.name),
     }
+
+
+def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
+    """What is scored without training, once per study: raw pixels, and each untrained encoder on every seed.
+
+    One row for every distinct encoder and yardstick of the plan; a width that a live search has yet to choose has none.
+    """
+    if study.dataset.kind == "pairs":
+        return []
+    common = {"dataset": study.sections.dataset.name, "val_fraction": float(study.sections.dataset.val_fraction)}
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for trial in trials:
+        for reference, names in (("raw_pixels", YARDSTICK_PARAMS), ("untrained", REFERENCE_PARAMS)):
+            row = {name: trial.params[name] for name in names if name in trial.params}
+            if None not in row.values():
+                row |= {"seed": trial.seed} if reference == "untrained" else {}
+                rows.setdefault((reference, *row.items()), {"reference": reference, **common, **row})
+    return sorted(rows.values(), key=lambda row: str(row["reference"]))
 
 
 _ID_COLUMNS = (

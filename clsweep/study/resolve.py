@@ -10,14 +10,17 @@ from typing import Any
 from clsweep.errors import StudyError, nearest
 from clsweep.objective.catalog import (
     COMPONENT,
+    COMPONENTS,
     DATASET,
+    METRIC,
+    METRICS,
     OBJECTIVE_PARTS,
     PARAM,
+    SELECTED_PARTS,
     Dataset,
     Value,
-    owned_params,
-    owners_of,
 )
+from clsweep.objective.ownership import ALL_THERE_IS, default_of, num_others, owned_params, owners_of, refusal
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension, slug
@@ -100,10 +103,10 @@ class _Resolver:
     def objective(self, name: str, section: ObjectiveSection) -> Objective:
         at: Keys = ("objectives", name)
         parts = self._parts(at, section)
-        encoder = self._lookup("encoder", section)
+        selected = {part: str(self._lookup(part, section, parts)) for part in SELECTED_PARTS}
         swept = "epochs" in section.space or ("epochs" in self.sections.space and "epochs" not in section.base)
-        trained = swept or self._lookup("epochs", section) != 0  # a sweep must not contain 0, see `check`
-        owned = owned_params(parts, encoder=str(encoder), dataset=self.sections.dataset.name, trained=trained)
+        trained = swept or self._lookup("epochs", section, parts) != 0  # a sweep must not contain 0, see `check`
+        owned = owned_params(parts, dataset=self._dataset.name, trained=trained, **selected)
         if not self._is_known(section):
             owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
         skips: dict[str, tuple[str, ...]] = {}
@@ -127,7 +130,7 @@ class _Resolver:
                 self._take(keys, param, raw, fixed, space, shared)
         for param in owned:
             if param not in space:
-                fixed.setdefault(param, PARAM[param].default)
+                fixed.setdefault(param, default_of(param, parts))
         for param in space:
             if param in self.sections.base:
                 self.replaced.setdefault(param, []).append(name)
@@ -149,23 +152,34 @@ class _Resolver:
                 self.error((*at, part), f"unknown {part} '{name}'.{nearest(name, known)} {expected}")
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name
+        refused = refusal(parts, self._dataset.name) if self._are_known(section) else None
+        if refused:
+            part, reason = refused
+            self.error((*at, part), reason)
         return parts
 
+    def _are_known(self, section: ObjectiveSection) -> bool:
+        """Whether the four parts are in the catalog."""
+        return all(getattr(section, part) in COMPONENT[part] for part in OBJECTIVE_PARTS)
+
     def _is_known(self, section: ObjectiveSection) -> bool:
-        """Whether the four parts and the encoder are in the catalog."""
-        known = all(getattr(section, part) in COMPONENT[part] for part in OBJECTIVE_PARTS)
-        return known and self._raw("encoder", section) in PARAM["encoder"].choices
+        """Whether the four parts are in the catalog and go together, and the encoder and its like are there too."""
+        if not self._are_known(section):
+            return False
+        parts: dict[str, str] = {part: getattr(section, part) for part in OBJECTIVE_PARTS}
+        selected = all(self._raw(part, section, parts) in COMPONENT[part] for part in SELECTED_PARTS)
+        return selected and refusal(parts, self._dataset.name) is None
 
-    def _raw(self, param: str, section: ObjectiveSection) -> Any:
+    def _raw(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> Any:
         """The fixed value of `param` in this objective as it was written, or the default."""
-        return section.base.get(param, self.sections.base.get(param, PARAM[param].default))
+        return section.base.get(param, self.sections.base.get(param, default_of(param, parts)))
 
-    def _lookup(self, param: str, section: ObjectiveSection) -> Value:
+    def _lookup(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> Value:
         """The fixed value of `param` in this objective; the default if it is wrong (reported where it is taken)."""
         try:
-            return PARAM[param].coerce(self._raw(param, section))
+            return PARAM[param].coerce(self._raw(param, section, parts))
         except ValueError:
-            return PARAM[param].default
+            return default_of(param, parts)
 
     def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, str, Any, bool]]:
         """(keys, parameter, raw value, shared?), each overriding those before it: the objective's own come last."""
@@ -207,7 +221,9 @@ class _Resolver:
     def _reason_not_owned(self, param: str, trained: bool) -> str:
         if not trained:
             return "epochs is 0, and the untrained encoder depends on none of this"
-        if PARAM[param].needs_rgb and self.sections.dataset.name in DATASET and self._dataset.channels == 1:
+        if self._dataset.kind == "pairs" and any(param in c.owns for c in COMPONENTS):
+            return f"{self._dataset.name} is made of vectors, not of images"
+        if PARAM[param].needs_rgb and self._dataset.channels == 1:
             return f"the images of {self.sections.dataset.name} have one channel"
         return "none of its parts uses it"
 
@@ -230,7 +246,12 @@ class _Resolver:
             self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")
 
     def check_dataset(self) -> None:
-        """Both parts of the training set need at least one image of every class."""
+        """Both parts of the training set need at least one image of every class; pairs of vectors have no parts."""
+        if self._dataset.kind == "pairs":
+            for key in ("val_fraction", "root", "download"):
+                if key in self.document.tree["dataset"]:
+                    self.error(("dataset", key), f"{self._dataset.name} is drawn afresh at every step: no such key")
+            return
         fraction, classes = self.sections.dataset.val_fraction, self._dataset.num_classes
         _, num_val = self._dataset.split_sizes(fraction)
         if num_val < classes:
@@ -264,8 +285,28 @@ class _Resolver:
 
     def check(self, objective: Objective) -> None:
         """What follows from several keys together."""
-        self._check_training(objective)
+        self._check_metric(objective)
+        if self._dataset.kind == "pairs":
+            self._check_pairs(objective)
+        else:
+            self._check_training(objective)
+        self._check_inert(objective)
         self._check_search(objective)
+
+    def _check_metric(self, objective: Objective) -> None:
+        metric = METRIC[self.sections.metric.name]
+        if metric.kind != self._dataset.kind:
+            fitting = ", ".join(m.name for m in METRICS if m.kind == self._dataset.kind)
+            self.error(("metric",), f"expected a metric of {self._dataset.name}: {fitting}; given {metric.name}")
+        if metric.name.startswith("linear") and objective.fixed.get("linear_probe") == "none":
+            self.error(self._where(objective, "linear_probe"), f"the metric is {metric.name}: expected ridge or sgd")
+
+    def _check_pairs(self, objective: Objective) -> None:
+        if self.sections.resources.workers > 1:
+            given = self.sections.resources.workers
+            self.error(("resources", "workers"), f"a trial on {self._dataset.name} has 1 worker, given {given}")
+        if objective.extremes("epochs")[0] == 0:
+            self.error(self._where(objective, "epochs"), f"expected at least 1 on {self._dataset.name}, given 0")
 
     def _check_training(self, objective: Objective) -> None:
         num_train, _ = self._dataset.split_sizes(self.sections.dataset.val_fraction)
@@ -283,19 +324,53 @@ class _Resolver:
         _, largest = objective.extremes("batch_size")
         if largest > num_train:
             self.error(self._where(objective, "batch_size"), f"expected at most {available}, given {largest}")
-        self._check_inert(objective)
+        self._check_negatives(objective)
+        self._check_small_views(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
             message = f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
 
+    def _check_negatives(self, objective: Objective) -> None:
+        """A queue may have any length; negatives of the batch are as many as the batch has."""
+        if "num_negatives" not in objective.owned:
+            return
+        framework, keys = objective.parts["framework"], self._where(objective, "num_negatives")
+        fewest, most = objective.extremes("num_negatives")
+        if framework == "moco":
+            if fewest == 0:
+                self.error(keys, "expected a queue of at least 1 key, given 0")
+            return
+        smallest, _ = objective.extremes("batch_size")
+        available = num_others(framework, smallest)
+        if most > available:
+            message = f"expected at most {available}, what a batch of {smallest} has for a query in {framework}; "
+            self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
+
+    def _check_small_views(self, objective: Objective) -> None:
+        if "small_view_size" not in objective.owned:
+            return
+        _, size = objective.extremes("small_view_size")
+        if size > self._dataset.image_size:
+            expected = f"expected at most {self._dataset.image_size}, the side of the images"
+            self.error(self._where(objective, "small_view_size"), f"{expected}, given {size}")
+        _, lowest = objective.extremes("small_crop_scale")
+        highest, _ = objective.extremes("small_crop_max")
+        if lowest > highest:
+            message = f"expected at most small_crop_max, {highest:g}, given {lowest:g}"
+            self.error(self._where(objective, "small_crop_scale"), message)
+
     def _check_inert(self, objective: Objective) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""
         for name, dimension in objective.space.items():
+            if name in ALL_THERE_IS and dimension.extremes[0] == 0:
+                message = f"0 stands for another number ({ALL_THERE_IS[name]}) and cannot be swept: give that number"
+                self.error(self._where(objective, name), message)
             for other, value in dimension.param.inert_when:
                 if objective.fixed.get(other) == value:
-                    self.error(self._where(objective, name), f"has no effect while {other} is {value:g}")
+                    shown = f"{value:g}" if isinstance(value, float) else value
+                    self.error(self._where(objective, name), f"has no effect while {other} is {shown}")
 
     def _check_workers(self, objective: Objective) -> None:
         workers = self.sections.resources.workers

@@ -116,7 +116,7 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
                 f"expected either choices or low, high, log and grid, given choices and {others}; null removes a key"
             )
         return Dimension(param=param, choices=_points(param, "choices", raw["choices"]))
-    if param.kind == "choice":
+    if param.kind in ("choice", "bool"):
         raise ValueError(f"expected choices out of {param.bounds}, given {raw!r}")
     return _numeric_dimension(param, raw)
 

@@ -63,16 +63,19 @@ class _AllReduceSum(torch.autograd.Function):
         return total
 
 
-class GlobalBatchNorm2d(nn.BatchNorm2d):
+class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the CPU)."""
 
-    def forward(self, x_NCHW: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (N, C) or (N, C, H, W)."""
         if not self.training:
-            return super().forward(x_NCHW)
-        count = x_NCHW.numel() // x_NCHW.shape[1] * world_size()
-        mean_C = _reduce(x_NCHW.sum(dim=(0, 2, 3))) / count
-        centred = x_NCHW - mean_C[None, :, None, None]
-        var_C = _reduce(centred.square().sum(dim=(0, 2, 3))) / count
+            return super().forward(x)
+        others = [dim for dim in range(x.ndim) if dim != 1]
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        count = x.numel() // x.shape[1] * world_size()
+        mean_C = _reduce(x.sum(dim=others)) / count
+        centred = x - mean_C.view(shape)
+        var_C = _reduce(centred.square().sum(dim=others)) / count
         with torch.no_grad():
             assert self.running_mean is not None
             assert self.running_var is not None
@@ -81,8 +84,18 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
             self.running_var.lerp_(var_C * (count / (count - 1)), self.momentum)
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
-        scale_C = self.weight * torch.rsqrt(var_C + self.eps)
-        return centred * scale_C[None, :, None, None] + self.bias[None, :, None, None]
+        scale_C = torch.rsqrt(var_C + self.eps)
+        if not self.affine:
+            return centred * scale_C.view(shape)
+        return centred * (self.weight * scale_C).view(shape) + self.bias.view(shape)
+
+
+class GlobalBatchNorm1d(_GlobalBatchNorm, nn.BatchNorm1d):
+    """For features (N, C)."""
+
+
+class GlobalBatchNorm2d(_GlobalBatchNorm, nn.BatchNorm2d):
+    """For images (N, C, H, W)."""
 
 
 def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
@@ -91,9 +104,11 @@ def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
         return module
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(module)
-    for child in module.modules():
-        if type(child) is nn.BatchNorm2d:
-            child.__class__ = GlobalBatchNorm2d  # same parameters and buffers, another forward
+    for child in module.modules():  # same parameters and buffers, another forward
+        if type(child) is nn.BatchNorm1d:
+            child.__class__ = GlobalBatchNorm1d
+        elif type(child) is nn.BatchNorm2d:
+            child.__class__ = GlobalBatchNorm2d
     return module
 
 

@@ -35,8 +35,7 @@ def knn_scores(
     """
     if not 1 <= k <= len(bank_ND):
         raise ValueError(f"k: expected 1 to {len(bank_ND)} (the size of the bank), given {k}")
-    if not (torch.isfinite(bank_ND).all() and torch.isfinite(query_MD).all()):
-        raise ValueError("the encoder's features are not finite: it has diverged")
+    require_finite(bank_ND, query_MD)
     bank_DN = F.normalize(bank_ND.float(), dim=1).T.contiguous()
     hits = torch.zeros(2, dtype=torch.int64, device=query_MD.device)
     chunk = max(1, CHUNK_ELEMENTS // len(bank_ND))
@@ -46,9 +45,35 @@ def knn_scores(
         # The largest weight of a row is 1: only the ratios count, and exp cannot overflow.
         weights_Bk = ((similarity_Bk - similarity_Bk[:, :1]) / temperature).exp()
         votes_BC.scatter_add_(1, bank_labels_N[rows_Bk], weights_Bk)
-        most_B5, ranked_B5 = votes_BC.topk(min(5, num_classes), dim=1)
         # Fewer than five classes may have votes: the rest of the five are no guesses.
-        correct_B5 = (ranked_B5 == labels_B[:, None]) & (most_B5 > 0)
-        hits += torch.stack([correct_B5[:, 0].sum(), correct_B5.sum()])
-    top1, top5 = (100 * hits.double() / len(query_labels_M)).tolist()
-    return {"knn_top1": top1, "knn_top5": top5}
+        hits += top_hits(votes_BC, labels_B, guess_above=0.0)
+    return percent("knn", hits, len(query_labels_M))
+
+
+def top_hits(scores_BC: Tensor, labels_B: Tensor, *, guess_above: float | None = None) -> Tensor:
+    """Number of rows whose label has the highest score, and one of the five highest: int64 (2,), on the device.
+
+    A class whose score is not above `guess_above` is no guess; None: every class may be one.
+    """
+    highest_B5, ranked_B5 = scores_BC.topk(min(5, scores_BC.shape[1]), dim=1)
+    correct_B5 = ranked_B5 == labels_B[:, None]
+    if guess_above is not None:
+        correct_B5 &= highest_B5 > guess_above
+    return torch.stack([correct_B5[:, 0].sum(), correct_B5.sum()])
+
+
+def percent(name: str, hits: Tensor, num_rows: int) -> dict[str, float]:
+    """{NAME_top1, NAME_top5} in percent from the sums of `top_hits` over `num_rows` rows; waits for the device."""
+    top1, top5 = (100 * hits.cpu().double() / num_rows).tolist()
+    return {f"{name}_top1": top1, f"{name}_top5": top5}
+
+
+def require_finite(*features: Tensor) -> None:
+    """ValueError if a feature is not finite: a diverged encoder has no score."""
+    if not all(torch.isfinite(x).all() for x in features):
+        raise ValueError("the encoder's features are not finite: it has diverged")
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """float64, or float32 on a device that has no float64 (Apple's)."""
+    return torch.float32 if device.type == "mps" else torch.float64

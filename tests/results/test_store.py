@@ -55,7 +55,7 @@ def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
     folder: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
     for row in (plan[3], plan[0]):
-        folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": 1.5}])
+        folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": 1.5}])
     results = open_results(folder.path)
     assert results.trials["trial_id"].tolist() == [plan[0]["trial_id"], plan[3]["trial_id"]]
     assert sorted(results.epochs["trial_id"].unique()) == sorted([plan[0]["trial_id"], plan[3]["trial_id"]])
@@ -63,7 +63,7 @@ def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
 
 def test_compaction_changes_nothing_that_a_reader_sees(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
     for row in plan[:4]:
-        folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}])
+        folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
     before = open_results(folder.path)
     trials, epochs = before.trials, before.epochs
     folder.compact()
@@ -78,7 +78,7 @@ def test_an_interrupted_compaction_leaves_one_row_per_trial(
     folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for row in plan[:3]:
-        folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}])
+        folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
     expected = folder.trials()
     for num_deleted in range(6):  # cut off after so many of the six parts were deleted
         with monkeypatch.context() as patch:
@@ -86,12 +86,12 @@ def test_an_interrupted_compaction_leaves_one_row_per_trial(
             with pytest.raises(KeyboardInterrupt):
                 folder.compact()
         assert folder.trials() == expected
-        assert folder.epochs().num_rows == 3
+        assert folder.side_table("epochs").num_rows == 3
         for row in plan[:3]:
-            folder.add_trial(outcome(row), [{"epoch": 1, "train_loss": 2.0}])
+            folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
     folder.compact()
     assert folder.trials() == expected
-    assert folder.epochs().num_rows == 3
+    assert folder.side_table("epochs").num_rows == 3
 
 
 def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
@@ -130,13 +130,13 @@ def test_a_file_that_could_not_be_written_whole_is_never_seen(
     with monkeypatch.context() as patch:
         patch.setattr(folder, "_fs", FullDisk(folder._fs))
         with pytest.raises(RequestError, match=r"cannot be written: .*No space"):
-            folder.add_trial(outcome(plan[0]), [])
+            folder.add_trial(outcome(plan[0]), epochs=[])
     assert folder.trials().num_rows == 0
 
 
 def test_an_unknown_column_is_refused(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
     with pytest.raises(AssertionError, match="sigma_typo"):
-        folder.add_trial(outcome(plan[0], sigma_typo=1.0), [])
+        folder.add_trial(outcome(plan[0], sigma_typo=1.0), epochs=[])
 
 
 def test_the_lock_of_a_dead_process_is_free(folder: ResultsFolder) -> None:
@@ -158,7 +158,7 @@ def test_a_folder_without_results_names_those_below_it(folder: ResultsFolder) ->
 def test_a_uri_of_a_file_system_is_a_folder_too(tmp_path: Path, plan: list[dict[str, Any]]) -> None:
     folder = ResultsFolder(f"file://{tmp_path}/by-uri")
     folder.create(load_study(STUDY).document.dump(), plan)
-    folder.add_trial(outcome(plan[0]), [])
+    folder.add_trial(outcome(plan[0]), epochs=[])
     assert open_results(f"file://{tmp_path}/by-uri").trials["knn_top1"].tolist() == [90.0]
 
 
@@ -180,7 +180,7 @@ def test_the_resolved_study_runs_again(folder: ResultsFolder, plan: list[dict[st
 def test_a_damaged_file_is_named(
     folder: ResultsFolder, plan: list[dict[str, Any]], damage: Callable[[Path], Any], message: str
 ) -> None:
-    folder.add_trial(outcome(plan[0]), [])
+    folder.add_trial(outcome(plan[0]), epochs=[])
     damage(Path(folder.path))
     with pytest.raises(RequestError, match=message):
         (open_results(folder.path).study, open_results(folder.path).trials)
@@ -199,21 +199,21 @@ def test_what_cannot_be_a_folder_is_refused() -> None:
 
 
 def test_epochs_of_a_trial_without_a_row_are_not_shown(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
-    folder.add_trial(outcome(plan[0]), [{"epoch": 1, "train_loss": 2.0}])
+    folder.add_trial(outcome(plan[0]), epochs=[{"epoch": 1, "train_loss": 2.0}])
     os.remove(f"{folder.path}/parts/trials/{plan[0]['trial_id']}.parquet")  # as if killed between the two writes
-    assert folder.epochs().num_rows == 0
+    assert folder.side_table("epochs").num_rows == 0
     folder.compact()
-    assert folder.epochs().num_rows == 0
+    assert folder.side_table("epochs").num_rows == 0
 
 
 def test_a_reader_misses_nothing_while_parts_are_compacted(
     folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for row in plan[:2]:
-        folder.add_trial(outcome(row), [])
+        folder.add_trial(outcome(row), epochs=[])
     folder.compact()
     for row in plan[2:4]:
-        folder.add_trial(outcome(row), [])
+        folder.add_trial(outcome(row), epochs=[])
     reader = ResultsFolder(folder.path)
     compact_once = iter([folder.compact])
     is_file = reader._is_file

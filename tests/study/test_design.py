@@ -9,6 +9,7 @@ import pytest
 
 from clsweep.listing import plan_counts, plan_notes
 from clsweep.objective.catalog import PARAM
+from clsweep.objective.ownership import TRIAL_OWNS
 from clsweep.study.design import plan_frame, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -216,7 +217,7 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
     planned = study()
     trials = [t for t in plan_trials(planned) if t.objective == "untrained"]
     assert [(t.config, t.seed, t.sampler) for t in trials] == [(0, 3, "grid"), (0, 5, "grid")]
-    assert set(trials[0].params) == {"encoder", "epochs", "eval_every", "knn_k", "knn_temperature", "width"}
+    assert set(trials[0].params) == {*TRIAL_OWNS, "width", "probe_l2"}
     [skip] = [note for note in plan_notes(planned) if note.startswith("skip: ")]
     assert skip.startswith("skip: 'untrained' does not own batch_size, tau, proj_dim: epochs is 0")
 

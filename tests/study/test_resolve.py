@@ -5,7 +5,7 @@ import yaml
 
 from clsweep.errors import StudyError
 from clsweep.listing import plan_notes
-from clsweep.objective.catalog import owned_params
+from clsweep.objective.ownership import owned_params
 from clsweep.study.design import plan_frame, plan_trials
 from clsweep.study.resolve import load_study
 

@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from clsweep.train import evaluate
-from clsweep.train.evaluate import knn_scores
+from clsweep.train.evaluate import knn_scores, percent, top_hits, widest_float
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -143,3 +143,26 @@ def test_classes_without_a_vote_are_no_guesses() -> None:
     labels = torch.arange(50) % 10
     scores = knn_scores(bank, labels, queries, torch.arange(200) % 10, num_classes=10, k=1)
     assert scores["knn_top5"] == scores["knn_top1"]
+
+
+def test_top_hits_are_those_of_a_sort() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(300, 12, generator=generator) - 5, torch.randint(12, (300,), generator=generator)
+    ranked = scores.numpy().argsort(axis=1)[:, ::-1]
+    at = [list(row).index(label) for row, label in zip(ranked, labels.tolist(), strict=True)]
+    assert top_hits(scores, labels).tolist() == [sum(i < 1 for i in at), sum(i < 5 for i in at)]
+
+
+def test_only_scores_above_the_bound_are_guesses() -> None:
+    scores, labels = torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]), torch.tensor([0, 2, 0])
+    assert top_hits(scores, labels, guess_above=0.0).tolist() == [0, 1]
+    assert top_hits(scores, labels)[1] == 3
+
+
+def test_hits_in_percent() -> None:
+    assert percent("knn", torch.tensor([1, 3]), 8) == {"knn_top1": 12.5, "knn_top5": 37.5}
+
+
+def test_devices_without_float64() -> None:
+    assert widest_float(torch.device("cuda")) == torch.float64
+    assert widest_float(torch.device("mps")) == torch.float32

@@ -1,0 +1,55 @@
+"""Scores without training, once per study: raw pixels and untrained encoders, beside the trials on the same cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from clsweep.cluster.trial import TrialContext, describe
+from clsweep.results.store import ResultsFolder
+from clsweep.study.design import PlannedTrial, reference_rows
+from clsweep.study.resolve import Study
+
+Row = dict[str, Any]
+
+
+class References:
+    """One Ray task that scores all references of a study; `collect` waits for it and keeps the rows."""
+
+    def __init__(self, study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]):
+        import ray
+
+        self._folder, self._task = folder, None
+        rows = reference_rows(study, planned)
+        if not rows or folder.references().num_rows:
+            return
+        context = TrialContext.of(study, folder.scratch)
+        score = ray.remote(
+            num_cpus=context.cpus_per_worker,
+            num_gpus=context.gpus_per_worker,
+            max_retries=1,
+        )(_score)
+        self._task = score.remote(rows, asdict(context))
+
+    def collect(self) -> None:
+        """Write `references.parquet`. Without it the study's own numbers are none the worse: a failure is only said."""
+        import ray
+
+        if self._task is None:
+            return
+        try:
+            self._folder.add_references(ray.get(self._task))
+        except ray.exceptions.RayError as error:
+            print(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
+
+
+def _score(rows: Sequence[Row], context: Mapping[str, Any]) -> list[Row]:
+    import torch
+
+    from clsweep.train.references import score_reference
+
+    torch.set_num_threads(context["cpus_per_worker"])
+    device = "cuda" if context["gpus_per_worker"] else "cpu"
+    place = {"data_root": context["data_root"], "download": context["download"], "device": device}
+    return [{**row, **score_reference(row, **place)} for row in rows]

@@ -1,0 +1,81 @@
+"""The trial on pairs of Gaussian vectors: how well a loss estimates a mutual information that is known (EqCo C)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clsweep.objective.build import build_critic
+from clsweep.train.memory import PeakMemory
+from clsweep.train.scores import DivergedError, mi_bound
+from clsweep.train.state import derived_seed, seeded
+
+Row = dict[str, Any]
+
+DIM = 20  # of each vector (EqCo Eq. 15)
+STEPS_PER_EPOCH = 250
+
+
+def correlation(mutual_information: float) -> float:
+    """rho of EqCo Eq. 14 for a mutual information in nats: I = -d/2 log(1 - rho^2) (Eq. 15)."""
+    return math.sqrt(-math.expm1(-2 * mutual_information / DIM))
+
+
+def draw_pairs(num_pairs: int, mutual_information: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """X and Y (num_pairs, DIM), both standard normal; Y = rho X + sqrt(1 - rho^2) noise (EqCo Eq. 14)."""
+    rho = correlation(mutual_information)
+    x_ND, noise_ND = (torch.randn(num_pairs, DIM, generator=generator) for _ in range(2))
+    return x_ND, rho * x_ND + math.sqrt(1 - rho**2) * noise_ND
+
+
+def train_critic(config: Mapping[str, Any], report: Callable[[Row], None], device: torch.device) -> Row:
+    """Train a critic by Adam on fresh pairs, freeze it, and estimate the mutual information.
+
+    `batch_size` is the number of pairs in a step, of which each x has batch_size - 1 negatives. Arguments, reports and
+    results as in `train_trial`; the metric is `mi_estimate`, nats, averaged over `estimate_batches` fresh batches.
+
+    Raises:
+        DivergedError: the loss is not finite.
+    """
+    memory = PeakMemory(device)
+    critic = seeded(lambda c: build_critic(c, DIM), config).to(device)
+    optimizer = torch.optim.Adam(critic.parameters(), lr=config["lr"])
+    generator = torch.Generator().manual_seed(derived_seed(config["seed"], "data"))
+
+    def loss_of_fresh_pairs() -> Tensor:
+        x_ND, y_ND = draw_pairs(config["batch_size"], config["mutual_information"], generator)
+        loss: Tensor = critic(x_ND.to(device), y_ND.to(device))
+        return loss
+
+    num_pairs_per_epoch, row, train_time_s = STEPS_PER_EPOCH * config["batch_size"], {}, 0.0
+    for epoch in range(1, config["epochs"] + 1):
+        start, total = time.perf_counter(), torch.zeros((), device=device)
+        for _ in range(STEPS_PER_EPOCH):
+            loss = loss_of_fresh_pairs()
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            total += loss.detach()
+        mean, time_s = total.item() / STEPS_PER_EPOCH, time.perf_counter() - start
+        if not math.isfinite(mean):
+            raise DivergedError(f"the loss is {mean} in epoch {epoch}; a smaller lr or a larger tau may help")
+        train_time_s += time_s
+        row = {"epoch": epoch, "train_loss": mean, "base_loss": mean, "lr": config["lr"], "time_s": time_s}
+        row |= {"images_per_s": num_pairs_per_epoch / time_s, **mi_bound(config, mean)}
+        if epoch == config["epochs"]:
+            with torch.no_grad():
+                fresh = torch.stack([loss_of_fresh_pairs() for _ in range(config["estimate_batches"])]).mean().item()
+            row["mi_estimate"] = mi_bound(config, fresh)["mi_bound"]
+        report(row)
+    kept = {name: row[name] for name in ("train_loss", "base_loss", "mi_bound", "mi_estimate")}
+    return kept | {
+        "lr_peak": config["lr"],
+        "num_images": config["epochs"] * num_pairs_per_epoch,
+        "images_per_s": config["epochs"] * num_pairs_per_epoch / train_time_s,
+        "peak_memory_gib": memory.peak_gib(),
+    }

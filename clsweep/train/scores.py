@@ -1,0 +1,114 @@
+"""What an encoder is worth: scores on the validation split, and diagnostics of its representation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clsweep.objective.catalog import DATASET
+from clsweep.objective.ownership import num_others
+from clsweep.objective.views import recipes
+from clsweep.train.collectives import gather_features, share
+from clsweep.train.diagnostics import representation_diagnostics, tsne_points
+from clsweep.train.evaluate import knn_scores
+from clsweep.train.images import Images, draw_batch
+from clsweep.train.probe import ridge_probe, sgd_probe
+
+Row = dict[str, Any]
+EVAL_BATCH = 1024
+DIAGNOSED_IMAGES = 1024  # of the validation split, whose two views the diagnostics look at
+DIAGNOSIS_SEED = 0  # the same views at every epoch and in every trial of the same augmentation
+
+
+class DivergedError(ArithmeticError):
+    """The loss or the features of a trial are no longer finite."""
+
+
+def score_encoder(
+    encoder: nn.Module, train: Images, val: Images, config: Mapping[str, Any], *, last: bool
+) -> tuple[dict[str, float], Tensor]:
+    """Scores of the encoder's features, and the features of the validation split; a linear probe at the `last` epoch.
+
+    Raises:
+        DivergedError: features are not finite.
+    """
+    bank_ND, query_MD = _features(encoder, train), _features(encoder, val)
+    _require_finite("encoder's features", bank_ND, query_MD)
+    return score_features(bank_ND, train.labels_N, query_MD, val.labels_N, config, last=last), query_MD
+
+
+def score_features(
+    bank_ND: Tensor,
+    bank_labels_N: Tensor,
+    query_MD: Tensor,
+    query_labels_M: Tensor,
+    config: Mapping[str, Any],
+    *,
+    last: bool,
+) -> dict[str, float]:
+    """kNN scores and, at the `last` epoch, those of the linear probe, percent."""
+    arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
+    num_classes = DATASET[config["dataset"]].num_classes
+    scores = knn_scores(*arrays, num_classes=num_classes, k=config["knn_k"], temperature=config["knn_temperature"])
+    if last and config["linear_probe"] == "ridge":
+        scores |= ridge_probe(*arrays, num_classes=num_classes, probe_l2=config["probe_l2"])
+    elif last and config["linear_probe"] == "sgd":
+        protocol = {name: config[name] for name in ("probe_lr", "probe_epochs", "probe_schedule")}
+        scores |= sgd_probe(*arrays, num_classes=num_classes, **protocol, seed=config["seed"])
+    return scores
+
+
+@torch.no_grad()
+def diagnose(objective: Any, val: Images, features_ND: Tensor, config: Mapping[str, Any]) -> dict[str, float]:
+    """Diagnostics of two views of validation images, in evaluation mode; equal on all workers, without a word."""
+    rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
+    generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
+    views = draw_batch(val, rows, recipes(config)[:2], generator, slice(None))
+    was_training = objective.training
+    objective.eval()
+    z1_ND, z2_ND = (objective.represent(x)[0] for x in views)
+    objective.train(was_training)
+    _require_finite("projections", z1_ND, z2_ND)
+    num_classes = DATASET[config["dataset"]].num_classes
+    return representation_diagnostics(z1_ND, z2_ND, features_ND, val.labels_N, num_classes)
+
+
+def mi_bound(config: Mapping[str, Any], loss: float) -> dict[str, float]:
+    """The empirical bound of the mutual information between the views, nats (EqCo Eq. 4, Fig. 1).
+
+    log(1 + K) - l for infonce with K negatives, log(1 + alpha) - l for eqco; the other losses give no bound.
+    """
+    if config["loss"] == "eqco":
+        return {"mi_bound": math.log1p(config["alpha"]) - loss}
+    if config["loss"] == "infonce":
+        num_negatives = config.get("num_negatives") or num_others(config["framework"], config["batch_size"])
+        return {"mi_bound": math.log1p(num_negatives) - loss}
+    return {}
+
+
+def embed_in_plane(features_ND: Tensor, val: Images, config: Mapping[str, Any]) -> list[Row]:
+    """The t-SNE points of the first `tsne_points` validation images."""
+    if config["tsne_points"] == 0:
+        return []
+    return tsne_points(features_ND, val.labels_N, num_points=config["tsne_points"], seed=config["seed"])
+
+
+def _require_finite(what: str, *tensors: Tensor) -> None:
+    if not all(torch.isfinite(x).all() for x in tensors):
+        raise DivergedError(f"the {what} are not finite; a smaller lr or a larger tau may help")
+
+
+@torch.no_grad()
+def _features(encoder: nn.Module, images: Images) -> Tensor:
+    """Features (N, D) of unaugmented images, in evaluation mode; the workers share the work."""
+    was_training = encoder.training
+    encoder.eval()
+    mine = share(len(images))
+    starts = range(mine.start, mine.stop, EVAL_BATCH) or (mine.start,)  # a share may be empty
+    features = [encoder(images.plain(slice(start, min(start + EVAL_BATCH, mine.stop)))) for start in starts]
+    encoder.train(was_training)
+    return gather_features(torch.cat(features), len(images))

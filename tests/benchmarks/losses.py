@@ -1,0 +1,147 @@
+"""The contrastive losses beside lightly's: seconds and peak memory of forward and backward, from raw projections.
+
+Both normalise inside of what is measured. Times are medians of runs in turn; each peak is that of a process of its own,
+above what that process held before. Times mean little on a machine that is busy, so its load is quoted too.
+
+    python tests/benchmarks/losses.py [--samples 256 4096] [--threads 1 2] [--dim 128] [--repeats 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clsweep.console import print_table
+from clsweep.objective.losses import dcl, dclw, infonce
+from clsweep.train.memory import PeakMemory
+
+TAU = 0.1
+OURS = {"infonce": infonce, "dcl": dcl, "dclw": dclw}
+SIDES = ("ours", "lightly")
+LOAD = f"load {os.getloadavg()[0]:.1f} before"
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def step(side: str, loss: str) -> Callable[[Tensor, Tensor], None]:
+    """Forward and backward from projections of any length."""
+    if side == "ours":
+        return lambda x1, x2: OURS[loss](F.normalize(x1, dim=1), F.normalize(x2, dim=1), TAU).backward()
+    import lightly.loss
+
+    peers = {"infonce": lightly.loss.NTXentLoss, "dcl": lightly.loss.DCLLoss, "dclw": lightly.loss.DCLWLoss}
+    peer = peers[loss](temperature=TAU)
+    return lambda x1, x2: peer(x1, x2).backward()
+
+
+def projections(num_samples: int, dim: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    base, noise1, noise2 = torch.randn(3, num_samples, dim, generator=generator)
+    return tuple((base + noise).to(DEVICE).requires_grad_() for noise in (noise1, noise2))
+
+
+def seconds(run: Callable[[Tensor, Tensor], None], x1_ND: Tensor, x2_ND: Tensor) -> float:
+    x1_ND.grad = x2_ND.grad = None
+    start = time.perf_counter()
+    run(x1_ND, x2_ND)
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def median_seconds(loss: str, num_samples: int, dim: int, repeats: int) -> dict[str, float]:
+    inputs = projections(num_samples, dim)
+    runs = {side: step(side, loss) for side in SIDES}
+    for run in runs.values():
+        seconds(run, *inputs)
+    times: dict[str, list[float]] = {side: [] for side in SIDES}
+    deadline = time.perf_counter() + 1.0  # small sizes repeat until a second is over
+    while len(times["ours"]) < repeats or time.perf_counter() < deadline:
+        for side, run in runs.items():  # in turn, so that a slow moment of the machine hits both
+            times[side].append(seconds(run, *inputs))
+    return {side: statistics.median(t) for side, t in times.items()}
+
+
+def peak_mib(side: str, loss: str, num_samples: int, dim: int, threads: int) -> float:
+    command = [sys.executable, __file__, "--child", side, loss, str(num_samples), str(dim), str(threads)]
+    # Freed memory goes back to the system at once: what a warm-up leaves behind would hide the peak.
+    env = os.environ | {"MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0"}
+    return float(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+
+
+def child(side: str, loss: str, num_samples: int, dim: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    inputs, run = projections(num_samples, dim), step(side, loss)
+    for _ in range(2):  # code and work space that is loaded once
+        seconds(run, *inputs)
+    inputs[0].grad = inputs[1].grad = None
+    gc.collect()
+    if DEVICE.type == "cpu":
+        ctypes.CDLL(None).malloc_trim(0)
+    memory = PeakMemory(DEVICE)
+    before = memory.peak_gib()
+    seconds(run, *inputs)
+    after = memory.peak_gib()
+    assert before is not None
+    assert after is not None, "this system does not tell the peak"
+    print((after - before) * 1024)
+
+
+def machine() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    gpu = [torch.cuda.get_device_name()] if DEVICE.type == "cuda" else []
+    return ", ".join([*gpu, cpu, f"{os.cpu_count()} cores", f"torch {torch.__version__}", LOAD])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--samples", type=int, nargs="+", default=[256, 4096])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")  # lightly builds its weights with torch.tensor(tensor)
+    if arguments.child:
+        side, loss, *numbers = arguments.child
+        child(side, loss, *map(int, numbers))
+        return
+    rows = []
+    for threads in arguments.threads:
+        torch.set_num_threads(threads)
+        for loss in OURS:
+            for num_samples in arguments.samples:
+                s = median_seconds(loss, num_samples, arguments.dim, arguments.repeats)
+                mib = {side: peak_mib(side, loss, num_samples, arguments.dim, threads) for side in SIDES}
+                rows.append(
+                    {
+                        "loss": loss,
+                        "N": num_samples,
+                        "threads": threads,
+                        "ours ms": 1000 * s["ours"],
+                        "lightly ms": 1000 * s["lightly"],
+                        "times faster": s["lightly"] / s["ours"],
+                        "ours MiB": mib["ours"],
+                        "lightly MiB": mib["lightly"],
+                        "times less": mib["lightly"] / max(mib["ours"], 0.01),
+                    }
+                )
+    print_table(rows, title=f"\nForward and backward, D = {arguments.dim}, float32, on {machine()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,471 @@
+"""The diagnostics against numpy, scipy and loops, and on representations whose values are known.
+
+Shapes: N samples, D dimensions.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from numpy.typing import NDArray
+from scipy.spatial.distance import pdist
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from clsweep.model.encoders import conv4, resnet18, resnet50
+from clsweep.train import diagnostics
+from clsweep.train.diagnostics import (
+    StepStatistics,
+    alignment,
+    class_distances,
+    effective_rank,
+    feature_diversity,
+    grad_norm,
+    representation_diagnostics,
+    std_per_dim,
+    tsne_points,
+    uniformity,
+    watched_parameters,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Array = NDArray[np.float64]
+KEYS = {
+    "alignment",
+    "uniformity",
+    "feature_diversity",
+    "effective_rank",
+    "std_per_dim",
+    "intra_class_distance",
+    "inter_class_distance",
+}
+
+
+def two_views(num: int = 60, dim: int = 7, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Correlated views, correlated dimensions, rows of different lengths and a mean that is not 0."""
+    generator = torch.Generator().manual_seed(seed)
+    z1 = torch.randn(num, dim, generator=generator) @ torch.randn(dim, dim, generator=generator) + 1
+    z2 = z1 + 0.5 * torch.randn(num, dim, generator=generator)
+    lengths = torch.rand(num, 1, generator=generator) + 0.1
+    return (z1 * lengths).to(dtype), z2.to(dtype)
+
+
+def unit(z: Tensor) -> Array:
+    z_ND = z.numpy().astype(np.float64)
+    return np.asarray(z_ND / np.linalg.norm(z_ND, axis=1, keepdims=True))
+
+
+def rotation(dim: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(9), dtype=torch.float64))[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+class TestAgainstReferences:
+    def test_alignment(self, dtype: torch.dtype) -> None:
+        z1, z2 = two_views(dtype=dtype)
+        expected = np.mean([np.sum((a - b) ** 2) for a, b in zip(unit(z1), unit(z2), strict=True)])
+        assert alignment(z1, z2).item() == pytest.approx(expected, rel=1e-12)
+
+    @pytest.mark.parametrize("block_elements", [1, 60 * 7, 60 * 59, 10**6])
+    def test_uniformity(self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, block_elements: int) -> None:
+        monkeypatch.setattr(diagnostics, "BLOCK_ELEMENTS", block_elements)
+        z, _ = two_views(dtype=dtype)
+        expected = np.log(np.mean(np.exp(-2 * pdist(unit(z), "sqeuclidean"))))
+        assert uniformity(z).item() == pytest.approx(expected, rel=1e-12)
+
+    def test_feature_diversity(self, dtype: torch.dtype) -> None:
+        z1, z2 = two_views(dtype=dtype)
+        g, h = z1.double().numpy().T, z2.double().numpy().T
+        total = 0.0
+        for i in range(7):
+            for j in range(7):
+                if j != i:
+                    total += abs(g[i] @ h[j]) / math.sqrt((g[i] @ g[i]) * (h[j] @ h[j]))
+        assert feature_diversity(z1, z2).item() == pytest.approx(1 - total / (7 * 6), rel=1e-12)
+
+    @pytest.mark.parametrize("num", [60, 5, 2])
+    def test_effective_rank(self, dtype: torch.dtype, num: int) -> None:
+        z, _ = two_views(num, dtype=dtype)
+        z_ND = z.double().numpy()
+        values = np.linalg.svd(z_ND - z_ND.mean(axis=0), compute_uv=False)
+        p = values / values.sum()
+        expected = math.exp(-sum(p_k * math.log(p_k) for p_k in p if p_k > 1e-14))
+        assert effective_rank(z).item() == pytest.approx(expected, rel=1e-9)
+        assert 1 - 1e-9 <= expected <= min(num - 1, 7)
+
+    def test_std_per_dim(self, dtype: torch.dtype) -> None:
+        z, _ = two_views(dtype=dtype)
+        assert std_per_dim(z).item() == pytest.approx(math.sqrt(7) * unit(z).std(axis=0).mean(), rel=1e-12)
+
+    def test_class_distances(self, dtype: torch.dtype) -> None:
+        """Classes 0 and 5 of six have no sample."""
+        x, _ = two_views(dtype=dtype)
+        labels = 1 + torch.arange(60) % 4
+        x_ND, y_N = unit(x), labels.numpy()
+        centroids = {y: x_ND[y_N == y].mean(axis=0) for y in range(1, 5)}
+        intra, inter = class_distances(x, labels, 6)
+        expected = np.mean([np.linalg.norm(row - centroids[y]) for row, y in zip(x_ND, y_N, strict=True)])
+        assert intra.item() == pytest.approx(expected, rel=1e-12)
+        assert inter.item() == pytest.approx(pdist(list(centroids.values())).mean(), rel=1e-12)
+
+    def test_all_in_one(self, dtype: torch.dtype) -> None:
+        (z1, z2), (x, _) = two_views(dtype=dtype), two_views(dim=9, seed=1, dtype=dtype)
+        labels = torch.arange(60) % 4
+        intra, inter = class_distances(x, labels, 4)
+        expected = {
+            "alignment": alignment(z1, z2).item(),
+            "uniformity": uniformity(z1).item(),
+            "feature_diversity": feature_diversity(z1, z2).item(),
+            "effective_rank": effective_rank(z1).item(),
+            "std_per_dim": std_per_dim(z1).item(),
+            "intra_class_distance": intra.item(),
+            "inter_class_distance": inter.item(),
+        }
+        actual = representation_diagnostics(z1.requires_grad_(), z2, x, labels, 4)
+        assert actual == expected
+        assert actual.keys() == KEYS
+        assert all(type(value) is float for value in actual.values())
+
+
+class TestKnownValues:
+    def test_alignment(self) -> None:
+        z = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+        assert alignment(z, 7 * z).item() == pytest.approx(0, abs=1e-15)
+        assert alignment(z, -z).item() == pytest.approx(4)
+        assert alignment(z, torch.tensor([[-4.0, 3.0], [0.0, 1.0]])).item() == pytest.approx((2 + 0) / 2)
+
+    def test_uniformity(self) -> None:
+        """Corners of a square: four pairs at squared distance 2, two at 4."""
+        z = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [0.0, -4.0]])
+        assert uniformity(z).item() == pytest.approx(math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6), rel=1e-12)
+        assert uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item() == pytest.approx(-8)
+
+    def test_uniformity_of_a_sphere_of_many_dimensions(self) -> None:
+        z = torch.randn(500, 1000, generator=torch.Generator().manual_seed(0))
+        assert uniformity(z).item() == pytest.approx(-4, abs=0.02)
+
+    def test_feature_diversity(self) -> None:
+        """Columns are compared across the views, as they are: a shared mean is similarity."""
+        eye = torch.eye(3)
+        assert feature_diversity(eye, eye).item() == 1
+        assert feature_diversity(torch.ones(5, 3), torch.ones(5, 3)).item() == pytest.approx(0, abs=1e-12)
+        assert feature_diversity(torch.ones(5, 3), -torch.ones(5, 3)).item() == pytest.approx(0, abs=1e-12)
+        # cos(g_0, h_1) = 1 and cos(g_1, h_0) = 0.
+        g, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 2.0], [0.0, 0.0]])
+        assert feature_diversity(g, h).item() == pytest.approx(0.5)
+
+    def test_zero_columns_are_similar_to_none(self) -> None:
+        z = torch.ones(5, 3)
+        z[:, 2] = 0
+        assert feature_diversity(z, z).item() == pytest.approx(1 - 2 / 6)
+
+    @pytest.mark.parametrize("rank", [1, 2, 5])
+    def test_effective_rank_of_equal_singular_values(self, rank: int) -> None:
+        """+-e_k for k < rank, around any mean."""
+        eye = torch.eye(8)[:rank]
+        assert effective_rank(3 * torch.cat([eye, -eye]) + 2).item() == pytest.approx(rank, rel=1e-6)
+
+    def test_effective_rank_of_unequal_singular_values(self) -> None:
+        """Singular values 3 : 1, so p = 3/4, 1/4."""
+        z = torch.tensor([[3.0, 0.0], [-3.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+        assert effective_rank(z).item() == pytest.approx((4 / 3) ** 0.75 * 4**0.25, rel=1e-12)
+
+    def test_std_of_an_isotropic_gaussian_is_1(self) -> None:
+        z = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0))
+        assert std_per_dim(5 * z).item() == pytest.approx(1, abs=2e-3)
+        assert std_per_dim(z[:, :3]).item() == pytest.approx(1, abs=1e-2)
+
+    def test_class_distances(self) -> None:
+        x = torch.tensor([[2.0, 0.0], [0.0, 3.0], [-1.0, 0.0], [-5.0, 0.0]])
+        intra, inter = class_distances(x, torch.tensor([0, 0, 2, 2]), 3)
+        assert intra.item() == pytest.approx((2 * math.sqrt(0.5) + 0) / 4)
+        assert inter.item() == pytest.approx(math.hypot(1.5, 0.5))
+
+
+class TestInvariances:
+    @pytest.mark.parametrize("scale", [1e-25, 1e-3, 1e25])
+    def test_scale(self, scale: float) -> None:
+        (z1, z2), labels = two_views(), torch.arange(60) % 3
+        expected = representation_diagnostics(z1, z2, z2, labels, 3)
+        assert representation_diagnostics(scale * z1, scale * z2, scale * z2, labels, 3) == pytest.approx(
+            expected, rel=1e-6
+        )
+
+    def test_order_of_the_samples(self) -> None:
+        (z1, z2), labels = two_views(), torch.arange(60) % 3
+        order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+        expected = representation_diagnostics(z1, z2, z2, labels, 3)
+        actual = representation_diagnostics(z1[order], z2[order], z2[order], labels[order], 3)
+        assert actual == pytest.approx(expected, rel=1e-12)
+
+    def test_rotations_change_what_is_per_dimension_alone(self) -> None:
+        (z1, z2), labels, turn = two_views(dtype=torch.float64), torch.arange(60) % 3, rotation(7)
+        before = representation_diagnostics(z1, z2, z2, labels, 3)
+        after = representation_diagnostics(z1 @ turn, z2 @ turn, z2 @ turn, labels, 3)
+        for key in KEYS - {"feature_diversity", "std_per_dim"}:
+            assert after[key] == pytest.approx(before[key], rel=1e-9), key
+        assert after["feature_diversity"] != pytest.approx(before["feature_diversity"], rel=1e-5)
+
+    def test_effective_rank_does_not_see_the_mean(self) -> None:
+        z, _ = two_views(dtype=torch.float64)
+        assert effective_rank(z + 100).item() == pytest.approx(effective_rank(z).item(), rel=1e-9)
+
+
+class TestDegenerate:
+    @pytest.mark.parametrize("value", [0.0, 0.1, -1e20])
+    def test_collapsed_to_a_point(self, value: float) -> None:
+        z = torch.full((50, 6), value)
+        diversity = 1 if value == 0 else 0
+        assert representation_diagnostics(z, z, z, torch.arange(50) % 3, 3) == pytest.approx(
+            {
+                "alignment": 0,
+                "uniformity": 0,
+                "feature_diversity": diversity,
+                "effective_rank": 0,
+                "std_per_dim": 0,
+                "intra_class_distance": 0,
+                "inter_class_distance": 0,
+            },
+            abs=1e-7,
+        )
+
+    def test_rounding_around_a_point_is_no_rank(self) -> None:
+        """What an encoder that ignores its images gives out in float32."""
+        generator = torch.Generator().manual_seed(0)
+        noise = torch.randn(500, 16, generator=generator).sign() * torch.finfo(torch.float32).eps / 2
+        z = torch.randn(16, generator=generator) * (1 + noise)
+        assert (z != z[0]).any()
+        assert effective_rank(z).item() == 0
+        assert effective_rank(z.double()).item() > 10
+
+    def test_collapsed_to_a_line(self) -> None:
+        direction = torch.randn(6, generator=torch.Generator().manual_seed(0))
+        z = torch.linspace(-1, 1, 51)[:, None] * direction
+        assert effective_rank(z).item() == pytest.approx(1, rel=1e-6)
+        assert feature_diversity(z, z).item() == pytest.approx(0, abs=1e-6)
+        assert math.isfinite(uniformity(z).item()), "the row in the middle is 0"
+
+    def test_one_dimension(self) -> None:
+        z = torch.tensor([[1.0], [2.0], [-3.0], [4.0]])
+        actual = representation_diagnostics(z, -z, z, torch.tensor([0, 0, 1, 1]), 2)
+        expected = {
+            "alignment": 4,
+            "uniformity": math.log((3 + 3 * math.exp(-8)) / 6),
+            "feature_diversity": 1,
+            "effective_rank": 1,
+            "std_per_dim": math.sqrt(0.75),
+            "intra_class_distance": 0.5,
+            "inter_class_distance": 1,
+        }
+        assert actual == pytest.approx(expected, rel=1e-12)
+
+    def test_one_class(self) -> None:
+        x, _ = two_views()
+        intra, inter = class_distances(x, torch.full((60,), 2), 10)
+        assert intra.item() > 0
+        assert inter.item() == 0
+
+    def test_one_sample(self) -> None:
+        z = torch.tensor([[1.0, 2.0]])
+        actual = representation_diagnostics(z, z, z, torch.tensor([0]), 2)
+        assert actual == dict.fromkeys(KEYS, 0.0) | {"feature_diversity": pytest.approx(0, abs=1e-12)}
+
+
+class TestStepStatistics:
+    def test_is_numpys_over_all_steps(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        steps = [torch.rand(shape, generator=generator) ** 2 for shape in [(2, 64), (128,), (3, 4, 5), (1,)]]
+        norms = torch.rand(4, generator=generator)
+        statistics = StepStatistics()
+        for q_b, norm in zip(steps, norms, strict=True):
+            statistics.add_q_b(q_b)
+            statistics.add_grad_norm(norm)
+        values = torch.cat([q_b.flatten() for q_b in steps]).double().numpy()
+        assert statistics.summary() == pytest.approx(
+            {
+                "q_b_mean": values.mean(),
+                "q_b_cv": values.std() / values.mean(),
+                "grad_norm_mean": norms.double().numpy().mean(),
+                "grad_norm_cv": norms.double().numpy().std() / norms.double().numpy().mean(),
+            },
+            rel=1e-12,
+        )
+        counts, edges = np.histogram(values, bins=20, range=(0, 1))
+        rows = statistics.histogram()
+        assert [row["share"] for row in rows] == pytest.approx(counts / len(values), abs=1e-15)
+        assert [row["bin_low"] for row in rows] == pytest.approx(edges[:-1], abs=1e-15)
+        assert [row["bin_high"] for row in rows] == pytest.approx(edges[1:], abs=1e-15)
+        assert sum(row["share"] for row in rows) == pytest.approx(1, abs=1e-12)
+
+    def test_edges_of_the_bins(self) -> None:
+        statistics = StepStatistics()
+        statistics.add_q_b(torch.tensor([0.0, 0.05, 0.35, 0.95, 1.0], dtype=torch.float64))
+        shares = [row["share"] for row in statistics.histogram()]
+        assert [i for i, share in enumerate(shares) if share] == [0, 1, 7, 19]
+        assert shares[19] == 0.4
+
+    @pytest.mark.parametrize("centre", [1.0, 1e8])
+    def test_small_spread_is_not_cancelled(self, centre: float) -> None:
+        values = centre * (1 + 1e-12 * torch.randn(300, generator=torch.Generator().manual_seed(0)).double())
+        statistics = StepStatistics()
+        for value in values:
+            statistics.add_grad_norm(value)
+        assert statistics.summary()["grad_norm_cv"] == pytest.approx(values.numpy().std() / centre, rel=1e-2)
+
+    def test_equal_values_have_no_spread(self) -> None:
+        statistics = StepStatistics()
+        for _ in range(7):
+            statistics.add_q_b(torch.full((10,), 0.1))
+            statistics.add_grad_norm(torch.tensor(0.1))
+        summary = statistics.summary()
+        assert summary["q_b_cv"] == pytest.approx(0, abs=1e-15)
+        assert summary["grad_norm_cv"] == pytest.approx(0, abs=1e-15)
+
+    def test_zeros(self) -> None:
+        statistics = StepStatistics()
+        statistics.add_q_b(torch.zeros(5))
+        statistics.add_grad_norm(torch.tensor(0.0))
+        assert statistics.summary() == {"q_b_mean": 0, "q_b_cv": 0, "grad_norm_mean": 0, "grad_norm_cv": 0}
+        assert statistics.histogram()[0] == {"bin_low": 0.0, "bin_high": 0.05, "share": 1.0}
+
+    def test_what_was_not_added_is_missing(self) -> None:
+        statistics = StepStatistics()
+        statistics.add_q_b(torch.zeros(0))
+        assert statistics.summary() == {}
+        assert statistics.histogram() == []
+        statistics.add_grad_norm(torch.tensor(2.0))
+        assert statistics.summary() == {"grad_norm_mean": 2, "grad_norm_cv": 0}
+        assert statistics.histogram() == []
+
+    def test_keeps_no_graph_and_no_step(self) -> None:
+        q_b = torch.rand(5, requires_grad=True)
+        statistics = StepStatistics()
+        statistics.add_q_b(q_b.square())
+        expected = statistics.summary()
+        with torch.no_grad():
+            q_b.zero_()
+        assert statistics.summary() == expected
+        assert not any(x.requires_grad for x in vars(statistics._q_b).values() if isinstance(x, Tensor))
+
+
+class TestDevice:
+    """Tensors without values on a device that need not be there: a read of a value, or a mix of devices, raises."""
+
+    def test_adding_does_not_wait(self) -> None:
+        with FakeTensorMode():
+            statistics, weight = StepStatistics(), nn.Parameter(torch.ones(3, device="cuda"))
+            weight.grad = torch.ones(3, device="cuda")
+            for _ in range(2):
+                statistics.add_q_b(torch.rand(64, 2, device="cuda"))
+                statistics.add_grad_norm(grad_norm([weight]))
+            with pytest.raises(DataDependentOutputException):
+                statistics.summary()
+
+    @pytest.mark.parametrize("measure", [uniformity, effective_rank, std_per_dim])
+    def test_one_view(self, measure: Callable[[Tensor], Tensor]) -> None:
+        with FakeTensorMode():
+            assert measure(torch.rand(64, 4, device="cuda")).device.type == "cuda"
+
+    @pytest.mark.parametrize("measure", [alignment, feature_diversity])
+    def test_two_views(self, measure: Callable[[Tensor, Tensor], Tensor]) -> None:
+        with FakeTensorMode():
+            z = torch.rand(64, 4, device="cuda")
+            assert measure(z, z).device.type == "cuda"
+
+    def test_class_distances(self) -> None:
+        with FakeTensorMode():
+            labels = torch.zeros(64, dtype=torch.int64, device="cuda")
+            assert [x.device.type for x in class_distances(torch.rand(64, 4, device="cuda"), labels, 3)] == ["cuda"] * 2
+
+
+class TestGradients:
+    def names(self, encoder: nn.Module) -> list[str]:
+        names = {id(parameter): name for name, parameter in encoder.named_parameters()}
+        return [names[id(parameter)] for parameter in watched_parameters(encoder)]
+
+    def test_basic_blocks(self) -> None:
+        assert self.names(resnet18(stem="small")) == ["layer4.0.conv2.weight", "layer4.1.conv2.weight"]
+
+    def test_bottlenecks(self) -> None:
+        assert self.names(resnet50(stem="standard")) == ["layer4.1.conv3.weight", "layer4.2.conv3.weight"]
+
+    def test_the_shortcut_is_left_out(self) -> None:
+        """One block a stage: each of the last two has a downsampling convolution, defined last."""
+        encoder = torchvision.models.ResNet(torchvision.models.resnet.Bottleneck, [1, 1, 1, 1])
+        assert encoder.layer4[0].downsample is not None
+        assert self.names(encoder) == ["layer3.0.conv3.weight", "layer4.0.conv3.weight"]
+
+    def test_without_residual_blocks(self) -> None:
+        assert self.names(conv4(width=4)) == ["layers.6.weight", "layers.9.weight"]
+
+    def test_fewer_than_two_convolutions(self) -> None:
+        assert self.names(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())) == ["0.weight"]
+        assert watched_parameters(nn.Linear(3, 4)) == []
+
+    def test_norm_is_the_mean_over_parameters(self) -> None:
+        parameters = [nn.Parameter(torch.zeros(2, 2)) for _ in range(3)]
+        parameters[0].grad = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+        parameters[2].grad = torch.ones(2, 2)
+        assert grad_norm(parameters).item() == pytest.approx((5 + 2) / 2)
+        assert grad_norm(parameters[1:2]).item() == 0
+        assert grad_norm([]).item() == 0
+
+    def test_norm_after_a_backward_pass(self) -> None:
+        encoder = conv4(width=4)
+        encoder(torch.randn(8, 3, 16, 16)).square().sum().backward()
+        watched = watched_parameters(encoder)
+        expected = np.mean([np.sqrt(np.square(p.grad.double().numpy()).sum()) for p in watched])
+        norm = grad_norm(watched)
+        assert norm.shape == ()
+        assert norm.item() == pytest.approx(expected, rel=1e-6)
+
+
+class TestTsne:
+    def clusters(self, num: int) -> tuple[Tensor, Tensor]:
+        generator, labels = torch.Generator().manual_seed(0), torch.arange(num) % 3
+        return 10 * torch.eye(3, 12)[labels] + torch.randn(num, 12, generator=generator), labels
+
+    def test_rows(self) -> None:
+        features, labels = self.clusters(60)
+        rows = tsne_points(features, labels, num_points=45, seed=0)
+        assert [row["index"] for row in rows] == list(range(45))
+        assert [row["label"] for row in rows] == labels[:45].tolist()
+        assert {type(row[key]) for row in rows for key in ("x", "y")} == {float}
+        assert {type(row[key]) for row in rows for key in ("index", "label")} == {int}
+
+    def test_clusters_stay_apart(self) -> None:
+        features, labels = self.clusters(45)
+        points = np.array([[row["x"], row["y"]] for row in tsne_points(features, labels, num_points=45, seed=0)])
+        centres = np.array([points[labels.numpy() == y].mean(axis=0) for y in range(3)])
+        nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
+        assert (nearest == labels.numpy()).all()
+
+    def test_repeats_and_does_not_see_later_rows_or_lengths(self) -> None:
+        features, labels = self.clusters(60)
+        expected = tsne_points(features, labels, num_points=30, seed=0)
+        assert tsne_points(features, labels, num_points=30, seed=0) == expected
+        lengths = 2.0 ** (torch.arange(30) % 5)[:, None]
+        assert tsne_points(lengths * features[:30], labels[:30], num_points=100, seed=0) == expected
+
+    @pytest.mark.parametrize(("num", "num_points"), [(4, 100), (100, 4), (100, 0), (0, 100)])
+    def test_fewer_than_five_points(self, num: int, num_points: int) -> None:
+        assert tsne_points(*self.clusters(num), num_points=num_points, seed=0) == []
+
+    def test_five_points(self) -> None:
+        assert len(tsne_points(*self.clusters(5), num_points=5, seed=0)) == 5
+
+    @pytest.mark.parametrize("value", [0.0, 0.3])
+    def test_collapsed(self, value: float) -> None:
+        rows = tsne_points(torch.full((8, 4), value), torch.zeros(8, dtype=torch.int64), num_points=8, seed=0)
+        assert [(row["x"], row["y"]) for row in rows] == [(0, 0)] * 8
+
+    @pytest.mark.parametrize("dim", [1, 2])
+    def test_few_dimensions(self, dim: int) -> None:
+        features = torch.randn(20, dim, generator=torch.Generator().manual_seed(0))
+        rows: list[dict[str, Any]] = tsne_points(features, torch.zeros(20), num_points=20, seed=0)
+        assert all(math.isfinite(row["x"]) and math.isfinite(row["y"]) for row in rows)

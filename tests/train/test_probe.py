@@ -1,0 +1,252 @@
+"""The linear probes against scikit-learn.
+
+Shapes: N rows of the bank, M queries, D features, C classes.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor, nn
+
+from clsweep.train import probe
+from clsweep.train.evaluate import top_hits
+from clsweep.train.probe import Standardiser, ridge_fit, ridge_probe, sgd_fit, sgd_probe
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Features = tuple[Tensor, Tensor, Tensor, Tensor]
+SGD: dict[str, Any] = {"probe_lr": 0.25, "probe_epochs": 20, "probe_schedule": "cosine", "seed": 0}
+
+
+def clusters(
+    *, noise: float = 1.5, num_bank: int = 600, num_classes: int = 8, dim: int = 10, seed: int = 0
+) -> Features:
+    """Bank and 400 queries around one centre a class; features of different means and scales."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(num_classes, dim, generator=generator)
+    scale, mean = torch.rand(dim, generator=generator) + 0.5, torch.randn(dim, generator=generator)
+
+    def sample(num_rows: int) -> tuple[Tensor, Tensor]:
+        labels = torch.randint(num_classes, (num_rows,), generator=generator)
+        return (centres[labels] + noise * torch.randn(num_rows, dim, generator=generator)) * scale + mean, labels
+
+    return *sample(num_bank), *sample(400)
+
+
+def cross_entropy(weight_DC: Any, bias_C: Any, x_ND: Tensor, labels_N: Tensor) -> float:
+    logits = x_ND.double() @ torch.as_tensor(weight_DC).double() + torch.as_tensor(bias_C).double()
+    return F.cross_entropy(logits, labels_N).item()
+
+
+class TestRidge:
+    @pytest.mark.parametrize("block_rows", [7, 8192])
+    @pytest.mark.parametrize("probe_l2", [1e-6, 1e-3, 0.1, 2.0])
+    def test_is_scikit_learns(self, monkeypatch: pytest.MonkeyPatch, probe_l2: float, block_rows: int) -> None:
+        monkeypatch.setattr(probe, "BLOCK_ROWS", block_rows)
+        features = clusters()
+        bank, bank_labels, queries, labels = (x.numpy() for x in features)
+        scaler = StandardScaler().fit(bank.astype(np.float64))
+        x, query = scaler.transform(bank.astype(np.float64)), scaler.transform(queries.astype(np.float64))
+        expected = Ridge(alpha=probe_l2 * len(x)).fit(x, np.eye(8)[bank_labels])
+
+        weight, bias = ridge_fit(
+            features[0], features[1], standardise=Standardiser.of(features[0]), num_classes=8, probe_l2=probe_l2
+        )
+        assert weight.dtype == bias.dtype == torch.float64
+        np.testing.assert_allclose(weight.numpy(), expected.coef_.T, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(bias.numpy(), expected.intercept_, rtol=0, atol=1e-6)
+
+        scores = ridge_probe(*features, num_classes=8, probe_l2=probe_l2)
+        ranked = expected.predict(query).argsort(axis=1)[:, ::-1]
+        top5 = 100 * np.mean([label in row[:5] for row, label in zip(ranked, labels, strict=True)])
+        classifier = RidgeClassifier(alpha=probe_l2 * len(x)).fit(x, bank_labels)
+        top1 = 100 * classifier.score(query, labels)
+        assert 30 < top1 < top5 < 100, "the example must be neither trivial nor hopeless"
+        assert scores == pytest.approx({"linear_top1": top1, "linear_top5": top5}, abs=1e-9)
+
+    def test_standardiser_is_scikit_learns(self) -> None:
+        x = clusters()[0]
+        expected = StandardScaler().fit_transform(x.double().numpy())
+        np.testing.assert_allclose(Standardiser.of(x)(x).numpy(), expected, rtol=0, atol=1e-12)
+
+    def test_penalty_means_the_same_at_every_size(self) -> None:
+        bank, bank_labels, _, _ = clusters()
+        fits = [
+            ridge_fit(x, y, standardise=Standardiser.of(x), num_classes=8, probe_l2=0.1)
+            for x, y in ((bank, bank_labels), (bank.repeat(3, 1), bank_labels.repeat(3)))
+        ]
+        torch.testing.assert_close(fits[0], fits[1], rtol=0, atol=1e-12)
+
+    @pytest.mark.parametrize("scale", [1e-30, 1e-6, 1e6, 1e30])
+    def test_scale_does_not_show(self, scale: float) -> None:
+        bank, bank_labels, queries, labels = clusters()
+        expected = ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-3)
+        assert ridge_probe(scale * bank, bank_labels, scale * queries, labels, num_classes=8, probe_l2=1e-3) == expected
+
+    @pytest.mark.parametrize("constant", [0.0, 0.3, 1e8 + 1 / 3])
+    def test_constant_features_do_not_show(self, constant: float) -> None:
+        """Not in float64 either, where the plain mean of many 0.3 is not 0.3, and whatever the queries have there."""
+        bank, bank_labels, queries, labels = clusters()
+        bank, queries = bank.double(), queries.double()
+        expected = ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-3)
+        bank = torch.cat([bank, torch.full((len(bank), 2), constant, dtype=torch.float64)], dim=1)
+        queries = torch.cat([queries, torch.randn(len(queries), 2)], dim=1)
+        assert ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-3) == expected
+        weight, _ = ridge_fit(bank, bank_labels, standardise=Standardiser.of(bank), num_classes=8, probe_l2=1e-3)
+        assert (weight[-2:] == 0).all()
+
+    def test_collapsed_features_give_the_most_frequent_class(self) -> None:
+        x, y = torch.full((10, 4), 0.3), torch.tensor([2] * 6 + [0] * 4)
+        scores = ridge_probe(x, y, x, y, num_classes=7, probe_l2=1e-3)
+        assert scores == {"linear_top1": 60.0, "linear_top5": 100.0}
+
+    def test_more_features_than_rows(self) -> None:
+        scores = ridge_probe(*clusters(num_bank=20, dim=100), num_classes=8, probe_l2=1e-3)
+        assert 30 < scores["linear_top1"] < 100
+
+    def test_too_small_a_penalty_for_repeated_features(self) -> None:
+        bank, bank_labels, queries, labels = clusters()
+        bank, queries = bank.repeat(1, 3), queries.repeat(1, 3)
+        with pytest.raises(ValueError, match="probe_l2: 1e-30 is too small"):
+            ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-30)
+
+    @pytest.mark.parametrize("probe_l2", [0.0, -1.0, math.nan, math.inf])
+    def test_penalty_is_positive(self, probe_l2: float) -> None:
+        with pytest.raises(ValueError, match="probe_l2: expected a number above 0"):
+            ridge_probe(*clusters(), num_classes=8, probe_l2=probe_l2)
+
+
+class TestSgd:
+    @pytest.mark.parametrize("schedule", ["cosine", "step"])
+    @pytest.mark.parametrize(("noise", "tolerance"), [(1.0, 5e-3), (1.5, 1e-3), (4.0, 1e-3)])
+    def test_reaches_scikit_learns_optimum(self, noise: float, tolerance: float, schedule: Any) -> None:
+        features = clusters(noise=noise, num_bank=2000)
+        bank, bank_labels, queries, labels = features
+        exact = LogisticRegression(C=1e6, max_iter=2000, tol=1e-5).fit(bank.double().numpy(), bank_labels.numpy())
+        arguments = SGD | {"probe_schedule": schedule, "probe_epochs": 300, "probe_lr": 0.3}
+        weight, bias = sgd_fit(bank, bank_labels, num_classes=8, **arguments)
+        lowest = cross_entropy(exact.coef_.T, exact.intercept_, bank, bank_labels)
+        assert lowest > 0.05, "the classes must not be separable, or there is no optimum"
+        assert lowest - 1e-5 < cross_entropy(weight, bias, bank, bank_labels) < lowest + tolerance
+        top1 = 100 * exact.score(queries.double().numpy(), labels.numpy())
+        scores = sgd_probe(*features, num_classes=8, **arguments)
+        assert scores["linear_top1"] == pytest.approx(top1, abs=1)
+        assert scores["linear_top5"] >= scores["linear_top1"]
+
+    def test_separable_classes(self) -> None:
+        """No optimum is there to reach: the loss goes on towards 0, and the accuracy is what counts."""
+        features = clusters(noise=0.2)
+        bank, bank_labels, queries, labels = features
+        exact = LogisticRegression(C=1e4, max_iter=5000).fit(bank.double().numpy(), bank_labels.numpy())
+        assert exact.score(bank.double().numpy(), bank_labels.numpy()) == 1
+        weight, bias = sgd_fit(bank, bank_labels, num_classes=8, **SGD | {"probe_epochs": 200})
+        assert cross_entropy(weight, bias, bank, bank_labels) < 0.02
+        top1 = 100 * exact.score(queries.double().numpy(), labels.numpy())
+        scores = sgd_probe(*features, num_classes=8, **SGD | {"probe_epochs": 200})
+        assert scores["linear_top1"] == pytest.approx(top1, abs=1)
+
+    @pytest.mark.parametrize("schedule", ["cosine", "step"])
+    def test_steps_are_those_of_torchs_optimiser(self, schedule: Any) -> None:
+        """A linear layer, autograd, torch.optim.SGD and torch's schedulers; the last of three batches is smaller."""
+        bank, bank_labels, _, _ = clusters()
+        num_epochs, layer = 10, nn.Linear(10, 8)
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.25, momentum=0.9)
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3 * num_epochs)
+        step = torch.optim.lr_scheduler.MultiStepLR(optimizer, [6 * 3, 8 * 3], gamma=0.1)
+        generator = torch.Generator().manual_seed(5)
+        for _ in range(num_epochs):
+            order = torch.randperm(len(bank), generator=generator)
+            assert [len(rows) for rows in order.split(256)] == [256, 256, 88]
+            for rows in order.split(256):
+                optimizer.zero_grad()
+                F.cross_entropy(layer(bank[rows]), bank_labels[rows]).backward()
+                optimizer.step()
+                {"cosine": cosine, "step": step}[schedule].step()
+        weight, bias = sgd_fit(
+            bank,
+            bank_labels,
+            num_classes=8,
+            **SGD | {"probe_epochs": num_epochs, "seed": 5, "probe_schedule": schedule},
+        )
+        torch.testing.assert_close(weight, layer.weight.detach().T, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(bias, layer.bias.detach(), rtol=1e-4, atol=1e-5)
+
+    def test_score_is_that_of_the_fit(self) -> None:
+        bank, bank_labels, queries, labels = clusters()
+        weight, bias = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
+        hits = top_hits(queries @ weight + bias, labels)
+        scores = sgd_probe(bank, bank_labels, queries, labels, num_classes=8, **SGD)
+        assert list(scores.values()) == pytest.approx((100 * hits / len(labels)).tolist(), abs=1e-4)
+        assert 30 < scores["linear_top1"] < scores["linear_top5"] < 100
+
+    def test_seed_decides_alone(self) -> None:
+        bank, bank_labels, _, _ = clusters()
+        state = torch.random.get_rng_state()
+        first = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
+        assert (torch.random.get_rng_state() == state).all()
+        torch.manual_seed(1)
+        again = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
+        other = sgd_fit(bank, bank_labels, num_classes=8, **SGD | {"seed": 1})
+        assert torch.equal(first[0], again[0])
+        assert torch.equal(first[1], again[1])
+        assert not torch.equal(first[0], other[0])
+
+    def test_runs_where_gradients_are_off(self) -> None:
+        features = clusters()
+        expected = sgd_probe(*features, num_classes=8, **SGD)
+        with torch.inference_mode():
+            assert sgd_probe(*(x.clone() for x in features), num_classes=8, **SGD) == expected
+
+    def test_overflow_names_the_learning_rate(self) -> None:
+        bank, bank_labels, queries, labels = clusters()
+        with pytest.raises(ValueError, match=r"probe_lr 30\.0; a smaller probe_lr"):
+            sgd_probe(1e25 * bank, bank_labels, queries, labels, num_classes=8, **SGD | {"probe_lr": 30.0})
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"probe_lr": 0.0}, r"probe_lr: expected a number above 0, given 0\.0"),
+            ({"probe_lr": math.nan}, "probe_lr: expected a number above 0, given nan"),
+            ({"probe_epochs": 0}, "probe_epochs: expected at least 1, given 0"),
+            ({"probe_schedule": "linear"}, "probe_schedule: expected 'cosine' or 'step', given 'linear'"),
+        ],
+    )
+    def test_arguments_out_of_bounds(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            sgd_probe(*clusters(), num_classes=8, **SGD | changes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("score", "arguments"), [(ridge_probe, {"probe_l2": 1e-3}), (sgd_probe, SGD)], ids=["ridge", "sgd"]
+)
+class TestBoth:
+    def test_dtype_does_not_show(self, score: Any, arguments: dict[str, Any], dtype: torch.dtype) -> None:
+        bank, bank_labels, queries, labels = clusters()
+        expected = score(bank, bank_labels, queries, labels, num_classes=8, **arguments)
+        assert score(bank.to(dtype), bank_labels, queries.to(dtype), labels, num_classes=8, **arguments) == expected
+
+    def test_fewer_than_five_classes_make_top5_certain(
+        self, score: Any, arguments: dict[str, Any], dtype: torch.dtype
+    ) -> None:
+        bank, bank_labels, queries, labels = clusters(num_classes=3)
+        scores = score(bank.to(dtype), bank_labels, queries.to(dtype), labels, num_classes=3, **arguments)
+        assert scores["linear_top1"] < scores["linear_top5"] == 100
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    @pytest.mark.parametrize("which", [0, 2])
+    def test_a_diverged_encoder_has_no_score(
+        self, score: Any, arguments: dict[str, Any], dtype: torch.dtype, which: int, value: float
+    ) -> None:
+        features = [x.to(dtype) if x.is_floating_point() else x for x in clusters()]
+        features[which][3, 1] = value
+        with pytest.raises(ValueError, match="not finite: it has diverged"):
+            score(*features, num_classes=8, **arguments)
