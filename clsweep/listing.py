@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError, nearest
-from clsweep.objective.catalog import COMPONENT, DATASETS, METRICS, OBJECTIVE_PARTS, PARAMS, Component, Part
+from clsweep.objective.catalog import COMPONENT, DATASETS, METRICS, OBJECTIVE_PARTS, PARAMS, Component, Part, Value
 from clsweep.objective.ownership import ALL_THERE_IS, owners_of
 from clsweep.study.design import count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.resolve import Study
@@ -91,20 +91,25 @@ def plan_trial_rows(study: Study) -> list[Row]:
 
 
 def _component_rows(part: Part) -> list[Row]:
-    return [
-        {part: c.name, **({"losses": ", ".join(c.losses)} if part == "framework" else {}), "owns": _owns(c),
-         "what": c.doc, "source": c.source}
+    """Components of one part; columns that none of them fills are left out."""
+    rows = [
+        {part: c.name, "losses": ", ".join(c.losses), "owns": _owns(c), "defaults": _defaults(c), "what": c.doc,
+         "source": c.source}
         for c in COMPONENT[part].values()
     ]  # fmt: skip
+    empty = {name for name in ("losses", "owns", "defaults") if not any(row[name] for row in rows)}
+    return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
 
 def _owns(component: Component) -> str:
-    """What a component brings, where it only does so beside one loss, and where it has defaults of its own."""
+    """What a component brings, and what only beside one loss."""
     conditional = [f"{name} (with {loss})" for loss, names in component.owns_with.items() for name in names]
-    owns = ", ".join([*component.owns, *conditional])
-    defaults = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-                         for name, value in component.defaults.items())  # fmt: skip
-    return f"{owns}; defaults: {defaults}" if defaults else owns
+    return ", ".join([*component.owns, *conditional])
+
+
+def _defaults(component: Component) -> str:
+    """Where a component departs from the hyperparameters' own defaults."""
+    return ", ".join(f"{name} {_shown(value)}" for name, value in component.defaults.items())
 
 
 def _matrix_cell(objective: Any, name: str) -> str:
@@ -115,4 +120,8 @@ def _matrix_cell(objective: Any, name: str) -> str:
     value = objective.fixed[name]
     if name in ALL_THERE_IS and value == 0:
         return ALL_THERE_IS[name]
+    return _shown(value)
+
+
+def _shown(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

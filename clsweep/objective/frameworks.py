@@ -20,6 +20,7 @@ from torch import Generator, Tensor, nn
 
 from clsweep.model.heads import Norm, mlp
 from clsweep.model.memory import FeatureQueue
+from clsweep.objective.contrast import wide
 from clsweep.objective.views import Pairs
 
 # What a forward pass gives, by kind and view: "online" projections, "predicted", "target", "logits".
@@ -355,8 +356,7 @@ def _per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -
 
 
 def _unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    return {view: F.normalize(z_ND.float() if z_ND.dtype == torch.bfloat16 else z_ND, dim=1)
-            for view, z_ND in projections.items()}  # fmt: skip
+    return {view: F.normalize(wide(z_ND), dim=1) for view, z_ND in projections.items()}
 
 
 def _draw_others(

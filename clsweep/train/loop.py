@@ -166,5 +166,13 @@ def train_epoch(
 
 
 def _gather_all(embeddings: Embeddings) -> Embeddings:
-    """The embeddings of the global batch."""
-    return {kind: {view: gather(x) for view, x in views.items()} for kind, views in embeddings.items()}
+    """The embeddings of the global batch, all in one message."""
+    if world_size() == 1:
+        return embeddings
+    places = [(kind, view) for kind, views in embeddings.items() for view in views]
+    local = [embeddings[kind][view] for kind, view in places]
+    parts = gather(torch.cat(local, dim=1)).split([x.shape[1] for x in local], dim=1)
+    gathered: Embeddings = {kind: {} for kind in embeddings}
+    for (kind, view), part in zip(places, parts, strict=True):
+        gathered[kind][view] = part
+    return gathered

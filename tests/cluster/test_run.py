@@ -76,8 +76,14 @@ def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
     counts = results.epochs.groupby("trial_id").size()
     assert (counts[finished.query("epochs == 2")["trial_id"]] == 2).all()
     assert sorted(p.name for p in out.iterdir() if p.is_file() and p.name[0] != ".") == [
-        "epochs.parquet", "heartbeat.json", "optuna.journal", "plan.parquet", "study.yaml", "trials.parquet",
+        "epochs.parquet", "heartbeat.json", "histograms.parquet", "optuna.journal", "plan.parquet",
+        "references.parquet", "study.yaml", "trials.parquet",
     ]  # fmt: skip
+    references = results.references.set_index("reference")
+    assert references.loc["untrained", "seed"].tolist() == [0, 1]
+    assert references.loc["untrained", "knn_top1"].tolist() == untrained["knn_top1"].tolist(), "the same yardstick"
+    assert f"raw pixels {references.loc['raw_pixels', 'knn_top1']:.2f}" in output
+    assert finished.query("epochs == 2")[["q_b_mean", "alignment", "linear_top1"]].notna().all(axis=None)
 
     for objective in ("simclr", "dcl", "bad"):
         rows = results.trials.query("objective == @objective").set_index("trial_id")

@@ -17,7 +17,8 @@ import pytest
 from clsweep.api import open_results
 from clsweep.errors import RequestError
 from clsweep.results.store import ResultsFolder
-from clsweep.results.tables import trials_schema
+from clsweep.results.tables import POINTS_SCHEMA, to_table, trials_schema
+from clsweep.results_listing import reference_notes
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -59,6 +60,48 @@ def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
     results = open_results(folder.path)
     assert results.trials["trial_id"].tolist() == [plan[0]["trial_id"], plan[3]["trial_id"]]
     assert sorted(results.epochs["trial_id"].unique()) == sorted([plan[0]["trial_id"], plan[3]["trial_id"]])
+
+
+def test_side_tables_hold_the_rows_of_recorded_trials(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    bars = [{"epoch": 1, "bin_low": 0.0, "bin_high": 0.5, "share": 0.25}, {"epoch": 1, "share": 0.75}]
+    folder.add_trial(outcome(plan[0]), epochs=[{"epoch": 1, "q_b_mean": 0.4}], histograms=bars, points=[])
+    folder.add_trial(outcome(plan[1]), epochs=[], points=[{"index": 0, "label": 3, "x": 0.5, "y": -1.0}])
+    for _ in range(2):  # from the parts, then from the compacted tables
+        results = open_results(folder.path)
+        assert results.histograms["share"].tolist() == [0.25, 0.75]
+        assert results.histograms["trial_id"].unique().tolist() == [plan[0]["trial_id"]]
+        assert results.points[["trial_id", "label"]].values.tolist() == [[plan[1]["trial_id"], 3]]
+        assert results.epochs["q_b_mean"].tolist() == [0.4]
+        folder.compact()
+
+
+def test_side_rows_that_a_killed_attempt_left_are_replaced(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    folder._write_table(
+        f"parts/points/{plan[0]['trial_id']}.parquet",
+        to_table([{"trial_id": plan[0]["trial_id"], "index": 7}], POINTS_SCHEMA),
+    )
+    folder.add_trial(outcome(plan[0]), epochs=[], points=[])
+    assert open_results(folder.path).points.empty
+
+
+def test_references_are_empty_until_they_are_known(folder: ResultsFolder) -> None:
+    assert open_results(folder.path).references.empty
+    folder.add_references([{"reference": "raw_pixels", "dataset": "digits", "knn_k": 5, "knn_top1": 91.0}])
+    references = open_results(folder.path).references
+    assert references[["reference", "knn_top1"]].values.tolist() == [["raw_pixels", 91.0]]
+
+
+def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFolder) -> None:
+    common = {"dataset": "digits", "knn_k": 5, "linear_probe": "none"}
+    rows = [{"reference": "raw_pixels", **common, "knn_top1": 91.0}]
+    for width, scores in ((4, (80.0, 82.0)), (8, (84.0, 84.0))):
+        conv = {"reference": "untrained", "encoder": "conv4", "width": width, **common}
+        rows += [{**conv, "seed": seed, "knn_top1": score} for seed, score in enumerate(scores)]
+    folder.add_references(rows)
+    assert reference_notes([open_results(folder.path)]) == [
+        "without training, knn_top1: raw pixels 91.00; untrained conv4 (width 4) 81.00 (sd 1.41, 2 seeds); "
+        "untrained conv4 (width 8) 84.00 (sd 0.00, 2 seeds)"
+    ]
 
 
 def test_compaction_changes_nothing_that_a_reader_sees(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from clsweep.listing import plan_counts, plan_notes
 from clsweep.objective.catalog import PARAM
 from clsweep.objective.ownership import TRIAL_OWNS
-from clsweep.study.design import plan_frame, plan_trials
+from clsweep.study.design import plan_frame, plan_trials, reference_rows
 from clsweep.study.resolve import load_study
 
 STUDY = """\
@@ -252,3 +252,13 @@ def test_integer_ranges_are_drawn_without_repeats_or_enumerated(tmp_path: Path) 
     everything = plan_trials(load_study(path, settings=["search.trials_per_objective=20"]))
     assert sorted(t.params["batch_size"] for t in everything) == list(range(2, 10))
     assert {t.sampler for t in everything} == {"grid"}
+
+
+def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
+    planned = study()
+    rows = reference_rows(planned, plan_trials(planned))
+    assert [(row["reference"], row.get("seed")) for row in rows] == [
+        ("raw_pixels", None), ("untrained", 3), ("untrained", 5)
+    ]  # fmt: skip
+    assert "encoder" not in rows[0]
+    assert {"dataset", "val_fraction", "encoder", "width", "knn_k", "linear_probe", "probe_l2"} <= set(rows[1])

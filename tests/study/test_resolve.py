@@ -196,3 +196,101 @@ def test_study_plan_is_the_frame(load):
     study = load()
     assert study.plan().equals(plan_frame(study))
     assert study.dataset.name == "cifar10"
+
+
+# What the parts decide.
+
+PARTS_STUDY = """\
+name: parts
+dataset: {name: digits}
+seeds: [0]
+base: {encoder: conv4, epochs: 2, batch_size: 32}
+objectives:
+  a: {framework: %s, loss: %s%s}
+search: {method: grid}
+"""
+
+
+@pytest.mark.parametrize(
+    ("framework", "loss", "rest", "says"),
+    [
+        ("byol", "infonce", "", "'infonce' makes no sense on framework byol. Expected one of: cosine"),
+        ("simclr", "infonce", ", views: ecpp", "'ecpp' takes the positive out of the denominator"),
+        ("mi_critic", "infonce", "", "'mi_critic' does not work on digits"),
+        ("simclr", "eqco", ", base: {num_negatives: 63}", "expected at most 62, what a batch of 32 has for a query"),
+        ("simo", "dcl", ", base: {num_negatives: 32}", "expected at most 31, what a batch of 32 has for a query"),
+        ("simo", "dcl", ", space: {num_negatives: {choices: [0, 8]}}", "0 stands for another number (all)"),
+        ("moco", "dcl", ", base: {num_negatives: 0}", "expected a queue of at least 1 key, given 0"),
+        ("simclr", "dclw", ", space: {delta: {choices: [1, 2]}}", "'a' does not own this parameter"),
+        ("simclr", "dcl", ", views: ecpp, base: {small_view_size: 9}", "expected at most 8, the side of the images"),
+        ("simclr", "dcl", ", views: core, base: {small_crop_max: 0.05}", "expected at most small_crop_max, 0.05"),
+        ("simclr", "dcl", ", regularizer: dimcl, base: {lam: 1}, space: {tau: {choices: [0.1, 1]}}",
+         "has no effect while lam is 1"),
+        ("simclr", "dcl", ", views: ecpp, base: {num_views: 2}, space: {crop_only_share: {choices: [0, 1]}}",
+         "has no effect while num_views is 2"),
+        ("moco", "dcl", ", space: {symmetric: {low: 0, high: 1}}", "expected choices out of true | false"),
+    ],
+)  # fmt: skip
+def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, says):
+    with pytest.raises(StudyError) as caught:
+        load(text=PARTS_STUDY % (framework, loss, rest))
+    assert says in str(caught.value)
+    assert "objectives.a" in str(caught.value)
+
+
+def test_a_linear_metric_needs_a_linear_probe(load):
+    settings = ["metric.name=linear_top1", "base.linear_probe=none"]
+    with pytest.raises(StudyError, match="the metric is linear_top1: expected ridge or sgd"):
+        load(*settings)
+    load(settings[0])
+
+
+def test_a_weighting_brings_its_own_hyperparameter(load):
+    found = objectives(load("objectives.dclw.base.weighting=exponential", "objectives.dclw.space.delta={grid: [1, 3]}"))
+    assert set(found["dclw"].space) == {"tau", "sigma", "delta"}
+
+
+def test_numbers_that_stand_for_what_there_is_are_planned_as_numbers(load):
+    frame = plan_frame(load(text=PARTS_STUDY % ("simo", "eqco", ", space: {batch_size: {choices: [16, 64]}}")))
+    assert frame["num_negatives"].tolist() == [size - 1 for size in frame["batch_size"]]
+    assert set(frame["proj_hidden"]) == {128}
+    assert set(frame["alpha"]) == {65536.0}
+
+
+GAUSSIAN = """\
+name: toy
+dataset: {name: gaussian_mi}
+metric: {name: mi_estimate}
+seeds: [0]
+space: {batch_size: {choices: [64, 128]}, mutual_information: {choices: [4, 10]}}
+objectives:
+  eqco: {framework: mi_critic, loss: eqco}
+search: {method: grid}
+"""
+
+
+def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
+    study = load(text=GAUSSIAN)
+    [objective] = study.objectives
+    assert set(objective.owned) == {
+        "tau", "alpha", "batch_size", "lr", "epochs", "mutual_information", "critic_hidden", "critic_dim",
+        "estimate_batches",
+    }  # fmt: skip
+    assert plan_frame(study)["val_fraction"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("dataset.val_fraction=0.2", "dataset.val_fraction: gaussian_mi is drawn afresh at every step"),
+        ("metric.name=knn_top1", "expected a metric of gaussian_mi: mi_estimate; given knn_top1"),
+        ("resources.workers=2", "a trial on gaussian_mi has 1 worker, given 2"),
+        ("objectives.eqco.base.epochs=0", "expected at least 1 on gaussian_mi, given 0"),
+        ("objectives.eqco.base.crop_scale=0.5", "gaussian_mi is made of vectors, not of images"),
+        ("objectives.eqco.framework=simclr", "'simclr' does not work on gaussian_mi. Expected one of: mi_critic"),
+    ],
+)
+def test_what_makes_no_sense_on_pairs_is_refused(load, setting, says):
+    with pytest.raises(StudyError) as caught:
+        load(setting, text=GAUSSIAN)
+    assert says in str(caught.value)

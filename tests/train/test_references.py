@@ -1,0 +1,42 @@
+"""Scores without training, against scikit-learn and against a trial of no epochs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.neighbors import KNeighborsClassifier
+
+from clsweep.data.datasets import load_splits
+from clsweep.train.loop import train_trial
+from clsweep.train.references import score_reference
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+YARDSTICK = {"dataset": "digits", "val_fraction": 0.2, "knn_k": 1, "knn_temperature": 0.1, "linear_probe": "none"}
+
+
+def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
+    train, val, _ = load_splits("digits", val_fraction=0.2, root="data", download=False)
+    pixels = [split.images.reshape(len(split.labels), -1).astype(float) / 255 for split in (train, val)]
+    mean, std = pixels[0].mean(), pixels[0].std()
+    bank, queries = ((x - mean) / std for x in pixels)
+    oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
+    expected = 100 * np.mean(oracle.predict(queries) == val.labels)
+    assert score_reference({"reference": "raw_pixels", **YARDSTICK})["knn_top1"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
+                                   {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3,
+                                    "probe_schedule": "cosine"}], ids=["ridge", "sgd"])  # fmt: skip
+def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, object]) -> None:
+    encoder = {"encoder": "conv4", "width": 4, "seed": 3, **YARDSTICK, **probe, "knn_k": 20}
+    scores = score_reference({"reference": "untrained", **encoder})
+    trial = train_trial({**encoder, "epochs": 0, "tsne_points": 0}, lambda _: None)
+    assert scores == {name: trial[name] for name in scores}
+    assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} == set(scores)
+
+
+def test_raw_pixels_need_no_seed() -> None:
+    probe = {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_schedule": "step"}
+    scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe})
+    assert scores["linear_top1"] > 80
