@@ -1,0 +1,123 @@
+"""Every valid combination of framework, loss, regularizer and views as a small configuration, by its name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import torch
+
+from clsweep.data.datasets import load_splits
+from clsweep.objective.catalog import COMPONENT, OBJECTIVE_PARTS
+from clsweep.objective.ownership import default_of, effective, owned_params, refusal
+from clsweep.train.images import Images, on_device
+
+Config = dict[str, Any]
+
+BATCH = 16
+# Small everywhere, and no number like another one, so that a wrong axis shows. Two sizes of views, where there are more
+# than two; a queue that a batch does not divide.
+SMALL: Config = {
+    "encoder": "conv4",
+    "width": 4,
+    "epochs": 2,
+    "batch_size": BATCH,
+    "lr_rule": "none",
+    "eval_every": 1,
+    "knn_k": 5,
+    "proj_dim": 10,
+    "proj_hidden": 12,
+    "pred_hidden": 14,
+    "support_size": 40,
+    "momentum": 0.9,
+    "num_views": 4,
+    "small_view_size": 6,
+}
+QUEUE = 40
+
+
+def small_config(parts: Mapping[str, str], *, dataset: str = "digits", seed: int = 0, **changes: Any) -> Config:
+    """What a trial of these parts is given, all at their defaults except for `SMALL` and the changes."""
+    chosen = SMALL | ({"num_negatives": QUEUE} if parts["framework"] == "moco" else {}) | changes
+    selected = {name: chosen[name] for name in ("encoder", "weighting", "linear_probe") if name in chosen}
+    owned = owned_params(parts, dataset=dataset, **selected)
+    assert set(changes) <= set(owned), "a change that nobody reads"
+    params = {name: chosen.get(name, default_of(name, parts)) for name in owned}
+    return {**parts, "dataset": dataset, "val_fraction": 0.1, "seed": seed, **effective(parts, params, dataset)}
+
+
+def combinations(dataset: str) -> dict[str, dict[str, str]]:
+    """The four parts of every objective that the data set admits."""
+    every = (
+        dict(zip(OBJECTIVE_PARTS, names, strict=True))
+        for names in itertools.product(*(COMPONENT[part] for part in OBJECTIVE_PARTS))
+    )
+    return {"-".join(parts.values()): parts for parts in every if refusal(parts, dataset) is None}
+
+
+def _variants() -> Iterator[tuple[str, Config]]:
+    """Combinations of which one hyperparameter changes what is computed."""
+    contrastive = ("infonce", "dcl", "dclw", "eqco", "align_uniform")
+    variants: list[tuple[str, Config]] = [
+        *((f"moco-{loss}-none-{views}", {"symmetric": True}) for loss in contrastive for views in ("two", "core")),
+        ("moco-eqco-dimcl-multicrop", {"symmetric": True}),
+        ("moco-dcl-abscl-ecpp", {"symmetric": True}),
+        ("moco-align_uniform-barlow-all_pairs", {"symmetric": True}),
+        *((f"moco-{loss}-none-two", {"num_negatives": 6}) for loss in contrastive),
+        ("moco-infonce-none-all_pairs", {"num_negatives": 6}),
+        ("moco-infonce-none-two", {"num_negatives": 6, "symmetric": True}),
+        *((f"simclr-eqco-{r}-{v}", {"num_negatives": 7}) for r in ("none", "dimcl") for v in ("two", "all_pairs")),
+        *((f"simo-{loss}-none-two", {"num_negatives": 7}) for loss in contrastive),
+        ("simo-eqco-dimcl-all_pairs", {"num_negatives": 7}),
+        ("simo-infonce-none-two", {"momentum_schedule": "cosine"}),
+        ("byol-cosine-none-two", {"momentum_schedule": "constant"}),
+        ("simclr-dclw-none-two", {"dclw_detach": False}),
+        ("simclr-dclw-none-two", {"weighting": "exponential"}),
+        ("nnclr-dclw-none-two", {"weighting": "exponential"}),
+        ("simclr-dcl-dimcl-two", {"dim_standardize": False}),
+        ("simclr-dcl-none-two", {"proj_layers": 3}),
+        ("simclr-infonce-none-core", {"pair_reduction": "sum"}),
+        ("simclr-dcl-none-ecpp", {"num_views": 2}),
+        ("byol-cosine-dimcl-all_pairs", {"num_views": 3}),
+        ("nnclr-dcl-none-multicrop", {"num_views": 8}),
+        ("simsiam-cosine-none-two", {"linear_probe": "none"}),
+        ("simsiam-cosine-none-two", {"linear_probe": "sgd"}),
+    ]
+    for name, changes in variants:
+        yield "-".join([name, *(f"{key}={value}" for key, value in changes.items())]), {"name": name, **changes}
+
+
+def _cases() -> dict[str, Config]:
+    parts_of = combinations("digits")
+    cases = {name: small_config(parts) for name, parts in parts_of.items()}
+    for variant, changes in _variants():
+        cases[variant] = small_config(parts_of[changes.pop("name")], **changes)
+    return cases
+
+
+CASES = _cases()
+# Of each framework one at least; between them every loss, regularizer, kind of views and memory, and drawn negatives.
+REPRESENTATIVES = (
+    "simclr-dclw-abscl-ecpp",
+    "simclr-eqco-none-two-num_negatives=7",
+    "simclr-align_uniform-none-two",
+    "moco-infonce-none-two-num_negatives=6-symmetric=True",
+    "moco-dcl-dimcl-core",
+    "simo-eqco-none-two-num_negatives=7",
+    "byol-cosine-dimcl-all_pairs-num_views=3",
+    "simsiam-cosine-none-multicrop",
+    "barlow_twins-barlow-none-two",
+    "nnclr-infonce-barlow-two",
+    "supervised-cross_entropy-barlow-two",
+    "supervised-decoupled_cross_entropy-none-two",
+)
+
+
+@cache
+def some_digits(num_images: int) -> Images:
+    """The first images of the training split of digits."""
+    train, _, _ = load_splits("digits", val_fraction=0.1, root="")
+    split = type(train)(train.images[:num_images], train.labels[:num_images])
+    return on_device(split, split, torch.device("cpu"))

@@ -1,0 +1,391 @@
+"""What every objective keeps, whatever its framework, loss, regularizer and views.
+
+Each contract runs over all combinations in `combinations.py`; those that train do so only where slow tests are asked
+for, and run over a few of each framework otherwise.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clsweep.data.datasets import Split, load_splits
+from clsweep.objective.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM
+from clsweep.objective.ownership import owned_params
+from clsweep.objective.views import recipes
+from clsweep.train import loop
+from clsweep.train.images import batches, draw_batch
+from clsweep.train.loop import train_epoch, train_trial
+from clsweep.train.state import TrialState, new_state
+from tests.contracts.combinations import (
+    BATCH,
+    CASES,
+    REPRESENTATIVES,
+    Config,
+    combinations,
+    small_config,
+    some_digits,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+PAIR_CASES = {name: small_config(parts, dataset="gaussian_mi") for name, parts in combinations("gaussian_mi").items()}
+
+every_objective = pytest.mark.parametrize("name", CASES)
+some_objectives = pytest.mark.parametrize("name", REPRESENTATIVES)
+# The same test over a few in the fast suite, and over all of them in the slow one.
+some_now_all_slowly = pytest.mark.parametrize(
+    "name",
+    [*REPRESENTATIVES, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in REPRESENTATIVES)],
+)
+
+
+def start(config: Config) -> TrialState:
+    state = new_state(config, CPU)
+    state.objective.train()
+    return state
+
+
+def batch(config: Config) -> tuple[list[Tensor], Tensor]:
+    """The views of sixteen digits and their labels."""
+    multi_view = ("num_views", "small_crop_scale", "small_crop_max", "crop_only_share", "crop_scale")
+    views = _views(config["views"], tuple((name, config[name]) for name in multi_view if name in config))
+    return list(views), some_digits(BATCH).labels_N
+
+
+@cache
+def _views(kind: str, params: tuple[tuple[str, Any], ...]) -> tuple[Tensor, ...]:
+    config = small_config({"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": kind}, **dict(params))
+    generator = torch.Generator().manual_seed(3)
+    return tuple(draw_batch(some_digits(BATCH), torch.arange(BATCH), recipes(config), generator, slice(None)))
+
+
+def forward(state: TrialState, config: Config) -> tuple[Any, Any]:
+    """The prepared embeddings of a batch, in the objective's own precision, and its losses."""
+    views, labels_N = batch(config)
+    dtype = next(state.objective.parameters()).dtype
+    prepared = state.objective.prepare(state.objective([x.to(dtype) for x in views]), state.draw_generator)
+    return prepared, state.objective.loss(prepared, labels_N)
+
+
+def num_views(config: Config) -> int:
+    return 2 if config["views"] == "two" else config["num_views"]
+
+
+def test_every_part_of_the_catalog_occurs() -> None:
+    for part in OBJECTIVE_PARTS:
+        names = {config[part] for config in (*CASES.values(), *PAIR_CASES.values())}
+        assert names == set(COMPONENT[part])
+    assert {config["framework"] for config in map(CASES.__getitem__, REPRESENTATIVES)} == {
+        config["framework"] for config in CASES.values()
+    }
+
+
+# Embeddings and loss.
+
+
+def expected_views(config: Config) -> dict[str, set[int]]:
+    """The views of each kind of embeddings, from what the pairs of the four kinds of views are."""
+    count, framework = num_views(config), config["framework"]
+    every = set(range(count))
+    first = {"core": {0}, "multicrop": {0, 1} if count > 2 else {0}}.get(config["views"], every - {count - 1})
+    if framework in ("moco", "simo"):
+        both_ways = config.get("symmetric", False)
+        queries = every if both_ways or config["regularizer"] != "none" else first
+        return {"online": queries, "target": every if both_ways else every - {0}}
+    more = {
+        "byol": ("predicted", "target"),
+        "simsiam": ("predicted",),
+        "nnclr": ("predicted",),
+        "supervised": ("logits",),
+    }
+    return dict.fromkeys(("online", *more.get(framework, ())), every)
+
+
+@every_objective
+def test_shapes_of_embeddings_and_a_finite_scalar_loss(name: str) -> None:
+    config = CASES[name]
+    state = start(config)
+    views, labels_N = batch(config)
+    assert [view.shape[-1] for view in views] == [8, 8] + [6] * (num_views(config) - 2)
+    embeddings = state.objective(views)
+    assert {kind: set(by_view) for kind, by_view in embeddings.items()} == expected_views(config)
+    widths = {"logits": 10, "online": 16 if config["framework"] == "supervised" else 10, "target": 10, "predicted": 10}
+    for kind, by_view in embeddings.items():
+        assert all(x.shape == (BATCH, widths[kind]) for x in by_view.values())
+        assert all(torch.isfinite(x).all() for x in by_view.values())
+        assert all(x.requires_grad == (kind != "target") for x in by_view.values())
+    losses = state.objective.loss(state.objective.prepare(embeddings, state.draw_generator), labels_N)
+    assert losses.total.shape == losses.base.shape == ()
+    assert torch.isfinite(losses.total)
+    assert losses.total.requires_grad
+    assert (losses.regularizer is None) == (config["regularizer"] == "none")
+    if losses.regularizer is not None:
+        mixed = config["lam"] * losses.regularizer + (1 - config["lam"]) * losses.base
+        torch.testing.assert_close(losses.total / num_summed(config), mixed)
+    else:
+        torch.testing.assert_close(losses.total / num_summed(config), losses.base)
+
+
+def num_summed(config: Config) -> int:
+    """Pairs over which the total is a sum and not a mean; `core` is the one that occurs."""
+    return config["num_views"] - 1 if config.get("pair_reduction") == "sum" else 1
+
+
+# Gradients.
+
+
+def without_gradient(config: Config) -> set[str]:
+    """Parameters whose gradient is zero whatever the data: biases whose addition is undone by what follows.
+
+    The projector's last bias: barlow_twins centres the columns of the projections; in byol the predictor begins with a
+    linear map and a batch norm. A regularizer that does not centre the columns sees it.
+    """
+    if config["framework"] not in ("barlow_twins", "byol") or config.get("dim_standardize") is False:
+        return set()
+    last = 3 * (config["proj_layers"] - 1)  # linear, batch norm and ReLU for each hidden layer
+    return {f"projector.{last}.bias"}
+
+
+@every_objective
+def test_gradients_reach_every_parameter_that_trains_and_no_other(name: str) -> None:
+    config = CASES[name]
+    state = start(config)
+    state.objective.double()  # so that zero is zero
+    prepared, losses = forward(state, config)
+    losses.total.backward()
+    largest = {n: None if p.grad is None else float(p.grad.abs().max()) for n, p in state.objective.named_parameters()}
+    trainable = {n for n in largest if not n.startswith("target.")}
+    assert {n for n, p in state.objective.named_parameters() if p.requires_grad} == trainable
+    assert {n for n, value in largest.items() if value is None} == set(largest) - trainable
+    values = {n: value for n, value in largest.items() if value is not None}
+    assert all(math.isfinite(value) for value in values.values())
+    scale = max(values.values())
+    assert {n for n, value in values.items() if value < 1e-14 * scale} == without_gradient(config)
+    in_optimizer = {id(p) for group in state.optimizer.param_groups for p in group["params"]}
+    assert in_optimizer == {id(p) for n, p in state.objective.named_parameters() if n in trainable}
+
+    # What is stopped stays until `after_step`, and then follows.
+    stopped = stopped_tensors(state.objective)
+    before = copy.deepcopy(stopped)
+    state.optimizer.step()
+    assert all(torch.equal(x, before[n]) for n, x in stopped.items())
+    state.objective.after_step(prepared, 0.5, state.draw_generator)
+    changed = {n.split(".")[0] for n, x in stopped.items() if not torch.equal(x, before[n])}
+    followers = {"moco": {"target", "queue"}, "simo": {"target"}, "byol": {"target"}, "nnclr": {"support"}}
+    assert changed == followers.get(config["framework"], set())
+    assert not any(x.requires_grad for x in stopped_tensors(state.objective).values())
+
+
+def stopped_tensors(objective: Any) -> dict[str, Tensor]:
+    """Momentum copies, queue and support set; without batch statistics, which every forward pass moves."""
+    parameters = {n: p for n, p in objective.named_parameters() if n.startswith("target.")}
+    return parameters | {n: b for n, b in objective.named_buffers() if n.endswith("rows_KD")}
+
+
+# Half precision.
+
+# bfloat16 keeps 8 bits. Through five layers and their batch norms the projections of 16 digits are off by a few percent
+# of their length; at tau = 0.1 so are the losses.
+BF16 = {"rtol": 0.05, "atol": 0.05}
+
+
+@every_objective
+def test_half_precision_gives_the_loss_of_float32(name: str) -> None:
+    config = CASES[name]
+    _, exact = forward(start(config), config)
+    state = start(config)
+    views, labels_N = batch(config)
+    with torch.autocast("cpu", torch.bfloat16):
+        embeddings = state.objective(views)
+    assert any(x.dtype == torch.bfloat16 for by_view in embeddings.values() for x in by_view.values())
+    losses = state.objective.loss(state.objective.prepare(embeddings, state.draw_generator), labels_N)
+    assert losses.total.dtype == torch.float32
+    torch.testing.assert_close(losses.total, exact.total, **BF16)
+    losses.total.backward()
+    for p in state.objective.parameters():
+        assert p.grad is None or (p.grad.dtype == torch.float32 and torch.isfinite(p.grad).all())
+
+
+# Training.
+
+STEP = 0.1  # length of a step along the gradient in the space of all parameters: losses of any scale learn
+LEAST_CHANGE = 0.1  # in either direction; the losses start between -0.3 and 12
+
+
+def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
+    """The loss of one batch before and after twenty steps on it, downhill or (sign -1) uphill.
+
+    Views, negatives, targets and memories stay: so this is gradient descent on one function, and nothing but a wrong
+    gradient can raise it. Memories hold keys of digits first: random rows are too easy to tell from.
+    """
+    state = start(config)
+    objective, (views, labels_N) = state.objective, batch(config)
+    with torch.no_grad():
+        for other_views, _ in batches(some_digits(4 * BATCH), config, state.data_generator):
+            prepared = objective.prepare(objective(other_views), state.draw_generator)
+            objective.after_step(prepared, 0.0, state.draw_generator)
+
+    def loss() -> Tensor:
+        total: Tensor = objective.loss(objective.prepare(objective(views), torch.Generator()), labels_N).total
+        return total
+
+    before = loss().item()
+    for _ in range(20):
+        trained = [p for p in objective.parameters() if p.requires_grad]
+        gradient = torch.autograd.grad(loss(), trained)
+        length = torch.stack([g.norm() for g in gradient]).norm()
+        with torch.no_grad():
+            torch._foreach_add_(trained, gradient, alpha=float(-sign * STEP / length))
+    return before, loss().item()
+
+
+@some_now_all_slowly
+def test_twenty_steps_lower_the_loss(name: str) -> None:
+    before, after = twenty_steps(CASES[name])
+    assert after < before - LEAST_CHANGE
+
+
+@some_objectives
+def test_twenty_steps_uphill_raise_it(name: str) -> None:
+    """The negative control of the test above: with the sign of every gradient flipped it fails."""
+    before, after = twenty_steps(CASES[name], sign=-1.0)
+    assert after > before + LEAST_CHANGE
+
+
+# Checkpoints.
+
+
+def through_a_file(state: TrialState) -> Mapping[str, Any]:
+    file = io.BytesIO()
+    torch.save(state.state_dict(), file)
+    file.seek(0)
+    loaded: Mapping[str, Any] = torch.load(file, weights_only=True)
+    return loaded
+
+
+def resumed(config: Config, saved: Mapping[str, Any]) -> tuple[TrialState, dict[str, Any]]:
+    """A trial of another process that goes on from a checkpoint: nothing of its own start may remain."""
+    state = new_state(config | {"seed": 1}, CPU)
+    state.load_state_dict(saved)
+    return state, train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
+
+
+def differences(first: TrialState, second: TrialState) -> set[str]:
+    """Names of what is not equal, bit for bit."""
+    a, b = (dict(_leaves(state.state_dict())) for state in (first, second))
+    assert a.keys() == b.keys()
+    return {
+        name for name in a if not (torch.equal(a[name], b[name]) if isinstance(a[name], Tensor) else a[name] == b[name])
+    }
+
+
+def _leaves(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, (Mapping, list)):
+        for key, child in node.items() if isinstance(node, Mapping) else enumerate(node):
+            yield from _leaves(child, f"{name}/{key}")
+    else:
+        yield name, node
+
+
+def one_epoch(config: Config) -> TrialState:
+    state = new_state(config, CPU)
+    train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
+    return state
+
+
+@some_now_all_slowly
+def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
+    config = CASES[name]
+    state = one_epoch(config)
+    saved = through_a_file(state)
+    row = train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
+    other, other_row = resumed(config, saved)
+    assert other_row == row
+    assert differences(state, other) == set()
+    assert state.epoch == other.epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "lost", "differing"),
+    [
+        ("moco-dcl-none-two", "objective/queue._extra_state", "/objective/queue.rows_KD"),
+        ("nnclr-infonce-none-two", "objective/support._extra_state", "/objective/support.rows_KD"),
+        ("simo-eqco-none-two-num_negatives=7", "draw_generator", "/objective/encoder.layers.0.weight"),
+        ("simclr-dcl-none-two", "data_generator", "/objective/encoder.layers.0.weight"),
+        ("simclr-dcl-none-two", "epoch", "/objective/encoder.layers.0.weight"),
+        ("byol-cosine-none-two", "epoch", "/objective/target.0.layers.0.weight"),
+    ],
+)
+def test_a_checkpoint_needs_each_of_its_parts(name: str, lost: str, differing: str) -> None:
+    """The control of the test above: with one part from the beginning of the trial, the continuation is another."""
+    config = CASES[name]
+    state = one_epoch(config)
+    saved, initial = through_a_file(state), through_a_file(new_state(config, CPU))
+    train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
+    first, _, rest = lost.partition("/")
+    incomplete = {**saved, first: {**saved[first], rest: initial[first][rest]} if rest else initial[first]}
+    other, _ = resumed(config, incomplete)
+    assert differing in differences(state, other)
+
+
+# Hyperparameters.
+
+
+class Recording(Mapping[str, Any]):
+    """A configuration that remembers which keys were read; whether one is there is not a reading."""
+
+    def __init__(self, config: Config):
+        self.config, self.read = config, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.config[name]
+        self.read.add(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.config
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.config)
+
+    def __len__(self) -> int:
+        return len(self.config)
+
+
+@cache
+def few_images(name: str, **options: Any) -> tuple[Split, ...]:
+    """What `load_splits` gives, cut to some batches."""
+    return tuple(Split(split.images[:40], split.labels[:40]) for split in load_splits(name, **options))
+
+
+def owned(config: Config) -> set[str]:
+    selected = {name: config[name] for name in ("encoder", "linear_probe", "weighting") if name in config}
+    return set(owned_params(config, dataset=config["dataset"], **selected))
+
+
+@some_now_all_slowly
+def test_exactly_the_owned_hyperparameters_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "load_splits", few_images)
+    short = {"epochs": 1, **({"probe_epochs": 1} if "probe_epochs" in CASES[name] else {})}
+    config = Recording(CASES[name] | short)
+    train_trial(config, lambda _: None)
+    assert config.read & set(PARAM) == owned(CASES[name])
+
+
+@pytest.mark.parametrize("name", PAIR_CASES)
+def test_exactly_the_owned_hyperparameters_are_read_on_pairs(name: str) -> None:
+    config = Recording(PAIR_CASES[name] | {"epochs": 1, "estimate_batches": 5, "critic_hidden": 8})
+    rows: list[dict[str, Any]] = []
+    result = train_trial(config, rows.append)
+    assert config.read & set(PARAM) == owned(PAIR_CASES[name])
+    assert math.isfinite(result["mi_estimate"])
