@@ -120,7 +120,11 @@ def batch_terms(
     if grad is not None:
         # Between a sample's two views: each pulls as an anchor and is pulled as a positive.
         force = (q_b + q_b.roll(num_samples))[:, None] / (tau * num_anchors)
-        grad.addcmul_(force, z.roll(num_samples, 0), value=-1)
+        for view, other in (
+            (slice(num_samples), slice(num_samples, None)),
+            (slice(num_samples, None), slice(num_samples)),
+        ):
+            grad[view].addcmul_(force[view], z[other], value=-1)
     return p, n, grad
 
 
