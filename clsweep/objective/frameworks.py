@@ -158,6 +158,27 @@ class MomentumFramework(Framework):
         online = [p.detach() for module in (self.encoder, self.projector) for p in module.parameters()]
         torch._foreach_lerp_(list(self.target.parameters()), online, 1 - self.momentum_at(progress))
 
+    def embed(self, views: Sequence[Tensor], queries: set[int], keys: set[int]) -> Embeddings:
+        """The queries' online projections and the keys' targets; a regularizer sees every view online."""
+        regularized = self.comparison.regularizer is not None
+        online = range(len(views)) if regularized else sorted(queries)
+        return {
+            "online": self.project({view: views[view] for view in online}),
+            "target": self.project_target({view: views[view] for view in sorted(keys)}),
+        }
+
+
+class PredictorFramework(Framework):
+    """A framework with a predictor on top of the online projections."""
+
+    def __init__(self, *, pred_hidden: int, **shared: Any):
+        super().__init__(**shared)
+        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        online = self.project(dict(enumerate(views)))
+        return {"online": online, "predicted": _per_view(self.predictor, online)}
+
 
 class MoCo(MomentumFramework):
     """Queries against their momentum keys and a queue of earlier keys (MoCo v2; EqCo 2.3 where K < N).
@@ -171,15 +192,10 @@ class MoCo(MomentumFramework):
         self.queue = FeatureQueue(num_negatives, shared["proj_dim"])
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        pairs, regularized = self.comparison.pairs, self.comparison.regularizer is not None
-        queries, keys = {i for i, _ in pairs}, {j for _, j in pairs}
+        queries, keys = ({pair[side] for pair in self.comparison.pairs} for side in (0, 1))
         if self.symmetric:
             queries = keys = queries | keys
-        online = range(len(views)) if regularized else sorted(queries)  # the regularizer sees every view online
-        return {
-            "online": self.project({view: views[view] for view in online}),
-            "target": self.project_target({view: views[view] for view in sorted(keys)}),
-        }
+        return self.embed(views, queries, keys)
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         return super().prepare(embeddings, generator) | {"keys": _unit(embeddings["target"])}
@@ -203,12 +219,8 @@ class SiMo(MomentumFramework):
         self.num_negatives = num_negatives
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        pairs, regularized = self.comparison.pairs, self.comparison.regularizer is not None
-        online = range(len(views)) if regularized else sorted({i for i, _ in pairs})
-        return {
-            "online": self.project({view: views[view] for view in online}),
-            "target": self.project_target({view: views[view] for view in sorted({j for _, j in pairs})}),
-        }
+        queries, keys = ({pair[side] for pair in self.comparison.pairs} for side in (0, 1))
+        return self.embed(views, queries, keys)
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         e = super().prepare(embeddings, generator) | {"keys": _unit(embeddings["target"])}
@@ -219,44 +231,25 @@ class SiMo(MomentumFramework):
         return [criterion(e["unit"][i], keys_ND, negatives=keys_ND, **_chosen(e, j))]
 
 
-class BYOL(MomentumFramework):
+class BYOL(PredictorFramework, MomentumFramework):
     """Predictions of one view against momentum targets of the other, both ways."""
 
     norm = "hidden"
 
-    def __init__(self, *, pred_hidden: int, **shared: Any):
-        super().__init__(**shared)
-        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
-
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        by_view = dict(enumerate(views))
-        online = self.project(by_view)
-        return {
-            "online": online,
-            "predicted": _per_view(self.predictor, online),
-            "target": self.project_target(by_view),
-        }
+        return super().forward(views) | {"target": self.project_target(dict(enumerate(views)))}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
-        return [criterion(e["predicted"][i], e["target"][j]), criterion(e["predicted"][j], e["target"][i])]
+        return [criterion(e["predicted"][a], e["target"][b]) for a, b in ((i, j), (j, i))]
 
 
-class SimSiam(Framework):
+class SimSiam(PredictorFramework):
     """Predictions of one view against the other's projection, whose gradient is stopped, both ways."""
 
     norm = "all"
 
-    def __init__(self, *, pred_hidden: int, **shared: Any):
-        super().__init__(**shared)
-        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
-
-    def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        online = self.project(dict(enumerate(views)))
-        return {"online": online, "predicted": _per_view(self.predictor, online)}
-
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
-        online, predicted = e["online"], e["predicted"]
-        return [criterion(predicted[i], online[j].detach()), criterion(predicted[j], online[i].detach())]
+        return [criterion(e["predicted"][a], e["online"][b].detach()) for a, b in ((i, j), (j, i))]
 
 
 class BarlowTwins(Framework):
@@ -268,7 +261,7 @@ class BarlowTwins(Framework):
         return [criterion(e["online"][i], e["online"][j])]
 
 
-class NNCLR(Framework):
+class NNCLR(PredictorFramework):
     """The nearest neighbour of one view in a support set against predictions of the other view, both ways.
 
     The neighbour is the anchor and carries no gradient; the other samples' predictions are its negatives. The first
@@ -277,14 +270,9 @@ class NNCLR(Framework):
 
     norm = "all"
 
-    def __init__(self, *, support_size: int, pred_hidden: int, **shared: Any):
+    def __init__(self, *, support_size: int, **shared: Any):
         super().__init__(**shared)
-        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
         self.support = FeatureQueue(support_size, shared["proj_dim"])
-
-    def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        online = self.project(dict(enumerate(views)))
-        return {"online": online, "predicted": _per_view(self.predictor, online)}
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         e = super().prepare(embeddings, generator)
