@@ -44,7 +44,8 @@ def catalog(
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and equation."""
     from clsweep.listing import catalog_tables
 
-    for title, rows in catalog_tables(kind).items():
+    for_eyes = format in (Format.table, Format.md)
+    for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
         print_table(rows, format=format, title=title)
 
 
@@ -125,7 +126,7 @@ def run(
         _print_robustness([results], by=None, within=1.0, format=Format.table)
     _print_failures(results)
     print(f"\n{summary.finished} finished, {summary.failed} failed, {summary.left} left")
-    if summary.left:
+    if summary.left or summary.interrupted:
         print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     print(f"Results: {summary.path}")
     if summary.interrupted:

@@ -26,8 +26,8 @@ _PLURAL: dict[Part, str] = {
 }
 
 
-def catalog_tables(kind: str | None) -> dict[str, list[Row]]:
-    """The tables of the catalog, or the one of this kind, by title."""
+def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list[Row]]:
+    """The tables of the catalog, or the one of this kind, by title; `for_eyes`: numbers as a reader writes them."""
     tables = {plural: _component_rows(part) for part, plural in _PLURAL.items()}
     tables["datasets"] = [
         {"dataset": d.name, "kind": d.kind, "train": d.num_train, "test": d.num_test, "size": d.image_size,
@@ -37,7 +37,8 @@ def catalog_tables(kind: str | None) -> dict[str, list[Row]]:
     tables["metrics"] = [{"metric": m.name, "unit": m.unit, "mode": m.mode, "what": m.doc} for m in METRICS]
     tables["params"] = [
         {"param": p.name, "symbol": p.symbol, "owned by": owners_of(p.name), "bounds": p.bounds,
-         "default": p.default, "swept": "yes" if p.sweepable else "no", "what": p.doc, "source": p.source}
+         "default": _shown(p.default) if for_eyes else p.default,
+         "swept": "yes" if p.sweepable else "no", "what": p.doc, "source": p.source}
         for p in PARAMS
     ]  # fmt: skip
     if kind is None:
@@ -124,4 +125,6 @@ def _matrix_cell(objective: Any, name: str) -> str:
 
 
 def _shown(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -79,18 +79,23 @@ def _measured(frame: pd.DataFrame) -> list[str]:
 
 
 def reference_notes(results: Sequence[Results]) -> list[str]:
-    """What is reached without training, one line per results folder, yardstick and encoder."""
+    """What is reached without training, one line per results folder; told apart by what the metric depends on."""
     notes = []
     for result in results:
-        frame, metric = result.references, result.metric
+        metric = result.metric
+        frame = result.references.dropna(subset=[metric])
         if frame.empty:
             continue
-        by = [name for name in REFERENCE_PARAMS if frame[name].notna().any()]
+        probed = metric.startswith("linear")
+        others = ("knn",) if probed else ("linear_probe", "probe")  # the other yardstick
+        by = [n for n in REFERENCE_PARAMS if not n.startswith(others) and frame[n].notna().any()]
+        frame = frame.drop_duplicates(["reference", "seed", *by])
         parts = []
         for kind, group in frame.groupby("reference", sort=True):
-            for key, seeds in group.groupby(by, dropna=False):
-                differing = {name: value for name, value in zip(by, key, strict=True) if _differs(group, name)}
-                named = ", ".join(f"{name} {value}" for name, value in differing.items())
+            differing = [n for n in by if n != "encoder" and group[n].nunique(dropna=False) > 1]
+            for _, seeds in group.groupby(by, dropna=False):
+                values = seeds[differing].iloc[0].dropna()
+                named = ", ".join(f"{n} {value}" for n, value in values.items())
                 encoder = f" {seeds['encoder'].iloc[0]}" if kind == "untrained" else ""
                 spread = f" (sd {seeds[metric].std():.2f}, {len(seeds)} seeds)" if len(seeds) > 1 else ""
                 label = f"{str(kind).replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
@@ -100,14 +105,11 @@ def reference_notes(results: Sequence[Results]) -> list[str]:
     return notes
 
 
-def _differs(frame: pd.DataFrame, name: str) -> bool:
-    return name != "encoder" and frame[name].nunique(dropna=False) > 1
-
-
 def _selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
     """Which rows an expression selects; a row without a value that it asks for is not selected."""
     try:
-        mask = frame.eval(where)
+        # With types that know missing values no comparison with one holds; of texts pandas' eval makes objects again.
+        mask = frame.convert_dtypes().eval(where)
     except Exception as error:  # whatever the user's expression raises
         reason = str(error).splitlines()[0]
         raise RequestError(f"--where {where!r}: {reason}. Columns: {', '.join(frame.columns)}") from None

@@ -24,7 +24,7 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
     """
     trial = planned_trial(study, objective, config)
     row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
-    owned = [f"{name}={value}" for name, value in trial.params.items()]
+    owned = [f"{name}={row[name]}" for name in trial.params]
     print(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
     import torch
 

@@ -21,7 +21,7 @@ from clsweep.errors import RequestError
 from clsweep.results.journal import open_storage
 from clsweep.results.store import ResultsFolder
 from clsweep.results.tally import Tally
-from clsweep.study.design import PlannedTrial, plan_row, plan_trials
+from clsweep.study.design import PlannedTrial, plan_row, plan_trials, reference_rows
 from clsweep.study.document import preset_names
 from clsweep.study.resolve import Study
 
@@ -73,7 +73,8 @@ def run_study(
         done = {row["trial_id"] for row in recorded}
         left = [trial for trial in planned if trial.trial_id not in done][:limit]
         interrupted = False
-        if left:
+        owed = bool(reference_rows(study, planned)) and not folder.references().num_rows
+        if left or owed:
             _require_data(study, address)
             try:
                 interrupted = _run_left(study, folder, planned, left, recorded, address, max_concurrent)
@@ -159,15 +160,15 @@ def _run_left(
         plan_rows = [plan_row(study, trial) for trial in planned]
         if not folder.exists():  # only now: a refused request leaves no folder that would refuse the corrected one
             folder.create(study.document.dump(), plan_rows)
-        concurrent = min(max_concurrent or capacity, capacity, len(left))
+        concurrent = max(1, min(max_concurrent or capacity, capacity, len(left)))
         metric = study.sections.metric
         tally = Tally.of(plan_rows, recorded, metric=metric.name, mode=metric.mode)
         progress = Progress(tally, concurrent=concurrent)
         references = References(study, folder, planned)
         with progress, Recorder(study, folder, progress, num_recorded=len(recorded)) as recorder:
-            tuner = _tuner(study, folder, left, recorded, concurrent, recorder)
             try:
-                tuner.fit()
+                if left:
+                    _tuner(study, folder, left, recorded, concurrent, recorder).fit()
                 references.collect()
             except KeyboardInterrupt:
                 return True

@@ -148,6 +148,7 @@ _PROJECTOR = ("proj_dim", "proj_hidden", "proj_layers")
 _AUGMENTATION = ("crop_scale", "flip_prob", "jitter_strength", "jitter_prob", "gray_prob", "blur_prob")
 _MULTI_VIEW = ("num_views", "pair_reduction", "crop_only_share", "small_view_size", "small_crop_scale",
                "small_crop_max", *_AUGMENTATION)  # fmt: skip
+_BOTH_WAYS: dict[str, Value] = {"symmetric": True}  # every pair of more than two views (ECPP Eq. 2)
 
 COMPONENTS = (
     Component(part="framework", name="simclr", owns=_PROJECTOR, owns_with={"eqco": ("num_negatives",)},
@@ -158,7 +159,8 @@ COMPONENTS = (
               losses=(*_CONTRASTIVE, "align_uniform"),
               defaults={"num_negatives": 65536, "alpha": 65536.0}, source="EqCo 2.3; MoCo v2 (2020)",
               doc="queries against their momentum keys and a queue of num_negatives earlier keys"),
-    Component(part="framework", name="simo", owns=("num_negatives", "momentum", "momentum_schedule", *_PROJECTOR),
+    Component(part="framework", name="simo", owns=("num_negatives", "momentum", "momentum_schedule", "symmetric",
+                                                   *_PROJECTOR),
               losses=(*_CONTRASTIVE, "align_uniform"), defaults={"alpha": 65536.0}, source="EqCo 3",
               doc="momentum keys of the current batch, no queue; batch norm after every linear layer"),
     Component(part="framework", name="byol", owns=("momentum", "momentum_schedule", "pred_hidden", *_PROJECTOR),
@@ -207,15 +209,16 @@ COMPONENTS = (
               doc="lam x the loss of Barlow Twins + (1 - lam) x loss"),
     Component(part="views", name="two", owns=_AUGMENTATION, source="DCL A.4; SimCLR (2020)",
               doc="two random views of every image, one pair of positives"),
-    Component(part="views", name="core", owns=_MULTI_VIEW, source="ECPP Table 1; CMC (2020)",
+    Component(part="views", name="core", owns=_MULTI_VIEW, defaults=_BOTH_WAYS, source="ECPP Table 1; CMC (2020)",
               doc="the first view with each other one: K - 1 pairs"),
     Component(part="views", name="multicrop", owns=_MULTI_VIEW,
-              defaults={"small_crop_scale": 0.05, "small_crop_max": 0.14}, source="ECPP Table 1; SwAV (2020)",
+              defaults=_BOTH_WAYS | {"small_crop_scale": 0.05, "small_crop_max": 0.14},
+              source="ECPP Table 1; SwAV (2020)",
               doc="the first two views with each other and every small one: 2K - 3 pairs"),
-    Component(part="views", name="all_pairs", owns=_MULTI_VIEW, source="ECPP Eq. 3; CMC (2020)",
+    Component(part="views", name="all_pairs", owns=_MULTI_VIEW, defaults=_BOTH_WAYS, source="ECPP Eq. 3; CMC (2020)",
               doc="every pair of views: K(K - 1)/2 pairs"),
     Component(part="views", name="ecpp", owns=_MULTI_VIEW,
-              defaults={"crop_only_share": 0.5, "crop_scale": 0.2, "small_crop_scale": 0.2}, source="ECPP 4, Eq. 4",
+              defaults=_BOTH_WAYS | {"crop_only_share": 0.5, "crop_scale": 0.2}, source="ECPP 4, Eq. 4",
               doc="every pair of views, half of the views crop-only, no positive in the denominator"),
     Component(part="encoder", name="conv4", owns=("width",), source="engineering choice",
               doc="four 3 x 3 convolutions, stride-2 stem: made for a CPU"),
@@ -239,6 +242,7 @@ def _names(part: Part) -> tuple[str, ...]:
     return tuple(c.name for c in COMPONENTS if c.part == part)
 
 
+MIN_TSNE_POINTS = 5  # with fewer there is no neighbourhood to keep
 _ALL_LOSS = (("lam", 1.0),)  # the regularizer alone remains
 PARAMS = (
     Param(name="tau", symbol="τ", kind="float", default=0.1, low=0, low_open=True, source="DCL Eq. 1",
@@ -274,11 +278,11 @@ PARAMS = (
     Param(name="pair_reduction", kind="choice", default="mean", choices=("mean", "sum"), source="ECPP Eq. 3",
           inert_when=(("num_views", 2),), doc="over the pairs of views; the mean keeps lr comparable, Fig. 2 sums"),
     Param(name="crop_only_share", kind="float", default=0.0, low=0, high=1, source="ECPP 4.1",
-          inert_when=(("num_views", 2),), doc="share of all views that are only cropped; never the first two"),
+          inert_when=(("num_views", 2),), doc="share of all views that are only cropped, rounded down; not the first"),
     Param(name="small_view_size", kind="int", default=0, low=0, source="ECPP 4.2",
           inert_when=(("num_views", 2),), doc="side of views 3 to K, pixels; 0: 3/7 of images from 128 on, else all"),
-    Param(name="small_crop_scale", kind="float", default=0.08, low=0, high=1, low_open=True, source="ECPP Table 4",
-          inert_when=(("num_views", 2),), doc="smallest crop of views 3 to K, as a share of the image's area"),
+    Param(name="small_crop_scale", kind="float", default=0.0, low=0, high=1, source="ECPP Table 4",
+          inert_when=(("num_views", 2),), doc="smallest crop of views 3 to K, share of the area; 0: crop_scale"),
     Param(name="small_crop_max", kind="float", default=1.0, low=0, high=1, low_open=True, source="ECPP Table 4",
           inert_when=(("num_views", 2),), doc="largest crop of views 3 to K, as a share of the image's area"),
     Param(name="momentum", symbol="β", kind="float", default=0.999, low=0, high=1, source="EqCo B.1",
@@ -286,7 +290,7 @@ PARAMS = (
     Param(name="momentum_schedule", kind="choice", default="constant", choices=("constant", "cosine"),
           source="BYOL (2020)", inert_when=(("momentum", 1.0),), doc="cosine: the momentum rises to 1 at the end"),
     Param(name="symmetric", kind="bool", default=False, source="DimCL Table 1",
-          inert_when=_ALL_LOSS, doc="every view of a pair is once the query"),
+          inert_when=_ALL_LOSS, doc="each view of a pair is once the query; false: only the first"),
     Param(name="support_size", kind="int", default=98304, low=1, source="NNCLR (2021)",
           inert_when=_ALL_LOSS, doc="earlier projections among which nearest neighbours are sought"),
     Param(name="proj_dim", symbol="D", kind="int", default=128, low=2, source="DCL 4.1",

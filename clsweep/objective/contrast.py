@@ -16,7 +16,7 @@ BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**24}
 
 
 class Negatives(NamedTuple):
-    """Which negatives the queries have, as `infonce` describes it; rows is None in the batch form."""
+    """Which negatives the queries have, as `infonce` describes it; in the batch form rows is None."""
 
     rows: Tensor | None
     index_NK: Tensor | None
@@ -24,7 +24,8 @@ class Negatives(NamedTuple):
 
     def count(self, num_queries: int) -> int:
         """K, the negatives of one query."""
-        assert self.rows is not None
+        if self.rows is None:
+            return 2 * (num_queries - 1)
         if self.index_NK is not None:
             return self.index_NK.shape[1]
         num_rows = self.rows.shape[-2]
@@ -131,6 +132,8 @@ def batch_terms(
 def query_terms(z1_ND: Tensor, z2_ND: Tensor, tau: float, negatives: Negatives) -> tuple[Tensor, Tensor]:
     """p and n of the N queries."""
     check_positive(tau=tau)
+    if negatives.rows is None:
+        raise ValueError("negatives: expected (K, D), (N, K, D) or shared ones, given none")
     check_pair(z1_ND, z2_ND, negatives)
     queries_ND = wide(z1_ND) / tau
     p_N = (queries_ND * wide(z2_ND)).sum(1)
@@ -194,8 +197,10 @@ def check_pair(z1_ND: Tensor, z2_ND: Tensor, negatives: Negatives) -> None:
         raise ValueError(f"negatives: expected (K, {dim}) or ({num_queries}, K, {dim}), given {shape}")
     if shape[-2] < 1:
         raise ValueError(f"negatives: expected at least 1, given {shape}: there is nothing to contrast with")
-    if skip_own and (index_NK is not None or len(shape) == 3 or shape[0] % num_queries or num_queries < 2):
-        expected = f"expected a multiple of {num_queries} shared negatives, 2 queries or more and no index_NK"
+    if skip_own and num_queries < 2:
+        raise ValueError("skip_own: expected at least 2 queries, given 1: nothing is left beside its own views")
+    if skip_own and (index_NK is not None or len(shape) == 3 or shape[0] % num_queries):
+        expected = f"expected a multiple of {num_queries} shared negatives and no index_NK"
         raise ValueError(f"skip_own: {expected}, given {shape}")
     if index_NK is None:
         return None

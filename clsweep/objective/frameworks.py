@@ -51,11 +51,16 @@ class Comparison:
         mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
         return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
 
-    def regularize(self, online: Mapping[int, Tensor]) -> Tensor | None:
-        """The regularizer over the same pairs, on the online projections before any predictor."""
+    def regularize(self, e: Embeddings) -> Tensor | None:
+        """The regularizer over the same pairs, on the online projections before any predictor.
+
+        A view that only the momentum encoder has seen counts with that projection (DimCL Algorithm 1): encoding it
+        online as well would change the base method, and lam = 0 would not be the baseline.
+        """
         if self.regularizer is None:
             return None
-        return torch.stack([self.regularizer(online[i], online[j]) for i, j in self.pairs]).mean()
+        views = {**e.get("target", {}), **e["online"]}
+        return torch.stack([self.regularizer(views[i], views[j]) for i, j in self.pairs]).mean()
 
 
 class Framework(nn.Module):
@@ -87,7 +92,7 @@ class Framework(nn.Module):
         return self.projector(features), features
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | {"unit": _unit(embeddings["online"])}
+        return embeddings
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         raise NotImplementedError
@@ -96,7 +101,7 @@ class Framework(nn.Module):
         """The loss of the global batch from prepared embeddings."""
         return self.comparison.total(
             self.over_pairs(prepared, self.comparison.criterion).mean(),
-            self.comparison.regularize(prepared["online"]),
+            self.comparison.regularize(prepared),
             len(self.comparison.pairs),
         )
 
@@ -121,7 +126,7 @@ class SimCLR(Framework):
         self.num_negatives = num_negatives
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        e = super().prepare(embeddings, generator)
+        e = embeddings | {"unit": _unit(embeddings["online"])}
         if self.num_negatives is None:
             return e
         return e | {"index": _draw_others(e["unit"], 2, self.num_negatives, generator)}
@@ -158,15 +163,6 @@ class MomentumFramework(Framework):
         online = [p.detach() for module in (self.encoder, self.projector) for p in module.parameters()]
         torch._foreach_lerp_(list(self.target.parameters()), online, 1 - self.momentum_at(progress))
 
-    def embed(self, views: Sequence[Tensor], queries: set[int], keys: set[int]) -> Embeddings:
-        """The queries' online projections and the keys' targets; a regularizer sees every view online."""
-        regularized = self.comparison.regularizer is not None
-        online = range(len(views)) if regularized else sorted(queries)
-        return {
-            "online": self.project({view: views[view] for view in online}),
-            "target": self.project_target({view: views[view] for view in sorted(keys)}),
-        }
-
 
 class PredictorFramework(Framework):
     """A framework with a predictor on top of the online projections."""
@@ -180,37 +176,49 @@ class PredictorFramework(Framework):
         return {"online": online, "predicted": _per_view(self.predictor, online)}
 
 
-class MoCo(MomentumFramework):
-    """Queries against their momentum keys and a queue of earlier keys (MoCo v2; EqCo 2.3 where K < N).
+class KeyFramework(MomentumFramework):
+    """Queries, online, against keys of the momentum encoder.
 
-    `symmetric`: both views of a pair are queries, and the keys of both are queued. The view of the query is i.
+    Of a pair of views the first is the query and the other its key; `symmetric`: each is both in turn.
     """
 
-    def __init__(self, *, num_negatives: int, symmetric: bool, **shared: Any):
+    def __init__(self, *, symmetric: bool, **shared: Any):
         super().__init__(**shared)
         self.symmetric = symmetric
-        self.queue = FeatureQueue(num_negatives, shared["proj_dim"])
+
+    def directions(self, i: int, j: int) -> list[tuple[int, int]]:
+        """(query, key) of a pair of views."""
+        return [(i, j), (j, i)] if self.symmetric else [(i, j)]
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        queries, keys = ({pair[side] for pair in self.comparison.pairs} for side in (0, 1))
-        if self.symmetric:
-            queries = keys = queries | keys
-        return self.embed(views, queries, keys)
+        compared = [direction for pair in self.comparison.pairs for direction in self.directions(*pair)]
+        return {
+            "online": self.project({query: views[query] for query in sorted({query for query, _ in compared})}),
+            "target": self.project_target({key: views[key] for key in sorted({key for _, key in compared})}),
+        }
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return super().prepare(embeddings, generator) | {"keys": _unit(embeddings["target"])}
+        return embeddings | {"unit": _unit(embeddings["online"]), "keys": _unit(embeddings["target"])}
+
+
+class MoCo(KeyFramework):
+    """Keys of a queue are the negatives (MoCo v2; EqCo 2.3 where the queue is shorter than the batch)."""
+
+    def __init__(self, *, num_negatives: int, **shared: Any):
+        super().__init__(**shared)
+        self.queue = FeatureQueue(num_negatives, shared["proj_dim"])
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
-        directions = [(i, j), (j, i)] if self.symmetric else [(i, j)]
-        return [criterion(e["unit"][q], e["keys"][k], negatives=self.queue.rows_KD) for q, k in directions]
+        negatives = self.queue.rows_KD
+        return [criterion(e["unit"][a], e["keys"][b], negatives=negatives) for a, b in self.directions(i, j)]
 
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         super().after_step(prepared, progress, generator)
         self.queue.put(torch.cat([keys for _, keys in sorted(prepared["keys"].items())]), generator)
 
 
-class SiMo(MomentumFramework):
-    """Queries against momentum keys of the current batch: K of the other samples' keys, and no queue (EqCo 3)."""
+class SiMo(KeyFramework):
+    """Keys of the current batch are the negatives: K of the other samples' keys, and no queue (EqCo 3)."""
 
     norm = "all"
 
@@ -218,17 +226,15 @@ class SiMo(MomentumFramework):
         super().__init__(**shared)
         self.num_negatives = num_negatives
 
-    def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        queries, keys = ({pair[side] for pair in self.comparison.pairs} for side in (0, 1))
-        return self.embed(views, queries, keys)
-
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        e = super().prepare(embeddings, generator) | {"keys": _unit(embeddings["target"])}
+        e = super().prepare(embeddings, generator)
         return e | {"index": _draw_others(e["keys"], 1, self.num_negatives, generator)}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
-        keys_ND = e["keys"][j]
-        return [criterion(e["unit"][i], keys_ND, negatives=keys_ND, **_chosen(e, j))]
+        return [
+            criterion(e["unit"][a], e["keys"][b], negatives=e["keys"][b], **_chosen(e, b))
+            for a, b in self.directions(i, j)
+        ]
 
 
 class BYOL(PredictorFramework, MomentumFramework):
@@ -246,7 +252,7 @@ class BYOL(PredictorFramework, MomentumFramework):
 class SimSiam(PredictorFramework):
     """Predictions of one view against the other's projection, whose gradient is stopped, both ways."""
 
-    norm = "all"
+    norm = "bare"
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         return [criterion(e["predicted"][a], e["online"][b].detach()) for a, b in ((i, j), (j, i))]
@@ -268,16 +274,16 @@ class NNCLR(PredictorFramework):
     view's projections enter the support set after the step.
     """
 
-    norm = "all"
+    norm = "bare"
 
     def __init__(self, *, support_size: int, **shared: Any):
         super().__init__(**shared)
         self.support = FeatureQueue(support_size, shared["proj_dim"])
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        e = super().prepare(embeddings, generator)
-        neighbours = {view: self.support.nearest(z_ND.detach()) for view, z_ND in e["unit"].items()}
-        return e | {"neighbours": neighbours, "predicted": _unit(e["predicted"])}
+        unit = _unit(embeddings["online"])
+        neighbours = {view: self.support.nearest(z_ND.detach()) for view, z_ND in unit.items()}
+        return embeddings | {"unit": unit, "neighbours": neighbours, "predicted": _unit(embeddings["predicted"])}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         neighbours, predicted = e["neighbours"], e["predicted"]
@@ -310,7 +316,7 @@ class Supervised(nn.Module):
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         base = torch.stack([self.comparison.criterion(logits, labels_N) for logits in prepared["logits"].values()])
-        return self.comparison.total(base.mean(), self.comparison.regularize(prepared["online"]), 1)
+        return self.comparison.total(base.mean(), self.comparison.regularize(prepared), 1)
 
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         """Nothing follows."""

@@ -285,13 +285,15 @@ def npc_multiplier(
     z2_ND: Tensor,
     tau: float,
     *,
+    alpha: float | None = None,
     negatives: Tensor | None = None,
     index_NK: Tensor | None = None,
     skip_own: bool = False,
 ) -> Tensor:
     """The negative-positive coupling of InfoNCE (DCL Eq. 4): q_B = U / (exp(p) + U), without gradient.
 
-    Arguments and errors as in `infonce`.
+    With `alpha` that of EqCo, whose margin makes U alpha/K U (EqCo Eq. 12). A decoupled loss has none: for it, this is
+    the coupling that InfoNCE would have. The other arguments and the errors are those of `infonce`.
 
     Returns:
         (2N,) in batch form, the anchors of view 1 first; (N,) in query form.
@@ -304,7 +306,8 @@ def npc_multiplier(
             p, n, _ = batch_terms(z1_ND, z2_ND, tau)
         else:
             p, n = query_terms(z1_ND, z2_ND, tau, chosen)
-        return torch.sigmoid(n - p)
+        margin = 0.0 if alpha is None else math.log(alpha / chosen.count(len(z1_ND)))
+        return torch.sigmoid(n + margin - p)
 
 
 def _column_contrast(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, centre: bool, *, absolute: bool) -> Tensor:

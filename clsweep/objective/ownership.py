@@ -18,7 +18,12 @@ from clsweep.objective.catalog import (
 )
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
-ALL_THERE_IS = {"num_negatives": "all", "proj_hidden": "features", "small_view_size": "auto"}
+ALL_THERE_IS = {
+    "num_negatives": "all",
+    "proj_hidden": "features",
+    "small_view_size": "auto",
+    "small_crop_scale": "crop_scale",
+}
 _NUM_FEATURES = {"resnet18": 512, "resnet50": 2048}
 
 # What training itself brings to every objective, and what is left of a trial that does not train.
@@ -91,9 +96,7 @@ def default_of(name: str, parts: Mapping[str, str]) -> Value:
 
 def num_features(params: Mapping[str, Any]) -> int:
     """Width of the features of the encoder that these hyperparameters describe."""
-    return (
-        4 * params["width"] if params["encoder"] == "conv4" else {"resnet18": 512, "resnet50": 2048}[params["encoder"]]
-    )
+    return 4 * params["width"] if params["encoder"] == "conv4" else _NUM_FEATURES[params["encoder"]]
 
 
 def effective(parts: Mapping[str, str], params: Mapping[str, Any], dataset: str) -> dict[str, Any]:
@@ -109,7 +112,26 @@ def effective(parts: Mapping[str, str], params: Mapping[str, Any], dataset: str)
     if values.get("small_view_size") == 0:
         size = DATASET[dataset].image_size
         values["small_view_size"] = round(size * 3 / 7) if size >= 128 else size
+    if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
+        values["small_crop_scale"] = values["crop_scale"]
     return values
+
+
+def num_crop_only(share: float, num_views: int) -> int:
+    """Views that are only cropped: so many of the last ones, but never one of the first two (ECPP 4.1)."""
+    return min(int(share * num_views + 1e-9), num_views - 2)
+
+
+def switched_off_by(name: str, parts: Mapping[str, str]) -> tuple[tuple[str, Value], ...]:
+    """Other hyperparameters' values at which this one has no effect in an objective of these parts."""
+    conditions = PARAM[name].inert_when
+    if name == "off_diag":
+        conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)
+    if name in ("momentum", "momentum_schedule") and (
+        parts["framework"] == "byol" or default_of("symmetric", parts) is True
+    ):
+        conditions += (("lam", 1.0),)  # elsewhere the regularizer sees the momentum encoder's projections
+    return conditions
 
 
 def num_others(framework: str, batch_size: int) -> int:

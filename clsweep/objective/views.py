@@ -10,6 +10,7 @@ from typing import Any
 from torch import Generator
 
 from clsweep.data.augment import Draws, Recipe, draw
+from clsweep.objective.ownership import num_crop_only
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -48,9 +49,8 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
         output_size=config["small_view_size"],
     )
     num_views = config["num_views"]
-    num_crop_only = min(int(config["crop_only_share"] * num_views + 1e-9), num_views - _NUM_LARGE)
     views = [large if view < _NUM_LARGE else small for view in range(num_views)]
-    for view in range(num_views - num_crop_only, num_views):
+    for view in range(num_views - num_crop_only(config["crop_only_share"], num_views), num_views):
         views[view] = replace(views[view], flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
     return tuple(views)
 

@@ -60,6 +60,7 @@ OUTCOME_FIELDS = (
     *_LOSS_FIELDS,
     *DIAGNOSTIC_FIELDS,
     pa.field("lr_peak", pa.float64()),  # after lr_rule
+    pa.field("num_crop_only", pa.int64()),  # views that crop_only_share came to
     pa.field("num_images", pa.int64()),  # images trained on, each with all its views
     pa.field("images_per_s", pa.float64()),
     pa.field("wall_time_s", pa.float64()),

@@ -10,17 +10,26 @@ from typing import Any
 from clsweep.errors import StudyError, nearest
 from clsweep.objective.catalog import (
     COMPONENT,
-    COMPONENTS,
     DATASET,
     METRIC,
     METRICS,
+    MIN_TSNE_POINTS,
     OBJECTIVE_PARTS,
     PARAM,
     SELECTED_PARTS,
     Dataset,
     Value,
 )
-from clsweep.objective.ownership import ALL_THERE_IS, default_of, num_others, owned_params, owners_of, refusal
+from clsweep.objective.ownership import (
+    ALL_THERE_IS,
+    default_of,
+    num_crop_only,
+    num_others,
+    owned_params,
+    owners_of,
+    refusal,
+    switched_off_by,
+)
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension, slug
@@ -221,7 +230,7 @@ class _Resolver:
     def _reason_not_owned(self, param: str, trained: bool) -> str:
         if not trained:
             return "epochs is 0, and the untrained encoder depends on none of this"
-        if self._dataset.kind == "pairs" and any(param in c.owns for c in COMPONENTS):
+        if self._dataset.kind == "pairs":
             return f"{self._dataset.name} is made of vectors, not of images"
         if PARAM[param].needs_rgb and self._dataset.channels == 1:
             return f"the images of {self.sections.dataset.name} have one channel"
@@ -315,6 +324,11 @@ class _Resolver:
         if knn_k > num_train:
             keys = self._where(objective, "knn_k")
             self.error(keys, f"expected at most {available}, given {knn_k}")
+        points: Any = objective.fixed["tsne_points"]
+        _, num_val = self._dataset.split_sizes(self.sections.dataset.val_fraction)
+        if points and not MIN_TSNE_POINTS <= points <= num_val:
+            expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
+            self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
         fewest_epochs, _ = objective.extremes("epochs")
         if "epochs" in objective.space and fewest_epochs == 0:
             keys = self._where(objective, "epochs")
@@ -355,11 +369,19 @@ class _Resolver:
         if size > self._dataset.image_size:
             expected = f"expected at most {self._dataset.image_size}, the side of the images"
             self.error(self._where(objective, "small_view_size"), f"{expected}, given {size}")
-        _, lowest = objective.extremes("small_crop_scale")
+        name = "crop_scale" if objective.fixed.get("small_crop_scale") == 0 else "small_crop_scale"
+        _, lowest = objective.extremes(name)
         highest, _ = objective.extremes("small_crop_max")
         if lowest > highest:
             message = f"expected at most small_crop_max, {highest:g}, given {lowest:g}"
-            self.error(self._where(objective, "small_crop_scale"), message)
+            self.error(self._where(objective, name), message)
+        if (shares := objective.space.get("crop_only_share")) and "num_views" in objective.fixed:
+            num_views: Any = objective.fixed["num_views"]
+            counts = [num_crop_only(float(share), num_views) for share in shares.points]
+            if len(set(counts)) < len(counts):
+                listed = ", ".join(map(str, counts))
+                message = f"expected shares that differ in effect, given {listed} crop-only views of {num_views}"
+                self.error(self._where(objective, "crop_only_share"), message)
 
     def _check_inert(self, objective: Objective) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""
@@ -367,8 +389,8 @@ class _Resolver:
             if name in ALL_THERE_IS and dimension.extremes[0] == 0:
                 message = f"0 stands for another number ({ALL_THERE_IS[name]}) and cannot be swept: give that number"
                 self.error(self._where(objective, name), message)
-            for other, value in dimension.param.inert_when:
-                if objective.fixed.get(other) == value:
+            for other, value in switched_off_by(name, objective.parts):
+                if other in objective.owned and objective.extremes(other) == (value, value):
                     shown = f"{value:g}" if isinstance(value, float) else value
                     self.error(self._where(objective, name), f"has no effect while {other} is {shown}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, TypeVar
 
 import torch
@@ -110,6 +111,16 @@ def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
         elif type(child) is nn.BatchNorm2d:
             child.__class__ = GlobalBatchNorm2d
     return module
+
+
+def distributed(module: nn.Module) -> nn.Module:
+    """`module` with its gradients averaged over the workers.
+
+    All workers compute the same buffers (statistics and memories are those of the global batch): none are sent.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the argument has another name from torch 2.15 on
+        return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False)
 
 
 def gather_features(x_ND: Tensor, num_rows: int) -> Tensor:

@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clsweep.objective.catalog import MIN_TSNE_POINTS
 from clsweep.train.evaluate import widest_float
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
 NUM_BINS = 20
-MIN_TSNE_POINTS = 5
 
 
 def alignment(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from clsweep.data.augment import Recipe, apply
 from clsweep.data.datasets import Split, channel_stats
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
+from clsweep.train.seeds import derived_seed
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,18 @@ def steps_per_epoch(images: Images, config: Mapping[str, Any]) -> int:
 
 
 def batches(
-    images: Images, config: Mapping[str, Any], generator: torch.Generator
+    images: Images, config: Mapping[str, Any], epoch: int, generator: torch.Generator
 ) -> Iterator[tuple[list[Tensor], Tensor]]:
     """This worker's share of the views of every global batch of an epoch, with the labels of the whole batch.
 
     Order and views are drawn for the global batch by every worker alike: what a sample looks like does not depend on
-    the number of workers.
+    the number of workers. The order depends on seed and epoch alone, so trials with more views see the same batches.
     """
     transforms, batch_size = recipes(config), config["batch_size"]
     per_worker = batch_size // world_size()
     mine = slice(rank() * per_worker, (rank() + 1) * per_worker)
-    order = torch.randperm(len(images), generator=generator)
+    by_epoch = torch.Generator().manual_seed(derived_seed(config["seed"], f"order of epoch {epoch}"))
+    order = torch.randperm(len(images), generator=by_epoch)
     for batch in range(steps_per_epoch(images, config)):
         rows = order[batch * batch_size : (batch + 1) * batch_size]
         yield draw_batch(images, rows, transforms, generator, mine), images.labels_N[rows.to(images.labels_N.device)]

@@ -16,14 +16,16 @@ from clsweep.objective.build import build_encoder
 from clsweep.objective.catalog import DATASET
 from clsweep.objective.frameworks import Embeddings
 from clsweep.objective.losses import npc_multiplier
-from clsweep.train.collectives import gather, world_size
+from clsweep.objective.ownership import num_crop_only
+from clsweep.train.collectives import distributed, gather, world_size
 from clsweep.train.diagnostics import StepStatistics, grad_norm, watched_parameters
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import lr_at, peak_lr
 from clsweep.train.scores import DivergedError, diagnose, embed_in_plane, mi_bound, score_encoder
-from clsweep.train.state import TrialState, new_state, seeded
+from clsweep.train.seeds import seeded
+from clsweep.train.state import TrialState, new_state
 
 Row = dict[str, Any]
 Report = Callable[[Row], None]
@@ -79,12 +81,7 @@ def _score_untrained(
 
 def _train(config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device) -> Row:
     state = new_state(config, device)
-    # All workers compute the same buffers (statistics and memories are those of the global batch): nothing to send.
-    model = (
-        nn.parallel.DistributedDataParallel(state.objective, broadcast_buffers=False)
-        if world_size() > 1
-        else state.objective
-    )
+    model = distributed(state.objective) if world_size() > 1 else state.objective
     row: Row = {}
     num_images, train_time_s, histograms = 0, 0.0, []
     while state.epoch < config["epochs"]:
@@ -108,6 +105,8 @@ def _train(config: Mapping[str, Any], train: Images, val: Images, report: Report
             histograms += [{"epoch": epoch, **bar} for bar in statistics.histogram()]
         report(row)
     kept = {name: value for name, value in row.items() if name not in ("epoch", "lr", "time_s", "images_per_s")}
+    if config["views"] != "two":
+        kept["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
     return kept | {
         "lr_peak": peak_lr(config),
         "num_images": num_images,
@@ -136,9 +135,8 @@ def train_epoch(
     watched = watched_parameters(state.objective.encoder)
     totals = torch.zeros(3, device=images.pixels_NCHW.device)
     row: Row = {}
-    for step, (views, labels_N) in enumerate(
-        batches(images, config, state.data_generator), start=state.epoch * per_epoch
-    ):
+    epoch_batches = batches(images, config, state.epoch, state.view_generator)
+    for step, (views, labels_N) in enumerate(epoch_batches, start=state.epoch * per_epoch):
         row["lr"] = lr_at(
             step,
             peak=peak_lr(config),
@@ -154,7 +152,7 @@ def train_epoch(
         if statistics is not None:
             statistics.add_grad_norm(grad_norm(watched))
             if "tau" in config:
-                multiplier = partial(npc_multiplier, tau=config["tau"])
+                multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
                 statistics.add_q_b(state.objective.over_pairs(prepared, multiplier))
         state.optimizer.step()
         state.objective.after_step(prepared, (step + 1) / num_steps, state.draw_generator)
@@ -166,13 +164,12 @@ def train_epoch(
 
 
 def _gather_all(embeddings: Embeddings) -> Embeddings:
-    """The embeddings of the global batch, all in one message."""
+    """The embeddings of the global batch: one message for each kind."""
     if world_size() == 1:
         return embeddings
-    places = [(kind, view) for kind, views in embeddings.items() for view in views]
-    local = [embeddings[kind][view] for kind, view in places]
-    parts = gather(torch.cat(local, dim=1)).split([x.shape[1] for x in local], dim=1)
-    gathered: Embeddings = {kind: {} for kind in embeddings}
-    for (kind, view), part in zip(places, parts, strict=True):
-        gathered[kind][view] = part
+    gathered: Embeddings = {}
+    for kind, views in embeddings.items():
+        packed = gather(torch.cat(list(views.values()), dim=1))
+        parts = packed.split([x.shape[1] for x in views.values()], dim=1)
+        gathered[kind] = dict(zip(views, parts, strict=True))
     return gathered

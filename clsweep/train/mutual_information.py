@@ -13,7 +13,7 @@ from torch import Tensor
 from clsweep.objective.build import build_critic
 from clsweep.train.memory import PeakMemory
 from clsweep.train.scores import DivergedError, mi_bound
-from clsweep.train.state import derived_seed, seeded
+from clsweep.train.seeds import derived_seed, seeded
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ from clsweep.data.datasets import load_splits
 from clsweep.objective.build import build_encoder
 from clsweep.train.images import on_device
 from clsweep.train.scores import score_encoder, score_features
-from clsweep.train.state import seeded
+from clsweep.train.seeds import seeded
 
 
 def score_reference(

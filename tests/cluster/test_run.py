@@ -108,6 +108,12 @@ def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
     assert code == 2
     assert "base.epochs: 2 -> 3" in output
 
+    (out / "references.parquet").unlink()  # as after an interruption while they were scored
+    code, output = command("run", path, "--out", out)
+    assert code == 1, output
+    assert clsweep.open_results(out).references.equals(results.references)
+    assert (out / "trials.parquet").read_bytes() == before
+
 
 def test_the_same_seed_gives_the_same_numbers(write_study: WriteStudy, tmp_path: Path) -> None:
     path = write_study(search={"method": "qmc", "trials_per_objective": 2})

@@ -100,7 +100,7 @@ def expected_views(config: Config) -> dict[str, set[int]]:
     first = {"core": {0}, "multicrop": {0, 1} if count > 2 else {0}}.get(config["views"], every - {count - 1})
     if framework in ("moco", "simo"):
         both_ways = config.get("symmetric", False)
-        queries = every if both_ways or config["regularizer"] != "none" else first
+        queries = every if both_ways else first
         return {"online": queries, "target": every if both_ways else every - {0}}
     more = {
         "byol": ("predicted", "target"),
@@ -231,7 +231,7 @@ def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
     state = start(config)
     objective, (views, labels_N) = state.objective, batch(config)
     with torch.no_grad():
-        for other_views, _ in batches(some_digits(4 * BATCH), config, state.data_generator):
+        for other_views, _ in batches(some_digits(4 * BATCH), config, 0, state.view_generator):
             prepared = objective.prepare(objective(other_views), state.draw_generator)
             objective.after_step(prepared, 0.0, state.draw_generator)
 
@@ -303,6 +303,21 @@ def one_epoch(config: Config) -> TrialState:
     return state
 
 
+BASELINES = [name for name in REPRESENTATIVES if CASES[name]["framework"] != "supervised"]
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("regularizer", ["dimcl", "barlow"])
+def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(name: str, regularizer: str) -> None:
+    """DimCL Fig. 5: lam = 0. No regularizer may change what the base method sees, batch statistics included."""
+    parts = {part: CASES[name][part] for part in ("framework", "loss", "views")}
+    if parts["loss"] == regularizer:
+        pytest.skip("refused: lam would have no effect")
+    plain = one_epoch(small_config(parts | {"regularizer": "none"}))
+    mixed = one_epoch(small_config(parts | {"regularizer": regularizer}, lam=0.0))
+    assert differences(plain, mixed) == set()
+
+
 @some_now_all_slowly
 def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
     config = CASES[name]
@@ -321,7 +336,7 @@ def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
         ("moco-dcl-none-two", "objective/queue._extra_state", "/objective/queue.rows_KD"),
         ("nnclr-infonce-none-two", "objective/support._extra_state", "/objective/support.rows_KD"),
         ("simo-eqco-none-two-num_negatives=7", "draw_generator", "/objective/encoder.layers.0.weight"),
-        ("simclr-dcl-none-two", "data_generator", "/objective/encoder.layers.0.weight"),
+        ("simclr-dcl-none-two", "view_generator", "/objective/encoder.layers.0.weight"),
         ("simclr-dcl-none-two", "epoch", "/objective/encoder.layers.0.weight"),
         ("byol-cosine-none-two", "epoch", "/objective/target.0.layers.0.weight"),
     ],

@@ -58,7 +58,7 @@ def work() -> Run:
 
 def my_batches() -> list[tuple[list[Tensor], Tensor]]:
     generator = torch.Generator().manual_seed(5)
-    return list(batches(some_digits(3 * BATCH), CASES["simclr-dcl-none-ecpp"], generator))
+    return list(batches(some_digits(3 * BATCH), CASES["simclr-dcl-none-ecpp"], 0, generator))
 
 
 def train(config: Config) -> Run:
@@ -71,8 +71,8 @@ def train(config: Config) -> Run:
     images, transforms = some_digits(STEPS * BATCH), recipes(config)
     run: Run = {"loss": []}
     for step in range(STEPS):
-        rows = torch.randperm(len(images), generator=state.data_generator)[:BATCH]
-        draws = draw_views(transforms, BATCH, 8, state.data_generator)
+        rows = torch.randperm(len(images), generator=state.view_generator)[:BATCH]
+        draws = draw_views(transforms, BATCH, 8, state.view_generator)
         x_NCHW = images.pixels_NCHW[rows[mine]].double() / 255
         embeddings = model([images.normalise(apply(x_NCHW, view[mine])) for view in draws])
         gathered = {kind: {view: gather(x) for view, x in views.items()} for kind, views in embeddings.items()}

@@ -70,6 +70,10 @@ def momentum(**more: Any) -> dict[str, Any]:
     return {"momentum": 0.9, "momentum_schedule": "constant"} | more
 
 
+def one_way(**more: Any) -> dict[str, Any]:
+    return momentum(symmetric=False) | more
+
+
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
@@ -212,11 +216,11 @@ def test_moco_symmetric_is_the_mean_of_both_directions_and_queues_both_views() -
 
 
 def test_moco_encodes_what_it_needs_and_no_more() -> None:
-    """Queries are the first views of the pairs, keys the second ones; the regularizer sees every view online."""
+    """Queries are the first views of the pairs, keys the second ones; a regularizer changes none of it."""
     kinds: dict[str, tuple[dict[str, Any], set[int], set[int]]] = {
         "two": ({"symmetric": False}, {0}, {1}),
         "symmetric": ({"symmetric": True}, {0, 1}, {0, 1}),
-        "regularized": ({"symmetric": False, "regularizer": losses.barlow, "lam": 0.1}, {0, 1}, {1}),
+        "regularized": ({"symmetric": False, "regularizer": losses.barlow, "lam": 0.1}, {0}, {1}),
         "core": ({"symmetric": False, "pairs": core_pairs(4)}, {0}, {1, 2, 3}),
         "multicrop": ({"symmetric": False, "pairs": multicrop_pairs(4)}, {0, 1}, {1, 2, 3}),
         "all": ({"symmetric": False, "pairs": all_pairs(4)}, {0, 1, 2}, {1, 2, 3}),
@@ -272,7 +276,7 @@ def test_moco_with_a_queue_smaller_than_the_batch_keeps_random_distinct_keys_of_
 @pytest.mark.parametrize("num_negatives", [1, 3, N - 1])
 def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(num_negatives: int) -> None:
     alpha, z, keys = 50.0, random_views(), random_views(seed=1)
-    objective = build(SiMo, partial(losses.eqco, tau=TAU, alpha=alpha), **momentum(num_negatives=num_negatives))
+    objective = build(SiMo, partial(losses.eqco, tau=TAU, alpha=alpha), **one_way(num_negatives=num_negatives))
     prepared = objective.prepare({"online": {0: z[0]}, "target": {1: keys[1]}}, generator(2))
     index_NK = drawn(prepared, 1, 1)
     assert_other_samples(index_NK, num_negatives, num_views=1)
@@ -287,7 +291,7 @@ def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(num_negati
 
 
 def test_simo_draws_afresh_at_every_step_and_for_every_key_view() -> None:
-    objective = build(SiMo, pairs=core_pairs(3), **momentum(num_negatives=2))
+    objective = build(SiMo, pairs=core_pairs(3), **one_way(num_negatives=2))
     z, draws, g = random_views(3), [], generator()
     for _ in range(3):
         prepared = objective.prepare({"online": {0: z[0]}, "target": {1: z[1], 2: z[2]}}, g)
@@ -297,7 +301,7 @@ def test_simo_draws_afresh_at_every_step_and_for_every_key_view() -> None:
 
 def test_drawn_negatives_are_uniform() -> None:
     """Each of the other samples is drawn as often as any other; 6 standard deviations."""
-    objective, g, times = build(SiMo, **momentum(num_negatives=2)), generator(), 2000
+    objective, g, times = build(SiMo, **one_way(num_negatives=2)), generator(), 2000
     keys, counts = {1: random_views()[1].detach()}, torch.zeros(N, N)
     for _ in range(times):
         index_NK = objective.prepare({"online": {0: keys[1]}, "target": keys}, g)["index"][1]
@@ -346,7 +350,7 @@ def test_momentum_copies_start_as_the_encoder_and_follow_it(framework: str) -> N
     """target <- m target + (1 - m) online, of encoder and projector, not of a predictor (EqCo B.1)."""
     arguments: dict[str, dict[str, Any]] = {
         "moco": {"framework": MoCo, "num_negatives": 4, "symmetric": False},
-        "simo": {"framework": SiMo, "num_negatives": 2},
+        "simo": {"framework": SiMo, "num_negatives": 2, "symmetric": False},
         "byol": {"framework": BYOL, "pred_hidden": 4, "criterion": losses.cosine},
     }
     objective = build(**momentum(**arguments[framework]))
@@ -533,19 +537,41 @@ def test_dimcl_contrasts_columns_of_the_projections_before_the_predictor() -> No
 
 
 @pytest.mark.parametrize("framework", ["moco", "simo"])
-def test_momentum_frameworks_regularize_online_projections_and_not_the_keys(framework: str) -> None:
+def test_a_view_that_is_only_a_key_is_regularized_as_the_momentum_encoder_sees_it(framework: str) -> None:
+    """DimCL Algorithm 1: z_b = f'(y_b). A further online pass would change the statistics of the base method."""
     arguments: dict[str, dict[str, Any]] = {
         "moco": {"framework": MoCo, "num_negatives": 4, "symmetric": False},
-        "simo": {"framework": SiMo, "num_negatives": 2},
+        "simo": {"framework": SiMo, "num_negatives": 2, "symmetric": False},
     }
     objective = build(**momentum(**arguments[framework]), regularizer=losses.barlow, lam=0.1)
     with torch.no_grad():
         for p in objective.target.parameters():
             p.mul_(0.5)
     prepared = objective.prepare(objective(images()), generator())
-    both = torch.cat(images())
-    z0, z1 = objective.projector(objective.encoder(both)).chunk(2)
+    first, second = images()
+    z0, z1 = objective.projector(objective.encoder(first)), objective.target[1](objective.target[0](second))
     torch.testing.assert_close(objective.loss(prepared).regularizer, losses.barlow(z0, z1))
+
+
+@pytest.mark.parametrize("framework", [MoCo, SiMo])
+def test_where_both_views_are_queries_their_online_projections_are_regularized(framework: Any) -> None:
+    arguments = momentum(symmetric=True, num_negatives=4, regularizer=losses.barlow, lam=0.1)
+    objective = build(framework, **arguments)
+    prepared = objective.prepare(objective(images()), generator())
+    z0, z1 = objective.projector(objective.encoder(torch.cat(images()))).chunk(2)
+    torch.testing.assert_close(objective.loss(prepared).regularizer, losses.barlow(z0, z1))
+
+
+def test_simo_symmetric_is_the_mean_of_both_directions() -> None:
+    z, keys = random_views(), random_views(seed=1)
+    objective = build(SiMo, **momentum(symmetric=True, num_negatives=N - 1))
+    both = objective.loss(objective.prepare({"online": z, "target": keys}, generator())).total
+    plain = build(SiMo, **one_way(num_negatives=N - 1))
+    one = [
+        plain.loss(plain.prepare({"online": {0: z[a]}, "target": {1: keys[b]}}, generator())).total
+        for a, b in ((0, 1), (1, 0))
+    ]
+    torch.testing.assert_close(both, mean(one))
 
 
 # Several views.
@@ -641,7 +667,7 @@ def test_ecpp_of_two_views_is_dcl_of_two_views() -> None:
     for views, changes in {"two": {"crop_scale": 0.2}, "ecpp": {"num_views": 2}}.items():
         config = small_config(combinations("digits")[f"simclr-dcl-none-{views}"], **changes)
         state = new_state(config, torch.device("cpu"))
-        x, _ = next(batches(some_digits(32), config, state.data_generator))
+        x, _ = next(batches(some_digits(32), config, 0, state.view_generator))
         loss = loss_of(state.objective, **state.objective(x))
         loss.backward()
         found.append([loss.detach(), *(p.grad for p in state.objective.parameters())])

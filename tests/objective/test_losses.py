@@ -1132,3 +1132,25 @@ def test_own_views_can_only_be_skipped_among_whole_views(negatives: Tensor, chos
 def test_skip_own_without_negatives_is_refused() -> None:
     with pytest.raises(ValueError, match="skip_own: expected together with negatives"):
         losses.dcl(*views(5, 4), 0.1, skip_own=True)
+
+
+def test_npc_multiplier_of_eqco_is_that_of_its_gradient() -> None:
+    """EqCo Eq. 12: the margin multiplies U by alpha/K; the force on the positive is the multiplier / tau."""
+    queries_ND, keys_ND = views(5, 4)
+    negatives = views(7, 4, seed=1)[0].detach()
+    value = losses.eqco(queries_ND, keys_ND, negatives, 0.2, 500.0)
+    (grad_ND,) = torch.autograd.grad(value, keys_ND)
+    q_N = losses.npc_multiplier(queries_ND, keys_ND, 0.2, alpha=500.0, negatives=negatives)
+    torch.testing.assert_close(grad_ND, -q_N[:, None] * queries_ND.detach() / 0.2 / 5, rtol=1e-10, atol=1e-10)
+    plain_N = losses.npc_multiplier(queries_ND, keys_ND, 0.2, negatives=negatives)
+    assert (q_N > plain_N).all()
+
+
+def test_eqco_needs_negatives() -> None:
+    with pytest.raises(ValueError, match=r"negatives: expected .* given none"):
+        losses.eqco(*views(5, 4), None, 0.1, 10.0)  # type: ignore[arg-type]
+
+
+def test_a_single_query_cannot_skip_its_own() -> None:
+    with pytest.raises(ValueError, match="skip_own: expected at least 2 queries"):
+        losses.dcl(*views(1, 4), 0.1, negatives=torch.ones(2, 4), skip_own=True)

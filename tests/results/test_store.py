@@ -18,7 +18,7 @@ from clsweep.api import open_results
 from clsweep.errors import RequestError
 from clsweep.results.store import ResultsFolder
 from clsweep.results.tables import POINTS_SCHEMA, to_table, trials_schema
-from clsweep.results_listing import reference_notes
+from clsweep.results_listing import reference_notes, trial_rows
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -283,3 +283,23 @@ def test_asking_whether_a_run_holds_the_folder_neither_needs_nor_takes_the_right
         monkeypatch.setattr(threading.Event, "wait", lambda *_: held.close())
         with folder.lock():
             pass
+
+
+@pytest.mark.parametrize(
+    ("where", "selected"),
+    [
+        ("sigma != 0.7", []),  # neither of the two owns it
+        ("tau != 0.1", ["trained"]),
+        ("batch_size != 64", ["trained"]),
+    ],
+)
+def test_a_row_without_a_value_is_not_selected_whatever_its_type(
+    folder: ResultsFolder, plan: list[dict[str, Any]], where: str, selected: list[str]
+) -> None:
+    trained = next(row for row in plan if row["objective"] == "simclr" and row["tau"] != 0.1)
+    untrained = next(row for row in plan if row["objective"] == "untrained")
+    folder.add_trial(outcome(trained))
+    folder.add_trial(outcome(untrained, status="failed", error_class="MemoryError"))
+    ids = {"trained": trained["trial_id"], "failed": untrained["trial_id"]}
+    rows, _ = trial_rows(open_results(folder.path), where, None, None, every_column=True)
+    assert [row["trial_id"] for row in rows] == [ids[name] for name in selected]

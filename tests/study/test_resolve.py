@@ -229,6 +229,15 @@ search: {method: grid}
         ("simclr", "dcl", ", views: ecpp, base: {num_views: 2}, space: {crop_only_share: {choices: [0, 1]}}",
          "has no effect while num_views is 2"),
         ("moco", "dcl", ", space: {symmetric: {low: 0, high: 1}}", "expected choices out of true | false"),
+        ("simclr", "dcl", ", views: ecpp, space: {crop_only_share: {choices: [0.5, 0.75]}}",
+         "expected shares that differ in effect, given 2, 2 crop-only views of 4"),
+        ("byol", "cosine", ", regularizer: dimcl, base: {lam: 1}, space: {momentum: {choices: [0.9, 1]}}",
+         "has no effect while lam is 1"),
+        ("byol", "cosine", ", regularizer: barlow, base: {lam: 0}, space: {off_diag: {choices: [0.1, 1]}}",
+         "has no effect while lam is 0"),
+        ("simclr", "dcl", ", views: core, space: {num_views: {choices: [2]}, pair_reduction: {choices: [mean, sum]}}",
+         "has no effect while num_views is 2"),
+        ("simclr", "dcl", ", base: {tsne_points: 3}", "expected 0, or 5 to 144, the images of the validation split"),
     ],
 )  # fmt: skip
 def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, says):
@@ -236,6 +245,18 @@ def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, say
         load(text=PARTS_STUDY % (framework, loss, rest))
     assert says in str(caught.value)
     assert "objectives.a" in str(caught.value)
+
+
+def test_pairs_of_more_than_two_views_are_compared_both_ways_by_default(load):
+    for views, both_ways in (("two", False), ("ecpp", True)):
+        [objective] = load(text=PARTS_STUDY % ("moco", "dcl", f", views: {views}")).objectives
+        assert objective.fixed["symmetric"] is both_ways
+
+
+def test_small_crops_follow_crop_scale_unless_they_are_given(load):
+    rest = ", views: all_pairs, space: {crop_scale: {choices: [0.2, 0.5]}}"
+    frame = plan_frame(load(text=PARTS_STUDY % ("simclr", "dcl", rest)))
+    assert (frame["small_crop_scale"] == frame["crop_scale"]).all()
 
 
 def test_a_linear_metric_needs_a_linear_probe(load):

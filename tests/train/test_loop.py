@@ -292,7 +292,7 @@ OTHER: dict[str, Any] = {
     "align_alpha": 1.0,
     "uniform_t": 3.0,
     "alpha": 1024.0,
-    "num_negatives": 8,
+    "num_negatives": 2,
     "momentum": 0.5,
     "momentum_schedule": "other",  # than the objective's own
     "symmetric": True,
