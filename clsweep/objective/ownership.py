@@ -122,15 +122,14 @@ def num_crop_only(share: float, num_views: int) -> int:
     return min(int(share * num_views + 1e-9), num_views - 2)
 
 
-def switched_off_by(name: str, parts: Mapping[str, str]) -> tuple[tuple[str, Value], ...]:
-    """Other hyperparameters' values at which this one has no effect in an objective of these parts."""
+def switched_off_by(name: str, parts: Mapping[str, str], fixed: Mapping[str, Value]) -> tuple[tuple[str, Value], ...]:
+    """Other hyperparameters' values at which this one has no effect in an objective of these parts and fixed values."""
     conditions = PARAM[name].inert_when
     if name == "off_diag":
         conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)
-    if name in ("momentum", "momentum_schedule") and (
-        parts["framework"] == "byol" or default_of("symmetric", parts) is True
-    ):
-        conditions += (("lam", 1.0),)  # elsewhere the regularizer sees the momentum encoder's projections
+    # With one direction the regularizer sees the momentum encoder's projections, otherwise only the loss does.
+    if name in ("momentum", "momentum_schedule") and (parts["framework"] == "byol" or fixed.get("symmetric") is True):
+        conditions += (("lam", 1.0),)
     return conditions
 
 

@@ -389,7 +389,7 @@ class _Resolver:
             if name in ALL_THERE_IS and dimension.extremes[0] == 0:
                 message = f"0 stands for another number ({ALL_THERE_IS[name]}) and cannot be swept: give that number"
                 self.error(self._where(objective, name), message)
-            for other, value in switched_off_by(name, objective.parts):
+            for other, value in switched_off_by(name, objective.parts, objective.fixed):
                 if other in objective.owned and objective.extremes(other) == (value, value):
                     shown = f"{value:g}" if isinstance(value, float) else value
                     self.error(self._where(objective, name), f"has no effect while {other} is {shown}")

@@ -233,6 +233,8 @@ search: {method: grid}
          "expected shares that differ in effect, given 2, 2 crop-only views of 4"),
         ("byol", "cosine", ", regularizer: dimcl, base: {lam: 1}, space: {momentum: {choices: [0.9, 1]}}",
          "has no effect while lam is 1"),
+        ("moco", "dcl", ", regularizer: dimcl, base: {lam: 1, symmetric: true}, space: {momentum: {choices: [0.9, 1]}}",
+         "has no effect while lam is 1"),
         ("byol", "cosine", ", regularizer: barlow, base: {lam: 0}, space: {off_diag: {choices: [0.1, 1]}}",
          "has no effect while lam is 0"),
         ("simclr", "dcl", ", views: core, space: {num_views: {choices: [2]}, pair_reduction: {choices: [mean, sum]}}",
@@ -245,6 +247,11 @@ def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, say
         load(text=PARTS_STUDY % (framework, loss, rest))
     assert says in str(caught.value)
     assert "objectives.a" in str(caught.value)
+
+
+def test_with_one_direction_the_regularizer_depends_on_the_momentum(load):
+    rest = ", views: core, regularizer: dimcl, base: {lam: 1, symmetric: false}, space: {momentum: {choices: [0.9, 1]}}"
+    assert set(objectives(load(text=PARTS_STUDY % ("moco", "dcl", rest)))["a"].space) == {"momentum"}
 
 
 def test_pairs_of_more_than_two_views_are_compared_both_ways_by_default(load):
