@@ -7,23 +7,30 @@ Shape suffixes: N images of the batch, M of a subset, C channels (1 or 3), H = W
 have another size, L pixels of a window of the image; a digit is a length.
 """
 
+import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from clsweep.data import pixels
+
 _CROP_ATTEMPTS = 10
-_JITTER_RANGE_4 = (0.8, 0.8, 0.8, 0.2)  # brightness, contrast, saturation, hue at strength 1
+_JITTER_RANGE = 0.8, 0.8, 0.2  # brightness, contrast and hue at strength 1
+_ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
-_GRAY_WEIGHTS = (0.2989, 0.587, 0.114)  # BT.601 luma, with torchvision's digits
+_CPU_BLOCK = 3 * 2**18  # pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
+# The place of each three bits in the sequence 000, 001, 011, 010, 110, 111, 101, 100: of neighbours, one bit differs.
+_GRAY_CODE_8 = torch.tensor([0, 1, 3, 2, 7, 6, 4, 5])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The distribution of one view: crop, flip, colour jitter, grayscale and blur, in that order.
+    """The distribution of one view: crop, flip, colour jitter, grayscale, blur and solarization, in that order.
 
-    The defaults are SimCLR's, used by DCL as well (appendix A.4). With all four probabilities at 0 a view is crop-only.
+    The defaults are SimCLR's, used by DCL as well (appendix A.4). With all probabilities at 0 a view is crop-only.
     A value outside its range raises ValueError.
 
     Args:
@@ -31,8 +38,10 @@ class Recipe:
             aspect ratio log-uniform in [3/4, 4/3].
         crop_max: largest crop as a share of the image's area, in [crop_scale, 1].
         output_size: side of the view in pixels, at least 1; None is the image's.
-        flip_prob, jitter_prob, gray_prob, blur_prob: how likely each operation is, in [0, 1].
-        jitter_strength: s in ColorJitter(0.8 s, 0.8 s, 0.8 s, 0.2 s), in [0, 2.5]; 0 switches the jitter off.
+        flip_prob, jitter_prob, gray_prob, blur_prob, solarize_prob: how likely each operation is, in [0, 1].
+        jitter_strength: s in ColorJitter(0.8 s, 0.8 s, jitter_saturation s, 0.2 s), in [0, 2.5]; 0 switches the jitter
+            off.
+        jitter_saturation: range of the saturation at strength 1, in [0, 1].
     """
 
     crop_scale: float = 0.08
@@ -40,9 +49,11 @@ class Recipe:
     output_size: int | None = None
     flip_prob: float = 0.5
     jitter_strength: float = 1.0
+    jitter_saturation: float = 0.8
     jitter_prob: float = 0.8
     gray_prob: float = 0.2
     blur_prob: float = 0.5
+    solarize_prob: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.crop_scale <= 1.0:
@@ -53,27 +64,47 @@ class Recipe:
             raise ValueError(f"output_size must be None or at least 1, got {self.output_size}")
         if not 0.0 <= self.jitter_strength <= 2.5:  # where the hue shift reaches half a turn
             raise ValueError(f"jitter_strength must be in [0, 2.5], got {self.jitter_strength}")
-        for name in ("flip_prob", "jitter_prob", "gray_prob", "blur_prob"):
+        for name in ("jitter_saturation", "flip_prob", "jitter_prob", "gray_prob", "blur_prob", "solarize_prob"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
+
+    def crop_only(self) -> "Recipe":
+        """The same crops, and nothing else."""
+        return replace(self, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0, solarize_prob=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """What was drawn for one view of N images: CPU tensors, one row an image. `draws[a:b]` is a worker's share."""
+    """What was drawn for one view of N images: CPU tensors, one row an image.
+
+    `draws[a:b]` is a worker's share, and so is `draws[rows]` with an int64 tensor.
+    """
 
     sizes: tuple[int, int]  # image_size and output_size; every other field has one row an image
     i: Tensor  # (N,) int64 pixels: top of the crop; j left, h height, w width, named as in torchvision
     j: Tensor
     h: Tensor
     w: Tensor
-    flip: Tensor  # (N,) bool, as are jitter, gray and blur: whether the image undergoes it
+    flip: Tensor  # (N,) bool, as are jitter, gray, blur and solarize: whether the image undergoes it
     jitter: Tensor
     gray: Tensor
     blur: Tensor
+    solarize: Tensor
     factor_N4: Tensor  # float32: brightness, contrast, saturation (1 = unchanged), hue shift in turns (0 = unchanged)
     order_N4: Tensor  # int64 permutations: order_N4[n, k] is the column of factor_N4 that image n undergoes k-th
     sigma: Tensor  # (N,) float32 pixels: the blur's standard deviation
+
+    @classmethod
+    def join(cls, parts: "Sequence[Draws]") -> "Draws":
+        """The draws of several views of equal sizes, one below the other: one `apply` makes them all.
+
+        Raises ValueError where the sizes differ.
+        """
+        sizes = {part.sizes for part in parts}
+        if len(sizes) != 1:
+            raise ValueError(f"expected draws of equal sizes, got {sorted(sizes)}")
+        names = [field.name for field in fields(cls)[1:]]
+        return cls(sizes=sizes.pop(), **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
 
     @property
     def image_size(self) -> int:
@@ -88,7 +119,7 @@ class Draws:
     def __len__(self) -> int:
         return len(self.i)
 
-    def __getitem__(self, rows: slice) -> "Draws":
+    def __getitem__(self, rows: slice | Tensor) -> "Draws":
         return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]})
 
 
@@ -101,106 +132,191 @@ def draw(recipe: Recipe, num_images: int, image_size: int, generator: torch.Gene
     """
     if num_images < 0 or image_size < 1:
         raise ValueError(f"expected num_images >= 0 and image_size >= 1, got {num_images} and {image_size}")
-
-    def uniform(*shape: int) -> Tensor:
-        # float64, as a crop's side is a rounded product: float32 would round some the other way than torchvision
-        return torch.rand(num_images, *shape, generator=generator, dtype=torch.float64)
-
-    i, j, h, w = _crops(uniform(_CROP_ATTEMPTS, 2), uniform(2), recipe.crop_scale, recipe.crop_max, image_size)
+    # float64, as a crop's side is a rounded product: float32 would round some the other way than torchvision
+    columns = (2 * _CROP_ATTEMPTS, 2, 4, 1, 1, 5)
+    uniform = torch.rand(num_images * sum(columns), generator=generator, dtype=torch.float64)
+    attempts, corner, factor, order, sigma, flags = uniform.split([num_images * c for c in columns])
+    bounds = recipe.crop_scale, recipe.crop_max
+    corner_2N, side_2N = _crops(
+        attempts.view(2, num_images, _CROP_ATTEMPTS), corner.view(2, num_images), bounds, image_size
+    )
+    # strength 0 must skip the jitter, not run it with neutral factors, which would round the colours
+    jitter_prob = recipe.jitter_prob if recipe.jitter_strength > 0.0 else 0.0
+    probs = (recipe.flip_prob, jitter_prob, recipe.gray_prob, recipe.blur_prob, recipe.solarize_prob)
+    flag_5N = flags.view(5, num_images) < torch.tensor(probs, dtype=torch.float64)[:, None]
     return Draws(
-        sizes=(image_size, image_size if recipe.output_size is None else recipe.output_size), i=i, j=j, h=h, w=w,
-        flip=uniform() < recipe.flip_prob,
-        # strength 0 must skip the jitter, not run it with neutral factors, which would round the colours
-        jitter=uniform() < (recipe.jitter_prob if recipe.jitter_strength > 0.0 else 0.0),
-        gray=uniform() < recipe.gray_prob,
-        blur=uniform() < recipe.blur_prob,
-        factor_N4=_jitter_factors(uniform(4), recipe.jitter_strength),
-        order_N4=uniform(4).argsort(dim=1),
-        sigma=(_BLUR_SIGMA[0] + (_BLUR_SIGMA[1] - _BLUR_SIGMA[0]) * uniform()).float(),
+        sizes=(image_size, image_size if recipe.output_size is None else recipe.output_size),
+        i=corner_2N[0], j=corner_2N[1], h=side_2N[0], w=side_2N[1],
+        flip=flag_5N[0], jitter=flag_5N[1], gray=flag_5N[2], blur=flag_5N[3], solarize=flag_5N[4],
+        factor_N4=_jitter_factors(factor.view(num_images, 4), recipe.jitter_strength, recipe.jitter_saturation),
+        order_N4=_ORDERS_24[(order * len(_ORDERS_24)).long()],
+        sigma=(_BLUR_SIGMA[0] + (_BLUR_SIGMA[1] - _BLUR_SIGMA[0]) * sigma).float(),
     )  # fmt: skip
 
 
 def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
-    """Make the drawn view of each image: crop and resize to draws.output_size, flip, colour jitter, grayscale, blur.
+    """Make the drawn view of each image: crop and resize to draws.output_size, flip, jitter, gray, blur, solarize.
 
-    Equal, image by image and up to rounding, to torchvision.transforms.v2.functional's `resized_crop` (bilinear,
-    antialias), `horizontal_flip`, `adjust_*` in the drawn order, `rgb_to_grayscale` and `gaussian_blur` (reflected
-    border; SimCLR's kernel, a tenth of the view, odd, at least 3). On 1-channel images saturation, hue and grayscale
-    do nothing, as in torchvision; brightness and contrast do.
+    Equals torchvision's `resized_crop(antialias=True)`, `horizontal_flip`, `adjust_*`, `rgb_to_grayscale`,
+    `gaussian_blur` and `solarize` with the same parameters on float images, up to rounding. The blur's kernel is
+    SimCLR's (a tenth of the view, odd, at least 3). On 1-channel images saturation, hue and grayscale do nothing, as in
+    torchvision; brightness, contrast and solarization do.
 
     Runs on the images' device. Every subset is known on the host, so nothing waits for a GPU; no operation here is
     lowered to bfloat16 by autocast.
 
     Args:
-        images_NCHW: float in [0, 1], C = 1 or 3, H = W = draws.image_size, else ValueError; left unchanged.
+        images_NCHW: float in [0, 1], or uint8, C = 1 or 3, H = W = draws.image_size, else ValueError; left unchanged.
         draws: one row an image, else ValueError.
 
-    Returns values in [0, 1], (N, C, output_size, output_size), of the images' dtype and device; channels_last if they
-    are.
+    Returns values in [0, 1], (N, C, output_size, output_size), of the images' dtype (float32 for uint8) and device;
+    channels_last if they are.
     """
     size, shape = draws.image_size, tuple(images_NCHW.shape)
     if shape not in ((len(draws), 1, size, size), (len(draws), 3, size, size)):
         raise ValueError(f"images must have shape ({len(draws)}, 1 or 3, {size}, {size}) for these draws, got {shape}")
-    if not images_NCHW.is_floating_point():
-        raise ValueError(f"images must be floating point in [0, 1], got {images_NCHW.dtype}")
-    resize = _crop_resize_flip if draws.output_size == size else _crop_rescale_flip
-    x_NCHW = resize(images_NCHW, draws)
-    _jitter_(x_NCHW, draws)
-    _grayscale_(x_NCHW, draws)
-    _blur_(x_NCHW, draws)
+    if not images_NCHW.is_floating_point() and images_NCHW.dtype != torch.uint8:
+        raise ValueError(f"images must be floating point in [0, 1] or uint8, got {images_NCHW.dtype}")
     # colour operations work on whole channel planes, so only the result takes the layout that convolutions prefer
     is_channels_last = not images_NCHW.is_contiguous() and images_NCHW.is_contiguous(memory_format=torch.channels_last)
-    return x_NCHW.contiguous(memory_format=torch.channels_last) if is_channels_last else x_NCHW
+    layout = torch.channels_last if is_channels_last else torch.contiguous_format
+    block = max(1, _CPU_BLOCK // (shape[1] * max(draws.sizes) ** 2)) if images_NCHW.device.type == "cpu" else len(draws)
+    if len(draws) <= block:
+        return _views(images_NCHW, draws).contiguous(memory_format=layout)
+    view_shape = (*shape[:2], draws.output_size, draws.output_size)
+    x_NCHW = torch.empty(view_shape, dtype=_float_type(images_NCHW), memory_format=layout)
+    for first in range(0, len(draws), block):
+        rows = slice(first, first + block)
+        x_NCHW[rows] = _views(images_NCHW[rows], draws[rows])
+    return x_NCHW
 
 
-def _crops(
-    u_NA2: Tensor, u_N2: Tensor, crop_scale: float, crop_max: float, size: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _views(images_NCHW: Tensor, draws: Draws) -> Tensor:
+    """As `apply`, in whatever memory layout.
+
+    In each round of the jitter the images lie sorted by the adjustment that they undergo, and after it by what is left
+    to do, so that every operation acts on slices, and only the way from one order to the next costs a copy.
+    """
+    dtype = _float_type(images_NCHW)
+    is_crop_only = not (draws.jitter | draws.gray | draws.blur | draws.solarize).any()
+    orders_5N, stops = _orders(draws)
+    crops = draws if is_crop_only else draws[orders_5N[0]]
+    is_small = draws.output_size < draws.image_size
+    resize = _filters(crops) if is_small else _positions(crops)
+    rest = [] if is_crop_only else [orders_5N[0], *_rest(draws, orders_5N, stops)]
+    resize, rest = _ship([resize, rest], images_NCHW.device, dtype)
+    x_NCHW = images_NCHW if is_crop_only else images_NCHW.index_select(0, rest[0])
+    x_NCHW = x_NCHW.to(dtype, memory_format=torch.contiguous_format)
+    if images_NCHW.dtype == torch.uint8:
+        x_NCHW.div_(255.0)
+    x_NCHW = pixels.resize_antialiased(x_NCHW, *resize) if is_small else pixels.resize(x_NCHW, *resize)
+    if is_crop_only:
+        return x_NCHW
+    _, moves_5N, factors_4N, weights_MR = rest
+    spare_NCHW = torch.empty_like(x_NCHW)  # memory that is new for every copy costs a CPU as much as the copy
+    for k, move_N in enumerate(moves_5N):
+        if k < 4:
+            pixels.adjust_(x_NCHW, factors_4N[k], stops[k][:4])
+        else:
+            _finish_(x_NCHW, weights_MR, stops[k])
+        torch.index_select(x_NCHW, 0, move_N, out=spare_NCHW)
+        x_NCHW, spare_NCHW = spare_NCHW, x_NCHW
+    return x_NCHW
+
+
+def _float_type(images_NCHW: Tensor) -> torch.dtype:
+    return images_NCHW.dtype if images_NCHW.is_floating_point() else torch.float32
+
+
+def _orders(draws: Draws) -> tuple[Tensor, list[list[int]]]:
+    """The five orders that the images are in, (5, N), and in each, how many images have a key of at most 0, 1, ...
+
+    In the first four the key is the adjustment, and 4 where there is none. In the last it is the place of (blur, gray,
+    solarize) in a Gray code, in which the images that are blurred are neighbours, and so are those turned gray.
+    """
+    left_N = _GRAY_CODE_8[4 * draws.blur.long() + 2 * draws.gray.long() + draws.solarize.long()]
+    key_5N = torch.cat([torch.where(draws.jitter, draws.order_N4.T, 4), left_N[None]])
+    key_5N, order_5N = key_5N.sort(dim=1, stable=True)
+    return order_5N, torch.searchsorted(key_5N, torch.arange(8).expand(5, 8).contiguous(), right=True).tolist()
+
+
+def _rest(draws: Draws, order_5N: Tensor, stops: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
+    """What the device must know after the resize: the moves to the next order (5, N), the last one back to the images'
+    own, the factor of each image's adjustment in the order of each round, (4, N), and the weights of the blur."""
+    place_5N = torch.empty_like(order_5N).scatter_(1, order_5N, torch.arange(len(draws)).expand(5, -1))
+    moves_5N = torch.cat([place_5N[:4].gather(1, order_5N[1:]), place_5N[4:]])
+    factor_4N = draws.factor_N4.gather(1, draws.order_N4).T.gather(1, order_5N[:4])
+    return moves_5N, factor_4N, _blur_weights(draws.sigma[order_5N[4, stops[4][3] :]], draws.output_size)
+
+
+def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:
+    """Grayscale, blur and solarization of images in the last order."""
+    if stops[5] > stops[1]:
+        pixels.grayscale_(x_NCHW[stops[1] : stops[5]])
+    if stops[7] > stops[3]:
+        pixels.blur_(x_NCHW[stops[3] :], weights_MR)
+    for start, stop in ((stops[0], stops[2]), (stops[4], stops[6])):
+        if stop > start:
+            pixels.solarize_(x_NCHW[start:stop])
+
+
+def _ship(groups: Sequence[Sequence[Tensor]], device: torch.device, dtype: torch.dtype) -> list[list[Tensor]]:
+    """The tensors on the images' device, floats in the images' type; to a GPU in one copy for each type.
+
+    The copies start from pinned memory, so that they wait for nothing that the GPU has yet to do.
+    """
+    cast = [[t.to(dtype) if t.is_floating_point() else t for t in group] for group in groups]
+    if device.type == "cpu":
+        return cast
+    moved: dict[int, Tensor] = {}
+    tensors = [t for group in cast for t in group]
+    for kind in {t.dtype for t in tensors}:
+        alike = [t for t in tensors if t.dtype == kind]
+        packed = torch.cat([t.flatten() for t in alike])
+        packed = packed.pin_memory() if device.type == "cuda" else packed
+        parts = packed.to(device, non_blocking=True).split([t.numel() for t in alike])
+        moved |= {id(t): part.view(t.shape) for t, part in zip(alike, parts, strict=True)}
+    return [[moved[id(t)] for t in group] for group in cast]
+
+
+def _crops(u_2NA: Tensor, u_2N: Tensor, bounds: tuple[float, float], size: int) -> tuple[Tensor, Tensor]:
     """Turn uniform numbers into crops by torchvision's rule: of A attempts, the first that fits into the image.
 
     If none fits, torchvision takes the largest centred crop of an allowed ratio, whatever its area: for a square, the
-    whole image.
+    whole image. Returns corners (top, left) and sides (height, width), int64 (2, N).
     """
-    area_NA = size * size * (crop_scale + (crop_max - crop_scale) * u_NA2[..., 0])
-    ratio_NA = (4.0 / 3.0) ** (2.0 * u_NA2[..., 1] - 1.0)  # log-uniform in [3/4, 4/3]
-    w_NA = (area_NA * ratio_NA).sqrt().round().long()
-    h_NA = (area_NA / ratio_NA).sqrt().round().long()
-    fits_NA = (w_NA > 0) & (w_NA <= size) & (h_NA > 0) & (h_NA <= size)
-    first_N1 = fits_NA.int().argmax(dim=1, keepdim=True)  # of equals, argmax gives the first
-    h, w = (torch.where(fits_NA.any(dim=1), side.gather(1, first_N1)[:, 0], size) for side in (h_NA, w_NA))
-    return (u_N2[:, 0] * (size - h + 1)).long(), (u_N2[:, 1] * (size - w + 1)).long(), h, w
+    length_NA = (u_2NA[0] * (bounds[1] - bounds[0])).add_(bounds[0]).sqrt_().mul_(size)  # of a square of that area
+    stretch_NA = (u_2NA[1] - 0.5).mul_(math.log(4 / 3)).exp_()  # the square root of a ratio log-uniform in [3/4, 4/3]
+    side_2NA = torch.stack([length_NA / stretch_NA, length_NA.mul_(stretch_NA)]).round_()
+    fits_NA = (side_2NA.amax(dim=0) <= size) & (side_2NA.amin(dim=0) >= 1.0)
+    first_N = fits_NA.byte().argmax(dim=1)  # of equals, argmax gives the first
+    side_2N = side_2NA.gather(2, first_N.expand(2, -1)[..., None])[..., 0].long()
+    side_2N.masked_fill_(~fits_NA.any(dim=1), size)
+    return (u_2N * (size + 1 - side_2N)).long(), side_2N
 
 
-def _jitter_factors(u_N4: Tensor, strength: float) -> Tensor:
-    neutral_4, range_4 = torch.tensor([(1.0, 1.0, 1.0, 0.0), _JITTER_RANGE_4], dtype=torch.float64).unbind()
-    low_4, high_4 = neutral_4 - range_4 * strength, neutral_4 + range_4 * strength
+def _jitter_factors(u_N4: Tensor, strength: float, saturation: float) -> Tensor:
+    brightness, contrast, hue = (limit * strength for limit in _JITTER_RANGE)
+    range_4 = torch.tensor([brightness, contrast, saturation * strength, hue], dtype=torch.float64)
+    neutral_4 = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+    low_4, high_4 = neutral_4 - range_4, neutral_4 + range_4
     low_4[:3].clamp_(min=0.0)  # a strength above 1.25 would reach negative brightness; torchvision cuts there as well
     return (low_4 + (high_4 - low_4) * u_N4).float()
 
 
-def _crop_resize_flip(images_NCHW: Tensor, draws: Draws) -> Tensor:
-    """The resize to the image's own size, by sampling."""
-    size, start_2N1 = draws.image_size, torch.stack([draws.j, draws.i])[:, :, None]  # x before y, as grid_sample wants
-    length_2N1 = torch.stack([draws.w, draws.h])[:, :, None].double()
-    position_2NS = (torch.arange(size) + 0.5) * length_2N1 / size - 0.5
-    # clamped to the crop, not the image: a resized crop repeats its own border and never sees the pixels around it;
-    # as no crop is larger than the output, antialiasing has nothing to do
-    position_2NS = start_2N1 + position_2NS.clamp(min=0.0).minimum(length_2N1 - 1.0)
-    position_2NS[0] = torch.where(draws.flip[:, None], position_2NS[0].flip(1), position_2NS[0])
-    position_2NS = (2.0 * position_2NS + 1.0) / size - 1.0  # from pixels to [-1, 1] of the whole image
-    # only the two axes travel to the device; the dense grid is built there
-    x_NS, y_NS = _move(position_2NS.to(images_NCHW.dtype), images_NCHW).unbind()
-    grid_NHW2 = torch.stack([x_NS[:, None, :].expand(-1, size, -1), y_NS[:, :, None].expand(-1, -1, size)], dim=-1)
-    x_NCHW = F.grid_sample(images_NCHW, grid_NHW2, "bilinear", "border", align_corners=False)
-    return x_NCHW.contiguous().clamp_(0.0, 1.0)  # the weights of a sample sum to 1 only up to rounding
+def _positions(draws: Draws) -> list[Tensor]:
+    """What `pixels.resize` takes, for views no smaller than the image, which no antialiasing touches."""
+    size, start_2N1 = draws.output_size, torch.stack([draws.j, draws.i])[:, :, None]  # x before y
+    length_2N1 = torch.stack([draws.w, draws.h])[:, :, None]
+    position_2NV = (torch.arange(size) + 0.5) * (length_2N1.double() / size) - 0.5
+    # clamped to the crop, not the image: a resized crop repeats its own border and never sees the pixels around it
+    position_2NV.clamp_(min=0.0).clamp_(max=length_2N1 - 1.0).add_(start_2N1)
+    _flip_(position_2NV, draws)
+    return [position_2NV.mul_(2.0).add_(1.0).div_(draws.image_size).sub_(1.0)]  # from pixels to [-1, 1]
 
 
-def _crop_rescale_flip(images_NCHW: Tensor, draws: Draws) -> Tensor:
-    """The resize to any other size V, where a crop may be larger than the view, so that antialiasing acts.
-
-    Torchvision's filter is a triangle of half-width max(scale, 1) pixels, cut off at the crop's border. It is
-    separable: one matrix an image and axis.
-    """
+def _filters(draws: Draws) -> list[Tensor]:
+    """What `pixels.resize_antialiased` takes, for views smaller than the image."""
     size, start_2N, length_2N = draws.output_size, torch.stack([draws.j, draws.i]), torch.stack([draws.w, draws.h])
     # each crop is cut out in a window as long as the longest side of any, so that small crops make small matrices
     window = int(length_2N.max()) if len(draws) else 1
@@ -210,110 +326,16 @@ def _crop_rescale_flip(images_NCHW: Tensor, draws: Draws) -> Tensor:
     is_crop_2NL = (pixel_2NL >= 0) & (pixel_2NL < length_2N[:, :, None])
     scale_2N1 = length_2N[:, :, None].double() / size
     centre_2NV = (torch.arange(size) + 0.5) * scale_2N1 - 0.5
-    centre_2NV[0] = torch.where(draws.flip[:, None], centre_2NV[0].flip(1), centre_2NV[0])
-    # only the axes travel to the device; the matrices are built there
-    pixel_2NL, is_crop_2NL, centre_2NV, slope_2N1 = (
-        _move(t.to(images_NCHW.dtype), images_NCHW)
-        for t in (pixel_2NL, is_crop_2NL, centre_2NV, 1.0 / scale_2N1.clamp(min=1.0))
-    )
-    weight_2NVL = pixel_2NL[:, :, None, :] - centre_2NV[..., None]
-    weight_2NVL.abs_().mul_(slope_2N1[..., None]).neg_().add_(1.0).clamp_(min=0.0).mul_(is_crop_2NL[:, :, None, :])
-    weight_2NVL.div_(weight_2NVL.sum(dim=3, keepdim=True))
-    x_NCLL = images_NCHW
-    if window < draws.image_size:
-        every_NLLCLL = images_NCHW.unfold(2, window, 1).unfold(3, window, 1).permute(0, 2, 3, 1, 4, 5)  # a view
-        j_N, i_N = _move(corner_2N, images_NCHW).unbind()
-        x_NCLL = every_NLLCLL[torch.arange(len(draws), device=images_NCHW.device), i_N, j_N]
-    weight_x_N1VL, weight_y_N1VL = weight_2NVL[:, :, None].unbind()
-    with torch.autocast(images_NCHW.device.type, enabled=False):
-        x_NCVV = weight_y_N1VL @ x_NCLL @ weight_x_N1VL.mT
-    return x_NCVV.clamp_(0.0, 1.0)
+    _flip_(centre_2NV, draws)
+    return [corner_2N, pixel_2NL.double(), is_crop_2NL.double(), centre_2NV, 1.0 / scale_2N1.clamp(min=1.0)]
 
 
-def _jitter_(x_NCHW: Tensor, draws: Draws) -> None:
-    """Four rounds; in each the images are sorted by the operation they undergo, so that it acts on one slice."""
-    chosen_M = draws.jitter.nonzero()[:, 0]
-    order_M4, factor_M4 = draws.order_N4[chosen_M], draws.factor_N4[chosen_M].to(x_NCHW.dtype)
-    x_MCHW = x_NCHW.index_select(0, _move(chosen_M, x_NCHW))
-    for k in range(4):
-        sorted_M = order_M4[:, k].argsort()
-        chosen_M, order_M4, factor_M4 = chosen_M[sorted_M], order_M4[sorted_M], factor_M4[sorted_M]
-        x_MCHW = x_MCHW.index_select(0, _move(sorted_M, x_NCHW))
-        factor_M111 = _move(factor_M4.gather(1, order_M4[:, k, None])[:, :, None, None], x_NCHW)
-        stops = order_M4[:, k].bincount(minlength=4).cumsum(0).tolist()
-        for adjust_, start, stop in zip(_ADJUSTMENTS, [0, *stops], stops, strict=False):
-            adjust_(x_MCHW[start:stop], factor_M111[start:stop])
-    x_NCHW.index_copy_(0, _move(chosen_M, x_NCHW), x_MCHW)
+def _flip_(position_2NV: Tensor, draws: Draws) -> None:
+    position_2NV[0] = torch.where(draws.flip[:, None], position_2NV[0].flip(1), position_2NV[0])
 
 
-def _adjust_brightness_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
-    x_MCHW.mul_(factor_M111).clamp_(0.0, 1.0)
-
-
-def _adjust_contrast_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
-    gray_M111 = _gray(x_MCHW.mean(dim=(2, 3), keepdim=True))  # the gray of the mean is the mean of the gray image
-    x_MCHW.lerp_(gray_M111, 1.0 - factor_M111).clamp_(0.0, 1.0)
-
-
-def _adjust_saturation_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
-    if x_MCHW.shape[1] == 3:
-        x_MCHW.lerp_(_gray(x_MCHW), 1.0 - factor_M111).clamp_(0.0, 1.0)
-
-
-def _adjust_hue_(x_MCHW: Tensor, shift_M111: Tensor) -> None:
-    """Turn the hue of HSV. Value and chroma stay, so neither saturation nor a table of sextants is needed.
-
-    With the hue in turns, a channel is value - chroma * clip(2 - 6 d, 0, 1), d = distance on the circle from the hue to
-    the channel's opposite colour (1/2 for red, 5/6 for green, 1/6 for blue): HSV to RGB without branches.
-    """
-    if x_MCHW.shape[1] == 1:
-        return
-    red, green, blue = x_MCHW.unbind(1)
-    value = red.maximum(green).maximum(blue)
-    chroma = value - red.minimum(green).minimum(blue)
-    sextant = chroma.clamp(min=torch.finfo(chroma.dtype).tiny).mul_(6.0)  # chroma 0 has any hue, but it must not be NaN
-    # 0/1 floats and lerp, which is exact at both, as torch.where is 4 times slower on the CPU
-    is_red, is_green = (torch.eq(value, channel, out=torch.empty_like(value)) for channel in (red, green))
-    hue = (red - green).div_(sextant).add_(4 / 6).lerp_((blue - red).div_(sextant).add_(2 / 6), is_green)
-    hue = hue.lerp_((green - blue).div_(sextant), is_red).add_(shift_M111[:, 0])
-    for channel, opposite in ((red, 3 / 6), (green, 5 / 6), (blue, 1 / 6)):
-        distance = hue - opposite
-        distance.sub_(distance.round()).abs_()
-        torch.addcmul(value, chroma, distance.mul_(-6.0).add_(2.0).clamp_(0.0, 1.0), value=-1.0, out=channel)
-
-
-_ADJUSTMENTS = (_adjust_brightness_, _adjust_contrast_, _adjust_saturation_, _adjust_hue_)  # factor_N4's columns
-
-
-def _gray(x_MCHW: Tensor) -> Tensor:
-    if x_MCHW.shape[1] == 1:
-        return x_MCHW
-    red, green, blue = x_MCHW[:, :1], x_MCHW[:, 1:2], x_MCHW[:, 2:]
-    return (red * _GRAY_WEIGHTS[0]).add_(green, alpha=_GRAY_WEIGHTS[1]).add_(blue, alpha=_GRAY_WEIGHTS[2])
-
-
-def _grayscale_(x_NCHW: Tensor, draws: Draws) -> None:
-    if x_NCHW.shape[1] == 3:
-        chosen_M = _move(draws.gray.nonzero()[:, 0], x_NCHW)
-        x_NCHW.index_copy_(0, chosen_M, _gray(x_NCHW.index_select(0, chosen_M)).expand(-1, 3, -1, -1))
-
-
-def _blur_(x_NCHW: Tensor, draws: Draws) -> None:
-    radius = min(max(1, draws.output_size // 20), draws.output_size - 1)  # a border of V pixels cannot be reflected
-    chosen_M = draws.blur.nonzero()[:, 0]
-    weight_MR = (-0.5 * (torch.arange(radius + 1) / draws.sigma[chosen_M, None].double()) ** 2).exp()
-    weight_MR /= weight_MR[:, :1] + 2.0 * weight_MR[:, 1:].sum(dim=1, keepdim=True)
-    weight_RM111 = _move(weight_MR.T.to(x_NCHW.dtype)[:, :, None, None, None], x_NCHW)
-    chosen_M = _move(chosen_M, x_NCHW)
-    x_MCHW = x_NCHW.index_select(0, chosen_M)
-    for dim, border in ((2, (0, 0, radius, radius)), (3, (radius, radius, 0, 0))):  # separable: rows, then columns
-        padded = F.pad(x_MCHW, border, mode="reflect")
-        taps = [padded.narrow(dim, offset, draws.output_size) for offset in range(2 * radius + 1)]
-        x_MCHW = taps[radius] * weight_RM111[0]
-        for r in range(1, radius + 1):  # the kernel is symmetric
-            x_MCHW.addcmul_(taps[radius - r] + taps[radius + r], weight_RM111[r])
-    x_NCHW.index_copy_(0, chosen_M, x_MCHW.clamp_(0.0, 1.0))  # for the same rounding
-
-
-def _move(t: Tensor, like: Tensor) -> Tensor:
-    return t.to(like.device, non_blocking=True)
+def _blur_weights(sigma_M: Tensor, size: int) -> Tensor:
+    """Gaussian weights (M, R) of the centre and of one side of each kernel."""
+    radius = min(max(1, size // 20), size - 1)  # a border of V pixels cannot be reflected
+    weight_MR = (-0.5 * (torch.arange(radius + 1) / sigma_M[:, None].double()) ** 2).exp()
+    return weight_MR / (weight_MR[:, :1] + 2.0 * weight_MR[:, 1:].sum(dim=1, keepdim=True))

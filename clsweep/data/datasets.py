@@ -1,114 +1,208 @@
-"""The data sets: every split is one uint8 array, every trial of a process shares it."""
+"""The data sets: every split is rows of one uint8 array, in memory or on disk, that all trials of a process share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from clsweep.data.availability import missing_data_message, torchvision_class
+from clsweep.data import synthetic
+from clsweep.data.availability import DataPlace, data_folder, missing_data_message, torchvision_class
+from clsweep.data.sources import is_cached, source_of
 from clsweep.errors import RequestError
-from clsweep.objective.catalog import DATASET
+from clsweep.objective.catalog import DATASET, Dataset
 
 # Every trial of every study is validated on the same images, whatever its seed: scores are paired.
 SPLIT_SEED = 0
+# More training images than these are not all looked at for the channels' statistics: so many, evenly spaced.
+STATISTICS_IMAGES = 50_000
+_STATISTICS_BLOCK = 512
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
-    """Images uint8 (N, H, W, C) and labels int64 (N,)."""
+    """Some rows of an array of images.
+
+    Args:
+        images: uint8 (A, H, W, C): what the splits of one file share, in memory or mapped from it.
+        rows: int64 (N,): the split's rows of it.
+        labels: int64 (N,); -1 is no class.
+    """
 
     images: np.ndarray
+    rows: np.ndarray
     labels: np.ndarray
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, indices: np.ndarray) -> Split:
-        return Split(self.images[indices], self.labels[indices])
+        """A part of the split; copies no pixels."""
+        return Split(self.images, self.rows[indices], self.labels[indices])
+
+    @cached_property
+    def channel_stats(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of each channel in [0, 1], float32 (C,)."""
+        rows = self.rows
+        if len(rows) > STATISTICS_IMAGES:
+            rows = rows[np.arange(STATISTICS_IMAGES) * len(rows) // STATISTICS_IMAGES]
+        counts = np.zeros((self.images.shape[-1], 256), np.int64)
+        for start in range(0, len(rows), _STATISTICS_BLOCK):
+            pixels = self.images[rows[start : start + _STATISTICS_BLOCK]].reshape(-1, len(counts))
+            for count, channel in zip(counts, pixels.T.copy(), strict=True):
+                count += np.bincount(channel, minlength=256)
+        levels, num_pixels = np.arange(256) / 255, counts[0].sum()
+        mean = counts @ levels / num_pixels
+        std = np.sqrt(counts @ levels**2 / num_pixels - mean**2)
+        return mean.astype(np.float32), std.astype(np.float32)
 
 
-@lru_cache(maxsize=2)
-def load_splits(name: str, *, val_fraction: float, root: str, download: bool = False) -> tuple[Split, Split, Split]:
-    """Training, validation and test split of a data set.
+@dataclass(frozen=True, eq=False)
+class Splits:
+    train: Split
+    val: Split
+    test: Split
 
-    The validation split is drawn from the training set, stratified by class, always the same one.
+
+def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
+    """Training, validation and test split of a data set, read once in a process.
+
+    The validation split is drawn from the labelled training images, stratified by class, always the same one.
 
     Args:
-        name: a name of the catalog.
-        val_fraction: share of the training set that is held out.
-        root: folder with torchvision's layout; not used by `digits`.
-        download: fetch a missing data set with torchvision's downloader.
+        config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes.
+        place: where the files lie.
 
     Raises:
-        RequestError: the files are not in `root`, or do not hold the data set.
+        RequestError: the files are not there, do not hold the data set or cannot be kept in the cache.
     """
-    train, test = LOADERS[name](Path(root), download)
-    row = DATASET[name]
-    if (len(train), len(test)) != (row.num_train, row.num_test):
-        expected = f"{row.num_train} training and {row.num_test} test images"
-        raise RequestError(f"{name}: expected {expected} in {root}, found {len(train)} and {len(test)}")
-    _, num_val = row.split_sizes(val_fraction)
-    train_rows, val_rows = _stratified(train.labels, num_val, SPLIT_SEED)
-    return train.take(train_rows), train.take(val_rows), test
+    row = DATASET[config["dataset"]]
+    dataset = replace(
+        row,
+        image_size=config["image_size"],
+        num_train=config["num_train"] - row.num_unlabeled,
+        num_classes=config["num_classes"],
+    )
+    if row.name == "synthetic":
+        dataset = replace(dataset, num_test=dataset.num_train // 5)
+    return _load(dataset, config["val_fraction"], place)
 
 
 def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each channel in [0, 1], float32 (C,)."""
-    pixels = split.images.reshape(-1, split.images.shape[-1])
-    counts = np.stack([np.bincount(channel, minlength=256) for channel in pixels.T])
-    levels = np.arange(256) / 255
-    mean = counts @ levels / len(pixels)
-    std = np.sqrt(counts @ levels**2 / len(pixels) - mean**2)
-    return mean.astype(np.float32), std.astype(np.float32)
+    """Mean and standard deviation of each channel in [0, 1], float32 (C,); of 50,000 evenly spaced images at most."""
+    return split.channel_stats
 
 
-def _digits(_root: Path, _download: bool) -> tuple[Split, Split]:
+@lru_cache(maxsize=2)
+def _load(dataset: Dataset, val_fraction: float, place: DataPlace) -> Splits:
+    train, test = LOADERS[dataset.name](dataset, place)
+    num_train, num_test = dataset.num_train + dataset.num_unlabeled, dataset.num_test
+    if (len(train), len(test)) != (num_train, num_test or len(test)):
+        expected = f"{num_train} training and {num_test} test images"
+        raise RequestError(
+            f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and {len(test)}"
+        )
+    labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
+    _, num_val = dataset.split_sizes(val_fraction)
+    kept, held_out = _stratified(train.labels[labelled], num_val, SPLIT_SEED)
+    train_rows = np.sort(np.concatenate([labelled[kept], unlabeled]))
+    return Splits(train=train.take(train_rows), val=train.take(labelled[held_out]), test=test)
+
+
+def _digits(_dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    images = np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None]
-    everything = Split(images, raw.target.astype(np.int64))
+    everything = _whole(np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None], raw.target.astype(np.int64))
     train_rows, test_rows = _stratified(everything.labels, DATASET["digits"].num_test, SPLIT_SEED)
     return everything.take(train_rows), everything.take(test_rows)
 
 
-def _torchvision(name: str) -> Callable[[Path, bool], tuple[Split, Split]]:
-    """A loader for one of torchvision's data sets that keep all images in one array."""
-
-    def load(root: Path, download: bool) -> tuple[Split, Split]:
-        import torchvision
-        from filelock import FileLock
-
-        dataset = getattr(torchvision.datasets, torchvision_class(name))
-        try:
-            if download:
-                root.mkdir(parents=True, exist_ok=True)
-                with FileLock(root / f".{name}.lock"):  # two trials may start at once
-                    dataset(root, train=True, download=True)
-            return _as_split(dataset(root, train=True)), _as_split(dataset(root, train=False))
-        except (RuntimeError, OSError, ValueError, AssertionError) as error:  # the last two: a truncated IDX file
-            reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-            raise RequestError(missing_data_message(name, root, reason)) from error
-
-    return load
+def _synthetic(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    if is_cached(dataset):
+        return _cached(dataset, place)
+    size, num_classes = dataset.image_size, dataset.num_classes
+    train, test = (
+        _whole(
+            synthetic.images(part, range(count), image_size=size, num_classes=num_classes),
+            synthetic.labels(count, num_classes),
+        )
+        for part, count in (("train", dataset.num_train), ("test", dataset.num_test))
+    )
+    return train, test
 
 
-LOADERS: dict[str, Callable[[Path, bool], tuple[Split, Split]]] = {
+def _stl10(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    if place.download:
+        _download("stl10", place, split="train")
+    if not data_folder("stl10", place.root_folder).is_dir():
+        raise RequestError(missing_data_message("stl10", place.root_folder, "no such folder"))
+    return _cached(dataset, place)
+
+
+def _cached(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    from clsweep.data.cache import cached
+
+    arrays = cached(source_of(dataset, place), place.cache_folder)
+    return _whole(*arrays["train"]), _whole(*arrays["test"])
+
+
+def _torchvision(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    """One of torchvision's data sets that keep all images in one array."""
+    import torchvision
+
+    name, root = dataset.name, place.root_folder
+    if place.download:
+        _download(name, place, train=True)
+    reader = getattr(torchvision.datasets, torchvision_class(name))
+    try:
+        return _as_split(reader(root, train=True)), _as_split(reader(root, train=False))
+    except _UNREADABLE as error:
+        raise _missing(name, place, error) from error
+
+
+def _download(name: str, place: DataPlace, **part: Any) -> None:
+    import torchvision
+    from filelock import FileLock
+
+    root = place.root_folder
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / f".{name}.lock"):  # two trials may start at once
+            getattr(torchvision.datasets, torchvision_class(name))(root, download=True, **part)
+    except _UNREADABLE as error:
+        raise _missing(name, place, error) from error
+
+
+_UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)  # the last two: a truncated IDX file
+
+
+def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
+    reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    return RequestError(missing_data_message(name, place.root_folder, reason))
+
+
+LOADERS: dict[str, Callable[[Dataset, DataPlace], tuple[Split, Split]]] = {
     "digits": _digits,
-    "fashion_mnist": _torchvision("fashion_mnist"),
-    "cifar10": _torchvision("cifar10"),
-    "cifar100": _torchvision("cifar100"),
+    "fashion_mnist": _torchvision,
+    "cifar10": _torchvision,
+    "cifar100": _torchvision,
+    "stl10": _stl10,
+    "imagefolder": _cached,
+    "synthetic": _synthetic,
 }
 
 
 def _as_split(dataset: Any) -> Split:
     images = np.asarray(dataset.data, dtype=np.uint8)
-    return Split(images[..., None] if images.ndim == 3 else images, np.asarray(dataset.targets, dtype=np.int64))
+    return _whole(images[..., None] if images.ndim == 3 else images, np.asarray(dataset.targets, dtype=np.int64))
+
+
+def _whole(images: np.ndarray, labels: np.ndarray) -> Split:
+    return Split(images, np.arange(len(images)), labels)
 
 
 def _stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,12 @@ from clsweep.objective.ownership import REFERENCE_PARAMS
 
 _PARAM_TYPES = {"float": pa.float64(), "int": pa.int64(), "choice": pa.string(), "bool": pa.bool_()}
 
+_SPLIT_FIELDS = (  # null for pairs of vectors
+    pa.field("val_fraction", pa.float64()),
+    pa.field("image_size", pa.int64()),  # pixels a side
+    pa.field("num_train", pa.int64()),  # with the validation split, which is taken from them, and unlabeled images
+    pa.field("num_classes", pa.int64()),
+)
 ID_FIELDS = (
     pa.field("trial_id", pa.string(), nullable=False),
     pa.field("study", pa.string()),
@@ -28,7 +34,7 @@ ID_FIELDS = (
     pa.field("seed", pa.int64()),
     pa.field("sampler", pa.string()),
     pa.field("dataset", pa.string()),
-    pa.field("val_fraction", pa.float64()),
+    *_SPLIT_FIELDS,
 )
 # How a representation came about and looks, wherever an encoder is scored; null where an objective has no such thing.
 DIAGNOSTIC_FIELDS = tuple(
@@ -116,7 +122,7 @@ REFERENCES_SCHEMA = pa.schema(  # what is reached without training: the lines th
     [
         pa.field("reference", pa.string(), nullable=False),  # raw_pixels | untrained
         pa.field("dataset", pa.string()),
-        pa.field("val_fraction", pa.float64()),
+        *_SPLIT_FIELDS,
         pa.field("seed", pa.int64()),
         *(pa.field(p.name, _PARAM_TYPES[p.kind]) for p in PARAMS if p.name in REFERENCE_PARAMS),
         *METRIC_FIELDS,

@@ -110,8 +110,6 @@ def plan_row(study: Study, trial: PlannedTrial, chosen: Mapping[str, Value] | No
 
     `chosen` are the values that a live search has given to its swept hyperparameters.
     """
-    dataset = study.sections.dataset
-    has_splits = study.dataset.kind == "images"
     return {
         "trial_id": trial.trial_id,
         "study": study.name,
@@ -120,9 +118,8 @@ def plan_row(study: Study, trial: PlannedTrial, chosen: Mapping[str, Value] | No
         "config": trial.config,
         "seed": trial.seed,
         "sampler": trial.sampler,
-        "dataset": dataset.name,
-        "val_fraction": float(dataset.val_fraction) if has_splits else None,
-        **effective(trial.parts, {**trial.params, **(chosen or {})}, dataset.name),
+        **split_columns(study),
+        **effective(trial.parts, {**trial.params, **(chosen or {})}, study.dataset),
     }
 
 
@@ -133,7 +130,7 @@ def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[st
     """
     if study.dataset.kind == "pairs":
         return []
-    common = {"dataset": study.sections.dataset.name, "val_fraction": float(study.sections.dataset.val_fraction)}
+    common = split_columns(study)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for trial in trials:
         for reference, names in (("raw_pixels", YARDSTICK_PARAMS), ("untrained", REFERENCE_PARAMS)):
@@ -144,9 +141,21 @@ def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[st
     return sorted(rows.values(), key=lambda row: str(row["reference"]))
 
 
+def split_columns(study: Study) -> dict[str, Any]:
+    """The data set as `load_splits` needs to know it; pairs of vectors have none of its numbers."""
+    dataset = study.dataset
+    numbers = {
+        "val_fraction": float(study.sections.dataset.val_fraction),
+        "image_size": dataset.image_size,
+        "num_train": dataset.num_train + dataset.num_unlabeled,
+        "num_classes": dataset.num_classes,
+    }
+    return {"dataset": dataset.name, **(numbers if dataset.kind == "images" else dict.fromkeys(numbers))}
+
+
 _ID_COLUMNS = (
     "trial_id", "study", "objective", "framework", "loss", "regularizer", "views",
-    "config", "seed", "sampler", "dataset", "val_fraction",
+    "config", "seed", "sampler", "dataset", "val_fraction", "image_size", "num_train", "num_classes",
 )  # fmt: skip
 
 

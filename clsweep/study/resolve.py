@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clsweep.errors import StudyError, nearest
+from clsweep.data.folders import sized_dataset
+from clsweep.errors import RequestError, StudyError, nearest
 from clsweep.objective.catalog import (
     COMPONENT,
     DATASET,
@@ -42,6 +44,7 @@ class Study:
     """A validated study. `document` keeps the merged file, for messages and for `study.yaml` among the results."""
 
     sections: StudySections
+    dataset: Dataset  # with the sizes that it has here
     objectives: tuple[Objective, ...]
     notes: tuple[str, ...]
     document: Document = field(repr=False)
@@ -50,10 +53,6 @@ class Study:
     @property
     def name(self) -> str:
         return self.sections.name
-
-    @property
-    def dataset(self) -> Dataset:
-        return DATASET[self.sections.dataset.name]
 
     def plan(self) -> Any:
         """The planned trials as a DataFrame, one row a trial; nothing has run."""
@@ -86,7 +85,12 @@ def load_study(path: str | Path, *, preset: str | None = None, settings: Sequenc
     resolver.check_names()
     resolver.raise_errors()
     return Study(
-        sections=sections, objectives=objectives, notes=tuple(resolver.notes), document=document, preset=preset
+        sections=sections,
+        dataset=resolver.dataset,
+        objectives=objectives,
+        notes=tuple(resolver.notes),
+        document=document,
+        preset=preset,
     )
 
 
@@ -95,6 +99,7 @@ class _Resolver:
 
     def __init__(self, document: Document, sections: StudySections):
         self.document, self.sections = document, sections
+        self.dataset = self._sized()
         self.errors: list[str] = []
         self.notes: list[str] = []
         self.taken: set[tuple[str, str]] = set()  # shared (section, name) that some objective took
@@ -115,7 +120,7 @@ class _Resolver:
         selected = {part: str(self._lookup(part, section, parts)) for part in SELECTED_PARTS}
         swept = "epochs" in section.space or ("epochs" in self.sections.space and "epochs" not in section.base)
         trained = swept or self._lookup("epochs", section, parts) != 0  # a sweep must not contain 0, see `check`
-        owned = owned_params(parts, dataset=self._dataset.name, trained=trained, **selected)
+        owned = owned_params(parts, dataset=self.dataset.name, trained=trained, **selected)
         if not self._is_known(section):
             owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
         skips: dict[str, tuple[str, ...]] = {}
@@ -139,7 +144,7 @@ class _Resolver:
                 self._take(keys, param, raw, fixed, space, shared)
         for param in owned:
             if param not in space:
-                fixed.setdefault(param, default_of(param, parts))
+                fixed.setdefault(param, default_of(param, parts, **selected))
         for param in space:
             if param in self.sections.base:
                 self.replaced.setdefault(param, []).append(name)
@@ -161,7 +166,7 @@ class _Resolver:
                 self.error((*at, part), f"unknown {part} '{name}'.{nearest(name, known)} {expected}")
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name
-        refused = refusal(parts, self._dataset.name) if self._are_known(section) else None
+        refused = refusal(parts, self.dataset.name) if self._are_known(section) else None
         if refused:
             part, reason = refused
             self.error((*at, part), reason)
@@ -176,19 +181,25 @@ class _Resolver:
         if not self._are_known(section):
             return False
         parts: dict[str, str] = {part: getattr(section, part) for part in OBJECTIVE_PARTS}
-        selected = all(self._raw(part, section, parts) in COMPONENT[part] for part in SELECTED_PARTS)
-        return selected and refusal(parts, self._dataset.name) is None
+        selected = all(self._raw(part, section, parts) in [*COMPONENT[part]] for part in SELECTED_PARTS)  # or a list
+        return selected and refusal(parts, self.dataset.name) is None
 
     def _raw(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> Any:
         """The fixed value of `param` in this objective as it was written, or the default."""
-        return section.base.get(param, self.sections.base.get(param, default_of(param, parts)))
+        default = default_of(param, parts, **self._selected(section))
+        return section.base.get(param, self.sections.base.get(param, default))
 
     def _lookup(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> Value:
         """The fixed value of `param` in this objective; the default if it is wrong (reported where it is taken)."""
         try:
             return PARAM[param].coerce(self._raw(param, section, parts))
         except ValueError:
-            return default_of(param, parts)
+            return default_of(param, parts, **self._selected(section))
+
+    def _selected(self, section: ObjectiveSection) -> dict[str, str]:
+        """The encoder, recipe and their like that the file names for this objective, if they are in the catalog."""
+        named = {part: section.base.get(part, self.sections.base.get(part)) for part in SELECTED_PARTS}
+        return {part: name for part, name in named.items() if isinstance(name, str) and name in COMPONENT[part]}
 
     def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, str, Any, bool]]:
         """(keys, parameter, raw value, shared?), each overriding those before it: the objective's own come last."""
@@ -230,15 +241,20 @@ class _Resolver:
     def _reason_not_owned(self, param: str, trained: bool) -> str:
         if not trained:
             return "epochs is 0, and the untrained encoder depends on none of this"
-        if self._dataset.kind == "pairs":
-            return f"{self._dataset.name} is made of vectors, not of images"
-        if PARAM[param].needs_rgb and self._dataset.channels == 1:
-            return f"the images of {self.sections.dataset.name} have one channel"
+        if self.dataset.kind == "pairs":
+            return f"{self.dataset.name} is made of vectors, not of images"
+        if PARAM[param].needs_rgb and self.dataset.channels == 1:
+            return f"the images of {self.dataset.name} have one channel"
         return "none of its parts uses it"
 
-    @property
-    def _dataset(self) -> Dataset:
-        return DATASET[self.sections.dataset.name]
+    def _sized(self) -> Dataset:
+        """The data set with its sizes. Without those of a folder nothing else can be checked."""
+        given = self.sections.dataset
+        options = {name: getattr(given, name) for name in DATASET[given.name].options}
+        try:
+            return sized_dataset(given.name, given.place, **options)
+        except RequestError as error:
+            raise StudyError(self.document.error(("dataset", "root"), str(error))) from None
 
     # The study as a whole.
 
@@ -256,13 +272,20 @@ class _Resolver:
 
     def check_dataset(self) -> None:
         """Both parts of the training set need at least one image of every class; pairs of vectors have no parts."""
-        if self._dataset.kind == "pairs":
-            for key in ("val_fraction", "root", "download"):
-                if key in self.document.tree["dataset"]:
-                    self.error(("dataset", key), f"{self._dataset.name} is drawn afresh at every step: no such key")
+        if self.dataset.kind == "pairs":
+            for key in self.document.tree["dataset"]:
+                if key != "name":
+                    self.error(("dataset", key), f"{self.dataset.name} is drawn afresh at every step: no such key")
             return
-        fraction, classes = self.sections.dataset.val_fraction, self._dataset.num_classes
-        _, num_val = self._dataset.split_sizes(fraction)
+        for key in ("image_size", "num_train", "num_classes"):
+            if key in self.document.tree["dataset"] and key not in self.dataset.options:
+                takers = ", ".join(row.name for row in DATASET.values() if key in row.options)
+                message = f"expected on {takers} only, given on {self.dataset.name}; null removes a key"
+                self.error(("dataset", key), message)
+        if self.sections.dataset.download and self.dataset.name == "imagefolder":
+            self.error(("dataset", "download"), "expected false, as imagefolder is your own files, given true")
+        fraction, classes = self.sections.dataset.val_fraction, self.dataset.num_classes
+        _, num_val = self.dataset.split_sizes(fraction)
         if num_val < classes:
             message = f"expected at least {classes} images, one per class, in the validation split; given {num_val}"
             self.error(("dataset", "val_fraction"), message)
@@ -295,7 +318,7 @@ class _Resolver:
     def check(self, objective: Objective) -> None:
         """What follows from several keys together."""
         self._check_metric(objective)
-        if self._dataset.kind == "pairs":
+        if self.dataset.kind == "pairs":
             self._check_pairs(objective)
         else:
             self._check_training(objective)
@@ -304,28 +327,30 @@ class _Resolver:
 
     def _check_metric(self, objective: Objective) -> None:
         metric = METRIC[self.sections.metric.name]
-        if metric.kind != self._dataset.kind:
-            fitting = ", ".join(m.name for m in METRICS if m.kind == self._dataset.kind)
-            self.error(("metric",), f"expected a metric of {self._dataset.name}: {fitting}; given {metric.name}")
+        if metric.kind != self.dataset.kind:
+            fitting = ", ".join(m.name for m in METRICS if m.kind == self.dataset.kind)
+            self.error(("metric",), f"expected a metric of {self.dataset.name}: {fitting}; given {metric.name}")
         if metric.name.startswith("linear") and objective.fixed.get("linear_probe") == "none":
             self.error(self._where(objective, "linear_probe"), f"the metric is {metric.name}: expected ridge or sgd")
 
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:
             given = self.sections.resources.workers
-            self.error(("resources", "workers"), f"a trial on {self._dataset.name} has 1 worker, given {given}")
+            self.error(("resources", "workers"), f"a trial on {self.dataset.name} has 1 worker, given {given}")
         if objective.extremes("epochs")[0] == 0:
-            self.error(self._where(objective, "epochs"), f"expected at least 1 on {self._dataset.name}, given 0")
+            self.error(self._where(objective, "epochs"), f"expected at least 1 on {self.dataset.name}, given 0")
 
     def _check_training(self, objective: Objective) -> None:
-        num_train, _ = self._dataset.split_sizes(self.sections.dataset.val_fraction)
-        available = f"{num_train}, the images that {self.sections.dataset.name} trains on"
+        num_train, _ = self.dataset.split_sizes(self.sections.dataset.val_fraction)
+        available = f"{num_train}, the images that {self.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
-        if knn_k > num_train:
-            keys = self._where(objective, "knn_k")
-            self.error(keys, f"expected at most {available}, given {knn_k}")
+        num_labelled = num_train - self.dataset.num_unlabeled
+        if knn_k > num_labelled:
+            voters = f"{num_labelled}, the images with a class that {self.dataset.name} trains on"
+            message = f"expected at most {voters if self.dataset.num_unlabeled else available}, given {knn_k}"
+            self.error(self._where(objective, "knn_k"), message)
         points: Any = objective.fixed["tsne_points"]
-        _, num_val = self._dataset.split_sizes(self.sections.dataset.val_fraction)
+        _, num_val = self.dataset.split_sizes(self.sections.dataset.val_fraction)
         if points and not MIN_TSNE_POINTS <= points <= num_val:
             expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
             self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
@@ -345,6 +370,7 @@ class _Resolver:
             message = f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
+        self._check_chunks(objective)
 
     def _check_negatives(self, objective: Objective) -> None:
         """A queue may have any length; negatives of the batch are as many as the batch has."""
@@ -366,8 +392,8 @@ class _Resolver:
         if "small_view_size" not in objective.owned:
             return
         _, size = objective.extremes("small_view_size")
-        if size > self._dataset.image_size:
-            expected = f"expected at most {self._dataset.image_size}, the side of the images"
+        if size > self.dataset.image_size:
+            expected = f"expected at most {self.dataset.image_size}, the side of the images"
             self.error(self._where(objective, "small_view_size"), f"{expected}, given {size}")
         name = "crop_scale" if objective.fixed.get("small_crop_scale") == 0 else "small_crop_scale"
         _, lowest = objective.extremes(name)
@@ -409,6 +435,28 @@ class _Resolver:
                 below, above = size // workers * workers, -(-size // workers) * workers
                 valid = ", ".join(str(v) for v in sorted({max(below, 2 * workers), max(above, 2 * workers)}))
                 self.error(keys, f"batch size {size} does not divide among {workers} workers; nearest valid: {valid}")
+
+    def _check_chunks(self, objective: Objective) -> None:
+        """Batch norm must see equally many images in every chunk, and in every worker's part of one."""
+        keys, workers = self._where(objective, "chunk_size"), self.sections.resources.workers
+        chunks, batches = (self._points(objective, name) for name in ("chunk_size", "batch_size"))
+        if chunks == (0,):
+            return
+        if not chunks or not batches:
+            self.error(keys, "expected fixed values or choices of both chunk_size and batch_size, given a range")
+        for chunk, batch in itertools.product(chunks, batches):
+            if chunk and chunk < batch and (batch % chunk or chunk % workers or chunk < 2 * workers):
+                valid = [c for c in range(2 * workers, batch + 1, workers) if batch % c == 0]
+                nearest_valid = ", ".join(map(str, sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2])))
+                among = f" on {workers} workers" if workers > 1 else ""
+                message = f"chunks of {chunk} do not make a batch of {batch}{among}; nearest valid: {nearest_valid}"
+                self.error(keys, message)
+
+    def _points(self, objective: Objective, name: str) -> tuple[Any, ...]:
+        """All values that a hyperparameter takes; none if it has a range."""
+        if name in objective.fixed:
+            return (objective.fixed[name],)
+        return () if objective.space[name].is_range else objective.space[name].points
 
     def _check_search(self, objective: Objective) -> None:
         search = self.sections.search

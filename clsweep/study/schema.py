@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from clsweep.data.availability import DataPlace
 from clsweep.errors import StudyError, nearest
 from clsweep.objective.catalog import DATASET, METRIC
 from clsweep.study.document import Document, Keys
@@ -45,8 +46,16 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     name: StrictStr
     val_fraction: Annotated[Number, Field(gt=0, le=0.5)] = 0.1
-    root: StrictStr = "data"  # folder with torchvision's layout
+    root: StrictStr = DataPlace.root  # folder with torchvision's layout, or with train/ and val/
+    cache: StrictStr = DataPlace.cache  # folder for what is decoded once
     download: StrictBool = False
+    image_size: Annotated[StrictInt, Field(ge=8, le=512)] | None = None
+    num_train: Annotated[StrictInt, Field(ge=100, le=10_000_000)] | None = None
+    num_classes: Annotated[StrictInt, Field(ge=2, le=1000)] | None = None
+
+    @property
+    def place(self) -> DataPlace:
+        return DataPlace(root=self.root, cache=self.cache, download=self.download).absolute()
 
     @field_validator("name")
     @classmethod
@@ -98,6 +107,11 @@ class ResourcesSection(_Section):
     workers: Annotated[StrictInt, Field(ge=1)] = 1
     gpus_per_worker: Annotated[Number, Field(ge=0)] = 0
     cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
+    cuda_graphs: StrictBool = True  # where they are faster
+
+
+class EncodersSection(_Section):
+    keep: Literal["best", "all", "none"] = "best"  # which trained encoders stay in the results; best: per objective
 
 
 class StudySections(_Section):
@@ -112,6 +126,7 @@ class StudySections(_Section):
     scheduler: SchedulerSection = SchedulerSection()
     confirm: ConfirmSection | None = None
     resources: ResourcesSection = ResourcesSection()
+    encoders: EncodersSection = EncodersSection()
 
 
 def parse_sections(document: Document) -> StudySections:

@@ -1,4 +1,4 @@
-"""The data sets: digits as scikit-learn has them, the others from small files in torchvision's layout."""
+"""The data sets: digits as scikit-learn has them, synthetic ones, the others from files in torchvision's layout."""
 
 import hashlib
 import pickle
@@ -12,8 +12,10 @@ import pytest
 import torchvision.datasets
 from sklearn.datasets import load_digits
 
-from clsweep.data.availability import require_data
-from clsweep.data.datasets import Split, channel_stats, load_splits
+from clsweep.data import datasets, sources, synthetic
+from clsweep.data.availability import DataPlace, require_data
+from clsweep.data.datasets import Split, Splits, channel_stats, load_splits
+from clsweep.data.folders import sized_dataset
 from clsweep.errors import RequestError
 from clsweep.objective.catalog import DATASET
 
@@ -27,21 +29,42 @@ SIZES = {"num_train": 200, "num_test": 50}  # the fake data sets
 
 @pytest.fixture(autouse=True)
 def nothing_cached() -> Iterator[None]:
-    load_splits.cache_clear()
+    datasets._load.cache_clear()
     yield
-    load_splits.cache_clear()
+    datasets._load.cache_clear()
+
+
+def load(name: str, *, root: Path | str, val_fraction: float = 0.1, download: bool = False, **options: int) -> Splits:
+    """The splits of a data set as its row of a plan asks for them."""
+    place = DataPlace(root=str(root), cache=f"{root}/cache", download=download)
+    row = sized_dataset(name, place, **options)
+    config = {"dataset": name, "val_fraction": val_fraction, "image_size": row.image_size}
+    config |= {"num_train": row.num_train + row.num_unlabeled, "num_classes": row.num_classes}
+    return load_splits(config, place)
 
 
 def digits(val_fraction: float = 0.1) -> tuple[Split, Split, Split]:
-    return load_splits("digits", val_fraction=val_fraction, root="nowhere")
+    return parts(load("digits", root="nowhere", val_fraction=val_fraction))
+
+
+def parts(splits: Splits) -> tuple[Split, Split, Split]:
+    return splits.train, splits.val, splits.test
+
+
+def whole(images: np.ndarray, labels: np.ndarray) -> Split:
+    return Split(images, np.arange(len(labels)), labels)
+
+
+def pixels(split: Split) -> np.ndarray:
+    return split.images[split.rows]
 
 
 def rows(split: Split) -> list[tuple[int, bytes]]:
-    return [(int(label), image.tobytes()) for image, label in zip(split.images, split.labels, strict=True)]
+    return [(int(label), image.tobytes()) for image, label in zip(pixels(split), split.labels, strict=True)]
 
 
 def same(a: Split, b: Split) -> bool:
-    return np.array_equal(a.images, b.images) and np.array_equal(a.labels, b.labels)
+    return np.array_equal(pixels(a), pixels(b)) and np.array_equal(a.labels, b.labels)
 
 
 # Digits.
@@ -55,8 +78,8 @@ def test_digits_has_the_catalogs_sizes(val_fraction: float) -> None:
     assert len(train) + len(val) == row.num_train
     assert len(test) == row.num_test
     for split in (train, val, test):
-        assert split.images.shape == (len(split), row.image_size, row.image_size, row.channels)
-        assert (split.images.dtype, split.labels.dtype) == (np.uint8, np.int64)
+        assert pixels(split).shape == (len(split), row.image_size, row.image_size, row.channels)
+        assert (split.images.dtype, split.rows.dtype, split.labels.dtype) == (np.uint8, np.int64, np.int64)
 
 
 def test_digits_are_scikit_learns_each_in_exactly_one_split() -> None:
@@ -67,7 +90,7 @@ def test_digits_are_scikit_learns_each_in_exactly_one_split() -> None:
     assert sorted(splits) == sorted(
         (int(label), image.tobytes()) for image, label in zip(images, raw.target, strict=True)
     )
-    assert max(split.images.max() for split in digits()) == 255
+    assert max(pixels(split).max() for split in digits()) == 255
 
 
 def test_digits_splits_share_no_image() -> None:
@@ -88,7 +111,7 @@ def test_digits_splits_keep_the_classes_in_proportion() -> None:
 def test_digits_splits_are_always_the_same() -> None:
     np.random.seed(1)
     first = digits()
-    load_splits.cache_clear()
+    datasets._load.cache_clear()
     np.random.seed(2)
     assert all(same(a, b) for a, b in zip(first, digits(), strict=True))
 
@@ -102,11 +125,34 @@ def test_the_test_split_does_not_depend_on_the_validation_share() -> None:
 def test_channel_stats_are_numpys(channels: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, channels), dtype=np.uint8)
     images[..., 0] //= 4  # the channels differ
-    mean, std = channel_stats(Split(images, np.zeros(50, np.int64)))
+    mean, std = channel_stats(whole(images, np.zeros(50, np.int64)))
     assert mean.dtype == std.dtype == np.float32
-    pixels = images.astype(np.float64) / 255
-    np.testing.assert_allclose(mean, pixels.mean(axis=(0, 1, 2)), rtol=1e-6)
-    np.testing.assert_allclose(std, pixels.std(axis=(0, 1, 2)), rtol=1e-6)
+    shades = images.astype(np.float64) / 255
+    np.testing.assert_allclose(mean, shades.mean(axis=(0, 1, 2)), rtol=1e-6)
+    np.testing.assert_allclose(std, shades.std(axis=(0, 1, 2)), rtol=1e-6)
+
+
+def test_channel_stats_are_those_of_the_splits_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
+    some = whole(images, np.zeros(50, np.int64)).take(np.arange(10, 40))
+    monkeypatch.setattr(datasets, "_STATISTICS_BLOCK", 7)
+    assert np.array_equal(channel_stats(some)[0], channel_stats(whole(images[10:40], some.labels))[0])
+
+
+def test_channel_stats_of_many_images_are_those_of_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
+    monkeypatch.setattr(datasets, "STATISTICS_IMAGES", 10)
+    every_fifth = whole(images[::5], np.zeros(10, np.int64))
+    assert np.array_equal(channel_stats(whole(images, np.zeros(50, np.int64)))[1], channel_stats(every_fifth)[1])
+
+
+def test_a_part_of_a_split_copies_no_pixels() -> None:
+    train, val, test = digits()
+    assert train.images is val.images is test.images
+    part = val.take(np.array([3, 1]))
+    assert part.images is val.images
+    assert np.array_equal(pixels(part), pixels(val)[[3, 1]])
+    assert np.array_equal(part.labels, val.labels[[3, 1]])
 
 
 # torchvision's.
@@ -117,7 +163,7 @@ def fake(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     monkeypatch.setitem(DATASET, name, replace(DATASET[name], **SIZES))
     rng, row = np.random.default_rng(len(name)), DATASET[name]
     splits = {
-        part: Split(
+        part: whole(
             rng.integers(0, 256, (size, row.image_size, row.image_size, row.channels), dtype=np.uint8),
             rng.permutation(np.arange(size) % row.num_classes).astype(np.int64),
         )
@@ -137,7 +183,7 @@ def fake(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
         checksums = []
         for (file, _), share in zip(files, shares, strict=True):
             piece = splits[part].take(share)
-            data = piece.images.transpose(0, 3, 1, 2).reshape(len(piece), -1)  # planes of red, green, blue
+            data = pixels(piece).transpose(0, 3, 1, 2).reshape(len(piece), -1)  # planes of red, green, blue
             checksums.append([file, _write_pickle(folder / file, {"data": data, label_key: piece.labels.tolist()})])
         monkeypatch.setattr(dataset, f"{part}_list", checksums)
     names = {dataset.meta["key"]: [str(i) for i in range(row.num_classes)]}
@@ -162,24 +208,26 @@ def test_torchvisions_files_come_back_pixel_by_pixel(
 ) -> None:
     written = fake(name, tmp_path, monkeypatch)
     require_data(name, tmp_path)
-    train, val, test = load_splits(name, val_fraction=0.5, root=str(tmp_path))
+    train, val, test = parts(load(name, val_fraction=0.5, root=tmp_path))
     row = DATASET[name]
     assert same(test, written["test"])
     assert (len(train), len(val)) == (100, 100)
     assert sorted(rows(train) + rows(val)) == sorted(rows(written["train"]))
     for split in (train, val):
-        assert split.images.shape[1:] == (row.image_size, row.image_size, row.channels)
+        assert pixels(split).shape[1:] == (row.image_size, row.image_size, row.channels)
         assert (split.images.dtype, split.labels.dtype) == (np.uint8, np.int64)
         assert np.ptp(np.bincount(split.labels, minlength=row.num_classes)) == 0, "stratified"
 
 
 def test_split_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake("fashion_mnist", tmp_path, monkeypatch)
-    first = load_splits("fashion_mnist", val_fraction=0.5, root=str(tmp_path))
-    assert load_splits("fashion_mnist", val_fraction=0.5, root=str(tmp_path))[0] is first[0]
+    first = load("fashion_mnist", val_fraction=0.5, root=tmp_path)
+    assert load("fashion_mnist", val_fraction=0.5, root=tmp_path).train is first.train
+    assert first.train.images is first.val.images
 
 
 def test_download_is_done_once_and_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASET, "cifar10", replace(DATASET["cifar10"], **SIZES))
     root, calls = tmp_path / "not" / "yet", []
 
     def download(_: Any) -> None:
@@ -188,9 +236,9 @@ def test_download_is_done_once_and_only_when_asked(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(torchvision.datasets.CIFAR10, "download", download)
     with pytest.raises(RequestError):
-        load_splits("cifar10", val_fraction=0.5, root=str(root))
+        load("cifar10", val_fraction=0.5, root=root)
     assert calls == []
-    train, _, test = load_splits("cifar10", val_fraction=0.5, root=str(root), download=True)
+    train, _, test = parts(load("cifar10", val_fraction=0.5, root=root, download=True))
     assert calls == [1]
     assert (len(train), len(test)) == (100, 50)
 
@@ -213,7 +261,7 @@ def test_missing_data_names_folder_and_flag(name: str, tmp_path: Path) -> None:
         require_data(name, tmp_path)
     assert says_what_to_do(asked.value, name, tmp_path)
     with pytest.raises(RequestError) as loaded:
-        load_splits(name, val_fraction=0.1, root=str(tmp_path))
+        load(name, root=tmp_path)
     assert says_what_to_do(loaded.value, name, tmp_path)
 
 
@@ -227,16 +275,23 @@ def test_missing_data_names_the_absolute_folder(tmp_path: Path, monkeypatch: pyt
 def test_digits_needs_no_files(tmp_path: Path) -> None:
     root = tmp_path / "nowhere"
     require_data("digits", root)  # raises nothing
-    train, val, test = load_splits("digits", val_fraction=0.1, root=str(root))
+    train, val, test = parts(load("digits", root=root))
     assert len(train) + len(val) + len(test) == 1797
     assert not root.exists()
+
+
+def test_a_data_set_of_another_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake("cifar10", tmp_path, monkeypatch)
+    monkeypatch.setitem(DATASET, "cifar10", replace(DATASET["cifar10"], num_train=300))
+    with pytest.raises(RequestError, match=r"expected 300 training and 50 test images in .*, found 200 and 50"):
+        load("cifar10", root=tmp_path)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_an_empty_folder_is_missing_data(name: str, tmp_path: Path) -> None:
     (tmp_path / FOLDERS[name]).mkdir(parents=True)
     with pytest.raises(RequestError) as error:
-        load_splits(name, val_fraction=0.1, root=str(tmp_path))
+        load(name, root=tmp_path)
     assert says_what_to_do(error.value, name, tmp_path)
 
 
@@ -250,5 +305,103 @@ def test_a_truncated_file_is_missing_data(
     largest = max((tmp_path / FOLDERS[name]).iterdir(), key=lambda path: path.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:keep])
     with pytest.raises(RequestError) as error:
-        load_splits(name, val_fraction=0.5, root=str(tmp_path))
+        load(name, val_fraction=0.5, root=tmp_path)
     assert says_what_to_do(error.value, name, tmp_path)
+
+
+# STL-10.
+
+STL10 = {"num_train": 40, "num_unlabeled": 70, "num_test": 30}
+
+
+def fake_stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """Write small valid files of STL-10; its images by file."""
+    monkeypatch.setitem(DATASET, "stl10", replace(DATASET["stl10"], **STL10))
+    folder, rng = root / "stl10_binary", np.random.default_rng(0)
+    folder.mkdir()
+    written = {}
+    for name, size in zip(("train", "unlabeled", "test"), STL10.values(), strict=True):
+        written[name] = rng.integers(0, 256, (size, 96, 96, 3), dtype=np.uint8)
+        (folder / f"{name}_X.bin").write_bytes(written[name].transpose(0, 3, 2, 1).tobytes())
+        if name != "unlabeled":
+            (folder / f"{name}_y.bin").write_bytes((np.arange(size) % 10 + 1).astype(np.uint8).tobytes())
+    return written
+
+
+def test_stl10_is_what_torchvision_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_stl10(tmp_path, monkeypatch)
+    monkeypatch.setattr(torchvision.datasets.STL10, "_check_integrity", lambda _: True)
+    require_data("stl10", tmp_path)
+    train, val, test = parts(load("stl10", val_fraction=0.5, root=tmp_path))
+    theirs = torchvision.datasets.STL10(tmp_path, split="train+unlabeled")
+    everything = whole(theirs.data.transpose(0, 2, 3, 1), theirs.labels.astype(np.int64))
+    assert sorted(rows(train) + rows(val)) == sorted(rows(everything))
+    theirs = torchvision.datasets.STL10(tmp_path, split="test")
+    assert same(test, whole(theirs.data.transpose(0, 2, 3, 1), theirs.labels.astype(np.int64)))
+
+
+def test_stl10_trains_on_unlabeled_images_and_validates_on_labelled_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = fake_stl10(tmp_path, monkeypatch)
+    train, val, _ = parts(load("stl10", val_fraction=0.5, root=tmp_path))
+    assert (len(train), len(val)) == DATASET["stl10"].split_sizes(0.5) == (20 + 70, 20)
+    assert np.array_equal(np.bincount(val.labels), [2] * 10)
+    assert np.array_equal(np.bincount(train.labels + 1), [70] + [2] * 10)
+    unlabeled = train.take(np.flatnonzero(train.labels < 0))
+    assert np.array_equal(pixels(unlabeled), written["unlabeled"])
+    assert isinstance(train.images, np.memmap)
+
+
+@pytest.mark.parametrize("file", ["unlabeled_X.bin", "test_y.bin"])
+def test_an_incomplete_stl10_says_what_is_missing(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_stl10(tmp_path, monkeypatch)
+    path = tmp_path / "stl10_binary" / file
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RequestError, match=f"{file}: expected .* bytes, given .*dataset.download=true"):
+        load("stl10", root=tmp_path)
+    path.unlink()
+    with pytest.raises(RequestError, match=f"{file}: no such file.*dataset.download=true"):
+        load("stl10", root=tmp_path)
+
+
+# Synthetic images.
+
+
+def test_synthetic_images_are_the_same_everywhere() -> None:
+    train, val, test = parts(load("synthetic", root="nowhere", num_train=200, num_classes=4, image_size=16))
+    assert (len(train), len(val), len(test)) == (180, 20, 40)
+    digest = hashlib.sha256(train.images.tobytes() + test.images.tobytes() + train.labels.tobytes()).hexdigest()
+    assert digest == "e1dc690ccdc354345f10af9c9e7f8980b51b3948611205495bd6cb098e7fe9a7"
+
+
+def test_a_synthetic_image_is_the_same_however_many_there_are() -> None:
+    options = {"image_size": 8, "num_classes": 10}
+    every = synthetic.images("train", range(200), **options)
+    assert np.array_equal(synthetic.images("train", range(50, 150), **options), every[50:150])
+    assert not np.array_equal(synthetic.images("test", range(200), **options), every)
+
+
+@pytest.mark.parametrize("image_size", [8, 33])
+def test_synthetic_images_have_any_size(image_size: int) -> None:
+    splits = load("synthetic", root="nowhere", num_train=100, num_classes=2, image_size=image_size)
+    assert splits.train.images.shape == (100, image_size, image_size, 3)
+    assert np.array_equal(np.bincount(splits.test.labels), [10, 10])
+
+
+def test_synthetic_classes_can_be_learnt_and_are_not_trivial() -> None:
+    from sklearn.neighbors import KNeighborsClassifier
+
+    splits = load("synthetic", root="nowhere", num_train=4000)
+    x, queries = (pixels(split).reshape(len(split), -1).astype(np.float32) for split in (splits.train, splits.val))
+    found = KNeighborsClassifier(20, metric="cosine").fit(x, splits.train.labels).score(queries, splits.val.labels)
+    assert 0.25 < found < 0.6  # a guess: 0.1
+
+
+def test_many_synthetic_images_are_mapped_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = load("synthetic", root=tmp_path, num_train=300)
+    monkeypatch.setattr(sources, "MAX_SYNTHETIC_BYTES", 0)
+    datasets._load.cache_clear()
+    mapped = load("synthetic", root=tmp_path, num_train=300)
+    assert isinstance(mapped.train.images, np.memmap)
+    assert all(same(a, b) for a, b in zip(parts(held), parts(mapped), strict=True))

@@ -225,8 +225,8 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
 def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
     frame = plan_frame(study())
     ids = ["trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config", "seed", "sampler"]
-    assert list(frame.columns[:12]) == [*ids, "dataset", "val_fraction"]
-    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[12:]) <= set(PARAM)
+    assert list(frame.columns[:15]) == [*ids, "dataset", "val_fraction", "image_size", "num_train", "num_classes"]
+    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[15:]) <= set(PARAM)
     assert "gray_prob" not in frame.columns
     assert "stem" not in frame.columns
 
@@ -261,4 +261,15 @@ def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
         ("raw_pixels", None), ("untrained", 3), ("untrained", 5)
     ]  # fmt: skip
     assert "encoder" not in rows[0]
-    assert {"dataset", "val_fraction", "encoder", "width", "knn_k", "linear_probe", "probe_l2"} <= set(rows[1])
+    assert {
+        "dataset",
+        "val_fraction",
+        "image_size",
+        "num_train",
+        "num_classes",
+        "encoder",
+        "width",
+        "knn_k",
+        "linear_probe",
+        "probe_l2",
+    } <= set(rows[1])

@@ -70,6 +70,36 @@ def test_an_objective_has_every_hyperparameter_that_it_owns_and_no_other(load):
         assert not objective.fixed.keys() & objective.space.keys()
 
 
+def test_a_recipe_is_a_default_and_what_is_written_counts(load):
+    found = objectives(load("base.recipe=byol", "objectives.dclw.base={recipe: ecpp_cifar, jitter_strength: 0.7}"))
+    names = ("crop_scale", "jitter_strength", "blur_prob")
+    assert [found["infonce"].fixed[name] for name in names] == [0.08, 0.5, 1.0]
+    assert [found["dclw"].fixed[name] for name in names] == [0.2, 0.7, 0.0]
+    assert "second_blur_prob" in found["infonce"].owned
+    assert "second_blur_prob" not in found["dclw"].owned
+    found = objectives(load("base={recipe: byol, blur_prob: 0.3}", "space.jitter_strength={grid: [0.5, 1.0]}"))
+    assert found["dclw"].fixed["blur_prob"] == 0.3
+    assert "jitter_strength" not in found["dclw"].fixed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["base.recipe=bylo"], "base.recipe"),
+        (["base.recipe=[byol]"], "base.recipe"),
+        (["base.second_blur_prob=0.5"], "it belongs to recipe byol"),
+        (["space.recipe={choices: [byol, simclr]}"], "space.recipe"),
+        (["base.jitter_strength=0", "space.jitter_saturation={grid: [0.2, 0.8]}"], "while jitter_strength is 0"),
+        (["base.jitter_prob=0", "space.jitter_saturation={grid: [0.2, 0.8]}"], "while jitter_prob is 0"),
+        (["dataset.name=digits", "base.jitter_saturation=0.4"], "the images of digits have one channel"),
+    ],
+    ids=str,
+)
+def test_what_a_recipe_does_not_own_or_know_is_refused(load, settings, message):
+    refused = refusals(load, *settings)
+    assert any(message in line for line in refused), refused
+
+
 def test_what_is_not_written_has_its_default(load):
     fixed = objectives(load())["infonce"].fixed
     assert (fixed["epochs"], fixed["lr"], fixed["batch_size"], fixed["lr_rule"]) == (20, 0.5, 256, "linear")

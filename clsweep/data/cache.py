@@ -1,0 +1,326 @@
+"""Images decoded once into arrays on disk that every process maps: CACHE/NAME-FINGERPRINT/.
+
+A cache is made under another name, NAME-SIZE-PLACE.partial, block by block; each block is marked with a digest of what
+it was made of as soon as it lies on the disk. Whoever was killed goes on behind the marks; only a complete cache is
+renamed, and only that name is ever read. A lock lets one process at a time make a cache: the others wait, then map.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clsweep.errors import RequestError
+
+FORMAT = 1  # of the files here; another one is another cache
+BLOCK_IMAGES, BLOCK_BYTES = 512, 2**24  # a block is as large as both allow
+_MARK_BYTES = 8
+_SHOWN = 10  # files that an error names
+_GIB = 2**30
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Consecutive images of one part."""
+
+    part: str
+    index: int
+    rows: range
+    mark: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a cache is made of.
+
+    Args:
+        name: of the data set.
+        place: tells sources of one name apart: the folder of the files, the options.
+        image_size: side S of the images, pixels.
+        classes: names, or numbers where there are none.
+        labels: int64 (N,) of each part, `train` and `test`; -1 is no class.
+        describe: a text of what some consecutive images are made of: names, sizes and times of their files.
+        fill: writes such images, uint8 (M, S, S, 3), calls its last argument with the number of images done, and
+            returns one line for each that cannot be read.
+    """
+
+    name: str
+    place: str
+    image_size: int
+    classes: tuple[str, ...]
+    labels: Mapping[str, np.ndarray] = field(repr=False)
+    describe: Callable[[str, range], Iterable[str]]
+    fill: Callable[[str, range, np.ndarray, Callable[[int], object]], list[str]]
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        step = max(1, min(BLOCK_IMAGES, BLOCK_BYTES // self.image_bytes))
+        return [
+            Block(part=part, index=start // step, rows=rows, mark=_digest(self.describe(part, rows), _MARK_BYTES))
+            for part, labels in self.labels.items()
+            for start in range(0, len(labels), step)
+            for rows in [range(start, min(start + step, len(labels)))]
+        ]
+
+    @property
+    def image_bytes(self) -> int:
+        return self.image_size**2 * 3
+
+    @cached_property
+    def stem(self) -> str:
+        """The same while files of the source come, go and change."""
+        return f"{self.name}-{self.image_size}-{_digest([str(FORMAT), self.place], 8).hex()}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        marks = (block.mark.hex() for block in self.blocks)
+        return _digest([json.dumps(self.manifest), self.place, *marks], 8).hex()
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        counts = {part: len(labels) for part, labels in self.labels.items()}
+        return {"format": FORMAT, "image_size": self.image_size, "counts": counts, "classes": list(self.classes)}
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(map(len, self.labels.values())) * self.image_bytes
+
+
+def cached(source: Source, cache: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Images, mapped from a file, and labels of each part; decoded now if they never were.
+
+    Raises:
+        RequestError: images that cannot be read, a full disk, a cache folder that cannot be written.
+    """
+    folder = cache / f"{source.name}-{source.fingerprint}"
+    if found := _opened(source, folder):  # also in a folder that may only be read
+        return found
+    try:
+        from filelock import FileLock
+
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(cache / f"{source.stem}.lock"):
+            if found := _opened(source, folder):
+                return found  # another process was faster
+            _make(source, cache / f"{source.stem}.partial", folder)
+    except (OSError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = "Name another folder with --set dataset.cache=FOLDER"
+        raise RequestError(f"{cache}: expected a folder to keep {source.name} in, given: {reason}. {hint}") from error
+    made = _opened(source, folder)
+    assert made is not None
+    return made
+
+
+def _opened(source: Source, folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
+    """The arrays of a complete cache; None if there is none, or a damaged one."""
+    size = source.image_size
+    try:
+        if json.loads((folder / "manifest.json").read_bytes()) != source.manifest:
+            return None
+        arrays = {part: _arrays(folder, part) for part in source.labels}
+    except (OSError, ValueError, EOFError):
+        return None
+    for part, labels in source.labels.items():
+        images, kept = arrays[part]
+        is_whole = images.dtype == np.uint8 and images.shape == (len(labels), size, size, 3)
+        if not is_whole or not np.array_equal(kept, labels):
+            return None
+    return arrays
+
+
+def _arrays(folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
+    path = folder / f"{part}.npy"
+    images = np.load(path, mmap_mode="r")
+    if images.offset + images.nbytes != path.stat().st_size:
+        raise ValueError(f"{path}: expected {images.nbytes} bytes of images")
+    return images, np.load(folder / f"{part}_labels.npy")
+
+
+def _make(source: Source, partial: Path, folder: Path) -> None:
+    """Decode what is not decoded yet, and give the complete cache its name."""
+    partial.mkdir(exist_ok=True)
+    try:
+        with contextlib.ExitStack() as stack:
+            files = {part: stack.enter_context(_PartFile(source, partial, part)) for part in source.labels}
+            broken = _decode(source, files)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        shutil.rmtree(partial)
+        needed, free = source.total_bytes / _GIB, shutil.disk_usage(partial.parent).free / _GIB
+        message = f"{partial.parent}: expected {needed:.2f} GiB free to keep {source.name} in, given {free:.2f} GiB"
+        raise RequestError(f"{message}. Name another folder with --set dataset.cache=FOLDER") from error
+    if broken:
+        shown = "\n".join(f"  {line}" for line in broken[:_SHOWN])
+        more = f"\n  and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
+        raise RequestError(
+            f"{source.name}: expected images that can be read, given {len(broken)} that cannot. Repair or remove them; "
+            f"the others need not be decoded again:\n{shown}{more}"
+        )
+    for part, labels in source.labels.items():
+        (partial / f"{part}.marks").unlink()
+        np.save(partial / f"{part}_labels.npy", labels)
+    (partial / "manifest.json").write_text(json.dumps(source.manifest))
+    for path in (*partial.iterdir(), partial):
+        _sync(path)
+    if folder.exists():  # damaged
+        shutil.rmtree(folder)
+    os.replace(partial, folder)
+    _sync(folder.parent)
+
+
+class _PartFile:
+    """One part's array while it is made: `part.npy`, and `part.marks` that says which of its blocks lie there.
+
+    Written with pwrite, not through a map: a disk that fills up is then an error, not a signal.
+    """
+
+    def __init__(self, source: Source, folder: Path, part: str):
+        self._image_bytes = source.image_bytes
+        shape = (len(source.labels[part]), source.image_size, source.image_size, 3)
+        self._header = _npy_header(shape)
+        self._size = len(self._header) + shape[0] * self._image_bytes
+        self._array = self._marks = -1
+        self._paths = folder / f"{part}.npy", folder / f"{part}.marks"
+
+    def __enter__(self) -> _PartFile:
+        try:
+            self._array, self._marks = (os.open(path, os.O_RDWR | os.O_CREAT, 0o644) for path in self._paths)
+            self._found = os.fstat(self._array).st_size
+            os.ftruncate(self._array, self._size)
+            _reserve(self._array, self._size, self._paths[0].parent)
+            _write(self._array, self._header, 0)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in (self._array, self._marks):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def has(self, block: Block) -> bool:
+        """Whether the block lies there, made of what it would be made of now."""
+        is_marked = os.pread(self._marks, _MARK_BYTES, block.index * _MARK_BYTES) == block.mark
+        return is_marked and self._at(block.rows.stop) <= self._found
+
+    def put(self, block: Block, images: np.ndarray) -> None:
+        _write(self._array, images.data.cast("B"), self._at(block.rows.start))
+        os.fsync(self._array)
+        _write(self._marks, block.mark, block.index * _MARK_BYTES)
+
+    def _at(self, row: int) -> int:
+        return len(self._header) + row * self._image_bytes
+
+
+def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
+    """Fill all blocks that are not there yet, on every core of this process; one line for each broken image."""
+    left = [block for block in source.blocks if not files[block.part].has(block)]
+    num_left, size = sum(len(block.rows) for block in left), source.image_size
+
+    with _progress(source, num_left) as advance:
+
+        def fill(block: Block) -> list[str]:
+            images = np.empty((len(block.rows), size, size, 3), np.uint8)
+            broken = source.fill(block.part, block.rows, images, advance)
+            if not broken:
+                files[block.part].put(block, images)
+            return broken
+
+        executor = ThreadPoolExecutor(_num_cores())
+        try:
+            tasks = [executor.submit(fill, block) for block in left]
+            wait(tasks, return_when=FIRST_EXCEPTION)
+            # a task behind the one that failed may not have begun: its result would never come
+            failed = next((task for task in tasks if task.done() and task.exception()), None)
+            return [line for task in ([failed] if failed else tasks) for line in task.result()]
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _progress(source: Source, num_left: int) -> Iterator[Callable[[int], object]]:
+    """A bar on a terminal, nothing elsewhere; gives what is to be called with the number of images done."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(f"{task.speed:,.0f} images/s" if task.speed else "")
+
+    total = sum(map(len, source.labels.values()))
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"Decoding {source.name}", total=total, completed=total - num_left)
+        yield lambda count: progress.advance(task, count)
+
+
+def _num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _reserve(descriptor: int, size: int, folder: Path) -> None:
+    """Have the disk space for `size` bytes of a file now, or an error now."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    except AttributeError:  # macOS
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    held = os.fstat(descriptor).st_blocks * 512
+    if shutil.disk_usage(folder).free < size - held:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _npy_header(shape: tuple[int, ...]) -> bytes:
+    """NumPy's header of a uint8 array; as long for any number of images."""
+    buffer = io.BytesIO()
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(buffer, header)
+    return buffer.getvalue()
+
+
+def _write(descriptor: int, data: bytes | memoryview, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _digest(texts: Iterable[str], size: int) -> bytes:
+    digest = hashlib.blake2b(digest_size=size)
+    for text in texts:
+        digest.update(os.fsencode(text) + b"\0")
+    return digest.digest()

@@ -1,0 +1,481 @@
+"""Image folders and their cache: real files, real processes, real kills."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from torchvision.transforms import v2
+
+from clsweep.data import cache, datasets, pictures
+from clsweep.data.availability import DataPlace
+from clsweep.data.datasets import Splits, load_splits
+from clsweep.data.folders import scan, sized_dataset
+from clsweep.data.pictures import decode
+from clsweep.data.sources import prepare
+from clsweep.errors import RequestError
+
+SIZE = 16
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded() -> Iterator[None]:
+    datasets._load.cache_clear()
+    yield
+    datasets._load.cache_clear()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """30 images to train on and 6 to test on, 3 classes, one CMYK and one gray."""
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 10), ("val", 2)):
+        for name in ("ants", "bees", "cats"):
+            folder = tmp_path / "images" / part / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 256, (20 + i, 40 - i, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    train = tmp_path / "images" / "train"
+    Image.open(train / "ants" / "0.png").convert("CMYK").save(train / "ants" / "0.jpg")
+    (train / "ants" / "0.png").unlink()
+    Image.open(train / "bees" / "1.png").convert("L").save(train / "bees" / "1.png")
+    return tmp_path / "images"
+
+
+def place_of(root: Path) -> DataPlace:
+    return DataPlace(root=str(root), cache=str(root.parent / "cache"))
+
+
+def load(root: Path, *, size: int = SIZE) -> Splits:
+    """The splits of an image folder as its row of a plan asks for them."""
+    row = sized_dataset("imagefolder", place_of(root), image_size=size)
+    config = {"dataset": "imagefolder", "val_fraction": 0.2, "image_size": size}
+    config |= {"num_train": row.num_train, "num_classes": row.num_classes}
+    datasets._load.cache_clear()
+    return load_splits(config, place_of(root))
+
+
+def folders(root: Path, suffix: str = "") -> list[Path]:
+    """What lies in the cache beside the locks: complete caches, or partial ones."""
+    found = (root.parent / "cache").glob("imagefolder-*")
+    return sorted(path for path in found if path.is_dir() and path.suffix == suffix)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file was decoded."""
+    counts: Counter[str] = Counter()
+
+    def counting(path: Path, size: int) -> np.ndarray:
+        counts["/".join(path.parts[-3:])] += 1
+        return decode(path, size)
+
+    monkeypatch.setattr(pictures, "decode", counting)
+    return counts
+
+
+# What is read.
+
+
+def test_a_small_folder_is_decoded_once_into_mapped_arrays(root: Path, decoded: Counter[str]) -> None:
+    splits = load(root)
+    assert (len(splits.train), len(splits.val), len(splits.test)) == (24, 6, 6)
+    assert isinstance(splits.train.images, np.memmap)
+    assert splits.train.images is splits.val.images
+    assert sorted([*splits.train.rows, *splits.val.rows]) == list(range(30))
+    files = scan(root).files("train")
+    assert [c for c, _ in files] == [0] * 10 + [1] * 10 + [2] * 10
+    for split in (splits.train, splits.val):
+        assert [files[row][0] for row in split.rows] == list(split.labels)
+        for row in split.rows:
+            assert np.array_equal(split.images[row], decode(root / files[row][1], SIZE))
+    assert set(decoded.values()) == {1}
+    assert len(decoded) == 36
+    load(root)
+    assert sum(decoded.values()) == 36
+    assert not folders(root, ".partial")
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 20), (20, 40), (500, 375), (33, 32), (7, 9), (16, 16), (301, 17)])
+def test_a_picture_is_torchvisions_resize_and_centre_crop(width: int, height: int, tmp_path: Path) -> None:
+    low = np.random.default_rng(0).integers(0, 256, (7, 7, 3), dtype=np.uint8)
+    picture = Image.fromarray(low).resize((width, height), Image.Resampling.BICUBIC)
+    picture.save(tmp_path / "a.png")
+    resize = v2.Resize(SIZE, interpolation=v2.InterpolationMode.BICUBIC, antialias=True)
+    expected = np.asarray(v2.CenterCrop(SIZE)(resize(picture)))
+    found = decode(tmp_path / "a.png", SIZE)
+    assert (found.shape, found.dtype) == ((SIZE, SIZE, 3), np.uint8)
+    assert np.abs(found.astype(int) - expected).max() <= 2  # two passes, each rounded
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "I"])
+def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
+    gray = np.tile(np.arange(SIZE, dtype=np.uint8) * 16, (SIZE, 1))
+    if mode.startswith("I"):
+        picture = Image.fromarray((gray.astype(np.uint16) * 257).astype(np.uint16 if mode == "I;16" else np.int32))
+    else:
+        picture = Image.fromarray(gray).convert("RGB" if mode == "CMYK" else "L").convert(mode)
+    picture.save(tmp_path / "a.tif")
+    expected = np.where(gray > 127, 255, 0) if mode == "1" else gray
+    found = decode(tmp_path / "a.tif", SIZE)
+    assert found.shape == (SIZE, SIZE, 3)
+    if mode == "1":  # dithered
+        assert set(np.unique(found)) == {0, 255}
+    else:
+        assert np.abs(found.astype(int) - expected[..., None]).max() <= 1
+
+
+def test_an_orientation_is_ignored(tmp_path: Path) -> None:
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    picture.save(tmp_path / "a.png")
+    picture.save(tmp_path / "b.png", exif=exif)
+    assert np.array_equal(decode(tmp_path / "a.png", SIZE), decode(tmp_path / "b.png", SIZE))
+
+
+def test_class_folders_may_be_links_and_hidden_files_are_left_out(root: Path) -> None:
+    (root / "train" / "cats").rename(root.parent / "elsewhere")
+    (root / "train" / "cats").symlink_to(root.parent / "elsewhere")
+    (root / "train" / ".hidden").mkdir()
+    (root / "train" / "ants" / "._0.jpg").write_bytes(b"no image")
+    (root / "train" / "ants" / "notes.txt").write_text("no image either")
+    splits = load(root)
+    assert (len(splits.train) + len(splits.val), len(splits.test)) == (30, 6)
+
+
+def test_a_test_folder_stands_in_for_val(root: Path) -> None:
+    (root / "val").rename(root / "test")
+    assert len(load(root).test) == 6
+
+
+# What is kept.
+
+
+def test_another_size_is_another_cache(root: Path, decoded: Counter[str]) -> None:
+    load(root)
+    assert load(root, size=8).train.images.shape[1:] == (8, 8, 3)
+    assert len(folders(root)) == 2
+    assert set(decoded.values()) == {2}
+
+
+def test_a_changed_folder_is_another_cache(root: Path) -> None:
+    before = load(root).train.images.copy()
+    path = root / "train" / "cats" / "3.png"
+    Image.new("RGB", (30, 30), "red").save(path)
+    after = load(root).train.images
+    assert len(folders(root)) == 2
+    assert {row for row in range(30) if not np.array_equal(before[row], after[row])} == {23}
+    path.unlink()
+    assert len(load(root).train.images) == 29
+
+
+def test_a_folder_that_changed_after_the_plan_is_refused(root: Path) -> None:
+    config = {"dataset": "imagefolder", "val_fraction": 0.2, "image_size": SIZE, "num_train": 31, "num_classes": 3}
+    with pytest.raises(RequestError, match="expected 31 training images in 3 classes, as planned, given 30 in 3"):
+        load_splits(config, place_of(root))
+
+
+def _no_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def _half_a_manifest(folder: Path) -> None:
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(text[: len(text) // 2])
+
+
+def _another_version(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": manifest["format"] + 1}))
+
+
+def _short_array(folder: Path) -> None:
+    os.truncate(folder / "train.npy", 1000)
+
+
+def _long_array(folder: Path) -> None:
+    with open(folder / "test.npy", "ab") as file:
+        file.write(b"0")
+
+
+def _no_array(folder: Path) -> None:
+    (folder / "test.npy").unlink()
+
+
+def _array_of_another_shape(folder: Path) -> None:
+    np.save(folder / "train.npy", np.zeros((30, 8, 8, 3), np.uint8))
+
+
+def _other_labels(folder: Path) -> None:
+    np.save(folder / "train_labels.npy", np.zeros(30, np.int64))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_no_manifest, _half_a_manifest, _another_version, _short_array, _long_array, _no_array,
+     _array_of_another_shape, _other_labels],
+)  # fmt: skip
+def test_a_damaged_cache_is_made_again(damage, root: Path, decoded: Counter[str]) -> None:  # type: ignore[no-untyped-def]
+    expected = load(root).train.images.copy()
+    [folder] = folders(root)
+    damage(folder)
+    assert np.array_equal(load(root).train.images, expected)
+    assert set(decoded.values()) == {2}
+    load(root)
+    assert set(decoded.values()) == {2}
+    assert folders(root) == [folder]
+
+
+# Files that cannot be read.
+
+
+def test_broken_images_are_named_and_the_others_kept(
+    root: Path, decoded: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "BLOCK_IMAGES", 4)
+    good = {name: (root / name).read_bytes() for name in ("train/ants/0.jpg", "train/cats/7.png")}
+    (root / "train" / "ants" / "0.jpg").write_bytes(good["train/ants/0.jpg"][:-400])
+    (root / "train" / "cats" / "7.png").write_bytes(b"no image")
+    with pytest.raises(RequestError) as error:
+        load(root)
+    first, *lines = str(error.value).splitlines()
+    assert "expected images that can be read, given 2 that cannot" in first
+    assert [line.partition(": ")[0].strip() for line in lines] == [str(root / name) for name in good]
+    assert "truncated" in lines[0]
+    assert not folders(root)
+    assert len(folders(root, ".partial")) == 1
+    assert len(decoded) == 36
+
+    for name, content in good.items():
+        (root / name).write_bytes(content)
+    load(root)
+    again = {name for name, count in decoded.items() if count == 2}
+    assert set(good) < again
+    assert len(again) == 2 * 4, "the blocks of the two files alone"
+    assert not folders(root, ".partial")
+
+
+def test_a_removed_broken_image_leaves_what_stands_before_it_decoded(
+    root: Path, decoded: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "BLOCK_IMAGES", 4)
+    broken = root / "train" / "cats" / "7.png"
+    broken.write_bytes(b"")
+    with pytest.raises(RequestError, match=r"7\.png"):
+        load(root)
+    broken.unlink()
+    splits = load(root)
+    files = scan(root).files("train")
+    for row in range(29):
+        assert np.array_equal(splits.train.images[row], decode(root / files[row][1], SIZE))
+    assert {name for name, count in decoded.items() if count == 2} <= {f"train/cats/{i}.png" for i in range(4, 10)}
+
+
+def test_at_most_ten_broken_images_are_named(root: Path) -> None:
+    for path in (root / "train").rglob("*.png"):
+        path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(RequestError) as error:
+        load(root)
+    assert "given 29 that cannot" in str(error.value)
+    assert len(str(error.value).splitlines()) == 1 + 10 + 1
+    assert str(error.value).endswith("and 19 more")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("limit", [100, 700])  # of Pillow, which warns of 800 pixels above the second
+def test_a_decompression_bomb_is_an_error(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    with pytest.raises(Image.DecompressionBombError):
+        decode(tmp_path / "a.png", SIZE)
+
+
+def test_a_truncated_image_is_an_error_even_where_another_library_allows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "a.jpg")
+    (tmp_path / "a.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:1500])
+    monkeypatch.setattr("PIL.ImageFile.LOAD_TRUNCATED_IMAGES", True)
+    with pytest.raises(OSError, match="truncated"):
+        decode(tmp_path / "a.jpg", SIZE)
+
+
+# A disk that is full, a folder that cannot be written.
+
+
+def _refusing(number: int, after: int = 0):  # type: ignore[no-untyped-def]
+    """A system call that works so many times and then fails."""
+    left = [after]
+
+    def call(*arguments: object) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(number, os.strerror(number))
+        return os_pwrite(*arguments)  # type: ignore[arg-type]
+
+    return call
+
+
+os_pwrite = os.pwrite
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "pwrite", "late pwrite"])
+def test_a_full_disk_says_so_and_leaves_nothing_behind(call: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "BLOCK_IMAGES", 4)
+    monkeypatch.setattr(os, call.removeprefix("late "), _refusing(errno.ENOSPC, after=9 if "late" in call else 0))
+    with pytest.raises(RequestError, match=r"expected 0\.00 GiB free .*, given \d+\.\d\d GiB.*--set dataset\.cache="):
+        load(root)
+    assert not folders(root, ".partial")
+    assert not folders(root)
+
+
+def test_without_reservations_the_free_space_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", _refusing(errno.EOPNOTSUPP))
+    load(root)
+    shutil.rmtree(root.parent / "cache")
+    usage = shutil.disk_usage(root)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5))
+    with pytest.raises(RequestError, match=r"given 0\.00 GiB"):
+        load(root)
+    assert not folders(root, ".partial")
+
+
+def test_an_unwritable_cache_folder_names_the_flag(root: Path) -> None:
+    (root.parent / "cache").write_text("a file")
+    with pytest.raises(RequestError, match=r"expected a folder to keep imagefolder in.*--set dataset\.cache=FOLDER"):
+        load(root)
+
+
+@pytest.mark.parametrize("call", ["mkdir", "replace", "ftruncate"])
+def test_a_refused_call_names_the_flag(call: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, call, _refusing(errno.EROFS))
+    with pytest.raises(RequestError, match=r"Read-only file system.*--set dataset\.cache=FOLDER"):
+        load(root)
+
+
+# Several processes. Each writes the name of every file that it decodes, and how long it takes for one.
+
+SCRIPT = """
+import sys, time
+from clsweep.data import cache, pictures, sources
+from clsweep.data.availability import DataPlace
+from clsweep.data.folders import sized_dataset
+root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
+decode, cache.BLOCK_IMAGES, cache._num_cores = pictures.decode, 2, lambda: 2
+def slow(path, size):
+    time.sleep(pause)
+    with open(log, "a") as file:
+        file.write(f"{path.parent.parent.name}/{path.parent.name}/{path.name}\\n")
+    return decode(path, size)
+pictures.decode = slow
+place = DataPlace(root=root, cache=root + "/../cache")
+sources.prepare(sized_dataset("imagefolder", place, image_size=16), place)
+assert "torch" not in sys.modules
+"""
+
+
+def start(root: Path, log: Path, pause: float) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(root), str(log), str(pause)], stderr=subprocess.PIPE)
+
+
+def test_a_killed_process_is_gone_on_with(root: Path, tmp_path: Path) -> None:
+    process = start(root, tmp_path / "first", 0.05)
+    for _ in range(1200):
+        if (tmp_path / "first").exists() and len((tmp_path / "first").read_text().splitlines()) >= 16:
+            break
+        threading.Event().wait(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    first = (tmp_path / "first").read_text().splitlines()
+    assert 16 <= len(first) < 36
+    assert not folders(root)
+    assert len(folders(root, ".partial")) == 1
+
+    process = start(root, tmp_path / "second", 0)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, b"")
+    second = (tmp_path / "second").read_text().splitlines()
+    assert len(set(first) & set(second)) <= 2 * 2, "no more than the blocks that were under way"
+    assert set(first) | set(second) == {path for part in ("train", "test") for _, path in scan(root).files(part)}
+    splits = load(root)
+    for row, (_, path) in enumerate(scan(root).files("train")):
+        assert np.array_equal(splits.train.images[row], decode(root / path, SIZE))
+
+
+def test_two_processes_that_start_at_once_decode_nothing_twice(root: Path, tmp_path: Path) -> None:
+    processes = [start(root, tmp_path / "log", 0.02) for _ in range(2)]
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert (process.returncode, errors) == (0, b"")
+    assert sorted(Counter((tmp_path / "log").read_text().splitlines()).values()) == [1] * 36
+
+
+def test_a_partial_cache_is_never_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(root)
+    [folder] = folders(root)
+    _no_manifest(folder)
+    monkeypatch.setattr(os, "replace", _refusing(errno.EIO))
+    for _ in range(2):
+        with pytest.raises(RequestError, match="Input/output error"):
+            load(root)
+    assert len(folders(root, ".partial")) == 1
+
+
+def test_on_a_terminal_a_bar_shows_images_per_second(root: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    prepare(sized_dataset("imagefolder", place_of(root), image_size=8), place_of(root))
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "120")
+    prepare(sized_dataset("imagefolder", place_of(root), image_size=SIZE), place_of(root))
+    shown = capsys.readouterr().err
+    assert "Decoding imagefolder" in shown
+    assert "36/36" in shown
+
+
+# Folders that are laid out otherwise.
+
+
+def test_what_is_wrong_with_a_folder_is_said(root: Path) -> None:
+    def says(*words: str) -> None:
+        with pytest.raises(RequestError) as error:
+            scan(root)
+        assert len(str(error.value).splitlines()) == 1
+        for word in words:
+            assert word in str(error.value)
+
+    (root / "val" / "dogs").mkdir()
+    says(str(root / "val" / "dogs"), "expected at least one image (.jpg,", "given none")
+    Image.new("RGB", (9, 9)).save(root / "val" / "dogs" / "0.png")
+    says(str(root / "val"), "expected classes that train/ has, given dogs")
+    shutil.rmtree(root / "val")
+    says(str(root), "expected val/ or test/ beside train/, given train")
+    (root / "val").mkdir()
+    says(str(root / "val"), "expected a folder of images for each class, given none")
+    shutil.rmtree(root / "val")
+    (root / "train").rename(root / "val")
+    says(str(root), "expected train/CLASS/*.jpg", "given a folder without train/: val")
+    shutil.rmtree(root)
+    says(str(root), "given no such folder")
+
+
+def test_a_class_needs_an_image_to_train_on_and_one_to_validate_on(root: Path) -> None:
+    for i in range(1, 10):
+        (root / "train" / "cats" / f"{i}.png").unlink()
+    with pytest.raises(RequestError, match=r"train/cats: expected at least 2 images, .*, given 1"):
+        scan(root)
