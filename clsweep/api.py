@@ -6,13 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
-from clsweep.objective.catalog import DATASET
 from clsweep.results.store import StudyResults, open_folder
 from clsweep.results.tables import params_in
 from clsweep.study.resolve import Study
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
 _VOTES = {"knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5}  # guesses that a metric allows
 
@@ -48,10 +48,21 @@ class Results(StudyResults):
         except ValueError as error:
             raise RequestError(f"{self.path}: {error}") from None
 
+    def encoder(self, trial_id: str) -> nn.Module:
+        """The trained encoder of a trial in eval mode, if the study kept it; images come normalised.
+
+        Raises:
+            RequestError: no such trial, or its encoder was not kept.
+        """
+        from clsweep.exporting import load_encoder
+
+        return load_encoder(self.folder, trial_id)[0]
+
     def _chance(self) -> float | None:
         """Metric of a guess, percent."""
-        num_classes = DATASET[self.study["dataset"]["name"]].num_classes
-        return 100 * _VOTES[self.metric] / num_classes if self.metric in _VOTES else None
+        if self.metric not in _VOTES:
+            return None
+        return 100 * _VOTES[self.metric] / float(self.plan["num_classes"].iloc[0])
 
 
 def open_results(path: str | os.PathLike[str]) -> Results:

@@ -192,6 +192,17 @@ def robustness(
     _print_robustness([_open(path) for path in paths], by=by, within=within, format=format)
 
 
+@app.command()
+def export(
+    trial: Annotated[str, typer.Argument(metavar="TRIAL", help="DIR/TRIAL_ID, as clsweep trials DIR prints it")],
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="a .safetensors or .pt file")],
+) -> None:
+    """The trained encoder of a trial as a state dict; a resnet is torchvision's."""
+    from clsweep.exporting import export_encoder
+
+    export_encoder(trial, out)
+
+
 def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
     try:

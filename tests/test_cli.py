@@ -205,7 +205,7 @@ def test_a_wrong_word_exits_with_2_and_a_usage(clsweep, words, message):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("command", ["catalog", "plan", "try", "run", "status", "trials", "robustness"])
+@pytest.mark.parametrize("command", ["catalog", "plan", "try", "run", "status", "trials", "robustness", "export"])
 def test_help_names_the_command(clsweep, command):
     _, overview, _ = clsweep("--help")
     code, out, _ = clsweep(command, "--help")

@@ -10,9 +10,11 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
+from clsweep.cluster.encoders import EncoderNotWrittenError
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
 from clsweep.errors import RequestError
+from clsweep.results.encoders import KeptEncoders
 from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.tables import SIDE_SCHEMAS
 from clsweep.study.resolve import Study
@@ -25,8 +27,10 @@ HEARTBEAT_INTERVAL_S = 2.0
 class Recorder:
     """Turns the events of trials into rows and progress; a context manager that keeps the heartbeat going."""
 
-    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, *, num_recorded: int):
-        self._study, self._folder, self._progress = study, folder, progress
+    def __init__(
+        self, study: Study, folder: ResultsFolder, progress: Progress, kept: KeptEncoders, *, num_recorded: int
+    ):
+        self._study, self._folder, self._progress, self._kept = study, folder, progress, kept
         self._num_parts = num_recorded
         self._ended = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
@@ -57,7 +61,13 @@ class Recorder:
         self._progress.epoch(row, epoch)
 
     def ended(self, row: Row, outcome: Row) -> None:
-        """Write the row of a trial that finished or failed."""
+        """Write the row of a trial that finished or failed.
+
+        Raises:
+            RequestError: it, or the trial's encoder, cannot be written.
+        """
+        if outcome.get("error_class") == EncoderNotWrittenError.__name__:
+            raise EncoderNotWrittenError(outcome["error_message"])
         outcome = dict(outcome)
         side = {name: outcome.pop(name, []) for name in SIDE_SCHEMAS}
         if outcome.get("started_at"):
@@ -67,6 +77,7 @@ class Recorder:
         self._num_parts += 1
         if self._num_parts % PARTS_BEFORE_COMPACTION == 0:
             self._folder.compact()
+        self._kept.record(full)
         self._progress.ended({"wall_time_s": None, "num_images": None, **full})
 
     def crashed(self, row: Row, error: BaseException | None) -> None:

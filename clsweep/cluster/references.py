@@ -47,9 +47,10 @@ class References:
 def _score(rows: Sequence[Row], context: Mapping[str, Any]) -> list[Row]:
     import torch
 
+    from clsweep.cluster.memory import limited_memory
     from clsweep.train.references import score_reference
 
     torch.set_num_threads(context["cpus_per_worker"])
-    device = "cuda" if context["gpus_per_worker"] else "cpu"
-    place = {"data_root": context["data_root"], "download": context["download"], "device": device}
-    return [{**row, **score_reference(row, **place)} for row in rows]
+    device, place = "cuda" if context["gpus_per_worker"] else "cpu", TrialContext.restored(context).data
+    with limited_memory({}, torch.device(device), context["gpus_per_worker"]):
+        return [{**row, **score_reference(row, place=place, device=device)} for row in rows]

@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.cluster.capacity import cluster_nodes, require_capacity
+from clsweep.cluster.encoders import encoder_writer
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
+from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
+from clsweep.results.encoders import KeptEncoders
 from clsweep.results.journal import open_storage
 from clsweep.results.store import ResultsFolder
 from clsweep.results.tally import Tally
-from clsweep.study.design import PlannedTrial, plan_row, plan_trials, reference_rows
+from clsweep.study.design import PlannedTrial, plan_row, plan_trials, reference_rows, split_columns
 from clsweep.study.document import preset_names
 from clsweep.study.resolve import Study
 
@@ -70,6 +73,8 @@ def run_study(
         raise RequestError(f"--out {out}: expected a local folder; copy the finished results to the object store")
     with folder.lock():
         recorded = _recorded(folder, study, resume)
+        kept = _kept_encoders(study, folder, recorded)
+        kept.settle()
         done = {row["trial_id"] for row in recorded}
         left = [trial for trial in planned if trial.trial_id not in done][:limit]
         interrupted = False
@@ -77,11 +82,12 @@ def run_study(
         if left or owed:
             _require_data(study, address)
             try:
-                interrupted = _run_left(study, folder, planned, left, recorded, address, max_concurrent)
+                interrupted = _run_left(study, folder, planned, left, recorded, kept, address, max_concurrent)
             finally:
                 folder.remove_scratch()
         if left or folder.has_parts():
             folder.compact()
+            kept.settle()
         statuses = folder.trials()["status"].to_pylist()
     return RunSummary(
         path=folder.path,
@@ -99,7 +105,7 @@ def _recorded(folder: ResultsFolder, study: Study, resume: bool) -> list[Row]:
         return []
     if not resume:
         raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
-    changes = difference(_defining(folder.study()), _defining(study.document.tree))
+    changes = difference(_defining(folder.study()), _defining(study.document.tree)) or _grown(folder, study)
     if changes:
         shown = "\n".join(f"  {change}" for change in changes[:10])
         raise RequestError(
@@ -108,12 +114,25 @@ def _recorded(folder: ResultsFolder, study: Study, resume: bool) -> list[Row]:
     return folder.trials().to_pylist()
 
 
+def _kept_encoders(study: Study, folder: ResultsFolder, recorded: Sequence[Row]) -> KeptEncoders:
+    sections = study.sections
+    metric, keep = sections.metric, sections.encoders.keep
+    return KeptEncoders(folder, recorded, keep=keep, metric=metric.name, mode=metric.mode)
+
+
 def _defining(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """What defines the plan and its numbers. Where a study runs may change between two sessions of it: every row
-    records its workers and devices, and `confirm` comes after the study."""
-    kept = {key: value for key, value in tree.items() if key not in ("resources", "confirm")}
+    """What defines the plan and its numbers. Where a study runs and what it keeps may change between two sessions of
+    it: every row records its workers and devices, and `confirm` comes after the study."""
+    kept = {key: value for key, value in tree.items() if key not in ("resources", "encoders", "confirm")}
     dataset = kept["dataset"].items()
-    return kept | {"dataset": {key: value for key, value in dataset if key not in ("root", "download")}}
+    return kept | {"dataset": {key: value for key, value in dataset if key not in ("root", "cache", "download")}}
+
+
+def _grown(folder: ResultsFolder, study: Study) -> list[str]:
+    """How the user's own images have become more or fewer since the plan was made, which no file of the study says."""
+    planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
+    sizes = {name: value for name, value in split_columns(study).items() if name in ("num_train", "num_classes")}
+    return difference({name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}")
 
 
 def difference(old: Any, new: Any, at: str = "") -> list[str]:
@@ -130,16 +149,18 @@ def difference(old: Any, new: Any, at: str = "") -> list[str]:
 
 
 def _require_data(study: Study, address: str) -> None:
-    """Fail before Ray starts if the data set is missing here; on a cluster each node has its own answer."""
-    dataset = study.sections.dataset
-    if address != "local" or dataset.download:
+    """Fail before Ray starts if the data set is missing here, and decode it; on a cluster each node does so itself."""
+    if address != "local":
         return
+    place = study.sections.dataset.place
     try:
-        require_data(dataset.name, Path(dataset.root))
+        if not place.download:
+            require_data(study.dataset.name, place.root_folder)
     except RequestError as error:
         presets = preset_names(study.document.source)
         hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
         raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
+    prepare(study.dataset, place)
 
 
 def _run_left(
@@ -148,6 +169,7 @@ def _run_left(
     planned: Sequence[PlannedTrial],
     left: Sequence[PlannedTrial],
     recorded: Sequence[Row],
+    kept: KeptEncoders,
     address: str,
     max_concurrent: int | None,
 ) -> bool:
@@ -165,18 +187,23 @@ def _run_left(
         tally = Tally.of(plan_rows, recorded, metric=metric.name, mode=metric.mode)
         progress = Progress(tally, concurrent=concurrent)
         references = References(study, folder, planned)
-        with progress, Recorder(study, folder, progress, num_recorded=len(recorded)) as recorder:
+        wanted = bool(left) and study.sections.encoders.keep != "none" and study.dataset.kind == "images"
+        with (
+            progress,
+            Recorder(study, folder, progress, kept, num_recorded=len(recorded)) as recorder,
+            encoder_writer(folder, wanted=wanted) as writer,
+        ):
             try:
                 if left:
-                    _tuner(study, folder, left, recorded, concurrent, recorder).fit()
+                    _tuner(study, folder, left, recorded, concurrent, recorder, writer).fit()
                 references.collect()
             except KeyboardInterrupt:
                 return True
             except tune.TuneError as error:  # what a callback raises, wrapped: a row that could not be written, say
                 if not isinstance(error.__context__, RequestError):
                     raise
-                kept = "The study stopped. What has finished is kept; the same command continues it."
-                raise RequestError(f"{error.__context__}\n{kept}") from None
+                advice = "The study stopped. What has finished is kept; the same command continues it."
+                raise RequestError(f"{error.__context__}\n{advice}") from None
     return False
 
 
@@ -187,6 +214,7 @@ def _tuner(
     recorded: Sequence[Row],
     concurrent: int,
     recorder: Recorder,
+    writer: str | None,
 ) -> Any:
     from ray import tune
 
@@ -194,7 +222,7 @@ def _tuner(
     from clsweep.cluster.search import PlanSearch
 
     resources, ray_dir = study.sections.resources, folder.scratch
-    context = TrialContext.of(study, ray_dir)
+    context = TrialContext.of(study, ray_dir, encoder_writer=writer)
     journal = open_storage(os.path.join(folder.local_path or ray_dir, "optuna.journal"))
     search = PlanSearch(study, left, recorded, journal, asdict(context))
     return tune.Tuner(

@@ -5,13 +5,15 @@ Imports nothing heavy at module level: the driver hands these functions to Ray w
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from clsweep.cluster.encoders import send_encoder
+from clsweep.data.availability import DataPlace
 
 if TYPE_CHECKING:
     from clsweep.study.resolve import Study
@@ -23,24 +25,31 @@ Row = dict[str, Any]
 class TrialContext:
     """What all trials of a study share and no hyperparameter decides."""
 
-    data_root: str
-    download: bool
+    data: DataPlace
     workers: int
     gpus_per_worker: float
     cpus_per_worker: int
+    cuda_graphs: bool
     ray_dir: str  # Ray's own files
+    encoder_writer: str | None = None  # the actor that trained encoders go to
 
     @classmethod
-    def of(cls, study: Study, ray_dir: str) -> TrialContext:
-        dataset, resources = study.sections.dataset, study.sections.resources
+    def of(cls, study: Study, ray_dir: str, *, encoder_writer: str | None = None) -> TrialContext:
+        resources = study.sections.resources
         return cls(
-            data_root=os.path.abspath(dataset.root),
-            download=dataset.download,
+            data=study.sections.dataset.place,
             ray_dir=ray_dir,
+            encoder_writer=encoder_writer,
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
+            cuda_graphs=resources.cuda_graphs,
         )
+
+    @classmethod
+    def restored(cls, fields: Mapping[str, Any]) -> TrialContext:
+        """From what `asdict` made of a context for the way through Ray."""
+        return cls(**{**fields, "data": DataPlace(**fields["data"])})
 
 
 def run_trial(config: Mapping[str, Any]) -> None:
@@ -52,7 +61,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
     from ray import tune
 
     row: Row = config["row"]
-    context = TrialContext(**config["context"])
+    context = TrialContext.restored(config["context"])
     started_at, start = datetime.now(UTC), time.perf_counter()
     outcome: Row
     try:
@@ -138,13 +147,14 @@ def _fit_worker_group(row: Row, context: TrialContext) -> Row:
 
 def _train_worker(config: Mapping[str, Any]) -> Row:
     """One worker of a group. The workers' results agree; rank 0's is kept."""
-    return _train(config["row"], TrialContext(**config["context"]), report=lambda _: None)
+    return _train(config["row"], TrialContext.restored(config["context"]), report=lambda _: None)
 
 
 def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
     """Train on this worker's own device and threads; the result carries all epochs, so that no report can be lost."""
     import torch
 
+    from clsweep.cluster.memory import limited_memory
     from clsweep.train.loop import train_trial
 
     torch.set_num_threads(context.cpus_per_worker)
@@ -155,9 +165,21 @@ def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
         epochs.append(epoch)
         report(epoch)
 
-    result = train_trial(row, note, data_root=context.data_root, download=context.download, device=device)
+    with limited_memory(row, device, context.gpus_per_worker):
+        result = train_trial(row, note, place=context.data, device=device, cuda_graphs=context.cuda_graphs)
+    encoder, normalisation = result.pop("encoder", None), result.pop("normalisation", None)  # no row: they go apart
+    if encoder is not None and context.encoder_writer and _is_first_worker(context):
+        send_encoder(context.encoder_writer, row, encoder, normalisation)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {**result, "epochs": epochs, "device": name}
+
+
+def _is_first_worker(context: TrialContext) -> bool:
+    if context.workers == 1:
+        return True
+    import ray.train
+
+    return bool(ray.train.get_context().get_world_rank() == 0)
 
 
 def _device(context: TrialContext) -> Any:

@@ -99,6 +99,18 @@ class ResultsFolder:
         with self._reading("references.parquet"):
             return self._read("references.parquet")
 
+    def encoders(self) -> list[str]:
+        """Trials whose encoder is stored, by id."""
+        names = self._names_in("encoders")
+        return sorted(name.removesuffix(".safetensors") for name in names if name.endswith(".safetensors"))
+
+    def encoder(self, trial_id: str) -> bytes:
+        """The safetensors file of a trial's encoder."""
+        name = encoder_file(trial_id)
+        with self._reading(name), self._fs.open_input_stream(self._at(name)) as stream:
+            payload: bytes = stream.read()
+        return payload
+
     def has_parts(self) -> bool:
         """Whether trials wait for compaction: the last run was interrupted, or another is at work."""
         return bool(self._parts("trials"))
@@ -144,6 +156,24 @@ class ResultsFolder:
                 table = to_table([{"trial_id": trial_id, **more} for more in rows], SIDE_SCHEMAS[name])
                 self._write_table(part, table)
         self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], schema))
+
+    def add_encoder(self, trial_id: str, payload: bytes) -> None:
+        """Keep a trial's encoder; on the disk when this returns."""
+        self._write(encoder_file(trial_id), payload, durable=True)
+
+    def remove_encoder(self, trial_id: str) -> None:
+        try:
+            self._fs.delete_file(self._at(encoder_file(trial_id)))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise RequestError(f"{self._at(encoder_file(trial_id))}: cannot be removed: {error}") from error
+
+    def remove_unfinished_encoders(self) -> None:
+        """Remove what a writer that was killed left; nobody else may be writing."""
+        for name in self._names_in("encoders"):
+            if name.endswith(".tmp"):
+                self._fs.delete_file(self._at(f"encoders/{name}"))
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
@@ -211,9 +241,14 @@ class ResultsFolder:
         return bool(self._fs.get_file_info(self._at(name)).type == pafs.FileType.File)
 
     def _parts(self, kind: str) -> list[str]:
-        selector = pafs.FileSelector(self._at(f"parts/{kind}"), allow_not_found=True)
-        names = (info.base_name for info in self._fs.get_file_info(selector))
-        return sorted(f"parts/{kind}/{name}" for name in names if name.endswith(".parquet"))
+        return sorted(f"parts/{kind}/{name}" for name in self._names_in(f"parts/{kind}") if name.endswith(".parquet"))
+
+    def _names_in(self, folder: str) -> list[str]:
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
+        try:
+            return [info.base_name for info in self._fs.get_file_info(selector)]
+        except OSError as error:
+            raise RequestError(f"{self._at(folder)}: expected a folder: {error}") from None
 
     def _with_parts(self, name: str, schema: pa.Schema) -> pa.Table:
         """The compacted table and the parts; a trial that stands in both is read from its part."""
@@ -257,7 +292,7 @@ class ResultsFolder:
         pq.write_table(table, sink)
         self._write(name, sink.getvalue())
 
-    def _write(self, name: str, data: Any) -> None:
+    def _write(self, name: str, data: Any, *, durable: bool = False) -> None:
         """Readers see the old file or the new one, never a part of either."""
         folder = self._at(name).rpartition("/")[0]
         temporary = f"{folder}/.{uuid.uuid4().hex}.tmp"
@@ -265,8 +300,12 @@ class ResultsFolder:
             self._fs.create_dir(folder, recursive=True)
             with self._fs.open_output_stream(temporary) as stream:
                 stream.write(data)
+            if durable and self.local_path is not None:
+                _sync(temporary)
             self._fs.move(temporary, self._at(name))
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._fs.delete_file(temporary)
             raise RequestError(f"{self._at(name)}: cannot be written: {error}") from error
 
 
@@ -333,6 +372,20 @@ def _flock(handle: IO[str], *, exclusive: bool) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _sync(path: str) -> None:
+    """Return once the file is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def encoder_file(trial_id: str) -> str:
+    """Where a results folder has the encoder of a trial."""
+    return f"encoders/{trial_id}.safetensors"
 
 
 def _trial_id(part: str) -> str:
