@@ -20,6 +20,7 @@ _PLURAL: dict[Part, str] = {
     "loss": "losses",
     "regularizer": "regularizers",
     "views": "views",
+    "recipe": "recipes",
     "encoder": "encoders",
     "linear_probe": "probes",
     "weighting": "weightings",

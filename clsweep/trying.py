@@ -30,24 +30,24 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
 
     from clsweep.train.loop import train_trial
 
-    place = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
+    on = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
     torch.set_num_threads(study.sections.resources.cpus_per_worker)
     metrics = [m for m in METRICS if m.kind == study.dataset.kind]
     print("".join(f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))))
-    dataset = study.sections.dataset
     try:
         result = train_trial(
             row,
             lambda epoch: _print_epoch(epoch, metrics),
-            data_root=dataset.root,
-            download=dataset.download,
-            device=place,
+            place=study.sections.dataset.place,
+            device=on,
+            cuda_graphs=study.sections.resources.cuda_graphs,
         )
     except RequestError:
         raise
     except Exception as error:  # `clsweep run` makes a failed row of it
         raise RequestError(f"{objective} failed: {type(error).__name__}: {str(error).splitlines()[0]}") from error
     memory = f", peak memory {result['peak_memory_gib']:.2f} GiB" if result["peak_memory_gib"] else ""
+    precision = f", trained in {result['precision']}" if "precision" in result else ""
     scores = ", ".join(f"{m.name} {result[m.name]:.2f} {m.unit}" for m in metrics if m.name in result)
     print(f"{scores} on {'the validation split' if study.dataset.kind == 'images' else 'fresh pairs'}{memory}")
     return result

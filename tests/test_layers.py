@@ -25,10 +25,16 @@ LAYERS = {
     "model": ({"ray", "optuna"}, [*CATALOG, ERRORS]),
     "data": ({"ray", "optuna"}, [*CATALOG, ERRORS]),
     "train": ({"ray", "optuna"}, ["clsweep.objective", "clsweep.model", "clsweep.data", ERRORS]),
-    "study": ({"ray", "torch", "torchvision"}, [*CATALOG, ERRORS]),
+    "study": (
+        {"ray", "torch", "torchvision"},
+        ["clsweep.data.availability", "clsweep.data.folders", *CATALOG, ERRORS],
+    ),
     "cluster": (
         set(),
-        ["clsweep.study", "clsweep.train", "clsweep.results", "clsweep.data.availability", *CATALOG, ERRORS],
+        [
+            *("clsweep.study", "clsweep.train", "clsweep.results", "clsweep.data.availability", "clsweep.data.sources"),
+            *(*CATALOG, ERRORS),
+        ],
     ),
     "results": ({"ray", "torch", "torchvision"}, ["clsweep.study", *CATALOG, ERRORS]),
     "analysis": ({"ray", "torch", "torchvision", "optuna"}, [ERRORS]),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from clsweep.model.encoders import conv4, resnet18, resnet50
 from clsweep.objective import frameworks, losses, views
-from clsweep.objective.catalog import COMPONENT, DATASET, SELECTED_PARTS
+from clsweep.objective.catalog import COMPONENT, SELECTED_PARTS
 from clsweep.objective.frameworks import Comparison
 from clsweep.objective.views import Pairs
 
@@ -56,11 +56,11 @@ def build_objective(config: Mapping[str, Any]) -> Any:
     """The trainable objective of one trial on images, initialised from torch's global generator.
 
     Args:
-        config: effective hyperparameters by catalog name, with framework, loss, regularizer, views and data set.
+        config: effective hyperparameters by catalog name, with framework, loss, regularizer, views and num_classes.
     """
     arguments = _owned(config, "framework")
     if config["framework"] == "supervised":
-        arguments["num_classes"] = DATASET[config["dataset"]].num_classes
+        arguments["num_classes"] = config["num_classes"]
     return FRAMEWORKS[config["framework"]](
         encoder=build_encoder(config), comparison=_build_comparison(config), **arguments
     )

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Value = bool | int | float | str
-Part = Literal["framework", "loss", "regularizer", "views", "encoder", "linear_probe", "weighting"]
+Part = Literal[
+    "framework", "loss", "regularizer", "views", "recipe", "encoder", "linear_probe", "weighting", "optimizer"
+]
 
 # The four parts that make an objective, in the order in which they are always listed.
 OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
 # Parts that a hyperparameter of the same name selects.
-SELECTED_PARTS: tuple[Part, ...] = ("encoder", "linear_probe", "weighting")
+SELECTED_PARTS: tuple[Part, ...] = ("recipe", "encoder", "linear_probe", "weighting", "optimizer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,10 @@ class Component:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A data set as a plan needs to know it: images of `image_size` pixels a side, or pairs of random vectors."""
+    """A data set as a plan needs to know it: images of `image_size` pixels a side, or pairs of random vectors.
+
+    A 0 in the rows of `DATASETS` is a number that the user's files have. `num_train` counts the images with a class.
+    """
 
     name: str
     kind: Literal["images", "pairs"] = "images"
@@ -101,12 +106,14 @@ class Dataset:
     image_size: int
     channels: int
     num_classes: int
+    num_unlabeled: int = 0  # trained on beside those with a class
+    options: tuple[str, ...] = ()  # of the numbers above: those that a study may choose
     doc: str
 
     def split_sizes(self, val_fraction: float) -> tuple[int, int]:
-        """Images to train on and images of the validation split that is taken from them."""
+        """Images to train on, unlabeled ones included, and images of the validation split: labelled ones alone."""
         num_val = round(self.num_train * val_fraction)
-        return self.num_train - num_val, num_val
+        return self.num_train - num_val + self.num_unlabeled, num_val
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +145,12 @@ DATASETS = (
             doc="CIFAR-10, torchvision's folder layout"),
     Dataset(name="cifar100", num_train=50_000, num_test=10_000, image_size=32, channels=3, num_classes=100,
             doc="CIFAR-100, torchvision's folder layout"),
+    Dataset(name="stl10", num_train=5_000, num_unlabeled=100_000, num_test=8_000, image_size=96, channels=3,
+            num_classes=10, doc="STL-10, torchvision's folder layout; 100,000 more images without a class"),
+    Dataset(name="imagefolder", num_train=0, num_test=0, image_size=224, channels=3, num_classes=0,
+            options=("image_size",), doc="your own images: ROOT/train/CLASS/*.jpg and ROOT/val or ROOT/test"),
+    Dataset(name="synthetic", num_train=10_000, num_test=2_000, image_size=32, channels=3, num_classes=10,
+            options=("image_size", "num_train", "num_classes"), doc="textures from a fixed seed; needs no download"),
     Dataset(name="gaussian_mi", kind="pairs", num_train=0, num_test=0, image_size=0, channels=0, num_classes=0,
             doc="correlated Gaussian vectors of known mutual information, drawn afresh at every step (EqCo C)"),
 )  # fmt: skip
@@ -145,7 +158,8 @@ DATASETS = (
 # What the losses on a framework compare: samples with each other, predictions with targets, or logits with labels.
 _CONTRASTIVE = ("infonce", "dcl", "dclw", "eqco")
 _PROJECTOR = ("proj_dim", "proj_hidden", "proj_layers")
-_AUGMENTATION = ("crop_scale", "flip_prob", "jitter_strength", "jitter_prob", "gray_prob", "blur_prob")
+_AUGMENTATION = ("recipe", "crop_scale", "flip_prob", "jitter_strength", "jitter_saturation", "jitter_prob",
+                 "gray_prob", "blur_prob", "solarize_prob")  # fmt: skip
 _MULTI_VIEW = ("num_views", "pair_reduction", "crop_only_share", "small_view_size", "small_crop_scale",
                "small_crop_max", *_AUGMENTATION)  # fmt: skip
 _BOTH_WAYS: dict[str, Value] = {"symmetric": True}  # every pair of more than two views (ECPP Eq. 2)
@@ -220,6 +234,21 @@ COMPONENTS = (
     Component(part="views", name="ecpp", owns=_MULTI_VIEW,
               defaults=_BOTH_WAYS | {"crop_only_share": 0.5, "crop_scale": 0.2}, source="ECPP 4, Eq. 4",
               doc="every pair of views, half of the views crop-only, no positive in the denominator"),
+    Component(part="recipe", name="simclr", source="DCL A.4; SimCLR (2020)",
+              doc="crop, flip, colour jitter, grayscale and blur, as the hyperparameters' own defaults have them"),
+    Component(part="recipe", name="simclr_cifar", defaults={"jitter_strength": 0.5, "blur_prob": 0.0},
+              source="SimCLR (2020) B.9", doc="for images of 32 x 32: half the jitter, no blur"),
+    Component(part="recipe", name="moco_v2", defaults={"crop_scale": 0.2, "jitter_strength": 0.5},
+              source="MoCo v2 (2020)", doc="larger crops, half the jitter"),
+    Component(part="recipe", name="byol", owns=("second_blur_prob", "second_solarize_prob"),
+              defaults={"crop_scale": 0.08, "jitter_strength": 0.5, "jitter_saturation": 0.4, "blur_prob": 1.0},
+              source="BYOL (2020) B; DCL A.4, strong",
+              doc="blur of the first view, seldom of the second, which is solarized instead; so on in turns"),
+    Component(part="recipe", name="ecpp_cifar",
+              defaults={"crop_scale": 0.2, "jitter_strength": 0.5, "blur_prob": 0.0}, source="ECPP A",
+              doc="for images of 32 x 32: larger crops, half the jitter, no blur"),
+    Component(part="recipe", name="ecpp_imagenet", defaults={"crop_scale": 0.2, "solarize_prob": 0.1}, source="ECPP A",
+              doc="larger crops, some views solarized; small views likewise"),
     Component(part="encoder", name="conv4", owns=("width",), source="engineering choice",
               doc="four 3 x 3 convolutions, stride-2 stem: made for a CPU"),
     Component(part="encoder", name="resnet18", owns=("stem",), source="DCL 4.1; torchvision",
@@ -235,6 +264,13 @@ COMPONENTS = (
               doc="w = 2 - exp(s_pos/sigma) / mean exp(s_pos/sigma), the mean over the global batch"),
     Component(part="weighting", name="exponential", owns=("delta",), source="DCL Eq. 10",
               doc="w = delta exp(-sigma s_pos)"),
+    Component(part="optimizer", name="sgd", owns=("sgd_momentum",), source="DCL A.4", doc="SGD with momentum"),
+    Component(part="optimizer", name="lars", owns=("sgd_momentum", "lars_trust"),
+              source="SimCLR (2020); You et al. (2017)",
+              doc="SGD whose steps are scaled to the norm of each weight: for large batches"),
+    Component(part="optimizer", name="adamw", owns=("adam_beta1", "adam_beta2"),
+              defaults={"lr": 1e-3, "weight_decay": 1e-2}, source="Loshchilov & Hutter (2019)",
+              doc="Adam with decoupled weight decay"),
 )  # fmt: skip
 
 
@@ -309,19 +345,37 @@ PARAMS = (
           default="linear", choices=("none", "sqrt", "linear"), source="DCL 4.1",
           doc="peak rate = lr x (batch_size / 256) ^ 0, 1/2 or 1"),
     Param(name="weight_decay", kind="float", default=5e-4, low=0, source="DCL 4.1 (benchmark of [35])",
-          doc="L2 penalty; not on biases and normalisation"),
-    Param(name="sgd_momentum", kind="float", default=0.9, low=0, high=1, source="DCL A.4", doc="momentum of SGD"),
+          doc="L2 penalty, of adamw decoupled; not on biases and normalisation"),
+    Param(name="optimizer", kind="choice", default="sgd", choices=_names("optimizer"), sweepable=False,
+          source="DCL A.4", doc="how the weights follow their gradients"),
+    Param(name="sgd_momentum", kind="float", default=0.9, low=0, high=1, source="DCL A.4",
+          doc="momentum of SGD and LARS"),
+    Param(name="lars_trust", symbol="η", kind="float", default=1e-3, low=0, low_open=True,
+          source="You et al. (2017)", doc="a step's share of the norm of the weight that it changes, times lr"),
+    Param(name="adam_beta1", kind="float", default=0.9, low=0, high=0.9999, source="Kingma & Ba (2015)",
+          doc="decay of AdamW's mean of the gradients"),
+    Param(name="adam_beta2", kind="float", default=0.999, low=0, high=0.9999999, source="Kingma & Ba (2015)",
+          doc="decay of AdamW's mean of their squares"),
+    Param(name="chunk_size", kind="int", default=0, low=0, source="GradCache (2021)",
+          doc="images of a batch that go through the networks at once, and that batch norm sees; 0: all"),
+    Param(name="precision", kind="choice", default="auto", choices=("auto", "fp32", "bf16", "fp16"),
+          source="engineering choice", doc="of the networks; auto: the fastest half type of the device, or fp32"),
     Param(name="warmup_epochs", kind="int", default=0, low=0, source="SimCLR (2020)",
           doc="epochs of linear warm-up before the cosine; fewer than epochs"),
     Param(name="epochs", kind="int", default=200, low=0, source="DCL 4.1",
           doc="passes over the training split, 250 steps on gaussian_mi; 0 scores the untrained encoder"),
+    Param(name="recipe", kind="choice", default="simclr", choices=_names("recipe"), sweepable=False,
+          source="DCL A.4", doc="named defaults of the views' augmentation; what is given beside it counts"),
     Param(name="crop_scale", kind="float", default=0.08, low=0, high=1, low_open=True, source="DCL A.4",
           doc="smallest crop, as a share of the image's area"),
     Param(name="flip_prob", kind="float", default=0.5, low=0, high=1, source="DCL A.4",
           doc="probability of a horizontal flip"),
     Param(name="jitter_strength", kind="float", inert_when=(("jitter_prob", 0.0),),
           default=1.0, low=0, high=2.5, source="DCL A.4",
-          doc="strength s of the colour jitter (0.8 s, 0.8 s, 0.8 s, 0.2 s)"),
+          doc="strength s of the colour jitter (0.8 s, 0.8 s, jitter_saturation s, 0.2 s)"),
+    Param(name="jitter_saturation", kind="float", inert_when=(("jitter_strength", 0.0), ("jitter_prob", 0.0)),
+          default=0.8, low=0, high=1, needs_rgb=True, source="BYOL (2020) B",
+          doc="range of the jitter's saturation at strength 1; colour images only"),
     Param(name="jitter_prob", kind="float", inert_when=(("jitter_strength", 0.0),),
           default=0.8, low=0, high=1, source="DCL A.4",
           doc="probability of the colour jitter"),
@@ -329,6 +383,12 @@ PARAMS = (
           doc="probability of grayscale; colour images only"),
     Param(name="blur_prob", kind="float", default=0.5, low=0, high=1, source="DCL A.4",
           doc="probability of Gaussian blur"),
+    Param(name="solarize_prob", kind="float", default=0.0, low=0, high=1, source="ECPP A",
+          doc="probability of solarization: pixels from 1/2 on are inverted"),
+    Param(name="second_blur_prob", kind="float", default=0.1, low=0, high=1, source="BYOL (2020) B",
+          doc="blur_prob of the second view, and of every second one"),
+    Param(name="second_solarize_prob", kind="float", default=0.2, low=0, high=1, source="BYOL (2020) B",
+          doc="solarize_prob of the second view, and of every second one"),
     Param(name="encoder", kind="choice", default="resnet18", choices=_names("encoder"), sweepable=False,
           source="DCL 4.1", doc="network that is trained and kept"),
     Param(name="width", kind="int", default=32, low=4, source="engineering choice",

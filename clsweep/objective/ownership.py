@@ -13,6 +13,7 @@ from clsweep.objective.catalog import (
     PARAM,
     PARAMS,
     SELECTED_PARTS,
+    Dataset,
     Part,
     Value,
 )
@@ -20,14 +21,18 @@ from clsweep.objective.catalog import (
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
 ALL_THERE_IS = {
     "num_negatives": "all",
+    "chunk_size": "batch_size",
     "proj_hidden": "features",
     "small_view_size": "auto",
     "small_crop_scale": "crop_scale",
 }
+_UNSUPERVISED = tuple(name for name in COMPONENT["framework"] if name not in ("supervised", "mi_critic"))
 _NUM_FEATURES = {"resnet18": 512, "resnet50": 2048}
 
 # What training itself brings to every objective, and what is left of a trial that does not train.
-TRAINING_OWNS = ("batch_size", "lr", "lr_rule", "weight_decay", "sgd_momentum", "warmup_epochs")
+TRAINING_OWNS = (
+    "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs", "precision"
+)  # fmt: skip
 TRIAL_OWNS = ("epochs", "encoder", "eval_every", "knn_k", "knn_temperature", "linear_probe", "tsne_points")
 # What the score of an untrained encoder depends on, and that of the raw pixels.
 YARDSTICK_PARAMS = (
@@ -47,6 +52,9 @@ def refusal(parts: Mapping[str, str], dataset: str) -> tuple[Part, str] | None:
     if on_pairs != (framework == "mi_critic"):
         fitting = [n for n in COMPONENT["framework"] if (n == "mi_critic") == on_pairs]
         return "framework", f"'{framework}' does not work on {dataset}. Expected one of: {', '.join(fitting)}"
+    if framework == "supervised" and (num_unlabeled := DATASET[dataset].num_unlabeled):
+        reason = f"trains on the classes of the images, and {num_unlabeled:,} of {dataset} have none"
+        return "framework", f"'supervised' {reason}. Expected one of: {', '.join(_UNSUPERVISED)}"
     losses = COMPONENT["framework"][framework].losses
     if loss not in losses:
         return "loss", f"'{loss}' makes no sense on framework {framework}. Expected one of: {', '.join(losses)}"
@@ -86,8 +94,11 @@ def owned_params(parts: Mapping[str, str], *, dataset: str, trained: bool = True
     return tuple(p.name for p in PARAMS if p.name in names and (rgb or not p.needs_rgb))
 
 
-def default_of(name: str, parts: Mapping[str, str]) -> Value:
-    """Default of a hyperparameter in an objective of these parts."""
+def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
+    """Default of a hyperparameter in an objective of these parts, and of what it selects: `recipe` and its like."""
+    for part in SELECTED_PARTS:
+        if part in selected and name in (defaults := COMPONENT[part][selected[part]].defaults):
+            return defaults[name]
     for part in reversed(OBJECTIVE_PARTS):
         if name in (defaults := COMPONENT[part][parts[part]].defaults):
             return defaults[name]
@@ -99,7 +110,7 @@ def num_features(params: Mapping[str, Any]) -> int:
     return 4 * params["width"] if params["encoder"] == "conv4" else _NUM_FEATURES[params["encoder"]]
 
 
-def effective(parts: Mapping[str, str], params: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+def effective(parts: Mapping[str, str], params: Mapping[str, Any], dataset: Dataset) -> dict[str, Any]:
     """The hyperparameters of one trial with every 0 that stands for "what there is" replaced by its number.
 
     A value that a live search has not chosen yet is None, and what depends on it stays as it is.
@@ -109,8 +120,10 @@ def effective(parts: Mapping[str, str], params: Mapping[str, Any], dataset: str)
         values["proj_hidden"] = num_features(values)
     if values.get("num_negatives") == 0 and values["batch_size"] is not None:
         values["num_negatives"] = num_others(parts["framework"], values["batch_size"])
+    if "chunk_size" in values and None not in (values["chunk_size"], values["batch_size"]):
+        values["chunk_size"] = min(values["chunk_size"] or values["batch_size"], values["batch_size"])
     if values.get("small_view_size") == 0:
-        size = DATASET[dataset].image_size
+        size = dataset.image_size
         values["small_view_size"] = round(size * 3 / 7) if size >= 128 else size
     if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
         values["small_crop_scale"] = values["crop_scale"]

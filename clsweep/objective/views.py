@@ -10,11 +10,15 @@ from typing import Any
 from torch import Generator
 
 from clsweep.data.augment import Draws, Recipe, draw
+from clsweep.objective.catalog import COMPONENT
 from clsweep.objective.ownership import num_crop_only
 
 Pairs = tuple[tuple[int, int], ...]
 
-_AUGMENTATION = ("crop_scale", "flip_prob", "jitter_strength", "jitter_prob", "gray_prob", "blur_prob")
+_AUGMENTATION = (
+    "crop_scale", "flip_prob", "jitter_strength", "jitter_saturation", "jitter_prob", "gray_prob", "blur_prob",
+    "solarize_prob",
+)  # fmt: skip
 _NUM_LARGE = 2  # the first two views have the size of the image
 
 
@@ -37,21 +41,24 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     """The random transform of each view of a trial.
 
     Views 3 to K may be smaller and have crops of their own (ECPP 4.2). The last `crop_only_share` of all views are only
-    cropped, but never the first two, which keep the full augmentation (ECPP 4.1).
+    cropped, but never the first two, which keep the full augmentation (ECPP 4.1). What a recipe owns belongs to the
+    second view and every second one after it (BYOL B).
     """
-    large = Recipe(**{name: config[name] for name in _AUGMENTATION if config.get(name) is not None})
+    first = Recipe(**{name: config[name] for name in _AUGMENTATION if config.get(name) is not None})
+    owned = COMPONENT["recipe"][config["recipe"]].owns
+    second = replace(first, **{name.removeprefix("second_"): config[name] for name in owned})
     if config["views"] == "two":
-        return (large, large)
-    small = replace(
-        large,
-        crop_scale=config["small_crop_scale"],
-        crop_max=config["small_crop_max"],
-        output_size=config["small_view_size"],
-    )
+        return (first, second)
+    small = {
+        "crop_scale": config["small_crop_scale"],
+        "crop_max": config["small_crop_max"],
+        "output_size": config["small_view_size"],
+    }
     num_views = config["num_views"]
-    views = [large if view < _NUM_LARGE else small for view in range(num_views)]
+    views = [(first, second)[view % 2] for view in range(num_views)]
+    views[_NUM_LARGE:] = [replace(view, **small) for view in views[_NUM_LARGE:]]
     for view in range(num_views - num_crop_only(config["crop_only_share"], num_views), num_views):
-        views[view] = replace(views[view], flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
+        views[view] = views[view].crop_only()
     return tuple(views)
 
 

@@ -77,18 +77,23 @@ class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         mean_C = _reduce(x.sum(dim=others)) / count
         centred = x - mean_C.view(shape)
         var_C = _reduce(centred.square().sum(dim=others)) / count
-        with torch.no_grad():
-            assert self.running_mean is not None
-            assert self.running_var is not None
-            assert self.momentum is not None
-            self.running_mean.lerp_(mean_C, self.momentum)
-            self.running_var.lerp_(var_C * (count / (count - 1)), self.momentum)
-            if self.num_batches_tracked is not None:
-                self.num_batches_tracked.add_(1)
+        if self.track_running_stats:
+            self._follow(mean_C, var_C * (count / (count - 1)))
         scale_C = torch.rsqrt(var_C + self.eps)
         if not self.affine:
             return centred * scale_C.view(shape)
         return centred * (self.weight * scale_C).view(shape) + self.bias.view(shape)
+
+    @torch.no_grad()
+    def _follow(self, mean_C: Tensor, var_C: Tensor) -> None:
+        """Let the running statistics follow those of the batch."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.momentum is not None
+        self.running_mean.lerp_(mean_C, self.momentum)
+        self.running_var.lerp_(var_C, self.momentum)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
 
 
 class GlobalBatchNorm1d(_GlobalBatchNorm, nn.BatchNorm1d):

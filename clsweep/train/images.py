@@ -1,48 +1,106 @@
-"""The images of a trial on its device, and their batches of views."""
+"""The images of a trial on its device, and their batches of views.
+
+Shape suffixes: N images of a split or batch, M some of them, C channels, H = W pixels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from clsweep.data.augment import Recipe, apply
+from clsweep.data.augment import Draws, Recipe, apply
 from clsweep.data.datasets import Split, channel_stats
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.seeds import derived_seed
 
+# Images whose views are drawn at once: small batches share the cost of many short operations. Part of a trial's
+# random stream, hence the same on every device; how many views are then made at once is the device's own matter.
+DRAWN_AT_ONCE = 1024
+MADE_AT_ONCE = {"cpu": 256, "cuda": 2048}
+LARGEST_SHARE = 0.5  # of a GPU's free memory that a split may take; a larger one stays on the host
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Images:
-    """The images of one split on the trial's device: uint8 (N, C, H, W), and how to normalise them."""
+    """One split: uint8 pixels where they are read from, and how to normalise them on the trial's device.
 
-    pixels_NCHW: Tensor
+    pixels_NHWC lies on the device if it fits there. On the host it is the array that all splits of a file and all
+    trials of a process share, of which rows_N are this split's.
+    """
+
+    pixels_NHWC: Tensor
+    rows_N: Tensor | None
     labels_N: Tensor
     mean_1C11: Tensor
     std_1C11: Tensor
 
     def __len__(self) -> int:
-        return len(self.pixels_NCHW)
+        return len(self.labels_N)
+
+    @property
+    def device(self) -> torch.device:
+        return self.labels_N.device
+
+    @property
+    def size(self) -> int:
+        """Pixels a side."""
+        return self.pixels_NHWC.shape[1]
+
+    def take(self, chosen_M: Tensor) -> Tensor:
+        """The chosen images, uint8 (M, C, H, W) in channels_last, on the device; chosen_M: int64 on the CPU."""
+        return self.fetch(chosen_M)()
+
+    def fetch(self, chosen_M: Tensor) -> Callable[[], Tensor]:
+        """Read the chosen images; what is returned moves them to the device. The reading needs no device."""
+        if self.rows_N is None:
+            return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(0, 3, 1, 2)
+        pixels_MHWC = self.pixels_NHWC[self.rows_N[chosen_M]]
+        if self.device.type == "cuda":
+            pixels_MHWC = pixels_MHWC.pin_memory()
+        return lambda: pixels_MHWC.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 
     def normalise(self, x_NCHW: Tensor) -> Tensor:
-        """Images in [0, 1] -> what an encoder takes: standardised, three channels."""
-        x = (x_NCHW - self.mean_1C11) / self.std_1C11
-        return x.expand(-1, 3, -1, -1)
+        """Images in [0, 1] -> what an encoder takes: standardised, three channels, channels_last."""
+        x_NCHW = (x_NCHW - self.mean_1C11) / self.std_1C11
+        return x_NCHW.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
 
-    def plain(self, rows: slice) -> Tensor:
-        """Unaugmented images as an encoder takes them."""
-        return self.normalise(self.pixels_NCHW[rows].float() / 255)
+    def plain(self, chosen_M: Tensor) -> Tensor:
+        """Unaugmented images as an encoder takes them; chosen_M: int64 on the CPU."""
+        return self.normalise(self.take(chosen_M).float() / 255)
+
+    def labelled(self) -> Images:
+        """Those images that have a label."""
+        chosen_M = (self.labels_N.cpu() >= 0).nonzero()[:, 0]
+        if len(chosen_M) == len(self):
+            return self
+        on_device_M = chosen_M.to(self.device)
+        if self.rows_N is None:
+            where: dict[str, Any] = {"pixels_NHWC": self.pixels_NHWC[on_device_M]}
+        else:
+            where = {"rows_N": self.rows_N[chosen_M]}
+        return replace(self, **where, labels_N=self.labels_N[on_device_M])
 
 
+@lru_cache(maxsize=2)  # training and validation split, for all trials of a process
 def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
     """A split on a device, normalised with the channel statistics of another (the training split)."""
     mean_C, std_C = channel_stats(statistics)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a mapped file cannot be written to; nothing here does
+        pixels = torch.from_numpy(split.images)
+    rows = torch.from_numpy(split.rows)
+    fits = device.type != "cpu" and len(split) * pixels[0].numel() <= LARGEST_SHARE * _free_memory(device)
     return Images(
-        pixels_NCHW=torch.from_numpy(split.images).permute(0, 3, 1, 2).contiguous().to(device),
+        pixels_NHWC=_moved(pixels, rows, device) if fits else pixels,
+        rows_N=None if fits else rows,
         labels_N=torch.from_numpy(split.labels).to(device),
         mean_1C11=torch.from_numpy(mean_C)[None, :, None, None].to(device),
         std_1C11=torch.from_numpy(std_C)[None, :, None, None].to(device),
@@ -54,28 +112,104 @@ def steps_per_epoch(images: Images, config: Mapping[str, Any]) -> int:
     return int(len(images) // config["batch_size"])
 
 
-def batches(
-    images: Images, config: Mapping[str, Any], epoch: int, generator: torch.Generator
-) -> Iterator[tuple[list[Tensor], Tensor]]:
-    """This worker's share of the views of every global batch of an epoch, with the labels of the whole batch.
+Chunks = Sequence[Callable[[], list[Tensor]]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A global batch: the labels of all its images, and this worker's share of their views, chunk by chunk.
+
+    Each of the chunks makes its views when it is called, again when it is called again.
+    """
+
+    labels_N: Tensor
+    chunks: Chunks
+
+
+def batches(images: Images, config: Mapping[str, Any], epoch: int, generator: torch.Generator) -> Iterator[Batch]:
+    """The global batches of an epoch.
 
     Order and views are drawn for the global batch by every worker alike: what a sample looks like does not depend on
     the number of workers. The order depends on seed and epoch alone, so trials with more views see the same batches.
     """
     transforms, batch_size = recipes(config), config["batch_size"]
-    per_worker = batch_size // world_size()
-    mine = slice(rank() * per_worker, (rank() + 1) * per_worker)
     by_epoch = torch.Generator().manual_seed(derived_seed(config["seed"], f"order of epoch {epoch}"))
-    order = torch.randperm(len(images), generator=by_epoch)
-    for batch in range(steps_per_epoch(images, config)):
-        rows = order[batch * batch_size : (batch + 1) * batch_size]
-        yield draw_batch(images, rows, transforms, generator, mine), images.labels_N[rows.to(images.labels_N.device)]
+    used = steps_per_epoch(images, config) * batch_size
+    order = torch.randperm(len(images), generator=by_epoch)[:used]
+    for rows in order.split(batch_size * max(1, DRAWN_AT_ONCE // batch_size)):
+        draws = draw_views(transforms, len(rows), images.size, generator)
+        split = _in_chunks if config["chunk_size"] < batch_size else _whole
+        labels = images.labels_N[rows.to(images.device)].split(batch_size)
+        yield from map(Batch, labels, split(images, rows, draws, config))
 
 
-def draw_batch(
-    images: Images, rows: Tensor, transforms: Sequence[Recipe], generator: torch.Generator, mine: slice
-) -> list[Tensor]:
-    """Views of the images in `rows`, drawn for all of them and made of the slice `mine`."""
-    draws = draw_views(transforms, len(rows), images.pixels_NCHW.shape[-1], generator)
-    x_NCHW = images.pixels_NCHW[rows[mine].to(images.pixels_NCHW.device)].float() / 255
-    return [images.normalise(apply(x_NCHW, view[mine])) for view in draws]
+def _in_chunks(images: Images, rows: Tensor, draws: Sequence[Draws], config: Mapping[str, Any]) -> Iterator[Chunks]:
+    """The chunks of each batch, whose views are made whenever they are needed."""
+    batch_size, chunk_size = config["batch_size"], config["chunk_size"]
+
+    def make(first: int) -> list[Tensor]:
+        mine = _share(first, 1, chunk_size)
+        return make_views(images.take(rows[mine]), [view[mine] for view in draws], images)
+
+    for first in range(0, len(rows), batch_size):
+        yield [partial(make, chunk) for chunk in range(first, first + batch_size, chunk_size)]
+
+
+def _whole(images: Images, rows: Tensor, draws: Sequence[Draws], config: Mapping[str, Any]) -> Iterator[Chunks]:
+    """One chunk for each batch. The views of small batches are made together, with fewer and longer operations."""
+    batch_size = config["batch_size"]
+    together = max(1, MADE_AT_ONCE["cpu" if images.device.type == "cpu" else "cuda"] // batch_size)
+    firsts = range(0, len(rows), together * batch_size)
+    mine = [_share(first, min(together, (len(rows) - first) // batch_size), batch_size) for first in firsts]
+    for chosen, read in zip(mine, _ahead(images, [rows[chosen] for chosen in mine]), strict=True):
+        views = make_views(read(), [view[chosen] for view in draws], images)
+        for one in zip(*(view.split(batch_size // world_size()) for view in views), strict=True):
+            yield [partial(list, one)]
+
+
+def make_views(pixels_MCHW: Tensor, draws: Sequence[Draws], images: Images) -> list[Tensor]:
+    """The drawn views of uint8 images on the device, as an encoder takes them: (M, 3, V, V) each."""
+    x_MCHW = pixels_MCHW.float() / 255
+    return [images.normalise(apply(x_MCHW, view)) for view in draws]
+
+
+def draw_batch(images: Images, rows: Tensor, transforms: Sequence[Recipe], generator: torch.Generator) -> list[Tensor]:
+    """Views of the images in `rows`, int64 on the CPU."""
+    draws = draw_views(transforms, len(rows), images.size, generator)
+    return make_views(images.take(rows), draws, images)
+
+
+def _share(first: int, num_units: int, unit: int) -> Tensor:
+    """This worker's rows of so many consecutive units (batches or chunks), each of which all workers share."""
+    part = unit // world_size()
+    starts = first + torch.arange(num_units)[:, None] * unit + rank() * part
+    return (starts + torch.arange(part)).flatten()
+
+
+def _ahead(images: Images, wanted: Sequence[Tensor]) -> Iterator[Callable[[], Tensor]]:
+    """`images.fetch` of each in turn; from the host to a GPU, a thread reads the next while the GPU works."""
+    if images.rows_N is None or images.device.type != "cuda":
+        yield from map(images.fetch, wanted)
+        return
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        reading = pool.submit(images.fetch, wanted[0])
+        for chosen in [*wanted[1:], None]:
+            read = reading.result()
+            if chosen is not None:
+                reading = pool.submit(images.fetch, chosen)
+            yield read
+
+
+def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
+    """The rows on the device, copied in blocks: the host never holds a second whole."""
+    moved = torch.empty(len(rows_N), *pixels_AHWC.shape[1:], dtype=torch.uint8, device=device)
+    for out, rows in zip(moved.split(DRAWN_AT_ONCE), rows_N.split(DRAWN_AT_ONCE), strict=True):
+        out.copy_(pixels_AHWC[rows])
+    return moved
+
+
+def _free_memory(device: torch.device) -> int:
+    """Bytes that the device has left for this process."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return 0

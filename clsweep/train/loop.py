@@ -11,33 +11,37 @@ from typing import Any
 import torch
 from torch import nn
 
+from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.objective.build import build_encoder
 from clsweep.objective.catalog import DATASET
-from clsweep.objective.frameworks import Embeddings
 from clsweep.objective.losses import npc_multiplier
 from clsweep.objective.ownership import num_crop_only
-from clsweep.train.collectives import distributed, gather, world_size
+from clsweep.train.collectives import distributed, world_size
 from clsweep.train.diagnostics import StepStatistics, grad_norm, watched_parameters
+from clsweep.train.graphs import graph_encoder, input_shapes
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import lr_at, peak_lr
+from clsweep.train.precision import Precision
 from clsweep.train.scores import DivergedError, diagnose, embed_in_plane, mi_bound, score_encoder
 from clsweep.train.seeds import seeded
 from clsweep.train.state import TrialState, new_state
+from clsweep.train.step import accumulate_gradient
 
 Row = dict[str, Any]
 Report = Callable[[Row], None]
+HERE = DataPlace()
 
 
 def train_trial(
     config: Mapping[str, Any],
     report: Report,
     *,
-    data_root: str = "data",
-    download: bool = False,
+    place: DataPlace = HERE,
     device: str | torch.device = "cpu",
+    cuda_graphs: bool = True,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -46,12 +50,14 @@ def train_trial(
             hyperparameter that the objective owns, by catalog name.
         report: called after every epoch with its row: epoch, train_loss, lr, time_s, images_per_s and, where the
             encoder was scored, metrics and diagnostics. `epochs: 0` reports the one row of epoch 0.
-        data_root, download: where torchvision's data sets lie, and whether to fetch them.
+        place: where the data sets lie.
         device: where to train.
+        cuda_graphs: use them where they are faster.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s, peak_memory_gib, ...
-        and under "histograms" and "points" the rows of the side tables.
+        under "histograms" and "points" the rows of the side tables, under "encoder" the encoder's state dict on the
+        CPU, and under "normalisation" the mean and standard deviation of each channel that its inputs are scaled by.
 
     Raises:
         DivergedError: loss or features are not finite.
@@ -61,26 +67,35 @@ def train_trial(
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, report, device)
     memory = PeakMemory(device)
-    splits = load_splits(config["dataset"], val_fraction=config["val_fraction"], root=data_root, download=download)
-    train, val = (on_device(split, splits[0], device) for split in splits[:2])
+    torch.backends.cudnn.benchmark = True  # all steps have one shape; a GPU tries which convolution is fastest for it
+    splits = load_splits(config, place)
+    train, val = (on_device(split, splits.train, device) for split in (splits.train, splits.val))
     if config["epochs"] == 0:
-        result = _score_untrained(config, train, val, report, device)
+        encoder, result = _score_untrained(config, train, val, report, device)
     else:
-        result = _train(config, train, val, report, device)
-    return result | {"peak_memory_gib": memory.peak_gib()}
+        encoder, result = _train(config, train, val, report, device, cuda_graphs)
+    return result | {
+        "peak_memory_gib": memory.peak_gib(),
+        "encoder": {name: value.detach().cpu() for name, value in encoder.state_dict().items()},
+        "normalisation": {"mean": train.mean_1C11.flatten().tolist(), "std": train.std_1C11.flatten().tolist()},
+    }
 
 
 def _score_untrained(
     config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device
-) -> Row:
-    encoder = seeded(build_encoder, config).to(device)
-    score, features = score_encoder(encoder, train, val, config, last=True)
+) -> tuple[nn.Module, Row]:
+    encoder = seeded(build_encoder, config).to(device, memory_format=torch.channels_last)
+    score, features = score_encoder(encoder, train, val, config, Precision.on(device, "fp32"), last=True)
     report({"epoch": 0, **score})
-    return {**score, "num_images": 0, "points": embed_in_plane(features, val, config)}
+    return encoder, {**score, "num_images": 0, "points": embed_in_plane(features, val, config)}
 
 
-def _train(config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device) -> Row:
+def _train(
+    config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device, cuda_graphs: bool
+) -> tuple[nn.Module, Row]:
     state = new_state(config, device)
+    if cuda_graphs and device.type == "cuda" and world_size() == 1 and config["chunk_size"] == config["batch_size"]:
+        use_graphs(state, train, config)
     model = distributed(state.objective) if world_size() > 1 else state.objective
     row: Row = {}
     num_images, train_time_s, histograms = 0, 0.0, []
@@ -99,7 +114,9 @@ def _train(config: Mapping[str, Any], train: Images, val: Images, report: Report
         row["images_per_s"] = epoch_images / row["time_s"]
         num_images, train_time_s = num_images + epoch_images, train_time_s + row["time_s"]
         if statistics is not None:
-            score, features = score_encoder(state.objective.encoder, train, val, config, last=is_last)
+            score, features = score_encoder(
+                state.objective.encoder, train, val, config, state.precision, last=is_last
+            )
             row |= score | diagnose(state.objective, val, features, config) | statistics.summary()
             row |= mi_bound(config, row["base_loss"])
             histograms += [{"epoch": epoch, **bar} for bar in statistics.histogram()]
@@ -107,13 +124,22 @@ def _train(config: Mapping[str, Any], train: Images, val: Images, report: Report
     kept = {name: value for name, value in row.items() if name not in ("epoch", "lr", "time_s", "images_per_s")}
     if config["views"] != "two":
         kept["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
-    return kept | {
+    return state.objective.encoder, kept | {
+        "precision": state.precision.name,
         "lr_peak": peak_lr(config),
         "num_images": num_images,
         "images_per_s": num_images / train_time_s,
         "histograms": histograms,
         "points": embed_in_plane(features, val, config),
     }
+
+
+def use_graphs(state: TrialState, images: Images, config: Mapping[str, Any]) -> None:
+    """Let CUDA graphs run the encoder if they are faster, for views as they will come."""
+    batch = next(batches(images, config, 0, torch.Generator().manual_seed(0)))
+    objective = state.objective.train()
+    shapes = input_shapes(objective, objective.encoder, batch.chunks[0](), state.precision)
+    graph_encoder(objective.encoder, shapes, state.precision)
 
 
 def train_epoch(
@@ -133,10 +159,10 @@ def train_epoch(
     model.train()
     num_steps = config["epochs"] * (per_epoch := steps_per_epoch(images, config))
     watched = watched_parameters(state.objective.encoder)
-    totals = torch.zeros(3, device=images.pixels_NCHW.device)
+    totals = torch.zeros(3, device=images.device)
     row: Row = {}
     epoch_batches = batches(images, config, state.epoch, state.view_generator)
-    for step, (views, labels_N) in enumerate(epoch_batches, start=state.epoch * per_epoch):
+    for step, batch in enumerate(epoch_batches, start=state.epoch * per_epoch):
         row["lr"] = lr_at(
             step,
             peak=peak_lr(config),
@@ -145,16 +171,18 @@ def train_epoch(
         )
         for group in state.optimizer.param_groups:
             group["lr"] = row["lr"]
-        prepared = state.objective.prepare(_gather_all(model(views)), state.draw_generator)
-        losses = state.objective.loss(prepared, labels_N)
         state.optimizer.zero_grad(set_to_none=True)
-        losses.total.backward()
+        prepared, losses = accumulate_gradient(
+            model, batch, precision=state.precision, generator=state.draw_generator, scaler=state.scaler
+        )
+        state.scaler.unscale_(state.optimizer)
         if statistics is not None:
             statistics.add_grad_norm(grad_norm(watched))
             if "tau" in config:
                 multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
                 statistics.add_q_b(state.objective.over_pairs(prepared, multiplier))
-        state.optimizer.step()
+        state.scaler.step(state.optimizer)
+        state.scaler.update()
         state.objective.after_step(prepared, (step + 1) / num_steps, state.draw_generator)
         parts = (losses.total, losses.base, losses.regularizer)
         totals += torch.stack([totals.new_zeros(()) if part is None else part.detach() for part in parts])
@@ -162,14 +190,3 @@ def train_epoch(
     row["train_loss"], row["base_loss"], regularizer = (totals / per_epoch).tolist()
     return row if losses.regularizer is None else row | {"regularizer_loss": regularizer}
 
-
-def _gather_all(embeddings: Embeddings) -> Embeddings:
-    """The embeddings of the global batch: one message for each kind."""
-    if world_size() == 1:
-        return embeddings
-    gathered: Embeddings = {}
-    for kind, views in embeddings.items():
-        packed = gather(torch.cat(list(views.values()), dim=1))
-        parts = packed.split([x.shape[1] for x in views.values()], dim=1)
-        gathered[kind] = dict(zip(views, parts, strict=True))
-    return gathered

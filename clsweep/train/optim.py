@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,11 +26,28 @@ def lr_at(step: int, *, peak: float, num_steps: int, num_warmup_steps: int) -> f
     return peak * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def build_sgd(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.SGD:
-    """SGD with momentum; biases and normalisation (one-dimensional parameters) are not decayed."""
+def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
+    """SGD with momentum, LARS or AdamW; biases and normalisation (one-dimensional parameters) are not decayed.
+
+    LARS (You et al. 2017) is pytorch-optimizer's: it scales the step of each weight, decayed or not, by
+    lars_trust x |w| / (|gradient| + weight_decay |w|), and leaves biases and normalisation alone. The others are
+    torch's, fused into one kernel.
+    """
     parameters = [p for p in module.parameters() if p.requires_grad]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config["weight_decay"]},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.SGD(groups, lr=peak_lr(config), momentum=config["sgd_momentum"])
+    lr = peak_lr(config)
+    if config["optimizer"] == "sgd":
+        return torch.optim.SGD(groups, lr=lr, momentum=config["sgd_momentum"], fused=_has_fused(parameters))
+    if config["optimizer"] == "adamw":
+        betas = (config["adam_beta1"], config["adam_beta2"])
+        return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=_has_fused(parameters))
+    from pytorch_optimizer import LARS  # takes most of a second
+
+    return LARS(groups, lr=lr, momentum=config["sgd_momentum"], trust_coefficient=config["lars_trust"])
+
+
+def _has_fused(parameters: Sequence[nn.Parameter]) -> bool:
+    return all(p.device.type in ("cpu", "cuda") for p in parameters)

@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.objective.build import build_encoder
-from clsweep.train.images import on_device
+from clsweep.train.images import Images, on_device
+from clsweep.train.precision import Precision
 from clsweep.train.scores import score_encoder, score_features
 from clsweep.train.seeds import seeded
 
+BLOCK = 1024  # images at once
+
 
 def score_reference(
-    config: Mapping[str, Any], *, data_root: str = "data", download: bool = False, device: str = "cpu"
+    config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu"
 ) -> dict[str, float]:
     """kNN and linear-probe scores on the validation split, percent.
 
@@ -26,13 +32,21 @@ def score_reference(
     Raises:
         RequestError: the data set is not there.
     """
-    splits = load_splits(config["dataset"], val_fraction=config["val_fraction"], root=data_root, download=download)
-    train, val = (on_device(split, splits[0], torch.device(device)) for split in splits[:2])
+    splits, where = load_splits(config, place), torch.device(device)
+    train, val = (on_device(split, splits.train, where) for split in (splits.train, splits.val))
     if config["reference"] == "untrained":
-        encoder = seeded(build_encoder, config).to(device)
-        return score_encoder(encoder, train, val, config, last=True)[0]
-    bank_ND, query_MD = (
-        ((images.pixels_NCHW.float() / 255 - images.mean_1C11) / images.std_1C11).flatten(1) for images in (train, val)
-    )
+        encoder = seeded(build_encoder, config).to(where, memory_format=torch.channels_last)
+        return score_encoder(encoder, train, val, config, Precision.on(where, "fp32"), last=True)[0]
+    bank = train.labelled()
+    bank_ND, query_MD = _pixels(bank), _pixels(val)
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
-    return score_features(bank_ND, train.labels_N, query_MD, val.labels_N, config, last=True)
+    return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=True)
+
+
+def _pixels(images: Images) -> Tensor:
+    """Normalised pixels (N, C H W) of all images, those of more than 64 pixels a side averaged down to 32."""
+    parts = []
+    for chosen in torch.arange(len(images)).split(BLOCK):
+        x_NCHW = (images.take(chosen).float() / 255 - images.mean_1C11) / images.std_1C11
+        parts.append((F.adaptive_avg_pool2d(x_NCHW, 32) if images.size > 64 else x_NCHW).flatten(1))
+    return torch.cat(parts)

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clsweep.objective.catalog import DATASET
+from clsweep.objective.contrast import wide
 from clsweep.objective.ownership import num_others
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import representation_diagnostics, tsne_points
 from clsweep.train.evaluate import knn_scores
 from clsweep.train.images import Images, draw_batch
+from clsweep.train.precision import Precision
 from clsweep.train.probe import ridge_probe, sgd_probe
 
 Row = dict[str, Any]
@@ -29,16 +30,25 @@ class DivergedError(ArithmeticError):
 
 
 def score_encoder(
-    encoder: nn.Module, train: Images, val: Images, config: Mapping[str, Any], *, last: bool
+    encoder: nn.Module,
+    train: Images,
+    val: Images,
+    config: Mapping[str, Any],
+    precision: Precision,
+    *,
+    last: bool,
 ) -> tuple[dict[str, float], Tensor]:
     """Scores of the encoder's features, and the features of the validation split; a linear probe at the `last` epoch.
+
+    The bank are the training images that have a label.
 
     Raises:
         DivergedError: features are not finite.
     """
-    bank_ND, query_MD = _features(encoder, train), _features(encoder, val)
+    bank = train.labelled()
+    bank_ND, query_MD = (_features(encoder, images, precision) for images in (bank, val))
     _require_finite("encoder's features", bank_ND, query_MD)
-    return score_features(bank_ND, train.labels_N, query_MD, val.labels_N, config, last=last), query_MD
+    return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=last), query_MD
 
 
 def score_features(
@@ -52,7 +62,7 @@ def score_features(
 ) -> dict[str, float]:
     """kNN scores and, at the `last` epoch, those of the linear probe, percent."""
     arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
-    num_classes = DATASET[config["dataset"]].num_classes
+    num_classes = config["num_classes"]
     scores = knn_scores(*arrays, num_classes=num_classes, k=config["knn_k"], temperature=config["knn_temperature"])
     if last and config["linear_probe"] == "ridge":
         scores |= ridge_probe(*arrays, num_classes=num_classes, probe_l2=config["probe_l2"])
@@ -67,14 +77,13 @@ def diagnose(objective: Any, val: Images, features_ND: Tensor, config: Mapping[s
     """Diagnostics of two views of validation images, in evaluation mode; equal on all workers, without a word."""
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
-    views = draw_batch(val, rows, recipes(config)[:2], generator, slice(None))
+    views = draw_batch(val, rows, recipes(config)[:2], generator)
     was_training = objective.training
     objective.eval()
     z1_ND, z2_ND = (objective.represent(x)[0] for x in views)
     objective.train(was_training)
     _require_finite("projections", z1_ND, z2_ND)
-    num_classes = DATASET[config["dataset"]].num_classes
-    return representation_diagnostics(z1_ND, z2_ND, features_ND, val.labels_N, num_classes)
+    return representation_diagnostics(z1_ND, z2_ND, features_ND, val.labels_N, config["num_classes"])
 
 
 def mi_bound(config: Mapping[str, Any], loss: float) -> dict[str, float]:
@@ -103,12 +112,13 @@ def _require_finite(what: str, *tensors: Tensor) -> None:
 
 
 @torch.no_grad()
-def _features(encoder: nn.Module, images: Images) -> Tensor:
+def _features(encoder: nn.Module, images: Images, precision: Precision) -> Tensor:
     """Features (N, D) of unaugmented images, in evaluation mode; the workers share the work."""
     was_training = encoder.training
     encoder.eval()
     mine = share(len(images))
-    starts = range(mine.start, mine.stop, EVAL_BATCH) or (mine.start,)  # a share may be empty
-    features = [encoder(images.plain(slice(start, min(start + EVAL_BATCH, mine.stop)))) for start in starts]
+    chunks = torch.arange(mine.start, mine.stop).split(EVAL_BATCH)  # a share may be empty: then one empty chunk
+    with precision.autocast():
+        features = [wide(encoder(images.plain(chosen))) for chosen in chunks]
     encoder.train(was_training)
     return gather_features(torch.cat(features), len(images))

@@ -10,13 +10,16 @@ import torch
 
 from clsweep.objective.build import build_objective
 from clsweep.train.collectives import sync_batch_norm
-from clsweep.train.optim import build_sgd
+from clsweep.train.optim import build_optimizer
+from clsweep.train.precision import Precision
 from clsweep.train.seeds import derived_seed, seeded
 
 
 @dataclass
 class TrialState:
     """Objective (with momentum copies, queue and support set), optimiser, random generators and finished epochs.
+
+    The precision is the device's choice where the configuration leaves it to that; a checkpoint holds none.
 
     The views come from one generator, drawn negatives from another: an objective that draws more negatives still sees
     the same views. The order of the images needs none: it follows from seed and epoch.
@@ -26,6 +29,8 @@ class TrialState:
     optimizer: torch.optim.Optimizer
     view_generator: torch.Generator
     draw_generator: torch.Generator
+    scaler: torch.amp.GradScaler
+    precision: Precision
     epoch: int = 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -33,6 +38,7 @@ class TrialState:
         return {
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
             "view_generator": self.view_generator.get_state(),
             "draw_generator": self.draw_generator.get_state(),
             "epoch": self.epoch,
@@ -41,6 +47,7 @@ class TrialState:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.objective.load_state_dict(state["objective"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.scaler.load_state_dict(state["scaler"])
         self.view_generator.set_state(state["view_generator"])
         self.draw_generator.set_state(state["draw_generator"])
         self.epoch = state["epoch"]
@@ -48,10 +55,14 @@ class TrialState:
 
 def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     """A trial at its beginning, from its seed."""
-    objective = sync_batch_norm(seeded(build_objective, config).to(device), device)
+    precision = Precision.on(device, config["precision"])
+    objective = seeded(build_objective, config).to(device, memory_format=torch.channels_last)
+    objective = sync_batch_norm(objective, device)
     return TrialState(
         objective=objective,
-        optimizer=build_sgd(objective, config),
+        optimizer=build_optimizer(objective, config),
         view_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "views")),
         draw_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "negatives")),
+        scaler=precision.scaler(),
+        precision=precision,
     )

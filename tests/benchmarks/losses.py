@@ -12,17 +12,16 @@ import argparse
 import ctypes
 import gc
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from _machine import machine
 from torch import Tensor
 
 from clsweep.console import print_table
@@ -32,7 +31,6 @@ from clsweep.train.memory import PeakMemory
 TAU = 0.1
 OURS = {"infonce": infonce, "dcl": dcl, "dclw": dclw}
 SIDES = ("ours", "lightly")
-LOAD = f"load {os.getloadavg()[0]:.1f} before"
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -98,13 +96,6 @@ def child(side: str, loss: str, num_samples: int, dim: int, threads: int) -> Non
     assert before is not None
     assert after is not None, "this system does not tell the peak"
     print((after - before) * 1024)
-
-
-def machine() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    cpu = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    gpu = [torch.cuda.get_device_name()] if DEVICE.type == "cuda" else []
-    return ", ".join([*gpu, cpu, f"{os.cpu_count()} cores", f"torch {torch.__version__}", LOAD])
 
 
 def main() -> None:

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
+from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
-from clsweep.objective.catalog import COMPONENT, OBJECTIVE_PARTS
+from clsweep.objective.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, SELECTED_PARTS
 from clsweep.objective.ownership import default_of, effective, owned_params, refusal
 from clsweep.train.images import Images, on_device
 
 Config = dict[str, Any]
+SPLIT: Config = {"val_fraction": 0.1, "image_size": 8, "num_train": 1437, "num_classes": 10}  # of digits
 
 BATCH = 16
 # Small everywhere, and no number like another one, so that a wrong axis shows. Two sizes of views, where there are more
@@ -41,11 +44,11 @@ QUEUE = 40
 def small_config(parts: Mapping[str, str], *, dataset: str = "digits", seed: int = 0, **changes: Any) -> Config:
     """What a trial of these parts is given, all at their defaults except for `SMALL` and the changes."""
     chosen = SMALL | ({"num_negatives": QUEUE} if parts["framework"] == "moco" else {}) | changes
-    selected = {name: chosen[name] for name in ("encoder", "weighting", "linear_probe") if name in chosen}
+    selected = {name: chosen[name] for name in SELECTED_PARTS if name in chosen}
     owned = owned_params(parts, dataset=dataset, **selected)
     assert set(changes) <= set(owned), "a change that nobody reads"
     params = {name: chosen.get(name, default_of(name, parts)) for name in owned}
-    return {**parts, "dataset": dataset, "val_fraction": 0.1, "seed": seed, **effective(parts, params, dataset)}
+    return {**parts, "dataset": dataset, **SPLIT, "seed": seed, **effective(parts, params, DATASET[dataset])}
 
 
 def combinations(dataset: str) -> dict[str, dict[str, str]]:
@@ -118,6 +121,5 @@ REPRESENTATIVES = (
 @cache
 def some_digits(num_images: int) -> Images:
     """The first images of the training split of digits."""
-    train, _, _ = load_splits("digits", val_fraction=0.1, root="")
-    split = type(train)(train.images[:num_images], train.labels[:num_images])
+    split = load_splits({"dataset": "digits", **SPLIT}, DataPlace()).train.take(np.arange(num_images))
     return on_device(split, split, torch.device("cpu"))

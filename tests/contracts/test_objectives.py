@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from clsweep.data.datasets import Split, load_splits
-from clsweep.objective.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM
+from clsweep.data.availability import DataPlace
+from clsweep.data.datasets import Splits, load_splits
+from clsweep.objective.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.objective.ownership import owned_params
 from clsweep.objective.views import recipes
 from clsweep.train import loop
@@ -66,7 +68,7 @@ def batch(config: Config) -> tuple[list[Tensor], Tensor]:
 def _views(kind: str, params: tuple[tuple[str, Any], ...]) -> tuple[Tensor, ...]:
     config = small_config({"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": kind}, **dict(params))
     generator = torch.Generator().manual_seed(3)
-    return tuple(draw_batch(some_digits(BATCH), torch.arange(BATCH), recipes(config), generator, slice(None)))
+    return tuple(draw_batch(some_digits(BATCH), torch.arange(BATCH), recipes(config), generator))
 
 
 def forward(state: TrialState, config: Config) -> tuple[Any, Any]:
@@ -231,8 +233,8 @@ def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
     state = start(config)
     objective, (views, labels_N) = state.objective, batch(config)
     with torch.no_grad():
-        for other_views, _ in batches(some_digits(4 * BATCH), config, 0, state.view_generator):
-            prepared = objective.prepare(objective(other_views), state.draw_generator)
+        for other in batches(some_digits(4 * BATCH), config, 0, state.view_generator):
+            prepared = objective.prepare(objective(other.chunks[0]()), state.draw_generator)
             objective.after_step(prepared, 0.0, state.draw_generator)
 
     def loss() -> Tensor:
@@ -374,14 +376,14 @@ class Recording(Mapping[str, Any]):
         return len(self.config)
 
 
-@cache
-def few_images(name: str, **options: Any) -> tuple[Split, ...]:
+def few_images(config: Mapping[str, Any], place: DataPlace) -> Splits:
     """What `load_splits` gives, cut to some batches."""
-    return tuple(Split(split.images[:40], split.labels[:40]) for split in load_splits(name, **options))
+    splits = load_splits(config, place)
+    return Splits(*(split.take(np.arange(40)) for split in (splits.train, splits.val, splits.test)))
 
 
 def owned(config: Config) -> set[str]:
-    selected = {name: config[name] for name in ("encoder", "linear_probe", "weighting") if name in config}
+    selected = {name: config[name] for name in SELECTED_PARTS if name in config}
     return set(owned_params(config, dataset=config["dataset"], **selected))
 
 

@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clsweep.data.augment import apply
-from clsweep.objective.views import draw_views, recipes
-from clsweep.train.collectives import gather, rank, world_size
-from clsweep.train.images import batches
+from clsweep.train.collectives import world_size
+from clsweep.train.images import Batch, batches
 from clsweep.train.state import new_state
+from clsweep.train.step import accumulate_gradient
 from tests.contracts.combinations import BATCH, CASES, Config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,17 +47,34 @@ NAMES = (
     "supervised-cross_entropy-dimcl-two",
     "supervised-decoupled_cross_entropy-none-two",
 )
+# Two chunks a batch: what the workers of a chunk share, and in which order they give it back.
+CHUNKED = (
+    "simclr-dclw-none-two",
+    "moco-eqco-barlow-two",
+    "byol-cosine-dimcl-all_pairs",
+    "barlow_twins-barlow-dimcl-ecpp",
+    "supervised-cross_entropy-dimcl-two",
+)
+RUNS = {name: CASES[name] for name in NAMES} | {
+    f"{name}-chunked": CASES[name] | {"chunk_size": BATCH // 2} for name in CHUNKED
+}
 Run = dict[str, Any]
 
 
 def work() -> Run:
     """What one worker knows of each objective after some steps, and its share of some batches."""
-    return {name: train(CASES[name]) for name in NAMES} | {"batches": my_batches()}
+    return {name: train(config) for name, config in RUNS.items()} | {"batches": my_batches()}
 
 
-def my_batches() -> list[tuple[list[Tensor], Tensor]]:
-    generator = torch.Generator().manual_seed(5)
-    return list(batches(some_digits(3 * BATCH), CASES["simclr-dcl-none-ecpp"], 0, generator))
+def my_batches() -> list[tuple[list[list[Tensor]], Tensor]]:
+    """This worker's views of each chunk, and the labels of the whole batch."""
+    config = CASES["simclr-dcl-none-ecpp"] | {"chunk_size": BATCH // 2}
+    found = batches(some_digits(3 * BATCH), config, 0, torch.Generator().manual_seed(5))
+    return [([make() for make in batch.chunks], batch.labels_N) for batch in found]
+
+
+def in_float64(batch: Batch) -> Batch:
+    return Batch(batch.labels_N, [lambda make=make: [x.double() for x in make()] for make in batch.chunks])
 
 
 def train(config: Config) -> Run:
@@ -66,25 +82,17 @@ def train(config: Config) -> Run:
     state = new_state(config, torch.device("cpu"))
     objective = state.objective.double().train()
     model = nn.parallel.DistributedDataParallel(objective, broadcast_buffers=False) if world_size() > 1 else objective
-    share = BATCH // world_size()
-    mine = slice(rank() * share, (rank() + 1) * share)
-    images, transforms = some_digits(STEPS * BATCH), recipes(config)
+    how = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
     run: Run = {"loss": []}
-    for step in range(STEPS):
-        rows = torch.randperm(len(images), generator=state.view_generator)[:BATCH]
-        draws = draw_views(transforms, BATCH, 8, state.view_generator)
-        x_NCHW = images.pixels_NCHW[rows[mine]].double() / 255
-        embeddings = model([images.normalise(apply(x_NCHW, view[mine])) for view in draws])
-        gathered = {kind: {view: gather(x) for view, x in views.items()} for kind, views in embeddings.items()}
-        prepared = objective.prepare(gathered, state.draw_generator)
-        losses = objective.loss(prepared, images.labels_N[rows])
+    for step, batch in enumerate(batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)):
         state.optimizer.zero_grad()
-        losses.total.backward()
+        prepared, losses = accumulate_gradient(model, in_float64(batch), **how)
         run["loss"].append(losses.total.detach())
         if step == 0:
             run["gradient"] = {n: p.grad.clone() for n, p in objective.named_parameters() if p.grad is not None}
         state.optimizer.step()
         objective.after_step(prepared, (step + 1) / STEPS, state.draw_generator)
+    assert len(run["loss"]) == STEPS
     run["state"] = {n: x for n, x in objective.state_dict().items() if isinstance(x, Tensor)}
     run["position"] = {n: x for n, x in objective.state_dict().items() if not isinstance(x, Tensor)}
     return run
@@ -93,7 +101,7 @@ def train(config: Config) -> Run:
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Run]:
     """What a single process gets."""
-    return {name: train(CASES[name]) for name in NAMES}
+    return {name: train(config) for name, config in RUNS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +120,7 @@ def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RUNS)
 def test_any_number_of_workers_train_as_one(
     alone: dict[str, Run], together: dict[int, list[Run]], name: str, size: int
 ) -> None:
@@ -130,21 +138,22 @@ def test_every_framework_loss_and_regularizer_is_among_them() -> None:
         assert {CASES[name][part] for name in NAMES} == {config[part] for config in CASES.values()}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RUNS)
 def test_the_comparison_could_fail(alone: dict[str, Run], name: str) -> None:
     """Each step moves what is compared, by far more than the tolerance."""
     first, second, third = alone[name]["loss"]
     assert min(abs(first - second), abs(second - third)) > 1e-4
-    initial = new_state(CASES[name], torch.device("cpu")).objective.state_dict()
+    initial = new_state(RUNS[name], torch.device("cpu")).objective.state_dict()
     weight = "encoder.layers.0.weight"
     assert (alone[name]["state"][weight] - initial[weight]).abs().max() > 1e-4
 
 
 def test_workers_share_the_batch_of_one(together: dict[int, list[Run]]) -> None:
-    """Each makes its rows of the same views; the labels are those of the whole batch."""
+    """Each makes its rows of the same views of each chunk; the labels are those of the whole batch."""
     for workers in together.values():
-        for step, (views, labels_N) in enumerate(my_batches()):
+        for step, (chunks, labels_N) in enumerate(my_batches()):
             mine = [worker["batches"][step] for worker in workers]
-            for view, x in enumerate(views):
-                torch.testing.assert_close(torch.cat([its_views[view] for its_views, _ in mine]), x)
+            for chunk, views in enumerate(chunks):
+                for view, x in enumerate(views):
+                    torch.testing.assert_close(torch.cat([its_chunks[chunk][view] for its_chunks, _ in mine]), x)
             assert all(torch.equal(its_labels_N, labels_N) for _, its_labels_N in mine)

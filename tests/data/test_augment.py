@@ -1,20 +1,24 @@
 """`augment` against torchvision: the same pictures from the same numbers, and numbers of the same distribution."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.data.augment import Draws, Recipe, apply, draw
 
-CROP_ONLY = Recipe(flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
+CROP_ONLY = Recipe().crop_only()
 UNTOUCHED = replace(CROP_ONLY, crop_scale=1.0)
-ALWAYS = Recipe(flip_prob=1.0, jitter_prob=1.0, gray_prob=1.0, blur_prob=1.0)
+ALWAYS = Recipe(flip_prob=1.0, jitter_prob=1.0, gray_prob=1.0, blur_prob=1.0, solarize_prob=1.0)
+PROBS = ("flip_prob", "jitter_prob", "gray_prob", "blur_prob", "solarize_prob")
 RECIPES = {
     "crop": CROP_ONLY,
     "flip": replace(UNTOUCHED, flip_prob=1.0),
@@ -22,7 +26,9 @@ RECIPES = {
     "strong_jitter": replace(UNTOUCHED, jitter_prob=1.0, jitter_strength=2.0),
     "gray": replace(UNTOUCHED, gray_prob=1.0),
     "blur": replace(UNTOUCHED, blur_prob=1.0),
+    "solarize": replace(UNTOUCHED, solarize_prob=1.0),
     "simclr": Recipe(),
+    "byol_second": Recipe(jitter_saturation=0.4, jitter_strength=0.5, blur_prob=0.5, solarize_prob=0.5),
     "everything": ALWAYS,
 }
 
@@ -64,6 +70,8 @@ def torchvision_view(x_CHW: Tensor, draws: Draws, n: int) -> Tensor:
     if draws.blur[n]:
         kernel = max(3, 2 * (size // 20) + 1)
         x_CHW = tv.gaussian_blur(x_CHW, [kernel, kernel], [draws.sigma[n].item()] * 2)
+    if draws.solarize[n]:
+        x_CHW = tv.solarize(x_CHW, 0.5)
     return x_CHW
 
 
@@ -166,7 +174,7 @@ def test_jitter_orders_are_uniform_over_the_permutations() -> None:
 
 @pytest.mark.parametrize("strength", [0.5, 1.0, 2.0])
 def test_factors_are_uniform_between_color_jitters_bounds(strength: float) -> None:
-    draws = draw(Recipe(jitter_strength=strength), 10_000, 8, generator())
+    draws = draw(Recipe(jitter_strength=strength), 10_000, 8, generator(1))
     low, high = max(0.0, 1.0 - 0.8 * strength), 1.0 + 0.8 * strength
     bounds = [(low, high)] * 3 + [(-0.2 * strength, 0.2 * strength)]
     for column, (start, end) in zip(draws.factor_N4.T, bounds, strict=True):
@@ -175,18 +183,18 @@ def test_factors_are_uniform_between_color_jitters_bounds(strength: float) -> No
 
 
 def test_probabilities_are_honoured_and_independent() -> None:
-    recipe = Recipe(flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35)
+    recipe = Recipe(flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35, solarize_prob=0.1)
     draws = draw(recipe, 20_000, 8, generator())
-    masks = torch.stack([draws.flip, draws.jitter, draws.gray, draws.blur]).double()
-    for mask, prob in zip(masks, (0.5, 0.8, 0.2, 0.35), strict=True):
+    masks = torch.stack([draws.flip, draws.jitter, draws.gray, draws.blur, draws.solarize]).double()
+    for mask, prob in zip(masks, (0.5, 0.8, 0.2, 0.35, 0.1), strict=True):
         assert stats.binomtest(int(mask.sum()), 20_000, prob).pvalue > 0.01
-    assert (masks.corrcoef() - torch.eye(4)).abs().max() < 0.03
+    assert (masks.corrcoef() - torch.eye(5)).abs().max() < 0.03
 
 
 @pytest.mark.parametrize("prob", [0.0, 1.0])
 def test_probabilities_of_zero_and_one_are_certain(prob: float) -> None:
-    draws = draw(Recipe(flip_prob=prob, jitter_prob=prob, gray_prob=prob, blur_prob=prob), 5000, 8, generator())
-    for mask in (draws.flip, draws.jitter, draws.gray, draws.blur):
+    draws = draw(Recipe(**dict.fromkeys(PROBS, prob)), 5000, 8, generator())
+    for mask in (draws.flip, draws.jitter, draws.gray, draws.blur, draws.solarize):
         assert (mask == bool(prob)).all()
 
 
@@ -202,6 +210,12 @@ def test_recipes_share_the_draws_they_have_in_common() -> None:
     first, second = draw(CROP_ONLY, 50, 32, weak), draw(replace(ALWAYS, jitter_strength=0.5), 50, 32, strong)
     for name in ("i", "j", "h", "w", "order_N4", "sigma"):
         assert torch.equal(getattr(first, name), getattr(second, name))
+    solarized, grayer = (
+        draw(replace(Recipe(), **c), 50, 32, generator()) for c in ({"solarize_prob": 0.5}, {"jitter_saturation": 0.1})
+    )
+    for name in [field.name for field in fields(Draws)[1:]]:
+        assert torch.equal(getattr(solarized, name), getattr(grayer, name)) == (name not in ("solarize", "factor_N4"))
+    assert torch.equal(solarized.factor_N4[:, [0, 1, 3]], grayer.factor_N4[:, [0, 1, 3]])
     assert torch.equal(weak.get_state(), strong.get_state())
 
 
@@ -225,6 +239,111 @@ def test_workers_shares_make_up_the_global_batch(num_channels: int, output_size:
     assert [len(draws[share]) for share in shares] == [10, 15, 0, 15]
     assert {draws[share].sizes for share in shares} == {(16, output_size or 16)}
     torch.testing.assert_close(torch.cat(parts), apply(x_NCHW, draws), rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("output_size", [None, 10])
+def test_rows_in_any_order_are_those_of_the_whole(output_size: int | None) -> None:
+    x_NCHW, rows = pictures(40, 3, 16), torch.tensor([3, 39, 4, 4, 17])
+    draws = draw(replace(Recipe(), output_size=output_size), 40, 16, generator())
+    assert draws[rows].sizes == draws.sizes
+    torch.testing.assert_close(apply(x_NCHW[rows], draws[rows]), apply(x_NCHW, draws)[rows], rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("recipe", ["simclr", "byol_second", "crop"])
+@pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8)])
+def test_joined_views_are_bit_for_bit_those_made_apart(recipe: str, num_channels: int, size: int) -> None:
+    x_NCHW, g = pictures(50, num_channels, size), generator()
+    views = [draw(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())]
+    joined = Draws.join(views)
+    assert (len(joined), joined.sizes) == (150, (size, size))
+    assert torch.equal(apply(x_NCHW.repeat(3, 1, 1, 1), joined), torch.cat([apply(x_NCHW, view) for view in views]))
+
+
+@pytest.mark.parametrize("output_size", [None, 40])
+def test_a_large_batch_is_made_in_blocks_that_do_not_show(output_size: int | None) -> None:
+    x_NCHW = pictures(300, 3, 64)
+    draws = draw(replace(Recipe(), output_size=output_size), 300, 64, generator())
+    last = x_NCHW.contiguous(memory_format=torch.channels_last)
+    assert apply(last, draws).is_contiguous(memory_format=torch.channels_last)
+    one_by_one = torch.cat([apply(x_NCHW[n : n + 1], draws[n : n + 1]) for n in range(300)])
+    for view in (apply(x_NCHW, draws), apply(last, draws)):
+        torch.testing.assert_close(view, one_by_one, rtol=0.0, atol=1e-5)
+
+
+def test_views_of_different_sizes_are_not_joined() -> None:
+    views = [draw(replace(Recipe(), output_size=side), 4, 8, generator()) for side in (None, 6)]
+    with pytest.raises(ValueError, match=r"equal sizes, got \[\(8, 6\), \(8, 8\)\]"):
+        Draws.join(views)
+
+
+@pytest.mark.parametrize("output_size", [None, 12])
+def test_bytes_are_images_in_256_steps(output_size: int | None) -> None:
+    bytes_NCHW = (pictures(30, 3, 16) * 255).to(torch.uint8)
+    draws = draw(replace(Recipe(), output_size=output_size), 30, 16, generator())
+    view = apply(bytes_NCHW, draws)
+    assert view.dtype == torch.float32
+    assert torch.equal(view, apply(bytes_NCHW.float() / 255, draws))
+    last = bytes_NCHW.contiguous(memory_format=torch.channels_last)
+    assert apply(last, draws).is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(apply(last, draws), view)
+
+
+def test_images_of_a_batch_are_drawn_apart_and_from_the_given_generator_alone() -> None:
+    state = torch.random.get_rng_state()
+    x_NCHW = pictures(1, 3, 32).repeat(64, 1, 1, 1)
+    views = apply(x_NCHW, draw(Recipe(), 64, 32, generator())).flatten(1)
+    assert (torch.cdist(views, views) + 9.0 * torch.eye(64)).min() > 0.1, "64 views of one image, no two alike"
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+class OnTheHost(TorchDispatchMode):
+    """Fails where a value of a tensor that comes from the images, or travelled to their device, is read on the host.
+
+    The images are on the meta device, which has no values: a GPU could be no less able to tell them at once.
+    """
+
+    READS = ("_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "bincount")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        if any(t.device.type == "meta" for t in tensors):
+            self.num_operations += 1
+            name = func.name().removeprefix("aten::").split(".")[0]
+            assert not name.startswith(self.READS), f"{name} waits for the device"
+            is_indexed = name.startswith("index") and any(t.dtype in (torch.bool, torch.uint8) for t in tensors[1:])
+            assert not is_indexed or name == "index_select", "a mask waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
+@pytest.mark.parametrize("output_size", [None, 12, 48])
+def test_nothing_waits_for_the_device(output_size: int | None, dtype: torch.dtype) -> None:
+    draws = draw(replace(Recipe(), solarize_prob=0.5, output_size=output_size), 40, 32, generator())
+    with OnTheHost() as mode:
+        view = apply(torch.empty(40, 3, 32, 32, dtype=dtype, device="meta"), draws)
+    assert view.shape == (40, 3, output_size or 32, output_size or 32)
+    assert view.device.type == "meta"
+    assert mode.num_operations > 50
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: x.masked_select(x > 0),
+        bool,
+        Tensor.tolist,
+    ],
+)
+def test_what_waits_for_the_device_is_noticed(read: Callable[[Tensor], object]) -> None:
+    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)), OnTheHost():
+        read(torch.empty(4, device="meta") if read is not bool else torch.empty(1, device="meta"))
 
 
 @pytest.mark.parametrize("recipe", [UNTOUCHED, replace(UNTOUCHED, jitter_prob=1.0, jitter_strength=0.0)])
@@ -294,7 +413,7 @@ def test_an_empty_batch_is_an_empty_view(output_size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("crop_scale", 0.0), ("crop_scale", 1.5), ("jitter_strength", -0.1), ("jitter_strength", 2.6)]
-    + [(name, value) for name in ("flip_prob", "jitter_prob", "gray_prob", "blur_prob") for value in (-0.1, 1.1)]
+    + [(name, value) for name in (*PROBS, "jitter_saturation") for value in (-0.1, 1.1)]
     + [("crop_max", value) for value in (0.0, 0.07, 1.1, float("nan"))]  # crop_scale is 0.08
     + [("output_size", 0), ("output_size", -4), ("blur_prob", float("nan"))],
 )
@@ -315,6 +434,6 @@ def test_images_that_do_not_fit_the_draws_are_refused(shape: tuple[int, ...]) ->
         apply(torch.zeros(shape), draw(Recipe(), 4, 8, generator()))
 
 
-def test_integer_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="uint8"):
-        apply(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), draw(Recipe(), 4, 8, generator()))
+def test_images_of_64_bit_integers_are_refused() -> None:
+    with pytest.raises(ValueError, match="int64"):
+        apply(torch.zeros(4, 3, 8, 8, dtype=torch.int64), draw(Recipe(), 4, 8, generator()))

@@ -5,7 +5,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from clsweep.model.encoders import conv4, resnet18, resnet50
+from clsweep.model.encoders import SpatialMean, conv4, resnet18, resnet50
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -113,3 +113,17 @@ def test_initial_weights_follow_the_global_seed(build) -> None:
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(memory_format: torch.memory_format) -> None:
+    x_NCHW = torch.randn(3, 5, 4, 6).contiguous(memory_format=memory_format).requires_grad_()
+    grads = []
+    maps = x_NCHW * 1
+    maps.register_hook(grads.append)
+    features = SpatialMean()(maps)
+    torch.testing.assert_close(features, x_NCHW.mean(dim=(2, 3)))
+    features.backward(torch.arange(15.0).reshape(3, 5))
+    torch.testing.assert_close(x_NCHW.grad, (torch.arange(15.0) / 24).reshape(3, 5, 1, 1).expand(3, 5, 4, 6))
+    if memory_format is torch.channels_last:
+        assert grads[0].is_contiguous(memory_format=torch.channels_last)

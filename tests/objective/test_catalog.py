@@ -111,12 +111,11 @@ def test_every_dataset_has_a_loader():
 
 
 def test_the_digits_are_as_large_as_the_catalog_says():
-    from pathlib import Path
-
+    from clsweep.data.availability import DataPlace
     from clsweep.data.datasets import LOADERS
 
     digits = catalog.DATASET["digits"]
-    train, test = LOADERS["digits"](Path("nowhere"), False)
+    train, test = LOADERS["digits"](digits, DataPlace(root="nowhere"))
     assert (len(train.labels), len(test.labels)) == (digits.num_train, digits.num_test)
     assert train.images.shape[1:] == (digits.image_size, digits.image_size, digits.channels)
     assert len(set(train.labels)) == digits.num_classes
@@ -175,7 +174,7 @@ def test_owned_parameters_come_in_catalog_order_and_once():
 def test_an_objective_owns_what_its_parts_bring():
     owned = set(ownership.owned_params(PARTS | {"loss": "dclw"}, encoder="resnet18", dataset="cifar10"))
     brought = {name for part in OBJECTIVE_PARTS for name in COMPONENT[part][(PARTS | {"loss": "dclw"})[part]].owns}
-    assert owned == brought | {*ownership.TRAINING_OWNS, *ownership.TRIAL_OWNS, "stem", "probe_l2"}
+    assert owned == brought | {*ownership.TRAINING_OWNS, *ownership.TRIAL_OWNS, "stem", "probe_l2", "sgd_momentum"}
 
 
 def test_one_channel_images_own_no_colour_parameters():
@@ -208,6 +207,7 @@ def test_negatives_are_owned_where_their_number_counts(framework, loss):
     ("selected", "brings"),
     [
         ({"weighting": "exponential"}, {"delta"}),
+        ({"recipe": "byol"}, {"second_blur_prob", "second_solarize_prob"}),
         ({"linear_probe": "sgd"}, {"probe_lr", "probe_epochs", "probe_schedule"}),
         ({"linear_probe": "none"}, set()),
     ],
@@ -270,11 +270,27 @@ def test_a_default_may_depend_on_the_parts(name, parts, value):
 
 
 @pytest.mark.parametrize(
+    ("name", "recipe", "views", "value"),
+    [
+        ("crop_scale", "simclr", "ecpp", 0.2),  # the recipe has none of its own
+        ("crop_scale", "byol", "ecpp", 0.08),
+        ("crop_scale", "moco_v2", "two", 0.2),
+        ("blur_prob", "simclr_cifar", "two", 0.0),
+        ("num_views", "byol", "core", 4),
+    ],
+)
+def test_the_defaults_of_a_named_recipe_come_first(name, recipe, views, value):
+    assert ownership.default_of(name, PARTS | {"loss": "dcl", "views": views}, recipe=recipe) == value
+
+
+@pytest.mark.parametrize(
     ("framework", "batch_size", "effective"), [("simclr", 64, 126), ("simo", 64, 63), ("simo", None, 0)]
 )
 def test_all_negatives_are_written_as_their_number(framework, batch_size, effective):
     params = {"num_negatives": 0, "batch_size": batch_size}
-    assert ownership.effective({"framework": framework}, params, "digits")["num_negatives"] == effective
+    assert (
+        ownership.effective({"framework": framework}, params, catalog.DATASET["digits"])["num_negatives"] == effective
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,7 +301,7 @@ def test_all_negatives_are_written_as_their_number(framework, batch_size, effect
 def test_a_hidden_width_of_the_features_is_written_as_its_number(params, width):
     from clsweep.objective.build import build_encoder
 
-    values = ownership.effective(PARTS, {"proj_hidden": 0, **params}, "cifar10")
+    values = ownership.effective(PARTS, {"proj_hidden": 0, **params}, catalog.DATASET["cifar10"])
     assert values["proj_hidden"] == width
     assert build_encoder({"stem": "small", **params}).num_features == width
 
@@ -298,5 +314,5 @@ def test_nearest_names_one_candidate_or_none():
 def test_split_sizes_add_up():
     for dataset in DATASETS:
         train, val = dataset.split_sizes(0.1)
-        assert train + val == dataset.num_train
+        assert train + val == dataset.num_train + dataset.num_unlabeled
         assert val == pytest.approx(0.1 * dataset.num_train, abs=0.5)

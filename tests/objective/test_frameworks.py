@@ -667,8 +667,8 @@ def test_ecpp_of_two_views_is_dcl_of_two_views() -> None:
     for views, changes in {"two": {"crop_scale": 0.2}, "ecpp": {"num_views": 2}}.items():
         config = small_config(combinations("digits")[f"simclr-dcl-none-{views}"], **changes)
         state = new_state(config, torch.device("cpu"))
-        x, _ = next(batches(some_digits(32), config, 0, state.view_generator))
-        loss = loss_of(state.objective, **state.objective(x))
+        batch = next(batches(some_digits(32), config, 0, state.view_generator))
+        loss = loss_of(state.objective, **state.objective(batch.chunks[0]()))
         loss.backward()
         found.append([loss.detach(), *(p.grad for p in state.objective.parameters())])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

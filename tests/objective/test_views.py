@@ -9,11 +9,15 @@ import pytest
 import torch
 
 from clsweep.data.augment import Recipe
+from clsweep.objective.catalog import COMPONENT
+from clsweep.objective.ownership import default_of, owned_params
 from clsweep.objective.views import draw_views, recipes
 
 COLOUR: dict[str, Any] = {
-    "crop_scale": 0.3, "flip_prob": 0.4, "jitter_strength": 0.7, "jitter_prob": 0.6, "gray_prob": 0.1, "blur_prob": 0.2,
+    "crop_scale": 0.3, "flip_prob": 0.4, "jitter_strength": 0.7, "jitter_saturation": 0.5, "jitter_prob": 0.6,
+    "gray_prob": 0.1, "blur_prob": 0.2, "solarize_prob": 0.3,
 }  # fmt: skip
+ASYMMETRIC: dict[str, Any] = {"recipe": "byol", "second_blur_prob": 0.9, "second_solarize_prob": 0.8}
 MULTI_VIEW: dict[str, Any] = {
     "num_views": 4, "crop_only_share": 0.0, "small_view_size": 6, "small_crop_scale": 0.05, "small_crop_max": 0.14,
 }  # fmt: skip
@@ -23,12 +27,19 @@ SMALL = replace(LARGE, output_size=6, crop_scale=0.05, crop_max=0.14)
 
 
 def made(views: str = "ecpp", **changes: Any) -> tuple[Recipe, ...]:
-    return recipes({"views": views, **COLOUR, **(MULTI_VIEW if views != "two" else {}), **changes})
+    return recipes({"views": views, "recipe": "simclr", **COLOUR, **(MULTI_VIEW if views != "two" else {}), **changes})
+
+
+def named(recipe: str, views: str = "two") -> dict[str, Any]:
+    """All hyperparameters of the views at their defaults, on colour images."""
+    parts = {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": views}
+    owned = owned_params(parts, dataset="cifar10", recipe=recipe)
+    return {**parts, **{name: default_of(name, parts, recipe=recipe) for name in owned}, "recipe": recipe}
 
 
 def is_crop_only(recipe: Recipe) -> bool:
     """Neither flip nor colour nor blur; the strength of a jitter that never happens may be anything."""
-    return recipe.flip_prob == recipe.jitter_prob == recipe.gray_prob == recipe.blur_prob == 0.0
+    return recipe == recipe.crop_only()
 
 
 def test_two_views_share_the_full_augmentation() -> None:
@@ -37,9 +48,44 @@ def test_two_views_share_the_full_augmentation() -> None:
 
 def test_one_channel_images_have_no_grayscale_to_choose() -> None:
     """It is not owned there, hence not in the configuration; its draws are made all the same."""
-    config = {"views": "two", **COLOUR}
-    del config["gray_prob"]
-    assert recipes(config) == (replace(LARGE, gray_prob=Recipe().gray_prob),) * 2
+    config = {"views": "two", "recipe": "simclr", **COLOUR}
+    del config["gray_prob"], config["jitter_saturation"]
+    plain = Recipe()
+    expected = replace(LARGE, gray_prob=plain.gray_prob, jitter_saturation=plain.jitter_saturation)
+    assert recipes(config) == (expected,) * 2
+
+
+def test_every_second_view_has_what_the_recipe_owns() -> None:
+    second = replace(LARGE, blur_prob=0.9, solarize_prob=0.8)
+    assert made("two", **ASYMMETRIC) == (LARGE, second)
+    small = {"output_size": 6, "crop_scale": 0.05, "crop_max": 0.14}
+    alternating = (LARGE, second, replace(LARGE, **small), replace(second, **small), replace(LARGE, **small))
+    assert made("all_pairs", num_views=5, **ASYMMETRIC) == alternating
+    *full, last = made("all_pairs", num_views=4, crop_only_share=0.25, **ASYMMETRIC)
+    assert tuple(full) == alternating[:3]
+    assert last == alternating[3].crop_only()
+    assert last.solarize_prob == 0.0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "views"),
+    [
+        ("simclr", (Recipe(),) * 2),
+        ("simclr_cifar", (Recipe(jitter_strength=0.5, blur_prob=0.0),) * 2),
+        ("moco_v2", (Recipe(crop_scale=0.2, jitter_strength=0.5),) * 2),
+        ("byol", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur, solarize_prob=solarize)
+                       for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
+        ("ecpp_cifar", (Recipe(crop_scale=0.2, jitter_strength=0.5, blur_prob=0.0),) * 2),
+        ("ecpp_imagenet", (Recipe(crop_scale=0.2, solarize_prob=0.1),) * 2),
+    ],
+)  # fmt: skip
+def test_a_named_recipe_is_that_of_its_paper(recipe: str, views: tuple[Recipe, ...]) -> None:
+    assert recipes(named(recipe)) == views
+
+
+def test_every_named_recipe_is_tested_above() -> None:
+    [mark] = [m for m in test_a_named_recipe_is_that_of_its_paper.pytestmark if m.name == "parametrize"]
+    assert [case[0] for case in mark.args[1]] == list(COMPONENT["recipe"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -64,8 +110,9 @@ def test_the_last_views_are_only_cropped_and_never_the_first_two(
     assert [is_crop_only(view) for view in views] == [False] * (num_views - num_crop_only) + [True] * num_crop_only
     assert views[:2] == (LARGE, LARGE)
     for view in views[2:]:
-        kept = replace(SMALL, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)
-        assert view == (kept if is_crop_only(view) else SMALL), "crops and sizes stay; colour is kept for the rest"
+        assert view == (SMALL.crop_only() if is_crop_only(view) else SMALL), (
+            "crops and sizes stay; colour is kept for the rest"
+        )
 
 
 def test_drawn_views_have_the_sizes_and_operations_of_their_recipes() -> None:

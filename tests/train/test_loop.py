@@ -4,6 +4,7 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,19 @@ from clsweep.train.loop import DivergedError, train_trial
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 OBJECTIVES = ("simclr", "dcl", "dclw")
-EVERY_OBJECTIVE = (*OBJECTIVES, "exponential", "align", "eqco", "moco", "byol", "barlow", "nnclr", "ecpp")
+EVERY_OBJECTIVE = (
+    *OBJECTIVES,
+    "exponential",
+    "align",
+    "eqco",
+    "moco",
+    "byol",
+    "barlow",
+    "nnclr",
+    "ecpp",
+    "lars",
+    "adamw",
+)
 STUDY = """
 name: loop
 dataset: {name: digits, val_fraction: 0.1}
@@ -38,10 +51,13 @@ objectives:
   barlow: {framework: barlow_twins, loss: barlow, base: {proj_hidden: 32, proj_dim: 16}}
   nnclr: {framework: nnclr, loss: dcl, base: {support_size: 256, proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
   ecpp: {framework: simclr, loss: dcl, views: ecpp}
+  lars: {framework: simclr, loss: infonce, base: {optimizer: lars}}
+  adamw: {framework: simclr, loss: infonce, base: {optimizer: adamw}}
 search: {method: grid}
 """
 NUM_TRAIN, STEPS = 1293, 1293 // 64  # digits without its validation split; full batches of 64
 MEASURED = ("time_s", "images_per_s", "peak_memory_gib")  # of the machine, not of the trial
+HANDED_OVER = ("encoder", "normalisation")
 METRICS = {"knn_top1", "knn_top5"}
 PROBED = {"linear_top1", "linear_top5"}  # at the last epoch alone
 LOOKS = {"alignment", "uniformity", "feature_diversity", "effective_rank", "std_per_dim"}
@@ -62,12 +78,14 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
 def run(config: Mapping[str, Any], **changes: Any) -> tuple[list[Row], Row]:
     """The rows of all epochs and the result, without what only measures the machine."""
     rows: list[Row] = []
+    if "batch_size" in changes:
+        changes.setdefault("chunk_size", changes["batch_size"])
     result = train_trial({**config, **changes} if changes else config, rows.append)
     return [_unmeasured(row) for row in rows], _unmeasured(result)
 
 
 def _unmeasured(row: Row) -> Row:
-    return {name: value for name, value in row.items() if name not in MEASURED}
+    return {name: value for name, value in row.items() if name not in (*MEASURED, *HANDED_OVER)}
 
 
 # What a trial reports.
@@ -127,13 +145,16 @@ def test_lr_of_a_row_is_that_of_the_epochs_last_step(configs: dict[str, Row]) ->
 
 
 def test_training_helps(configs: dict[str, Row]) -> None:
-    """A floor, so that a loop that does nothing cannot pass the comparisons below."""
+    """A floor, so that a loop that does nothing cannot pass the comparisons below. One seed gains -5 to 20 points."""
     friendly = {"lr": 0.5, "width": 8, "crop_scale": 0.5, "flip_prob": 0.0, "blur_prob": 0.0, "warmup_epochs": 1}
     for objective in OBJECTIVES:
-        rows, result = run(configs[objective], **friendly, epochs=4, eval_every=10)
-        _, untrained = run(configs[objective], **friendly, epochs=0)
-        assert result["linear_top1"] > untrained["linear_top1"] + 5  # kNN moves by as much with the seed
-        assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+        gained = []
+        for seed in range(3):
+            rows, result = run(configs[objective], **friendly, epochs=4, eval_every=10, seed=seed)
+            _, untrained = run(configs[objective], **friendly, epochs=0, seed=seed)
+            gained.append(result["linear_top1"] - untrained["linear_top1"])  # kNN moves by as much with the seed
+            assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+        assert np.mean(gained) > 4
 
 
 def test_no_epochs_score_the_untrained_encoder(configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +193,7 @@ def test_scoring_does_not_change_training(configs: dict[str, Row]) -> None:
 def test_the_test_split_is_not_read(configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = run(configs["simclr"])
     load = loop.load_splits
-    monkeypatch.setattr(loop, "load_splits", lambda *args, **kwargs: (*load(*args, **kwargs)[:2], None))
+    monkeypatch.setattr(loop, "load_splits", lambda *args: replace(load(*args), test=None))
     assert run(configs["simclr"]) == expected
 
 
@@ -221,7 +242,7 @@ def test_features_that_are_not_finite_are_divergence(configs: dict[str, Row]) ->
     """One step alone: its loss is of the initial weights, and only the encoder that it leaves is broken."""
     rows: list[Row] = []
     with pytest.raises(DivergedError, match="features are not finite"):
-        train_trial({**configs["simclr"], "batch_size": NUM_TRAIN, "lr": 1e30}, rows.append)
+        train_trial({**configs["simclr"], "batch_size": NUM_TRAIN, "chunk_size": NUM_TRAIN, "lr": 1e30}, rows.append)
     assert rows == []
 
 
@@ -275,6 +296,11 @@ OTHER: dict[str, Any] = {
     "lr_rule": "sqrt",
     "weight_decay": 0.05,
     "sgd_momentum": 0.5,
+    "lars_trust": 0.01,
+    "adam_beta1": 0.5,
+    "adam_beta2": 0.9,
+    "chunk_size": 32,
+    "precision": "bf16",
     "warmup_epochs": 1,
     "proj_dim": 64,
     "crop_scale": 0.5,
@@ -282,6 +308,7 @@ OTHER: dict[str, Any] = {
     "jitter_strength": 0.5,
     "jitter_prob": 0.2,
     "blur_prob": 0.0,
+    "solarize_prob": 0.5,
     "width": 16,
     "proj_hidden": 48,
     "proj_layers": 3,
@@ -310,7 +337,7 @@ OTHER: dict[str, Any] = {
 }
 # Those act on the length of the trial and its scores, and have tests of their own or with the scores.
 NOT_ON_THE_LOSS = {"epochs", "encoder", "eval_every", "knn_k", "knn_temperature", "linear_probe", "tsne_points"}
-NOT_ON_THE_LOSS |= {"probe_l2", "probe_lr", "probe_epochs", "probe_schedule", "weighting"}
+NOT_ON_THE_LOSS |= {"probe_l2", "probe_lr", "probe_epochs", "probe_schedule", "weighting", "optimizer", "recipe"}
 
 
 def losses(config: Row, **changes: Any) -> np.ndarray:
@@ -335,13 +362,15 @@ def test_changing_an_owned_hyperparameter_changes_training(
     assert configs[objective][name] != value
     epochs = 2 if name == "warmup_epochs" else 1  # a warm-up is shorter than the trial
     other = losses(configs[objective], epochs=epochs, **{name: value})
-    assert np.abs(other / base_losses(objective, epochs) - 1).max() > 1e-5
+    least = 0 if name == "precision" else 1e-5  # bf16 rounds the features, of which the first losses know little
+    assert np.abs(other / base_losses(objective, epochs) - 1).max() > least
 
 
 def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) -> None:
-    assert set(TRAINING_OWNS) <= set(OTHER)
+    assert set(TRAINING_OWNS) <= {*OTHER, "optimizer"}
     assert set().union(*(owned(configs[objective]) for objective in EVERY_OBJECTIVE)) == set(OTHER) | NOT_ON_THE_LOSS
-    elsewhere = {"gray_prob", "stem", "mutual_information", "critic_hidden", "critic_dim", "estimate_batches"}
+    views = {"jitter_saturation", "gray_prob", "second_blur_prob", "second_solarize_prob"}  # colour; recipe byol alone
+    elsewhere = views | {"stem", "mutual_information", "critic_hidden", "critic_dim", "estimate_batches"}
     assert set(PARAM) == set(OTHER) | NOT_ON_THE_LOSS | elsewhere
 
 

@@ -1,19 +1,21 @@
 """The schedule and the optimiser against formulas written out by hand."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from clsweep.train.optim import build_sgd, lr_at, peak_lr
+from clsweep.train.optim import build_optimizer, lr_at, peak_lr
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    return {"lr": 0.2, "batch_size": 64, "lr_rule": "none", "weight_decay": 0.1, "sgd_momentum": 0.9} | changes
+    values = {"lr": 0.2, "batch_size": 64, "lr_rule": "none", "weight_decay": 0.1, "optimizer": "sgd"}
+    return values | {"sgd_momentum": 0.9, "lars_trust": 0.02, "adam_beta1": 0.8, "adam_beta2": 0.95} | changes
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,9 @@ def network() -> nn.Sequential:
 def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay() -> None:
     module = network()
     decay = {
-        id(p): group["weight_decay"] for group in build_sgd(module, config()).param_groups for p in group["params"]
+        id(p): group["weight_decay"]
+        for group in build_optimizer(module, config()).param_groups
+        for p in group["params"]
     }
     names = {name: decay.get(id(p)) for name, p in module.named_parameters()}
     assert names == {
@@ -83,25 +87,61 @@ def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay() -> 
         "4.weight": None,  # frozen
         "4.bias": 0.0,
     }
-    num_listed = sum(len(group["params"]) for group in build_sgd(module, config()).param_groups)
+    num_listed = sum(len(group["params"]) for group in build_optimizer(module, config()).param_groups)
     assert num_listed == len(decay) == 7
 
 
-def test_three_steps_are_those_of_sgd_written_out() -> None:
-    """g = gradient + decay p; v = momentum v + g (v = g at first); p = p - lr v."""
+def three_steps(optimizer: str, update: Callable[[str, Tensor, Tensor, int], Tensor], **changes: Any) -> None:
+    """Three steps beside `update(name, parameter, gradient, step)`, which returns the parameter after the step."""
     module = network()
-    optimizer = build_sgd(module, config(lr_rule="linear"))
+    built = build_optimizer(module, config(lr_rule="linear", optimizer=optimizer, **changes))
     x_NCHW = torch.randn(5, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     expected = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
-    velocity: dict[str, torch.Tensor] = {}
-    for _ in range(3):
-        optimizer.zero_grad()
+    for step in range(3):
+        built.zero_grad()
         module(x_NCHW).square().mean().backward()
-        for name, p in module.named_parameters():
-            if p.requires_grad:
-                g = p.grad + (0.1 if p.ndim > 1 else 0.0) * expected[name]
-                velocity[name] = 0.9 * velocity[name] + g if name in velocity else g
-                expected[name] = expected[name] - 0.05 * velocity[name]
-        optimizer.step()
+        grads = {name: p.grad.clone() for name, p in module.named_parameters() if p.requires_grad}
+        expected = {name: update(name, p, grads[name], step) for name, p in expected.items()}
+        built.step()
         actual = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
-        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_three_steps_of_sgd() -> None:
+    """g = gradient + decay p; v = momentum v + g (v = g at first); p = p - lr v."""
+    velocity: dict[str, Tensor] = {}
+
+    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
+        g = grad + (0.1 if p.ndim > 1 else 0.0) * p
+        velocity[name] = 0.9 * velocity[name] + g if step else g
+        return p - 0.05 * velocity[name]
+
+    three_steps("sgd", update)
+
+
+@pytest.mark.parametrize("decay", [0.1, 0.0])
+def test_three_steps_of_lars(decay: float) -> None:
+    """g = trust |p| / (|gradient| + decay |p|) x (gradient + decay p) of weights, decayed or not; then as in SGD."""
+    velocity: dict[str, Tensor] = {}
+
+    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
+        g = grad
+        if p.ndim > 1:
+            g = 0.02 * p.norm() / (grad.norm() + decay * p.norm()) * (grad + decay * p)
+        velocity[name] = 0.9 * velocity[name] + g if step else g
+        return p - 0.05 * velocity[name]
+
+    three_steps("lars", update, weight_decay=decay)
+
+
+def test_three_steps_of_adamw() -> None:
+    """p = p - lr (decay p + m / (sqrt v + 1e-8)), m and v the means of gradient and its square without their bias."""
+    means: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
+        m, v = means.get(name, (torch.zeros_like(p), torch.zeros_like(p)))
+        m, v = means[name] = 0.8 * m + 0.2 * grad, 0.95 * v + 0.05 * grad**2
+        m, v = m / (1 - 0.8 ** (step + 1)), v / (1 - 0.95 ** (step + 1))
+        return p - 0.05 * ((0.1 if p.ndim > 1 else 0.0) * p + m / (v.sqrt() + 1e-8))
+
+    three_steps("adamw", update)

@@ -6,23 +6,28 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
+from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.train.loop import train_trial
 from clsweep.train.references import score_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-YARDSTICK = {"dataset": "digits", "val_fraction": 0.2, "knn_k": 1, "knn_temperature": 0.1, "linear_probe": "none"}
+SPLIT = {"dataset": "digits", "val_fraction": 0.2, "image_size": 8, "num_train": 1437, "num_classes": 10}
+YARDSTICK = {**SPLIT, "knn_k": 1, "knn_temperature": 0.1, "linear_probe": "none"}
 
 
 def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
-    train, val, _ = load_splits("digits", val_fraction=0.2, root="data", download=False)
-    pixels = [split.images.reshape(len(split.labels), -1).astype(float) / 255 for split in (train, val)]
+    splits = load_splits(SPLIT, DataPlace())
+    train, val = splits.train, splits.val
+    pixels = [split.images[split.rows].reshape(len(split), -1).astype(float) / 255 for split in (train, val)]
     mean, std = pixels[0].mean(), pixels[0].std()
     bank, queries = ((x - mean) / std for x in pixels)
     oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
     expected = 100 * np.mean(oracle.predict(queries) == val.labels)
-    assert score_reference({"reference": "raw_pixels", **YARDSTICK})["knn_top1"] == pytest.approx(expected)
+    assert score_reference({"reference": "raw_pixels", **YARDSTICK}, place=DataPlace())["knn_top1"] == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
@@ -30,7 +35,7 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
                                     "probe_schedule": "cosine"}], ids=["ridge", "sgd"])  # fmt: skip
 def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, object]) -> None:
     encoder = {"encoder": "conv4", "width": 4, "seed": 3, **YARDSTICK, **probe, "knn_k": 20}
-    scores = score_reference({"reference": "untrained", **encoder})
+    scores = score_reference({"reference": "untrained", **encoder}, place=DataPlace())
     trial = train_trial({**encoder, "epochs": 0, "tsne_points": 0}, lambda _: None)
     assert scores == {name: trial[name] for name in scores}
     assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} == set(scores)
@@ -38,5 +43,5 @@ def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, ob
 
 def test_raw_pixels_need_no_seed() -> None:
     probe = {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_schedule": "step"}
-    scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe})
+    scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
     assert scores["linear_top1"] > 80

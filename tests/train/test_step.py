@@ -1,0 +1,188 @@
+"""The gradient of a batch in chunks is that of the batch in one pass, and takes the memory of a chunk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clsweep.train.images import Batch, batches
+from clsweep.train.precision import Precision
+from clsweep.train.state import TrialState, new_state
+from clsweep.train.step import accumulate_gradient
+from tests.contracts.combinations import BATCH, CASES, REPRESENTATIVES, Config, some_digits
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+CHUNK = 4
+
+
+class ChunkedNorm(nn.Module):
+    """A batch norm that takes the statistics of each chunk of each view apart: the reference in one pass."""
+
+    def __init__(self, norm: nn.Module, num_chunks: int):
+        super().__init__()
+        self.norm, self.num_chunks = norm, num_chunks
+
+    def forward(self, x: Tensor) -> Tensor:
+        num_views = len(x) // BATCH
+        chunks = x.unflatten(0, (num_views, self.num_chunks, -1)).unbind(1)  # views of one size go through together
+        normed = [self.norm(chunk.flatten(0, 1)).unflatten(0, (num_views, -1)) for chunk in chunks]
+        return torch.stack(normed, dim=1).flatten(0, 2)
+
+
+def with_chunked_norms(module: nn.Module, num_chunks: int) -> None:
+    for name, child in list(module.named_children()):
+        if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            setattr(module, name, ChunkedNorm(child, num_chunks))
+        else:
+            with_chunked_norms(child, num_chunks)
+
+
+def first_batch(config: Config, dtype: torch.dtype) -> Batch:
+    batch = next(batches(some_digits(BATCH), config, 0, torch.Generator().manual_seed(2)))
+    return Batch(batch.labels_N, [lambda make=make: [x.to(dtype) for x in make()] for make in batch.chunks])
+
+
+def accumulated(
+    config: Config, dtype: torch.dtype, *, reference: bool = False, train: bool = True
+) -> dict[str, Tensor]:
+    """Gradients, and buffers after the step, of one batch."""
+    state = new_state(config, CPU)
+    objective = state.objective.to(dtype).train(train)
+    if reference:
+        with_chunked_norms(objective, BATCH // CHUNK)
+    _, losses = step(state, first_batch(config, dtype))
+    found = {name: p.grad for name, p in objective.named_parameters() if p.grad is not None}
+    found |= dict(objective.named_buffers()) | {"loss": losses.total.detach()}
+    return {name.replace(".norm.", "."): x for name, x in found.items()}
+
+
+def step(state: TrialState, batch: Batch) -> Any:
+    return accumulate_gradient(
+        state.objective, batch, precision=state.precision, generator=state.draw_generator, scaler=state.scaler
+    )
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_chunks_have_the_gradient_of_one_pass_with_norms_of_chunks(name: str) -> None:
+    config = CASES[name]
+    chunked = accumulated(config | {"chunk_size": CHUNK}, torch.float64)
+    expected = accumulated(config, torch.float64, reference=True)
+    assert chunked.keys() == expected.keys()
+    for key, x in expected.items():
+        if "running" in key and config["views"] != "two":
+            continue  # of views of two sizes, the reference sees all chunks of one size first
+        torch.testing.assert_close(chunked[key], x, rtol=1e-9, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}")
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_without_batch_statistics_the_gradient_is_that_of_the_whole_batch(name: str) -> None:
+    config = CASES[name]
+    chunked = accumulated(config | {"chunk_size": CHUNK}, torch.float32, train=False)
+    whole = accumulated(config, torch.float32, train=False)
+    largest = max(float(x.abs().max()) for key, x in whole.items() if x.is_floating_point())
+    for key, x in whole.items():
+        torch.testing.assert_close(chunked[key], x, rtol=1e-5, atol=1e-6 * largest, msg=lambda m, k=key: f"{k}: {m}")
+
+
+def test_batch_statistics_of_chunks_are_not_those_of_the_batch() -> None:
+    """What `chunk_size` changes, and why it is a hyperparameter of its own in the results."""
+    config = CASES["simclr-dcl-none-two"]
+    chunked, whole = (accumulated(config | {"chunk_size": c}, torch.float64) for c in (CHUNK, BATCH))
+    assert abs(chunked["loss"] - whole["loss"]) > 1e-4
+
+
+def test_the_running_statistics_follow_once_a_chunk() -> None:
+    config = CASES["simclr-dcl-none-two"] | {"chunk_size": CHUNK}
+    state = new_state(config, CPU)
+    step(state, first_batch(config, torch.float32))
+    norms = [m for m in state.objective.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    assert norms
+    assert all(int(norm.num_batches_tracked) == BATCH // CHUNK and norm.track_running_stats for norm in norms)
+
+
+def test_a_scaled_loss_scales_the_gradient_of_chunks() -> None:
+    """fp16's scaler, whose scale a GPU would choose."""
+    config = CASES["byol-cosine-dimcl-all_pairs"] | {"chunk_size": CHUNK}
+    plain, scaled = new_state(config, CPU), new_state(config, CPU)
+    scaled.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for state in (plain, scaled):
+        step(state, first_batch(config, torch.float32))
+    for p, q in zip(plain.objective.parameters(), scaled.objective.parameters(), strict=True):
+        if p.grad is not None:
+            torch.testing.assert_close(q.grad, 1024 * p.grad, rtol=1e-4, atol=1e-3)
+
+
+def test_half_types_end_at_the_embeddings() -> None:
+    config = CASES["byol-cosine-dimcl-all_pairs"] | {"precision": "bf16"}
+    state = new_state(config, CPU)
+    seen: list[torch.dtype] = []
+    state.objective.encoder.register_forward_hook(lambda _, __, out: seen.append(out.dtype))
+    prepared, losses = step(state, first_batch(config, torch.float32))
+    assert set(seen) == {torch.bfloat16}, "the networks ran in it"
+    assert {x.dtype for views in prepared.values() for x in views.values()} == {torch.float32}
+    assert losses.total.dtype == torch.float32
+    assert {p.grad.dtype for p in state.objective.parameters() if p.grad is not None} == {torch.float32}
+
+
+MEASURE = """
+import json, sys, torch
+from clsweep.train.memory import PeakMemory
+from clsweep.train.images import Batch
+from clsweep.train.state import new_state
+from clsweep.train.step import accumulate_gradient
+config, chunk = json.loads(sys.argv[1]), int(sys.argv[2])
+torch.set_num_threads(1)
+state = new_state(config, torch.device("cpu"))
+one = torch.randn(chunk, 3, 32, 32)
+def step(num_chunks, views):
+    batch = Batch(torch.zeros(num_chunks * len(views[0]), dtype=torch.int64), [lambda: views] * num_chunks)
+    how = dict(precision=state.precision, generator=state.draw_generator, scaler=state.scaler)
+    accumulate_gradient(state.objective, batch, **how)
+step(1, [torch.randn(4, 3, 32, 32)] * 2)  # code and work space that is loaded once
+before = int(next(l for l in open("/proc/self/status") if l.startswith("VmRSS")).split()[1]) / 2**20
+peak = PeakMemory(torch.device("cpu"))
+step(config["batch_size"] // chunk, [one, one + 0.1])
+print(peak.peak_gib() - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory() -> None:
+    """Resident memory beyond that of the process before the step, in processes of their own."""
+    config = CASES["simclr-dcl-none-two"] | {"width": 16, "batch_size": 4096}
+    direct, chunked = (
+        float(subprocess.run([sys.executable, "-c", MEASURE, json.dumps(config), str(chunk)],
+                             capture_output=True, text=True, check=True).stdout)
+        for chunk in (4096, 256)
+    )  # fmt: skip
+    assert chunked < direct / 4, f"{chunked:.2f} GiB of {direct:.2f} GiB"
+
+
+@pytest.mark.parametrize(("wanted", "has_amx", "expected"), [
+    ("auto", True, "bf16"), ("auto", False, "fp32"), ("fp32", True, "fp32"), ("bf16", False, "bf16"),
+])  # fmt: skip
+def test_auto_takes_bf16_on_a_cpu_that_is_made_for_it(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, has_amx: bool, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx, raising=False)
+    assert Precision.on(CPU, wanted).name == expected
+
+
+@pytest.mark.parametrize(("has_bf16", "expected"), [(True, "bf16"), (False, "fp16")])
+def test_auto_takes_the_half_type_of_a_gpu(monkeypatch: pytest.MonkeyPatch, has_bf16: bool, expected: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
+    assert Precision.on(torch.device("cuda"), "auto").name == expected
+
+
+def test_fp16_is_refused_on_a_cpu() -> None:
+    with pytest.raises(ValueError, match="fp16 needs a GPU"):
+        Precision.on(CPU, "fp16")
