@@ -49,7 +49,8 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
     memory = f", peak memory {result['peak_memory_gib']:.2f} GiB" if result["peak_memory_gib"] else ""
     precision = f", trained in {result['precision']}" if "precision" in result else ""
     scores = ", ".join(f"{m.name} {result[m.name]:.2f} {m.unit}" for m in metrics if m.name in result)
-    print(f"{scores} on {'the validation split' if study.dataset.kind == 'images' else 'fresh pairs'}{memory}")
+    where = "the validation split" if study.dataset.kind == "images" else "fresh pairs"
+    print(f"{scores} on {where}{memory}{precision}")
     return result
 
 

@@ -30,7 +30,7 @@ class FeatureQueue(nn.Module):
         rows_ND = rows_ND.to(self.rows_KD.dtype)
         if len(rows_ND) > size:
             chosen = torch.randperm(len(rows_ND), generator=generator)[:size]
-            rows_ND = rows_ND[chosen.to(rows_ND.device)]
+            rows_ND = rows_ND[chosen.to(rows_ND.device, non_blocking=True)]
         # In a ring the new rows are at most two slices; no index tensor has to travel to the device.
         first = min(len(rows_ND), size - self._next)
         self.rows_KD[self._next : self._next + first] = rows_ND[:first]

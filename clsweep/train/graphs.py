@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 

@@ -139,7 +139,7 @@ def batches(images: Images, config: Mapping[str, Any], epoch: int, generator: to
     for rows in order.split(batch_size * max(1, DRAWN_AT_ONCE // batch_size)):
         draws = draw_views(transforms, len(rows), images.size, generator)
         split = _in_chunks if config["chunk_size"] < batch_size else _whole
-        labels = images.labels_N[rows.to(images.device)].split(batch_size)
+        labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
         yield from map(Batch, labels, split(images, rows, draws, config))
 
 
@@ -169,8 +169,15 @@ def _whole(images: Images, rows: Tensor, draws: Sequence[Draws], config: Mapping
 
 def make_views(pixels_MCHW: Tensor, draws: Sequence[Draws], images: Images) -> list[Tensor]:
     """The drawn views of uint8 images on the device, as an encoder takes them: (M, 3, V, V) each."""
-    x_MCHW = pixels_MCHW.float() / 255
-    return [images.normalise(apply(x_MCHW, view)) for view in draws]
+    of_size: dict[int, list[int]] = {}
+    for view, drawn in enumerate(draws):
+        of_size.setdefault(drawn.output_size, []).append(view)
+    views: dict[int, Tensor] = {}
+    for same in of_size.values():  # together, with fewer and longer operations
+        repeated = torch.cat([pixels_MCHW] * len(same))
+        made = images.normalise(apply(repeated, Draws.join([draws[view] for view in same])))
+        views.update(zip(same, made.chunk(len(same)), strict=True))
+    return [views[view] for view in range(len(draws))]
 
 
 def draw_batch(images: Images, rows: Tensor, transforms: Sequence[Recipe], generator: torch.Generator) -> list[Tensor]:

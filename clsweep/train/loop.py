@@ -21,7 +21,7 @@ from clsweep.train.collectives import distributed, world_size
 from clsweep.train.diagnostics import StepStatistics, grad_norm, watched_parameters
 from clsweep.train.graphs import graph_encoder, input_shapes
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
-from clsweep.train.memory import PeakMemory
+from clsweep.train.memory import PeakMemory, keep_freed_memory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import lr_at, peak_lr
 from clsweep.train.precision import Precision
@@ -66,6 +66,7 @@ def train_trial(
     device = torch.device(device)
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, report, device)
+    keep_freed_memory()
     memory = PeakMemory(device)
     torch.backends.cudnn.benchmark = True  # all steps have one shape; a GPU tries which convolution is fastest for it
     splits = load_splits(config, place)
@@ -114,9 +115,7 @@ def _train(
         row["images_per_s"] = epoch_images / row["time_s"]
         num_images, train_time_s = num_images + epoch_images, train_time_s + row["time_s"]
         if statistics is not None:
-            score, features = score_encoder(
-                state.objective.encoder, train, val, config, state.precision, last=is_last
-            )
+            score, features = score_encoder(state.objective.encoder, train, val, config, state.precision, last=is_last)
             row |= score | diagnose(state.objective, val, features, config) | statistics.summary()
             row |= mi_bound(config, row["base_loss"])
             histograms += [{"epoch": epoch, **bar} for bar in statistics.histogram()]
@@ -189,4 +188,3 @@ def train_epoch(
     state.epoch += 1
     row["train_loss"], row["base_loss"], regularizer = (totals / per_epoch).tolist()
     return row if losses.regularizer is None else row | {"regularizer_loss": regularizer}
-

@@ -1,12 +1,25 @@
-"""Peak memory of one trial, also where several trials run in one process after another."""
+"""Memory of one trial, also where several trials run in one process after another: its peak, and its reuse."""
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
 import torch
 
+_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # of glibc's mallopt
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def keep_freed_memory() -> None:
+    """Let glibc reuse freed memory: it would map every tensor above 32 MiB anew, with a page fault each 4 KiB.
+
+    By measurement a fifth to a third of a CPU step. What the process has kept goes back when the next trial starts.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # another C library
+        mallopt(_MMAP_MAX, 0)
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 class PeakMemory:
@@ -17,6 +30,9 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             return
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)  # what an earlier trial of this process left free is none of this one's
         try:
             _RESET.write_text("5")  # resets the high-water mark of this process
             self._measurable = True

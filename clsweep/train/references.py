@@ -20,9 +20,7 @@ from clsweep.train.seeds import seeded
 BLOCK = 1024  # images at once
 
 
-def score_reference(
-    config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu"
-) -> dict[str, float]:
+def score_reference(config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu") -> dict[str, float]:
     """kNN and linear-probe scores on the validation split, percent.
 
     Args:

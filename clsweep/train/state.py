@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from clsweep.model.winograd import use_winograd
 from clsweep.objective.build import build_objective
 from clsweep.train.collectives import sync_batch_norm
 from clsweep.train.optim import build_optimizer
@@ -56,7 +57,7 @@ class TrialState:
 def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     """A trial at its beginning, from its seed."""
     precision = Precision.on(device, config["precision"])
-    objective = seeded(build_objective, config).to(device, memory_format=torch.channels_last)
+    objective = use_winograd(seeded(build_objective, config).to(device, memory_format=torch.channels_last))
     objective = sync_batch_norm(objective, device)
     return TrialState(
         objective=objective,

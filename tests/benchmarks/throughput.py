@@ -6,7 +6,7 @@ costs. lightly's loop loads with two worker processes and, to its advantage, one
 less than torch's default on a few cores. On a GPU it is images per second of the clock, with as many loaders as cores.
 Rounds alternate; each is a process of its own.
 
-    python tests/benchmarks/throughput.py [--encoder conv4 resnet18] [--batch 64 256] [--device cpu|cuda]
+    python tests/benchmarks/throughput.py [--encoder conv4-16 conv4-32 resnet18] [--batch 64 256] [--device cpu|cuda]
         [--precision auto] [--seconds 15] [--rounds 3]
 """
 
@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _machine import machine
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from clsweep.console import print_table
@@ -37,20 +39,26 @@ from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.images import Images, batches, on_device
 from clsweep.train.loop import train_epoch, use_graphs
+from clsweep.train.memory import keep_freed_memory
 from clsweep.train.precision import Precision
 from clsweep.train.scores import score_encoder
 from clsweep.train.state import new_state
-from tests.benchmarks._machine import machine
 
 STUDY = """
 name: throughput
 dataset: {{name: synthetic, num_train: {num_train}, val_fraction: 0.1}}
 seeds: [0]
-base: {{encoder: {encoder}, epochs: 1000, batch_size: {batch}, lr: 0.06, precision: {precision}, blur_prob: 0}}
+base: {{{encoder}, epochs: 1000, batch_size: {batch}, lr: 0.06, precision: {precision}, blur_prob: 0}}
 objectives:
   simclr: {{framework: simclr, loss: infonce}}
 search: {{method: grid}}
 """
+ENCODERS = {
+    "conv4-16": "encoder: conv4, width: 16",
+    "conv4-32": "encoder: conv4, width: 32",
+    "resnet18": "encoder: resnet18",
+    "resnet50": "encoder: resnet50",
+}
 Row = dict[str, Any]
 
 
@@ -58,7 +66,7 @@ def planned(arguments: argparse.Namespace, *, num_train: int = 10_000) -> Row:
     """The configuration of one trial, as a study makes it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.yaml"
-        words = {"encoder": arguments.encoder, "batch": arguments.batch, "precision": arguments.precision}
+        words = {"encoder": ENCODERS[arguments.encoder], "batch": arguments.batch, "precision": arguments.precision}
         path.write_text(STUDY.format(num_train=num_train, **words))
         study = load_study(path)
         return plan_row(study, plan_trials(study)[0])
@@ -66,6 +74,7 @@ def planned(arguments: argparse.Namespace, *, num_train: int = 10_000) -> Row:
 
 def ours(arguments: argparse.Namespace) -> Iterator[int]:
     """Epochs of clsweep's loop; yields the images of each."""
+    keep_freed_memory()  # as train_trial does
     config, device = planned(arguments), torch.device(arguments.device)
     splits = load_splits(config, DataPlace())
     # an epoch of a few steps, so that a slow network does not run for minutes beyond its time
@@ -173,6 +182,7 @@ def throughput(arguments: argparse.Namespace) -> Row:
 def stages(arguments: argparse.Namespace) -> list[Row]:
     """Milliseconds of a step's stages on both sides, and what share of the matmul peak the networks reach."""
     torch.set_num_threads(1)
+    keep_freed_memory()  # here the other side profits too
     config, device = planned(arguments, num_train=4_000), torch.device(arguments.device)
     splits = load_splits(config, DataPlace())
     train, val = (on_device(split, splits.train, device) for split in (splits.train, splits.val))
@@ -207,10 +217,10 @@ def stages(arguments: argparse.Namespace) -> list[Row]:
     for name, (mine, theirs) in work.items():
         per = 1 if name != "views" else max(1, 1024 // batch)
         row = {"encoder": arguments.encoder, "batch": batch, "stage": name, "ours ms": milliseconds(mine, device) / per}
-        row["lightly ms"] = milliseconds(theirs, device) if theirs else None
+        row |= {"lightly ms": milliseconds(theirs, device) if theirs else None, "share of peak %": None}
         if name.startswith("networks"):
-            with FlopCounterMode(display=False) as counter:
-                networks()
+            with FlopCounterMode(display=False) as counter:  # of plain convolutions
+                peer_networks()
             peak = matmul_peak(device, state.precision)
             row["share of peak %"] = 100 * counter.get_total_flops() / (row["ours ms"] / 1000) / peak
         rows.append(row)
@@ -242,6 +252,27 @@ def peer_views(batch: int) -> Callable[[], None]:
     return make
 
 
+def busy(arguments: argparse.Namespace) -> Row:
+    """Share of the time in which the GPU computes, over an epoch of clsweep's loop; its trace goes to a file."""
+    running = ours(arguments)
+    next(running)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as recorded:
+        next(running)
+        torch.cuda.synchronize()
+    wall_us = 1e6 * (time.perf_counter() - start)
+    trace = f"trace-{arguments.encoder}-{arguments.batch}.json"
+    recorded.export_chrome_trace(trace)
+    computing_us = sum(event.self_device_time_total for event in recorded.key_averages())
+    return {
+        "encoder": arguments.encoder,
+        "batch": arguments.batch,
+        "busy %": 100 * computing_us / wall_us,
+        "trace": trace,
+    }
+
+
 def matmul_peak(device: torch.device, precision: Precision) -> float:
     """FLOP per second of a large square product, the best of some."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision.name, torch.float32)
@@ -266,7 +297,7 @@ def milliseconds(run: Callable[[], Any], device: torch.device, *, budget_s: floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--encoder", nargs="+", default=["conv4", "resnet18"])
+    parser.add_argument("--encoder", nargs="+", choices=ENCODERS, default=["conv4-16", "conv4-32", "resnet18"])
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="auto")
@@ -286,6 +317,8 @@ def main() -> None:
     print_table([throughput(case) for case in cases], title=f"\nSimCLR, {unit}, on {machine()}")
     rows = [row for case in cases for row in stages(case)]
     print_table(rows, title="\nStages of a step, one thread")
+    if given.device == "cuda":
+        print_table([busy(case) for case in cases], title="\nThe GPU while clsweep trains")
 
 
 if __name__ == "__main__":

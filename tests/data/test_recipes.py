@@ -118,9 +118,9 @@ def torchvision_recipe(name: str, view: int) -> Any:
 
 @EVERY_VIEW
 def test_views_have_the_statistics_of_torchvisions(name: str, view: int) -> None:
-    """Of many views of one picture: some pixels, and of each channel mean, spread, quartiles, whether any is above 1/2 (not in
-    a solarized view) and difference of neighbours (less in a blurred one). Their means agree within the standard
-    error.
+    """Of many views of one picture: some pixels, and of each channel mean, spread, quartiles, whether any is above 1/2
+    (none in a solarized view) and difference of neighbours (less in a blurred one). Their means over the views agree
+    within the standard error.
     """
     y, x = torch.meshgrid(torch.linspace(0, 1, SIZE), torch.linspace(0, 1, SIZE), indexing="ij")
     noise = torch.rand(3, SIZE, SIZE, generator=torch.Generator().manual_seed(3))

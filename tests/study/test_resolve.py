@@ -352,3 +352,49 @@ def test_what_makes_no_sense_on_pairs_is_refused(load, setting, says):
     with pytest.raises(StudyError) as caught:
         load(setting, text=GAUSSIAN)
     assert says in str(caught.value)
+
+
+# Training.
+
+
+@pytest.mark.parametrize(("batch", "chunk", "expected"), [(256, 0, 256), (256, 64, 64), (256, 256, 256), (64, 256, 64)])
+def test_the_effective_chunk_is_at_most_a_batch(load, batch, chunk, expected):
+    frame = plan_frame(load(f"base.batch_size={batch}", f"base.chunk_size={chunk}"))
+    assert set(frame["chunk_size"]) == {expected}
+
+
+@pytest.mark.parametrize(
+    ("settings", "valid"),
+    [
+        (("base.batch_size=256", "base.chunk_size=60"), "60 do not make a batch of 256; nearest valid: 32, 64"),
+        (("base.batch_size=256", "base.chunk_size=1"), "1 do not make a batch of 256; nearest valid: 2, 4"),
+        (
+            ("base.batch_size=96", "base.chunk_size=16", "resources.workers=3"),
+            "16 do not make a batch of 96 on 3 workers; nearest valid: 12, 24",
+        ),
+        (("space.batch_size={choices: [64, 100]}", "base.chunk_size=32"), "32 do not make a batch of 100; nearest"),
+    ],
+)
+def test_chunks_that_do_not_make_a_batch_are_refused_with_the_nearest(load, settings, valid):
+    lines = refusals(load, *settings)
+    assert any(f"base.chunk_size: chunks of {valid}" in line for line in lines), lines
+
+
+def test_chunks_need_known_batch_sizes(load):
+    settings = ("space.batch_size={low: 32, high: 64, grid: [32, 64]}", "base.chunk_size=16")
+    assert any("given a range" in line for line in refusals(load, *settings))
+
+
+def test_an_optimizer_brings_its_own_hyperparameters_and_defaults(load):
+    plain = objectives(load())["infonce"]
+    lars = objectives(load("base.optimizer=lars"))["infonce"]
+    adamw = objectives(load("objectives.infonce.base.optimizer=adamw", "objectives.infonce.base.lr=0.002"))["infonce"]
+    assert {"sgd_momentum"} == set(plain.fixed) - set(adamw.fixed)
+    assert {"lars_trust"} == set(lars.fixed) - set(plain.fixed)
+    assert {"adam_beta1", "adam_beta2"} == set(adamw.fixed) - set(plain.fixed)
+    assert (plain.fixed["weight_decay"], adamw.fixed["weight_decay"]) == (5e-4, 1e-2)
+
+
+def test_a_parameter_of_another_optimizer_is_refused(load):
+    (line,) = refusals(load, "base.optimizer=adamw", "objectives.infonce.base.sgd_momentum=0.5")
+    assert "objectives.infonce.base.sgd_momentum: 'infonce' does not own this parameter" in line

@@ -1,0 +1,152 @@
+"""Images on their device: shared, read by rows, and batches whose views do not depend on how many are made at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from clsweep.data.augment import apply
+from clsweep.data.datasets import Split
+from clsweep.objective.views import draw_views, recipes
+from clsweep.train import images as module
+from clsweep.train.images import Images, batches, make_views, on_device, steps_per_epoch
+from clsweep.train.state import new_state
+from clsweep.train.step import accumulate_gradient
+from tests.contracts.combinations import CASES, some_digits
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+DEVICES = [CPU, *([torch.device("cuda")] if torch.cuda.is_available() else [])]
+CONFIG = CASES["simclr-dcl-none-ecpp"] | {"batch_size": 12, "chunk_size": 12}
+
+
+def some_split(num_images: int = 50, *, channels: int = 3, unlabeled: int = 0) -> Split:
+    rng = np.random.default_rng(0)
+    array = rng.integers(0, 256, (2 * num_images, 8, 8, channels), dtype=np.uint8)
+    labels = rng.integers(0, 10, num_images)
+    labels[:unlabeled] = -1
+    return Split(array, rng.permutation(2 * num_images)[:num_images], labels)
+
+
+def all_views(images: Images, config: dict[str, Any], seed: int = 4) -> list[tuple[list[Tensor], Tensor]]:
+    found = batches(images, config, 0, torch.Generator().manual_seed(seed))
+    return [([torch.cat(view) for view in zip(*(make() for make in b.chunks), strict=True)], b.labels_N) for b in found]
+
+
+def test_pixels_are_not_copied_on_a_cpu() -> None:
+    split = some_split()
+    images = on_device(split, split, CPU)
+    assert images.pixels_NHWC.data_ptr() == split.images.ctypes.data
+    assert on_device(split, split, CPU) is images, "one for all trials of a process"
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize("fits", [True, False])
+def test_rows_are_the_splits(device: torch.device, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST_SHARE", 1.0 if fits else 0.0)
+    split = some_split(unlabeled=5)
+    images = on_device(split, split, device)
+    chosen = torch.tensor([3, 0, 49])
+    expected = torch.from_numpy(split.images[split.rows[chosen]]).permute(0, 3, 1, 2)
+    taken = images.take(chosen)
+    assert torch.equal(taken.cpu(), expected)
+    assert taken.is_contiguous(memory_format=torch.channels_last)
+    assert len(images) == 50
+    labelled = images.labelled()
+    assert torch.equal(labelled.labels_N.cpu(), torch.from_numpy(split.labels[5:]))
+    assert torch.equal(labelled.take(torch.arange(45)).cpu(), images.take(torch.arange(5, 50)).cpu())
+
+
+def test_what_is_normalised_has_mean_0_and_std_1_in_every_channel() -> None:
+    split = some_split(200)
+    images = on_device(split, split, CPU)
+    x_NCHW = images.plain(torch.arange(200))
+    assert x_NCHW.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(x_NCHW.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(x_NCHW.std((0, 2, 3)), torch.ones(3), atol=1e-3, rtol=0)
+
+
+def test_one_channel_becomes_three_equal_ones() -> None:
+    split = some_split(channels=1)
+    x_NCHW = on_device(split, split, CPU).plain(torch.arange(50))
+    assert torch.equal(x_NCHW[:, 0], x_NCHW[:, 1])
+    assert torch.equal(x_NCHW[:, 0], x_NCHW[:, 2])
+
+
+def same(a: list[tuple[list[Tensor], Tensor]], b: list[tuple[list[Tensor], Tensor]]) -> None:
+    assert len(a) == len(b) > 1
+    for (views, labels), (other_views, other_labels) in zip(a, b, strict=True):
+        assert torch.equal(labels, other_labels)
+        torch.testing.assert_close(views, other_views, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("together", [1, 24, 10_000])
+def test_views_do_not_depend_on_how_many_are_made_at_once(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = all_views(some_digits(100), CONFIG)
+    monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": together})
+    same(all_views(some_digits(100), CONFIG), expected)
+
+
+@pytest.mark.parametrize("chunk_size", [2, 6])
+def test_views_do_not_depend_on_chunks(chunk_size: int) -> None:
+    expected = all_views(some_digits(100), CONFIG)
+    same(all_views(some_digits(100), CONFIG | {"chunk_size": chunk_size}), expected)
+
+
+def test_the_views_of_a_batch_are_those_of_its_own_images() -> None:
+    """Every image once an epoch, and its label with it: told by views that change nothing."""
+    images = some_digits(100)
+    untouched = {"crop_scale": 1.0, "small_crop_scale": 1.0, "flip_prob": 0.0, "jitter_prob": 0.0, "blur_prob": 0.0}
+    config = CONFIG | untouched | {"small_view_size": 8}
+    plain, seen = images.plain(torch.arange(100)), []
+    for views, labels in all_views(images, config):
+        rows = torch.cdist(views[0].flatten(1), plain.flatten(1)).argmin(dim=1)
+        for view in views:
+            torch.testing.assert_close(view, plain[rows], atol=1e-4, rtol=0)
+        assert torch.equal(labels, images.labels_N[rows])
+        seen += rows.tolist()
+    assert len(set(seen)) == len(seen) == 96 == 12 * steps_per_epoch(images, config)
+
+
+def test_views_made_together_are_those_made_apart() -> None:
+    images, rows = some_digits(30), torch.arange(30)
+    draws = draw_views(recipes(CONFIG), 30, 8, torch.Generator().manual_seed(0))
+    together = make_views(images.take(rows), draws, images)
+    apart = [images.normalise(apply(images.take(rows).float() / 255, view)) for view in draws]
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=0)
+
+
+def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views() -> None:
+    first, again, other = (all_views(some_digits(60), CONFIG, seed) for seed in (1, 1, 2))
+    assert all(
+        torch.equal(a, b) for (x, _), (y, _) in zip(first, again, strict=True) for a, b in zip(x, y, strict=True)
+    )
+    assert not torch.equal(first[0][0][0], other[0][0][0])
+    assert torch.equal(first[0][1], other[0][1]), "the order is the seed's and the epoch's, not the generator's"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_step_never_waits_for_the_gpu(fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST_SHARE", 1.0 if fits else 0.0)
+    device = torch.device("cuda")
+    split = some_split(96)
+    images = on_device(split, split, device)
+    state = new_state(CONFIG | {"precision": "fp32"}, device)
+    how: dict[str, Any] = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
+    step: Callable[[Any], Any] = lambda batch: accumulate_gradient(state.objective, batch, **how)  # noqa: E731
+    running = batches(images, CONFIG, 0, state.view_generator)
+    step(next(running))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for batch in running:
+            step(batch)
+            state.optimizer.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
