@@ -1,0 +1,246 @@
+"""What follows from several keys of a study together: sizes that fit, parameters that have an effect, budgets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from clsweep.objective.catalog import DATASET, METRIC, METRICS, MIN_TSNE_POINTS, Dataset
+from clsweep.objective.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
+from clsweep.study.document import Document, Keys
+from clsweep.study.schema import StudySections
+from clsweep.study.space import Objective, slug
+
+MAX_OBJECTIVE_NAME = 64
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Adds to `errors` one line per mistake: place, expected, given."""
+
+    document: Document
+    sections: StudySections
+    dataset: Dataset
+    errors: list[str]
+
+    def error(self, keys: Keys, message: str) -> None:
+        self.errors.append(self.document.error(keys, message))
+
+    def check_dataset(self) -> None:
+        """Both parts of the training set need at least one image of every class; pairs of vectors have no parts."""
+        if self.dataset.kind == "pairs":
+            for key in self.document.tree["dataset"]:
+                if key != "name":
+                    self.error(("dataset", key), f"{self.dataset.name} is drawn afresh at every step: no such key")
+            return
+        for key in ("image_size", "num_train", "num_classes"):
+            if key in self.document.tree["dataset"] and key not in self.dataset.options:
+                takers = ", ".join(row.name for row in DATASET.values() if key in row.options)
+                message = f"expected on {takers} only, given on {self.dataset.name}; null removes a key"
+                self.error(("dataset", key), message)
+        if self.sections.dataset.download and self.dataset.name == "imagefolder":
+            self.error(("dataset", "download"), "expected false, as imagefolder is your own files, given true")
+        fraction, classes = self.sections.dataset.val_fraction, self.dataset.num_classes
+        _, num_val = self.dataset.split_sizes(fraction)
+        if num_val < classes:
+            message = f"expected at least {classes} images, one per class, in the validation split; given {num_val}"
+            self.error(("dataset", "val_fraction"), message)
+
+    def check_gpus(self) -> None:
+        """Ray gives out parts of one GPU or whole GPUs; NCCL needs a GPU of its own for each worker."""
+        resources = self.sections.resources
+        gpus = resources.gpus_per_worker
+        if gpus != int(gpus) and (gpus > 1 or resources.workers > 1):
+            single = "a part of one GPU goes with a single worker"
+            self.error(("resources", "gpus_per_worker"), f"expected a whole number ({single}), given {gpus:g}")
+
+    def check_names(self) -> None:
+        slugs: dict[str, str] = {}
+        for name in self.sections.objectives:
+            at: Keys = ("objectives", name)
+            if not name.strip() or len(name) > MAX_OBJECTIVE_NAME or not name.isprintable():
+                self.error(at, f"expected a name of 1 to {MAX_OBJECTIVE_NAME} printable characters, given {name!r:.80}")
+            if slug(name).lower() in slugs:
+                self.error(at, f"too much like '{slugs[slug(name).lower()]}': their files would have the same names")
+            slugs[slug(name).lower()] = name
+        confirm = self.sections.confirm
+        shared_seeds = set(self.sections.seeds) & set(confirm.seeds) if confirm else set()
+        if shared_seeds:
+            given = ", ".join(map(str, sorted(shared_seeds)))
+            self.error(
+                ("confirm", "seeds"), f"expected seeds that the search does not use, given {given}, in seeds too"
+            )
+
+    def check(self, objective: Objective) -> None:
+        """What follows from several keys together."""
+        self._check_metric(objective)
+        if self.dataset.kind == "pairs":
+            self._check_pairs(objective)
+        else:
+            self._check_training(objective)
+        self._check_inert(objective)
+        self._check_search(objective)
+
+    def _check_metric(self, objective: Objective) -> None:
+        metric = METRIC[self.sections.metric.name]
+        if metric.kind != self.dataset.kind:
+            fitting = ", ".join(m.name for m in METRICS if m.kind == self.dataset.kind)
+            self.error(("metric",), f"expected a metric of {self.dataset.name}: {fitting}; given {metric.name}")
+        if metric.name.startswith("linear") and objective.fixed.get("linear_probe") == "none":
+            self.error(self._where(objective, "linear_probe"), f"the metric is {metric.name}: expected ridge or sgd")
+
+    def _check_pairs(self, objective: Objective) -> None:
+        if self.sections.resources.workers > 1:
+            given = self.sections.resources.workers
+            self.error(("resources", "workers"), f"a trial on {self.dataset.name} has 1 worker, given {given}")
+        if objective.extremes("epochs")[0] == 0:
+            self.error(self._where(objective, "epochs"), f"expected at least 1 on {self.dataset.name}, given 0")
+
+    def _check_training(self, objective: Objective) -> None:
+        num_train, _ = self.dataset.split_sizes(self.sections.dataset.val_fraction)
+        available = f"{num_train}, the images that {self.dataset.name} trains on"
+        _, knn_k = objective.extremes("knn_k")
+        num_labelled = num_train - self.dataset.num_unlabeled
+        if knn_k > num_labelled:
+            voters = f"{num_labelled}, the images with a class that {self.dataset.name} trains on"
+            message = f"expected at most {voters if self.dataset.num_unlabeled else available}, given {knn_k}"
+            self.error(self._where(objective, "knn_k"), message)
+        points: Any = objective.fixed["tsne_points"]
+        _, num_val = self.dataset.split_sizes(self.sections.dataset.val_fraction)
+        if points and not MIN_TSNE_POINTS <= points <= num_val:
+            expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
+            self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
+        fewest_epochs, _ = objective.extremes("epochs")
+        if "epochs" in objective.space and fewest_epochs == 0:
+            keys = self._where(objective, "epochs")
+            self.error(keys, "0 cannot be swept: add an objective of its own with base: {epochs: 0}")
+        if "batch_size" not in objective.owned:
+            return
+        _, largest = objective.extremes("batch_size")
+        if largest > num_train:
+            self.error(self._where(objective, "batch_size"), f"expected at most {available}, given {largest}")
+        self._check_negatives(objective)
+        self._check_small_views(objective)
+        _, warmup = objective.extremes("warmup_epochs")
+        if warmup >= fewest_epochs > 0:
+            message = f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
+            self.error(self._where(objective, "warmup_epochs"), message)
+        self._check_workers(objective)
+        self._check_chunks(objective)
+
+    def _check_negatives(self, objective: Objective) -> None:
+        """A queue may have any length; negatives of the batch are as many as the batch has."""
+        if "num_negatives" not in objective.owned:
+            return
+        framework, keys = objective.parts["framework"], self._where(objective, "num_negatives")
+        fewest, most = objective.extremes("num_negatives")
+        if framework == "moco":
+            if fewest == 0:
+                self.error(keys, "expected a queue of at least 1 key, given 0")
+            return
+        smallest, _ = objective.extremes("batch_size")
+        available = num_others(framework, smallest)
+        if most > available:
+            message = f"expected at most {available}, what a batch of {smallest} has for a query in {framework}; "
+            self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
+
+    def _check_small_views(self, objective: Objective) -> None:
+        if "small_view_size" not in objective.owned:
+            return
+        _, size = objective.extremes("small_view_size")
+        if size > self.dataset.image_size:
+            expected = f"expected at most {self.dataset.image_size}, the side of the images"
+            self.error(self._where(objective, "small_view_size"), f"{expected}, given {size}")
+        name = "crop_scale" if objective.fixed.get("small_crop_scale") == 0 else "small_crop_scale"
+        _, lowest = objective.extremes(name)
+        highest, _ = objective.extremes("small_crop_max")
+        if lowest > highest:
+            message = f"expected at most small_crop_max, {highest:g}, given {lowest:g}"
+            self.error(self._where(objective, name), message)
+        if (shares := objective.space.get("crop_only_share")) and "num_views" in objective.fixed:
+            num_views: Any = objective.fixed["num_views"]
+            counts = [num_crop_only(float(share), num_views) for share in shares.points]
+            if len(set(counts)) < len(counts):
+                listed = ", ".join(map(str, counts))
+                message = f"expected shares that differ in effect, given {listed} crop-only views of {num_views}"
+                self.error(self._where(objective, "crop_only_share"), message)
+
+    def _check_inert(self, objective: Objective) -> None:
+        """A swept parameter that another one switches off would look perfectly robust."""
+        for name, dimension in objective.space.items():
+            if name in ALL_THERE_IS and dimension.extremes[0] == 0:
+                message = f"0 stands for another number ({ALL_THERE_IS[name]}) and cannot be swept: give that number"
+                self.error(self._where(objective, name), message)
+            for other, value in switched_off_by(name, objective.parts, objective.fixed):
+                if other in objective.owned and objective.extremes(other) == (value, value):
+                    shown = f"{value:g}" if isinstance(value, float) else value
+                    self.error(self._where(objective, name), f"has no effect while {other} is {shown}")
+
+    def _check_workers(self, objective: Objective) -> None:
+        workers = self.sections.resources.workers
+        if workers == 1:
+            return
+        keys = self._where(objective, "batch_size")
+        dimension = objective.space.get("batch_size")
+        if dimension and dimension.is_range:
+            self.error(keys, f"with {workers} workers expected choices that {workers} divides, given a range")
+            return
+        for size in dimension.points if dimension else (objective.fixed["batch_size"],):
+            assert isinstance(size, int)
+            if size % workers or size // workers < 2:
+                below, above = size // workers * workers, -(-size // workers) * workers
+                valid = ", ".join(str(v) for v in sorted({max(below, 2 * workers), max(above, 2 * workers)}))
+                self.error(keys, f"batch size {size} does not divide among {workers} workers; nearest valid: {valid}")
+
+    def _check_chunks(self, objective: Objective) -> None:
+        """Batch norm must see equally many images in every chunk, and in every worker's part of one."""
+        keys, workers = self._where(objective, "chunk_size"), self.sections.resources.workers
+        chunks, batches = (self._points(objective, name) for name in ("chunk_size", "batch_size"))
+        if chunks == (0,):
+            return
+        if not chunks or not batches:
+            self.error(keys, "expected fixed values or choices of both chunk_size and batch_size, given a range")
+        for chunk, batch in itertools.product(chunks, batches):
+            if chunk and chunk < batch and (batch % chunk or chunk % workers or chunk < 2 * workers):
+                valid = [c for c in range(2 * workers, batch + 1, workers) if batch % c == 0]
+                nearest_valid = ", ".join(map(str, sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2])))
+                among = f" on {workers} workers" if workers > 1 else ""
+                message = f"chunks of {chunk} do not make a batch of {batch}{among}; nearest valid: {nearest_valid}"
+                self.error(keys, message)
+
+    def _points(self, objective: Objective, name: str) -> tuple[Any, ...]:
+        """All values that a hyperparameter takes; none if it has a range."""
+        if name in objective.fixed:
+            return (objective.fixed[name],)
+        return () if objective.space[name].is_range else objective.space[name].points
+
+    def _check_search(self, objective: Objective) -> None:
+        search = self.sections.search
+        for name, dimension in objective.space.items():
+            keys = self._where(objective, name)
+            if search.method == "grid" and not dimension.points:
+                self.error(keys, "search.method is grid: expected grid or choices, given only low and high")
+            if search.method != "grid" and not dimension.choices and not dimension.is_range:
+                self.error(keys, f"search.method is {search.method}: expected low and high, or choices")
+        if search.method != "grid":
+            if search.trials_per_objective is None:
+                self.error(
+                    ("search",), f"method {search.method} needs trials_per_objective, a number of configurations"
+                )
+        elif search.trials_per_objective and objective.num_grid_configs > search.trials_per_objective:
+            message = f"the grid of '{objective.name}' has {objective.num_grid_configs} configurations, more than the "
+            message += f"{search.trials_per_objective} allowed; thin the grid, raise this number, or use method qmc"
+            self.error(("search", "trials_per_objective"), message)
+
+    def _where(self, objective: Objective, param: str) -> Keys:
+        """The keys under which `param` was written for this objective."""
+        own: Mapping[str, Any] = self.document.tree["objectives"][objective.name]
+        for kind in ("space", "base"):
+            if param in (own.get(kind) or {}):
+                return ("objectives", objective.name, kind, param)
+        for kind in ("space", "base"):
+            if param in getattr(self.sections, kind):
+                return (kind, param)
+        return ("objectives", objective.name)
