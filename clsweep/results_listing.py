@@ -138,7 +138,21 @@ def robustness_notes(results: Sequence[Results], *, by: str | None, within: floa
     )
     frames = [result.robustness(by=by, within=within) for result in results]
     notes = [f"{row['objective']}: {row['note']}" for frame in frames for row in _records(frame) if row["note"]]
-    return [legend, *reference_notes(results), *notes]
+    return [legend, *reference_notes(results), *_precision_notes(results), *notes]
+
+
+def _precision_notes(results: Sequence[Results]) -> list[str]:
+    """Where trials of one configuration ran in several precisions, as `auto` chooses them by the device."""
+    notes = []
+    for result in results:
+        trials = result.trials[result.trials["status"] == "finished"]
+        if "precision" not in trials:
+            continue
+        mixed = trials.groupby(["objective", "config"])["precision"].nunique().groupby("objective").max()
+        names = [str(name) for name, count in mixed.items() if count > 1]
+        if names:
+            notes.append(f"{', '.join(names)}: one configuration in several precisions; set base.precision to have one")
+    return notes
 
 
 def _compact(row: Row, within: float) -> Row:

@@ -29,8 +29,10 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
     import torch
 
     from clsweep.train.loop import train_trial
+    from clsweep.train.memory import keep_freed_memory
 
     on = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
+    keep_freed_memory()
     torch.set_num_threads(study.sections.resources.cpus_per_worker)
     metrics = [m for m in METRICS if m.kind == study.dataset.kind]
     print("".join(f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))))

@@ -156,8 +156,10 @@ def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
 
     from clsweep.cluster.memory import limited_memory
     from clsweep.train.loop import train_trial
+    from clsweep.train.memory import keep_freed_memory
 
     torch.set_num_threads(context.cpus_per_worker)
+    keep_freed_memory()
     device = _device(context)
     epochs: list[Row] = []
 

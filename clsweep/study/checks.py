@@ -129,6 +129,7 @@ class Checks:
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
         self._check_chunks(objective)
+        self._check_precision(objective)
 
     def _check_negatives(self, objective: Objective) -> None:
         """A queue may have any length; negatives of the batch are as many as the batch has."""
@@ -178,6 +179,13 @@ class Checks:
                     shown = f"{value:g}" if isinstance(value, float) else value
                     self.error(self._where(objective, name), f"has no effect while {other} is {shown}")
 
+    def _check_precision(self, objective: Objective) -> None:
+        keys, wanted = self._where(objective, "precision"), self._points(objective, "precision")
+        if len(wanted) > 1 and "auto" in wanted:
+            self.error(keys, "auto stands for one of the others and cannot be swept: give that one")
+        if "fp16" in wanted and not self.sections.resources.gpus_per_worker:
+            self.error(keys, "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or bf16")
+
     def _check_workers(self, objective: Objective) -> None:
         workers = self.sections.resources.workers
         if workers == 1:
@@ -202,6 +210,9 @@ class Checks:
             return
         if not chunks or not batches:
             self.error(keys, "expected fixed values or choices of both chunk_size and batch_size, given a range")
+        elif len(chunks) > 1 and sum(chunk >= min(batches) for chunk in chunks) > 1:
+            message = f"expected at most one of the chunks to be a whole batch of {min(batches)}, given"
+            self.error(keys, f"{message} {', '.join(map(str, chunks))}: these would train alike")
         for chunk, batch in itertools.product(chunks, batches):
             if chunk and chunk < batch and (batch % chunk or chunk % workers or chunk < 2 * workers):
                 valid = [c for c in range(2 * workers, batch + 1, workers) if batch % c == 0]

@@ -10,6 +10,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clsweep.objective.contrast import wide
+
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -74,6 +76,7 @@ class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         others = [dim for dim in range(x.ndim) if dim != 1]
         shape = [1, -1] + [1] * (x.ndim - 2)
         count = x.numel() // x.shape[1] * world_size()
+        dtype, x = x.dtype, wide(x)  # as torch's own: half types are too coarse for sums over a batch
         mean_C = _reduce(x.sum(dim=others)) / count
         centred = x - mean_C.view(shape)
         var_C = _reduce(centred.square().sum(dim=others)) / count
@@ -81,8 +84,8 @@ class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
             self._follow(mean_C, var_C * (count / (count - 1)))
         scale_C = torch.rsqrt(var_C + self.eps)
         if not self.affine:
-            return centred * scale_C.view(shape)
-        return centred * (self.weight * scale_C).view(shape) + self.bias.view(shape)
+            return (centred * scale_C.view(shape)).to(dtype)
+        return (centred * (self.weight * scale_C).view(shape) + self.bias.view(shape)).to(dtype)
 
     @torch.no_grad()
     def _follow(self, mean_C: Tensor, var_C: Tensor) -> None:
@@ -144,5 +147,7 @@ def share(num_rows: int) -> slice:
 
 
 def _reduce(x: Tensor) -> Tensor:
+    if world_size() == 1:
+        return x
     total: Tensor = _AllReduceSum.apply(x)
     return total

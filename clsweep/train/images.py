@@ -6,8 +6,9 @@ Shape suffixes: N images of a split or batch, M some of them, C channels, H = W 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -24,7 +25,7 @@ from clsweep.train.seeds import derived_seed
 # Images whose views are drawn at once: small batches share the cost of many short operations. Part of a trial's
 # random stream, hence the same on every device; how many views are then made at once is the device's own matter.
 DRAWN_AT_ONCE = 1024
-MADE_AT_ONCE = {"cpu": 256, "cuda": 2048}
+MADE_AT_ONCE = {"cpu": 256, "cuda": 1024}
 LARGEST_SHARE = 0.5  # of a GPU's free memory that a split may take; a larger one stays on the host
 
 
@@ -132,39 +133,65 @@ def batches(images: Images, config: Mapping[str, Any], epoch: int, generator: to
     Order and views are drawn for the global batch by every worker alike: what a sample looks like does not depend on
     the number of workers. The order depends on seed and epoch alone, so trials with more views see the same batches.
     """
-    transforms, batch_size = recipes(config), config["batch_size"]
+    batch_size = config["batch_size"]
     by_epoch = torch.Generator().manual_seed(derived_seed(config["seed"], f"order of epoch {epoch}"))
     used = steps_per_epoch(images, config) * batch_size
     order = torch.randperm(len(images), generator=by_epoch)[:used]
+    drawn = _drawn(order, images, config, generator)
+    return _in_chunks(images, drawn, config) if config["chunk_size"] < batch_size else _whole(images, drawn, config)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Consecutive images of an epoch's order, with their views' draws."""
+
+    rows: Tensor
+    draws: Sequence[Draws]
+
+    def __getitem__(self, chosen: Tensor) -> _Drawn:
+        return _Drawn(self.rows[chosen], [view[chosen] for view in self.draws])
+
+
+Labelled = tuple[_Drawn, Sequence[Tensor]]  # and the labels of each batch
+
+
+def _drawn(order: Tensor, images: Images, config: Mapping[str, Any], generator: torch.Generator) -> Iterator[Labelled]:
+    """Whole batches in blocks, and the labels of each batch."""
+    batch_size, transforms = config["batch_size"], recipes(config)
     for rows in order.split(batch_size * max(1, DRAWN_AT_ONCE // batch_size)):
-        draws = draw_views(transforms, len(rows), images.size, generator)
-        split = _in_chunks if config["chunk_size"] < batch_size else _whole
         labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
-        yield from map(Batch, labels, split(images, rows, draws, config))
+        yield _Drawn(rows, draw_views(transforms, len(rows), images.size, generator)), labels
 
 
-def _in_chunks(images: Images, rows: Tensor, draws: Sequence[Draws], config: Mapping[str, Any]) -> Iterator[Chunks]:
-    """The chunks of each batch, whose views are made whenever they are needed."""
+def _in_chunks(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
+    """Batches whose chunks read their images and make their views whenever they are called."""
     batch_size, chunk_size = config["batch_size"], config["chunk_size"]
 
-    def make(first: int) -> list[Tensor]:
-        mine = _share(first, 1, chunk_size)
-        return make_views(images.take(rows[mine]), [view[mine] for view in draws], images)
+    def make(chunk: _Drawn) -> list[Tensor]:
+        return make_views(images.take(chunk.rows), chunk.draws, images)
 
-    for first in range(0, len(rows), batch_size):
-        yield [partial(make, chunk) for chunk in range(first, first + batch_size, chunk_size)]
+    for block, labels in drawn:
+        for batch, labels_N in enumerate(labels):
+            firsts = range(batch * batch_size, (batch + 1) * batch_size, chunk_size)
+            yield Batch(labels_N, [partial(make, block[_share(first, 1, chunk_size)]) for first in firsts])
 
 
-def _whole(images: Images, rows: Tensor, draws: Sequence[Draws], config: Mapping[str, Any]) -> Iterator[Chunks]:
-    """One chunk for each batch. The views of small batches are made together, with fewer and longer operations."""
+def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
+    """Batches of one chunk. The views of small batches are made together, with fewer and longer operations."""
     batch_size = config["batch_size"]
     together = max(1, MADE_AT_ONCE["cpu" if images.device.type == "cpu" else "cuda"] // batch_size)
-    firsts = range(0, len(rows), together * batch_size)
-    mine = [_share(first, min(together, (len(rows) - first) // batch_size), batch_size) for first in firsts]
-    for chosen, read in zip(mine, _ahead(images, [rows[chosen] for chosen in mine]), strict=True):
-        views = make_views(read(), [view[chosen] for view in draws], images)
-        for one in zip(*(view.split(batch_size // world_size()) for view in views), strict=True):
-            yield [partial(list, one)]
+    groups = (
+        (block[_share(first * batch_size, len(labels[first : first + together]), batch_size)],
+         labels[first : first + together])
+        for block, labels in drawn
+        for first in range(0, len(labels), together)
+    )  # fmt: skip
+    for (group, labels), read in _ahead(images, groups):
+        views = make_views(read(), group.draws, images)
+        parts = zip(labels, *(view.split(batch_size // world_size()) for view in views), strict=True)
+        del views  # with the last batch of the group the views go, before the next are made
+        for labels_N, *one in parts:
+            yield Batch(labels_N, [partial(list, one)])
 
 
 def make_views(pixels_MCHW: Tensor, draws: Sequence[Draws], images: Images) -> list[Tensor]:
@@ -193,18 +220,20 @@ def _share(first: int, num_units: int, unit: int) -> Tensor:
     return (starts + torch.arange(part)).flatten()
 
 
-def _ahead(images: Images, wanted: Sequence[Tensor]) -> Iterator[Callable[[], Tensor]]:
-    """`images.fetch` of each in turn; from the host to a GPU, a thread reads the next while the GPU works."""
+def _ahead(images: Images, groups: Iterable[Labelled]) -> Iterator[tuple[Labelled, Callable[[], Tensor]]]:
+    """Each group with `images.fetch` of its rows; from the host to a GPU, a thread reads the next meanwhile."""
     if images.rows_N is None or images.device.type != "cuda":
-        yield from map(images.fetch, wanted)
+        yield from ((group, images.fetch(group[0].rows)) for group in groups)
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
-        reading = pool.submit(images.fetch, wanted[0])
-        for chosen in [*wanted[1:], None]:
-            read = reading.result()
-            if chosen is not None:
-                reading = pool.submit(images.fetch, chosen)
-            yield read
+        waiting: deque[tuple[Labelled, Future[Callable[[], Tensor]]]] = deque()
+        for group in groups:
+            waiting.append((group, pool.submit(images.fetch, group[0].rows)))
+            if len(waiting) > 1:
+                ready, reading = waiting.popleft()
+                yield ready, reading.result()
+        for ready, reading in waiting:
+            yield ready, reading.result()
 
 
 def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
@@ -216,7 +245,9 @@ def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
 
 
 def _free_memory(device: torch.device) -> int:
-    """Bytes that the device has left for this process."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return 0
+    """Bytes that a device has left for this process, whose share of it may be limited."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    share = torch.cuda.get_per_process_memory_fraction(device) * total - torch.cuda.memory_reserved(device)
+    return int(min(free, share))

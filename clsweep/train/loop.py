@@ -21,10 +21,9 @@ from clsweep.train.collectives import distributed, world_size
 from clsweep.train.diagnostics import StepStatistics, grad_norm, watched_parameters
 from clsweep.train.graphs import graph_encoder, input_shapes
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
-from clsweep.train.memory import PeakMemory, keep_freed_memory
+from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import lr_at, peak_lr
-from clsweep.train.precision import Precision
 from clsweep.train.scores import DivergedError, diagnose, embed_in_plane, mi_bound, score_encoder
 from clsweep.train.seeds import seeded
 from clsweep.train.state import TrialState, new_state
@@ -66,9 +65,8 @@ def train_trial(
     device = torch.device(device)
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, report, device)
-    keep_freed_memory()
     memory = PeakMemory(device)
-    torch.backends.cudnn.benchmark = True  # all steps have one shape; a GPU tries which convolution is fastest for it
+    torch.backends.cudnn.benchmark = device.type == "cuda"  # all steps have one shape: worth trying what is fastest
     splits = load_splits(config, place)
     train, val = (on_device(split, splits.train, device) for split in (splits.train, splits.val))
     if config["epochs"] == 0:
@@ -86,7 +84,7 @@ def _score_untrained(
     config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device
 ) -> tuple[nn.Module, Row]:
     encoder = seeded(build_encoder, config).to(device, memory_format=torch.channels_last)
-    score, features = score_encoder(encoder, train, val, config, Precision.on(device, "fp32"), last=True)
+    score, features = score_encoder(encoder, train, val, config, last=True)
     report({"epoch": 0, **score})
     return encoder, {**score, "num_images": 0, "points": embed_in_plane(features, val, config)}
 
@@ -95,6 +93,7 @@ def _train(
     config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device, cuda_graphs: bool
 ) -> tuple[nn.Module, Row]:
     state = new_state(config, device)
+    torch.backends.cudnn.allow_tf32 = state.precision.name != "fp32"  # which would round to 10 bits without a word
     if cuda_graphs and device.type == "cuda" and world_size() == 1 and config["chunk_size"] == config["batch_size"]:
         use_graphs(state, train, config)
     model = distributed(state.objective) if world_size() > 1 else state.objective
@@ -115,7 +114,7 @@ def _train(
         row["images_per_s"] = epoch_images / row["time_s"]
         num_images, train_time_s = num_images + epoch_images, train_time_s + row["time_s"]
         if statistics is not None:
-            score, features = score_encoder(state.objective.encoder, train, val, config, state.precision, last=is_last)
+            score, features = score_encoder(state.objective.encoder, train, val, config, last=is_last)
             row |= score | diagnose(state.objective, val, features, config) | statistics.summary()
             row |= mi_bound(config, row["base_loss"])
             histograms += [{"epoch": epoch, **bar} for bar in statistics.histogram()]
@@ -176,7 +175,9 @@ def train_epoch(
         )
         state.scaler.unscale_(state.optimizer)
         if statistics is not None:
-            statistics.add_grad_norm(grad_norm(watched))
+            norm = grad_norm(watched)
+            if not state.scaler.is_enabled() or torch.isfinite(norm):  # a step whose gradient overflows is not taken
+                statistics.add_grad_norm(norm)
             if "tau" in config:
                 multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
                 statistics.add_q_b(state.objective.over_pairs(prepared, multiplier))

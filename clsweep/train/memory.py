@@ -23,7 +23,7 @@ def keep_freed_memory() -> None:
 
 
 class PeakMemory:
-    """Counts from its construction: device memory on a GPU, resident memory of the process on a CPU (Linux)."""
+    """Counts from its construction: what PyTorch reserves on a GPU, resident memory of the process on a CPU (Linux)."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -42,7 +42,7 @@ class PeakMemory:
     def peak_gib(self) -> float | None:
         """Peak in GiB, or None where the system does not tell."""
         if self._device.type == "cuda":
-            return float(torch.cuda.max_memory_allocated(self._device)) / 2**30
+            return float(torch.cuda.max_memory_reserved(self._device)) / 2**30
         if not self._measurable:
             return None
         line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))

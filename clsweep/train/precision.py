@@ -35,7 +35,7 @@ class Precision:
 
     def autocast(self) -> torch.autocast:
         """The context of a forward pass."""
-        # No cache of the cast weights: a captured graph must cast its own, and nothing is used twice otherwise.
+        # No cache of the cast weights: a captured graph must cast its own.
         dtype = _HALF.get(self.name)
         return torch.autocast(self.device.type, dtype=dtype, enabled=dtype is not None, cache_enabled=False)
 

@@ -13,7 +13,6 @@ from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.objective.build import build_encoder
 from clsweep.train.images import Images, on_device
-from clsweep.train.precision import Precision
 from clsweep.train.scores import score_encoder, score_features
 from clsweep.train.seeds import seeded
 
@@ -34,7 +33,7 @@ def score_reference(config: Mapping[str, Any], *, place: DataPlace, device: str 
     train, val = (on_device(split, splits.train, where) for split in (splits.train, splits.val))
     if config["reference"] == "untrained":
         encoder = seeded(build_encoder, config).to(where, memory_format=torch.channels_last)
-        return score_encoder(encoder, train, val, config, Precision.on(where, "fp32"), last=True)[0]
+        return score_encoder(encoder, train, val, config, last=True)[0]
     bank = train.labelled()
     bank_ND, query_MD = _pixels(bank), _pixels(val)
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one

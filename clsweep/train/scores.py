@@ -9,14 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clsweep.objective.contrast import wide
 from clsweep.objective.ownership import num_others
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import representation_diagnostics, tsne_points
 from clsweep.train.evaluate import knn_scores
 from clsweep.train.images import Images, draw_batch
-from clsweep.train.precision import Precision
 from clsweep.train.probe import ridge_probe, sgd_probe
 
 Row = dict[str, Any]
@@ -34,7 +32,6 @@ def score_encoder(
     train: Images,
     val: Images,
     config: Mapping[str, Any],
-    precision: Precision,
     *,
     last: bool,
 ) -> tuple[dict[str, float], Tensor]:
@@ -46,7 +43,7 @@ def score_encoder(
         DivergedError: features are not finite.
     """
     bank = train.labelled()
-    bank_ND, query_MD = (_features(encoder, images, precision) for images in (bank, val))
+    bank_ND, query_MD = (_features(encoder, images) for images in (bank, val))
     _require_finite("encoder's features", bank_ND, query_MD)
     return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=last), query_MD
 
@@ -112,13 +109,12 @@ def _require_finite(what: str, *tensors: Tensor) -> None:
 
 
 @torch.no_grad()
-def _features(encoder: nn.Module, images: Images, precision: Precision) -> Tensor:
-    """Features (N, D) of unaugmented images, in evaluation mode; the workers share the work."""
+def _features(encoder: nn.Module, images: Images) -> Tensor:
+    """Features (N, D) of unaugmented images, float32, in evaluation mode; the workers share the work."""
     was_training = encoder.training
     encoder.eval()
     mine = share(len(images))
     chunks = torch.arange(mine.start, mine.stop).split(EVAL_BATCH)  # a share may be empty: then one empty chunk
-    with precision.autocast():
-        features = [wide(encoder(images.plain(chosen))) for chosen in chunks]
+    features = [encoder(images.plain(chosen)) for chosen in chunks]
     encoder.train(was_training)
     return gather_features(torch.cat(features), len(images))

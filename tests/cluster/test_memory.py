@@ -51,7 +51,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     shares: list[float] = []
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 18.01 * 2**30)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda _: 18.01 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 2**30))
     return shares
 

@@ -47,7 +47,7 @@ def small_config(parts: Mapping[str, str], *, dataset: str = "digits", seed: int
     selected = {name: chosen[name] for name in SELECTED_PARTS if name in chosen}
     owned = owned_params(parts, dataset=dataset, **selected)
     assert set(changes) <= set(owned), "a change that nobody reads"
-    params = {name: chosen.get(name, default_of(name, parts)) for name in owned}
+    params = {name: chosen.get(name, default_of(name, parts, **selected)) for name in owned}
     return {**parts, "dataset": dataset, **SPLIT, "seed": seed, **effective(parts, params, DATASET[dataset])}
 
 

@@ -398,3 +398,24 @@ def test_an_optimizer_brings_its_own_hyperparameters_and_defaults(load):
 def test_a_parameter_of_another_optimizer_is_refused(load):
     (line,) = refusals(load, "base.optimizer=adamw", "objectives.infonce.base.sgd_momentum=0.5")
     assert "objectives.infonce.base.sgd_momentum: 'infonce' does not own this parameter" in line
+
+
+def test_chunks_that_come_to_the_same_batch_are_refused(load):
+    settings = ("base.batch_size=256", "space.chunk_size={choices: [128, 256, 512]}")
+    (line,) = {line.split(": space.chunk_size: ")[1] for line in refusals(load, *settings)}
+    assert line == "expected at most one of the chunks to be a whole batch of 256, given 128, 256, 512: " \
+        "these would train alike"  # fmt: skip
+    load("base.batch_size=256", "space.chunk_size={choices: [64, 128, 256]}")
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("space.precision={choices: [auto, fp32]}", "auto stands for one of the others and cannot be swept"),
+        ("base.precision=fp16", "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or bf16"),
+    ],
+)
+def test_precisions_that_mean_nothing_here_are_refused(load, setting, expected):
+    assert any(expected in line for line in refusals(load, setting))
+    load("space.precision={choices: [fp32, bf16]}")
+    load("base.precision=fp16", "resources.gpus_per_worker=1")

@@ -14,7 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.objective.losses import dcl, dclw, infonce
-from clsweep.train.collectives import gather, gather_features, rank, share, sync_batch_norm, world_size
+from clsweep.train.collectives import (
+    GlobalBatchNorm2d,
+    gather,
+    gather_features,
+    rank,
+    share,
+    sync_batch_norm,
+    world_size,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -199,3 +207,16 @@ def test_the_comparison_is_able_to_fail() -> None:
         (LOSSES["infonce"](*module(x_2ND[:, half])) / 2).backward()
     gap = max((p.grad - grad).abs().max() for p, grad in zip(module.parameters(), whole, strict=True))
     assert gap > 0.01
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_half_types_go_through_the_global_batch_norm_as_through_torchs(tracked: bool) -> None:
+    """Autocast gives it bf16. Statistics are float32: a mean ten times the spread must not cost more digits."""
+    x = (torch.randn(64, 8, 4, 4, generator=torch.Generator().manual_seed(0)) + 10).bfloat16()
+    ours, torchs = GlobalBatchNorm2d(8, track_running_stats=tracked), nn.BatchNorm2d(8, track_running_stats=tracked)
+    y, expected = ours(x), torchs(x)
+    assert y.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(y, expected, rtol=0.02, atol=0.02)
+    if tracked:
+        torch.testing.assert_close(ours.running_mean, torchs.running_mean)
+        torch.testing.assert_close(ours.running_var, torchs.running_var, rtol=1e-4, atol=1e-4)

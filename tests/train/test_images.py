@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,51 @@ def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views()
     )
     assert not torch.equal(first[0][0][0], other[0][0][0])
     assert torch.equal(first[0][1], other[0][1]), "the order is the seed's and the epoch's, not the generator's"
+
+
+def test_the_next_images_are_read_while_these_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the host to a GPU, also across the blocks that are drawn at once."""
+    monkeypatch.setattr(module, "DRAWN_AT_ONCE", 24)
+    monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": 12})
+    images, config = some_digits(100), CONFIG
+    expected, events = all_views(images, config), []
+
+    class OnTheHost(Images):
+        device = type("Device", (), {"type": "cuda"})()  # what is asked before anything is read
+
+        def fetch(self, chosen_M: Tensor) -> Callable[[], Tensor]:
+            events.append("read")
+            return images.fetch(chosen_M)
+
+    groups = [(module._Drawn(rows, []), []) for rows in torch.arange(96).split(12)]
+    for number, (group, read) in enumerate(module._ahead(OnTheHost(**vars(images)), groups)):
+        assert torch.equal(read(), images.take(group[0].rows))
+        if number < len(groups) - 1:
+            assert len(events) >= number + 2 or wait_for(lambda n=number: len(events) >= n + 2)
+    assert len(events) == len(groups) == len(expected)
+
+
+def wait_for(condition: Callable[[], bool]) -> bool:
+    """Whether a thread that was started before gets there: it needs no more than its turn."""
+    for _ in range(10_000):
+        if condition():
+            return True
+        threading.Event().wait(0.001)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("share", "reserved", "fits"), [(1.0, 0, True), (0.25, 0, False), (0.5, 0, True), (1.0, 60, False)]
+)
+def test_a_split_lies_on_a_gpu_if_half_of_the_trials_share_of_it_is_enough(
+    monkeypatch: pytest.MonkeyPatch, share: float, reserved: int, fits: bool
+) -> None:
+    """18 GiB of images on a GPU of 80 GiB, which other trials use too."""
+    gib = 2**30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (79 * gib, 80 * gib))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: share)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: reserved * gib)
+    assert (18 * gib <= module.LARGEST_SHARE * module._free_memory(torch.device("cuda"))) is fits
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

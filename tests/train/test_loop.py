@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 import torch
 
+from clsweep.data.availability import DataPlace
 from clsweep.objective.catalog import OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.objective.ownership import TRAINING_OWNS, owned_params
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import loop
+from clsweep.train.diagnostics import StepStatistics
+from clsweep.train.images import on_device
 from clsweep.train.loop import DivergedError, train_trial
+from clsweep.train.state import new_state
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -437,3 +441,32 @@ def test_the_callers_random_state_is_left_alone(configs: dict[str, Row]) -> None
     torch.manual_seed(7)
     run(configs["dcl"])
     assert torch.equal(torch.rand(3), expected)
+
+
+# Loss scaling.
+
+
+def one_epoch(config: Row, scaler: torch.amp.GradScaler | None) -> tuple[dict[str, float], list[torch.Tensor]]:
+    """Statistics and weights after an epoch with a scaler as fp16 has one."""
+    state = new_state(config, torch.device("cpu"))
+    state.scaler = scaler or state.scaler
+    splits = loop.load_splits(config, DataPlace())
+    train, statistics = on_device(splits.train, splits.train, torch.device("cpu")), StepStatistics()
+    loop.train_epoch(state, state.objective, train, config, statistics)
+    return statistics.summary(), [p.detach() for p in state.objective.parameters()]
+
+
+def test_a_scaled_loss_trains_the_same_weights(configs: dict[str, Row]) -> None:
+    plain, weights = one_epoch(configs["dcl"], None)
+    scaled, scaled_weights = one_epoch(configs["dcl"], torch.amp.GradScaler("cpu", init_scale=1024.0))
+    assert scaled == pytest.approx(plain, rel=1e-3)
+    torch.testing.assert_close(scaled_weights, weights, rtol=1e-3, atol=1e-4)
+
+
+def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics(configs: dict[str, Row]) -> None:
+    """The scale halves until it fits, as at the beginning of every trial in fp16."""
+    initial = [p.detach().clone() for p in new_state(configs["dcl"], torch.device("cpu")).objective.parameters()]
+    summary, weights = one_epoch(configs["dcl"], torch.amp.GradScaler("cpu", init_scale=2.0**126))
+    assert all(math.isfinite(value) for value in summary.values())
+    assert all(torch.isfinite(w).all() for w in weights)
+    assert any(not torch.equal(a, b) for a, b in zip(weights, initial, strict=True)), "the later steps are taken"
