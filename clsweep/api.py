@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
+from clsweep.objective.catalog import DATASET
 from clsweep.results.store import StudyResults, open_folder
 from clsweep.results.tables import params_in
 from clsweep.study.resolve import Study
@@ -36,7 +37,7 @@ class Results(StudyResults):
             raise RequestError(f"{self.path}: no trial has finished yet; see clsweep status {self.path}")
         try:
             return robustness(
-                self.trials,
+                self._as_asked(),
                 metric=self.metric,
                 params=params_in(self.trials.columns),
                 mode=self.mode,
@@ -58,11 +59,21 @@ class Results(StudyResults):
 
         return load_encoder(self.folder, trial_id)[0]
 
+    def _as_asked(self) -> pd.DataFrame:
+        """The trials by what the study asked of them: `auto` is one configuration, whatever the devices made of it."""
+        trials = self.trials
+        if "precision" not in trials or "precision" not in self.plan:
+            return trials
+        asked = trials["trial_id"].map(self.plan.set_index("trial_id")["precision"])
+        return trials.assign(precision=asked.fillna(trials["precision"]))
+
     def _chance(self) -> float | None:
         """Metric of a guess, percent."""
         if self.metric not in _VOTES:
             return None
-        return 100 * _VOTES[self.metric] / float(self.plan["num_classes"].iloc[0])
+        if "num_classes" in self.plan:
+            return 100 * _VOTES[self.metric] / float(self.plan["num_classes"].iloc[0])
+        return 100 * _VOTES[self.metric] / DATASET[self.study["dataset"]["name"]].num_classes  # of an earlier version
 
 
 def open_results(path: str | os.PathLike[str]) -> Results:

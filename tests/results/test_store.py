@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from clsweep.api import open_results
 from clsweep.errors import RequestError
 from clsweep.results.store import ResultsFolder
 from clsweep.results.tables import POINTS_SCHEMA, to_table, trials_schema
-from clsweep.results_listing import reference_notes, trial_rows
+from clsweep.results_listing import reference_notes, robustness_notes, trial_rows
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -303,3 +304,33 @@ def test_a_row_without_a_value_is_not_selected_whatever_its_type(
     ids = {"trained": trained["trial_id"], "failed": untrained["trial_id"]}
     rows, _ = trial_rows(open_results(folder.path), where, None, None, every_column=True)
     assert [row["trial_id"] for row in rows] == [ids[name] for name in selected]
+
+
+@pytest.mark.parametrize("status", ["finished", "failed"])
+def test_auto_precision_is_one_configuration_whatever_the_devices_made_of_it(
+    folder: ResultsFolder, plan: list[dict[str, Any]], status: str
+) -> None:
+    """A row has what it came to, which a failed trial cannot tell; a mixture is said."""
+    for row in plan:
+        is_other = row["objective"] == "dcl" and row["seed"] == 1
+        changes = {"precision": "bf16", "status": status} if is_other else {"precision": "fp32"}
+        folder.add_trial(outcome(row, **({} if row["objective"] == "untrained" else changes)))
+    results = open_results(folder.path)
+    assert set(results.robustness()["objective"]) == {"simclr", "dcl", "dclw", "untrained"}
+    mixed = [note for note in robustness_notes([results], by=None, within=1.0) if "precisions" in note]
+    expected = ["dcl: one configuration in several precisions; set base.precision to have one"]
+    assert mixed == (expected if status == "finished" else [])
+
+
+def test_a_folder_without_the_sizes_of_its_data_set_still_has_its_statistics(
+    tmp_path: Path, plan: list[dict[str, Any]]
+) -> None:
+    """As earlier versions wrote them."""
+    old = [{k: v for k, v in row.items() if k not in ("image_size", "num_train", "num_classes")} for row in plan]
+    folder = ResultsFolder(str(tmp_path / "old"))
+    folder.create(load_study(STUDY).document.dump(), old)
+    table = pq.read_table(f"{folder.path}/plan.parquet").drop_columns(["image_size", "num_train", "num_classes"])
+    pq.write_table(table, f"{folder.path}/plan.parquet")
+    for row in old:
+        folder.add_trial(outcome(row))
+    assert len(open_results(folder.path).robustness()) == 4
