@@ -42,7 +42,8 @@ def export_encoder(trial: str, out: str) -> None:
     print(f"{path}: {_title(about)} of {trial_id}, {num_params:,} parameters, {encoder.num_features:,} features")
     mean, std = (", ".join(f"{value:.4f}" for value in about["normalisation"][name]) for name in ("mean", "std"))
     size = f" of {about['image_size']} x {about['image_size']} pixels" if "image_size" in about else ""
-    print(f"It takes RGB images{size} in [0, 1], minus the mean ({mean}), divided by the std ({std}).")
+    kind = "RGB images" if "," in mean else "gray images, repeated in three channels,"
+    print(f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std}).")
     if is_torchvision:
         print("fc is all zeros: a classifier was not trained, and the features are what comes before it.")
     print("\n".join(["To load it:", *(f"    {line}" for line in snippet(path, about))]))

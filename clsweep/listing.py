@@ -24,6 +24,7 @@ _PLURAL: dict[Part, str] = {
     "encoder": "encoders",
     "linear_probe": "probes",
     "weighting": "weightings",
+    "optimizer": "optimizers",
 }
 
 

@@ -28,6 +28,7 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
     print(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
     import torch
 
+    from clsweep.cluster.memory import limited_memory
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory
 
@@ -36,14 +37,16 @@ def try_trial(study: Study, objective: str, *, config: int, seed: int | None, de
     torch.set_num_threads(study.sections.resources.cpus_per_worker)
     metrics = [m for m in METRICS if m.kind == study.dataset.kind]
     print("".join(f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))))
+    resources = study.sections.resources
     try:
-        result = train_trial(
-            row,
-            lambda epoch: _print_epoch(epoch, metrics),
-            place=study.sections.dataset.place,
-            device=on,
-            cuda_graphs=study.sections.resources.cuda_graphs,
-        )
+        with limited_memory(row, on, resources.gpus_per_worker or 1.0):
+            result = train_trial(
+                row,
+                lambda epoch: _print_epoch(epoch, metrics),
+                place=study.sections.dataset.place,
+                device=on,
+                cuda_graphs=resources.cuda_graphs,
+            )
     except RequestError:
         raise
     except Exception as error:  # `clsweep run` makes a failed row of it

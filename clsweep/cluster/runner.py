@@ -131,7 +131,8 @@ def _defining(tree: Mapping[str, Any]) -> dict[str, Any]:
 def _grown(folder: ResultsFolder, study: Study) -> list[str]:
     """How the user's own images have become more or fewer since the plan was made, which no file of the study says."""
     planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
-    sizes = {name: value for name, value in split_columns(study).items() if name in ("num_train", "num_classes")}
+    names = [name for name in ("num_train", "num_classes") if name in planned]  # earlier versions kept none
+    sizes = {name: value for name, value in split_columns(study).items() if name in names}
     return difference({name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}")
 
 

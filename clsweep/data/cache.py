@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ BLOCK_IMAGES, BLOCK_BYTES = 512, 2**24  # a block is as large as both allow
 _MARK_BYTES = 8
 _SHOWN = 10  # files that an error names
 _GIB = 2**30
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +70,17 @@ class Source:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        step = max(1, min(BLOCK_IMAGES, BLOCK_BYTES // self.image_bytes))
+        step = self.block_images
         return [
             Block(part=part, index=start // step, rows=rows, mark=_digest(self.describe(part, rows), _MARK_BYTES))
             for part, labels in self.labels.items()
             for start in range(0, len(labels), step)
             for rows in [range(start, min(start + step, len(labels)))]
         ]
+
+    @property
+    def block_images(self) -> int:
+        return max(1, min(BLOCK_IMAGES, BLOCK_BYTES // self.image_bytes))
 
     @property
     def image_bytes(self) -> int:
@@ -192,7 +197,7 @@ class _PartFile:
     """
 
     def __init__(self, source: Source, folder: Path, part: str):
-        self._image_bytes = source.image_bytes
+        self._image_bytes, self._block_images = source.image_bytes, source.block_images
         shape = (len(source.labels[part]), source.image_size, source.image_size, 3)
         self._header = _npy_header(shape)
         self._size = len(self._header) + shape[0] * self._image_bytes
@@ -202,7 +207,7 @@ class _PartFile:
     def __enter__(self) -> _PartFile:
         try:
             self._array, self._marks = (os.open(path, os.O_RDWR | os.O_CREAT, 0o644) for path in self._paths)
-            self._found = os.fstat(self._array).st_size
+            self._forget_lost_blocks(os.fstat(self._array).st_size)
             os.ftruncate(self._array, self._size)
             _reserve(self._array, self._size, self._paths[0].parent)
             _write(self._array, self._header, 0)
@@ -218,13 +223,23 @@ class _PartFile:
 
     def has(self, block: Block) -> bool:
         """Whether the block lies there, made of what it would be made of now."""
-        is_marked = os.pread(self._marks, _MARK_BYTES, block.index * _MARK_BYTES) == block.mark
-        return is_marked and self._at(block.rows.stop) <= self._found
+        return os.pread(self._marks, _MARK_BYTES, block.index * _MARK_BYTES) == block.mark
 
     def put(self, block: Block, images: np.ndarray) -> None:
         _write(self._array, images.data.cast("B"), self._at(block.rows.start))
         os.fsync(self._array)
         _write(self._marks, block.mark, block.index * _MARK_BYTES)
+
+    def _forget_lost_blocks(self, found: int) -> None:
+        """Drop the marks of what does not lie in the array as found, for good: it is about to get its full length.
+
+        Before the array changes, as whoever is killed in between must not leave marks of zeros.
+        """
+        if found == self._size:
+            return
+        whole = max(0, min(found, self._size) - len(self._header)) // (self._block_images * self._image_bytes)
+        os.ftruncate(self._marks, min(os.fstat(self._marks).st_size, whole * _MARK_BYTES))
+        os.fsync(self._marks)
 
     def _at(self, row: int) -> int:
         return len(self._header) + row * self._image_bytes
@@ -235,7 +250,8 @@ def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
     left = [block for block in source.blocks if not files[block.part].has(block)]
     num_left, size = sum(len(block.rows) for block in left), source.image_size
 
-    with _progress(source, num_left) as advance:
+    with _progress(source, num_left) as advance, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL")  # what matters of an image is an error
 
         def fill(block: Block) -> list[str]:
             images = np.empty((len(block.rows), size, size, 3), np.uint8)

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def decode(path: Path, size: int) -> np.ndarray:
     """An image as RGB, its shorter side resized to `size` (bicubic, antialiased), its centre cut out: uint8 (S, S, 3).
 
-    Equal up to rounding to torchvision's `Resize` and `CenterCrop` on Pillow's images, of which the parts that are cut
-    off are never made. An orientation in the EXIF data is ignored, as torchvision does.
+    As torchvision's `Resize` and `CenterCrop` on Pillow's images, of which the parts that are cut off are never made;
+    pixels differ by a level or two, on sharp noise by more. An orientation in the EXIF data is ignored, as there.
 
     Raises:
         Exception: whatever Pillow and its plugins raise at a file that is damaged, truncated, too large or no image.

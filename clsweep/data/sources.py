@@ -154,9 +154,9 @@ def _synthetic(dataset: Dataset, _place: DataPlace) -> Source:
 
 
 def _stamp(path: Path) -> str:
-    """Size and time of a file."""
+    """Size and time of a file; of one that cannot be read, which decoding will say, the reason."""
     try:
         found = os.stat(path)
     except OSError as error:
-        raise RequestError(f"{path}: expected a file, given: {error.strerror}") from None
+        return str(error.strerror)
     return f"{found.st_size} {found.st_mtime_ns}"

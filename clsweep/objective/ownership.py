@@ -41,7 +41,8 @@ YARDSTICK_PARAMS = (
     "linear_probe",
     *(name for c in COMPONENT["linear_probe"].values() for name in c.owns),
 )
-REFERENCE_PARAMS = ("encoder", *(name for c in COMPONENT["encoder"].values() for name in c.owns), *YARDSTICK_PARAMS)
+_OF_ENCODERS = dict.fromkeys(name for c in COMPONENT["encoder"].values() for name in c.owns)
+REFERENCE_PARAMS = ("encoder", *_OF_ENCODERS, *YARDSTICK_PARAMS)
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
 
 

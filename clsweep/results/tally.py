@@ -77,9 +77,14 @@ class Tally:
 def swept_params(planned: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """Hyperparameters that take more than one value in some objective (a live search fills them in row by row)."""
     values: dict[tuple[str, str], set[Any]] = {}
-    for row in (*planned, *rows):
+    for row in planned:
         for name in params_in(row):
             values.setdefault((name, row["objective"]), set()).add(row[name])
+    for row in rows:
+        for name in params_in(row):
+            seen = values.setdefault((name, row["objective"]), set())
+            if None in seen:  # not known before; a fixed `auto` that came to something was not swept
+                seen.add(row[name])
     return list(dict.fromkeys(name for (name, _), seen in values.items() if len(seen) > 1))
 
 

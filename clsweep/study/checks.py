@@ -106,7 +106,9 @@ class Checks:
         if knn_k > num_labelled:
             voters = f"{num_labelled}, the images with a class that {self.dataset.name} trains on"
             message = f"expected at most {voters if self.dataset.num_unlabeled else available}, given {knn_k}"
-            self.error(self._where(objective, "knn_k"), message)
+            keys = self._where(objective, "knn_k")
+            is_default = keys[-1] != "knn_k"
+            self.error(keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message)
         points: Any = objective.fixed["tsne_points"]
         _, num_val = self.dataset.split_sizes(self.sections.dataset.val_fraction)
         if points and not MIN_TSNE_POINTS <= points <= num_val:

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.objective.ownership import num_others
-from clsweep.objective.views import recipes
+from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import representation_diagnostics, tsne_points
 from clsweep.train.evaluate import knn_scores
-from clsweep.train.images import Images, draw_batch
+from clsweep.train.images import Images, make_views
 from clsweep.train.probe import ridge_probe, sgd_probe
 
 Row = dict[str, Any]
-EVAL_BATCH = 1024
-DIAGNOSED_IMAGES = 1024  # of the validation split, whose two views the diagnostics look at
+EVAL_BATCH = 1024  # images at once, of 32 x 32 pixels; fewer of larger ones
+DIAGNOSED_IMAGES = 1024  # at most, of the validation split, whose two views the diagnostics look at
 DIAGNOSIS_SEED = 0  # the same views at every epoch and in every trial of the same augmentation
 
 
@@ -74,10 +74,14 @@ def diagnose(objective: Any, val: Images, features_ND: Tensor, config: Mapping[s
     """Diagnostics of two views of validation images, in evaluation mode; equal on all workers, without a word."""
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
-    views = draw_batch(val, rows, recipes(config)[:2], generator)
+    draws = draw_views(recipes(config)[:2], len(rows), val.size, generator)
     was_training = objective.training
     objective.eval()
-    z1_ND, z2_ND = (objective.represent(x)[0] for x in views)
+    parts = []
+    for chosen in rows.split(_at_once(val)):
+        views = make_views(val.take(chosen), [view[chosen] for view in draws], val)
+        parts.append([objective.represent(x)[0] for x in views])
+    z1_ND, z2_ND = (torch.cat(part) for part in zip(*parts, strict=True))
     objective.train(was_training)
     _require_finite("projections", z1_ND, z2_ND)
     return representation_diagnostics(z1_ND, z2_ND, features_ND, val.labels_N, config["num_classes"])
@@ -114,7 +118,12 @@ def _features(encoder: nn.Module, images: Images) -> Tensor:
     was_training = encoder.training
     encoder.eval()
     mine = share(len(images))
-    chunks = torch.arange(mine.start, mine.stop).split(EVAL_BATCH)  # a share may be empty: then one empty chunk
+    chunks = torch.arange(mine.start, mine.stop).split(_at_once(images))  # a share may be empty: then one empty chunk
     features = [encoder(images.plain(chosen)) for chosen in chunks]
     encoder.train(was_training)
     return gather_features(torch.cat(features), len(images))
+
+
+def _at_once(images: Images) -> int:
+    """Images that go through a network at once: a trial's memory is to be its training's."""
+    return max(1, min(EVAL_BATCH, EVAL_BATCH * 32**2 // images.size**2))

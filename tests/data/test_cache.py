@@ -479,3 +479,73 @@ def test_a_class_needs_an_image_to_train_on_and_one_to_validate_on(root: Path) -
         (root / "train" / "cats" / f"{i}.png").unlink()
     with pytest.raises(RequestError, match=r"train/cats: expected at least 2 images, .*, given 1"):
         scan(root)
+
+
+# Marks never outlive the blocks that they are about.
+
+
+class StoppedError(BaseException):
+    """Ctrl-C, or a kill, at a given point."""
+
+
+def stop(*_: object) -> None:
+    raise StoppedError
+
+
+def in_blocks_of_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "BLOCK_IMAGES", 4)
+
+
+def assert_all_decoded(splits: Splits, root: Path) -> None:
+    files = scan(root).files("train")
+    for image, (_, path) in zip(splits.train.images, files, strict=True):
+        assert np.array_equal(image, decode(root / path, SIZE)), path
+
+
+def test_an_array_that_was_lost_is_decoded_again_also_after_another_stop(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_blocks_of_4(monkeypatch)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(Path, "unlink", stop)
+        with pytest.raises(StoppedError):
+            load(root)  # everything lies there, the marks too
+    (partial,) = folders(root, ".partial")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(cache, "_decode", stop)
+        os.truncate(partial / "train.npy", 1000)
+        with pytest.raises(StoppedError):
+            load(root)  # the array has its full length again, of zeros
+    assert_all_decoded(load(root), root)
+
+
+def test_images_that_were_moved_away_and_back_are_decoded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The array becomes shorter and longer again, and a broken image keeps the cache from being complete."""
+    in_blocks_of_4(monkeypatch)
+    broken, aside = root / "train" / "ants" / "00.png", root / "aside"
+    broken.write_text("no image")
+    with pytest.raises(RequestError, match="given 1 that cannot"):
+        load(root)
+    shutil.move(root / "train" / "cats", aside)
+    (root / "train" / "cats").mkdir()
+    for name in ("8.png", "9.png"):
+        shutil.copy2(aside / name, root / "train" / "cats" / name)
+    with pytest.raises(RequestError, match="given 1 that cannot"):
+        load(root)
+    shutil.rmtree(root / "train" / "cats")
+    shutil.move(aside, root / "train" / "cats")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(cache, "_decode", stop)
+        with pytest.raises(StoppedError):
+            load(root)
+    shutil.copy(root / "train" / "ants" / "1.png", broken)
+    assert_all_decoded(load(root), root)
+
+
+def test_a_link_to_nothing_is_listed_with_the_other_broken_images(root: Path) -> None:
+    (root / "train" / "ants" / "dangling.png").symlink_to("nowhere.png")
+    (root / "train" / "bees" / "text.png").write_text("no image")
+    with pytest.raises(RequestError, match="given 2 that cannot") as caught:
+        load(root)
+    assert "dangling.png: " in str(caught.value)
+    assert "text.png: " in str(caught.value)
