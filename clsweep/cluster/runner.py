@@ -105,7 +105,7 @@ def _recorded(folder: ResultsFolder, study: Study, resume: bool) -> list[Row]:
         return []
     if not resume:
         raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
-    changes = difference(_defining(folder.study()), _defining(study.document.tree)) or _grown(folder, study)
+    changes = difference(_defining(folder.study()), _defining(study.document.tree)) or _changed_images(folder, study)
     if changes:
         shown = "\n".join(f"  {change}" for change in changes[:10])
         raise RequestError(
@@ -128,11 +128,12 @@ def _defining(tree: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"dataset": {key: value for key, value in dataset if key not in ("root", "cache", "download")}}
 
 
-def _grown(folder: ResultsFolder, study: Study) -> list[str]:
-    """How the user's own images have become more or fewer since the plan was made, which no file of the study says."""
+def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
+    """How the user's own images have changed since the plan was made, which no file of the study says."""
     planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
-    names = [name for name in ("num_train", "num_classes") if name in planned]  # earlier versions kept none
-    sizes = {name: value for name, value in split_columns(study).items() if name in names}
+    now = split_columns(study)
+    known = [name for name in ("num_train", "num_classes", "images_digest") if name in planned]  # none in old folders
+    sizes = {name: now[name] for name in known}
     return difference({name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}")
 
 

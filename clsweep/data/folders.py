@@ -5,6 +5,7 @@ A folder of images is ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewis
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +55,8 @@ def sized_dataset(
     if name == "imagefolder":
         found = scan(place.root_folder)
         num_train, num_test = (sum(map(len, part.values())) for part in (found.train, found.test))
-        row = replace(row, num_train=num_train, num_test=num_test, num_classes=len(found.classes))
+        row = replace(row, num_train=num_train, num_test=num_test, images_digest=_digest(found))
+        num_classes, num_train = len(found.classes), None
     elif num_train is not None:
         row = replace(row, num_train=num_train, num_test=num_train // 5)
     return replace(row, image_size=image_size or row.image_size, num_classes=num_classes or row.num_classes)
@@ -112,6 +114,19 @@ def _scanned(folder: Path) -> os._ScandirIterator[str]:
         return os.scandir(str(folder))
     except OSError as error:
         raise RequestError(f"{folder}: expected a readable folder, given: {error.strerror}") from None
+
+
+def _digest(found: ImageFolder) -> str:
+    """Of names and sizes of all files, wherever the folder lies: images that were replaced are other images."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in ("train", "test"):
+        for _, path in found.files(part):
+            try:
+                size = os.path.getsize(found.root / path)
+            except OSError:
+                size = -1  # decoding will say what is wrong with it
+            digest.update(os.fsencode(f"{path} {size}\0"))
+    return digest.hexdigest()
 
 
 def _listed(names: list[str]) -> str:

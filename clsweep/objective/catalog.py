@@ -107,6 +107,7 @@ class Dataset:
     channels: int
     num_classes: int
     num_unlabeled: int = 0  # trained on beside those with a class
+    images_digest: str | None = None  # of names and sizes of the files, where these are the user's own
     options: tuple[str, ...] = ()  # of the numbers above: those that a study may choose
     doc: str
 

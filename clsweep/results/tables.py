@@ -21,6 +21,7 @@ _SPLIT_FIELDS = (  # null for pairs of vectors
     pa.field("image_size", pa.int64()),  # pixels a side
     pa.field("num_train", pa.int64()),  # with the validation split, which is taken from them, and unlabeled images
     pa.field("num_classes", pa.int64()),
+    pa.field("images_digest", pa.string()),  # names and sizes of the files of an image folder
 )
 ID_FIELDS = (
     pa.field("trial_id", pa.string(), nullable=False),

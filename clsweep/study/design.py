@@ -149,6 +149,7 @@ def split_columns(study: Study) -> dict[str, Any]:
         "image_size": dataset.image_size,
         "num_train": dataset.num_train + dataset.num_unlabeled,
         "num_classes": dataset.num_classes,
+        "images_digest": dataset.images_digest,
     }
     return {"dataset": dataset.name, **(numbers if dataset.kind == "images" else dict.fromkeys(numbers))}
 
@@ -156,6 +157,7 @@ def split_columns(study: Study) -> dict[str, Any]:
 _ID_COLUMNS = (
     "trial_id", "study", "objective", "framework", "loss", "regularizer", "views",
     "config", "seed", "sampler", "dataset", "val_fraction", "image_size", "num_train", "num_classes",
+    "images_digest",
 )  # fmt: skip
 
 

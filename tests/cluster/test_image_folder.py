@@ -39,7 +39,12 @@ def test_a_study_on_an_image_folder(write_study: Callable[..., Path], tmp_path: 
     code, output = command("run", path, "--out", out, "--set", "dataset.image_size=8")
     assert code == 2
     assert "dataset.image_size: 16 -> 8" in output
-    (tmp_path / "images" / "train" / "cats" / "9.png").unlink()
+    replaced = tmp_path / "images" / "train" / "cats" / "9.png"
+    replaced.write_bytes((tmp_path / "images" / "train" / "ants" / "9.png").read_bytes() + b"other")
+    code, output = command("run", path, "--out", out)
+    assert code == 2
+    assert "images in imagefolder.images_digest: " in output
+    replaced.unlink()
     code, output = command("run", path, "--out", out)
     assert code == 2
     assert "images in imagefolder.num_train: 30 -> 29" in output

@@ -326,10 +326,13 @@ def test_a_folder_without_the_sizes_of_its_data_set_still_has_its_statistics(
     tmp_path: Path, plan: list[dict[str, Any]]
 ) -> None:
     """As earlier versions wrote them."""
-    old = [{k: v for k, v in row.items() if k not in ("image_size", "num_train", "num_classes")} for row in plan]
+    old = [
+        {k: v for k, v in row.items() if k not in ("image_size", "num_train", "num_classes", "images_digest")}
+        for row in plan
+    ]
     folder = ResultsFolder(str(tmp_path / "old"))
     folder.create(load_study(STUDY).document.dump(), old)
-    table = pq.read_table(f"{folder.path}/plan.parquet").drop_columns(["image_size", "num_train", "num_classes"])
+    table = pq.read_table(f"{folder.path}/plan.parquet").drop_columns(["num_train", "num_classes", "images_digest"])
     pq.write_table(table, f"{folder.path}/plan.parquet")
     for row in old:
         folder.add_trial(outcome(row))

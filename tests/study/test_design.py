@@ -225,8 +225,9 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
 def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
     frame = plan_frame(study())
     ids = ["trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config", "seed", "sampler"]
-    assert list(frame.columns[:15]) == [*ids, "dataset", "val_fraction", "image_size", "num_train", "num_classes"]
-    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[15:]) <= set(PARAM)
+    sizes = ["image_size", "num_train", "num_classes", "images_digest"]
+    assert list(frame.columns[:16]) == [*ids, "dataset", "val_fraction", *sizes]
+    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[16:]) <= set(PARAM)
     assert "gray_prob" not in frame.columns
     assert "stem" not in frame.columns
 
