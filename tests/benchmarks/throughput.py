@@ -210,7 +210,7 @@ def stages(arguments: argparse.Namespace) -> list[Row]:
         "networks, forward + backward": (networks, peer_networks),
         "loss, forward + backward": (lambda: objective.loss(objective.prepare({"online": dict(enumerate(z))},
                                      state.draw_generator)).total.backward(), lambda: peer_loss(*z).backward()),
-        "evaluation of 4,000 images": (lambda: score_encoder(objective.encoder, train, val, config, state.precision,
+        "evaluation of 4,000 images": (lambda: score_encoder(objective.encoder, train, val, config,
                                                              **scored), None),
     }  # fmt: skip
     rows = []

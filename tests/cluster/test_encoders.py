@@ -44,12 +44,11 @@ def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
     from clsweep.data.availability import DataPlace
     from clsweep.data.datasets import load_splits
     from clsweep.train.images import on_device
-    from clsweep.train.precision import Precision
     from clsweep.train.scores import score_encoder
 
     cpu, splits = torch.device("cpu"), load_splits(row, DataPlace())
     train, val = (on_device(split, splits.train, cpu) for split in (splits.train, splits.val))
-    return score_encoder(encoder, train, val, row, Precision.on(cpu, "fp32"), last=False)[0]["knn_top1"]
+    return score_encoder(encoder, train, val, row, last=False)[0]["knn_top1"]
 
 
 def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scored(
@@ -95,7 +94,7 @@ def test_what_is_kept_may_change_between_two_sessions(write_study: WriteStudy, t
 
 
 def test_after_an_interruption_the_rule_still_holds(write_study: WriteStudy, tmp_path: Path) -> None:
-    path, out = write_study(base={**BASE, "epochs": 2}, seeds=[0, 1, 2]), tmp_path / "out"
+    path, out = write_study(base={**BASE, "epochs": 12}, seeds=[0, 1, 2]), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(stored(out)) >= 2, "two encoders")
     children = psutil.Process(process.pid).children(recursive=True)

@@ -34,6 +34,8 @@ TRAINED = {
     "dcl": {"framework": "simclr", "loss": "dcl"},
     "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
 }
+# Trials that are not over before a command that looks at them, or stops them, has started.
+SECONDS = {"encoder": "conv4", "width": 8, "epochs": 15, "batch_size": 128, "flip_prob": 0, "eval_every": 1}
 
 
 def parts(out: Path) -> list[str]:
@@ -141,7 +143,7 @@ def test_a_result_can_be_reproduced_from_its_row(write_study: WriteStudy, tmp_pa
 
 
 def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: WriteStudy, tmp_path: Path) -> None:
-    path, out = write_study(seeds=[0, 1, 2, 3]), tmp_path / "out"
+    path, out = write_study(seeds=[0, 1, 2, 3], base=SECONDS), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(parts(out)) >= 2, "two finished trials")
     children = psutil.Process(process.pid).children(recursive=True)
