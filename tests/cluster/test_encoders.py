@@ -94,7 +94,7 @@ def test_what_is_kept_may_change_between_two_sessions(write_study: WriteStudy, t
 
 
 def test_after_an_interruption_the_rule_still_holds(write_study: WriteStudy, tmp_path: Path) -> None:
-    path, out = write_study(base={**BASE, "epochs": 12}, seeds=[0, 1, 2]), tmp_path / "out"
+    path, out = write_study(base={**BASE, "epochs": 8}, seeds=[0, 1, 2]), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(stored(out)) >= 2, "two encoders")
     children = psutil.Process(process.pid).children(recursive=True)

@@ -35,7 +35,7 @@ TRAINED = {
     "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
 }
 # Trials that are not over before a command that looks at them, or stops them, has started.
-SECONDS = {"encoder": "conv4", "width": 8, "epochs": 15, "batch_size": 128, "flip_prob": 0, "eval_every": 1}
+SECONDS = {"encoder": "conv4", "width": 8, "epochs": 8, "batch_size": 128, "flip_prob": 0, "eval_every": 1}
 
 
 def parts(out: Path) -> list[str]:
