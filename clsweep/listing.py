@@ -32,8 +32,9 @@ def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list
     """The tables of the catalog, or the one of this kind, by title; `for_eyes`: numbers as a reader writes them."""
     tables = {plural: _component_rows(part) for part, plural in _PLURAL.items()}
     tables["datasets"] = [
-        {"dataset": d.name, "kind": d.kind, "train": d.num_train, "test": d.num_test, "size": d.image_size,
-         "channels": d.channels, "classes": d.num_classes, "what": d.doc}
+        {"dataset": d.name, "kind": d.kind, "train": d.num_train or None, "unlabeled": d.num_unlabeled or None,
+         "test": d.num_test or None, "size": d.image_size or None, "channels": d.channels or None,
+         "classes": d.num_classes or None, "what": d.doc}  # no number: the study's own files or options say
         for d in DATASETS
     ]  # fmt: skip
     tables["metrics"] = [{"metric": m.name, "unit": m.unit, "mode": m.mode, "what": m.doc} for m in METRICS]
