@@ -94,7 +94,7 @@ def test_what_is_kept_may_change_between_two_sessions(write_study: WriteStudy, t
 
 
 def test_after_an_interruption_the_rule_still_holds(write_study: WriteStudy, tmp_path: Path) -> None:
-    path, out = write_study(base={**BASE, "epochs": 8}, seeds=[0, 1, 2]), tmp_path / "out"
+    path, out = write_study(base={**BASE, "epochs": 40}, seeds=[0, 1]), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(stored(out)) >= 2, "two encoders")
     children = psutil.Process(process.pid).children(recursive=True)
@@ -102,7 +102,7 @@ def test_after_an_interruption_the_rule_still_holds(write_study: WriteStudy, tmp
     process.communicate(timeout=60)
     psutil.wait_procs(children, timeout=20)
     kept = clsweep.open_results(out).trials
-    assert len(kept) < 12
+    assert len(kept) < 8
     assert stored(out) == best(kept)
     code, output = command("run", path, "--out", out)
     assert code == 0, output
