@@ -85,9 +85,8 @@ class KeptEncoders:
 
     def _prune(self, stored: Sequence[str]) -> None:
         recorded = [trial_id for trial_id in stored if trial_id in self._scores]
-        best: dict[
-            str, tuple[float, str]
-        ] = {}  # of each objective; equals: the first by id, in whatever order they end
+        # of each objective; of equals the first by id, in whatever order they end
+        best: dict[str, tuple[float, str]] = {}
         for trial_id in recorded:
             objective, score = self._scores[trial_id]
             if score is not None and (objective not in best or score > best[objective][0]):
