@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
 from clsweep.objective.catalog import DATASET
+from clsweep.results.ranking import Ranked, Ranking, rank_configs
 from clsweep.results.store import StudyResults, open_folder
 from clsweep.results.tables import params_in
+from clsweep.results.tally import describe_params, swept_params
 from clsweep.study.resolve import Study
+from clsweep.study.schema import ConfirmSection
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,6 +53,47 @@ class Results(StudyResults):
         except ValueError as error:
             raise RequestError(f"{self.path}: {error}") from None
 
+    def confirm(self, *, top: int | None = None) -> pd.DataFrame:
+        """What the best configurations are worth on fresh seeds: one row per objective and configuration, best first.
+
+        Of the configurations that are the best now, those that `clsweep confirm` has run: objective, config, rank and
+        its swept values `at`, search and search_seeds (the mean over the study's seeds), and the columns of
+        `analysis.confirmation.FRESH_COLUMNS`.
+
+        Args:
+            top: so many of each objective; as asked of `clsweep confirm` by default.
+
+        Raises:
+            RequestError: nothing has been confirmed yet.
+        """
+        import pandas as pd
+
+        from clsweep.analysis.confirmation import confirmation
+
+        folder = self.folder.confirmation
+        if not folder.exists():
+            raise RequestError(f"{self.path}: nothing is confirmed yet; clsweep confirm {self.path} does it")
+        columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
+        best = [
+            (r.objective, r.config, r.rank, self._described[r.objective, r.config], r.score, r.num_seeds)
+            for r in self.to_confirm(top)
+        ]
+        trials = Results(folder).trials
+        fresh = trials[~trials["seed"].isin(self.plan["seed"])]  # one that joined the search since has picked too
+        return confirmation(pd.DataFrame(best, columns=columns), fresh, metric=self.metric)
+
+    def to_confirm(self, top: int | None = None) -> list[Ranked]:
+        """The best configurations now, `top` of each objective, as asked of `clsweep confirm` by default."""
+        asked = self.folder.confirmation.study()["confirm"].get("top", ConfirmSection.model_fields["top"].default)
+        return [ranked for ranking in self.ranking for ranked in ranking.configs[: top or asked]]
+
+    @cached_property
+    def ranking(self) -> list[Ranking]:
+        """The configurations of each objective that have finished on all their seeds, best first."""
+        recorded = self.folder.trials(["trial_id", "status", self.metric]).to_pylist()
+        planned = self.folder.plan(["trial_id", "objective", "config"]).to_pylist()
+        return rank_configs(planned, recorded, metric=self.metric, mode=self.mode)
+
     def encoder(self, trial_id: str) -> nn.Module:
         """The trained encoder of a trial in eval mode, if the study kept it; images come normalised.
 
@@ -66,6 +111,14 @@ class Results(StudyResults):
             return trials
         asked = trials["trial_id"].map(self.plan.set_index("trial_id")["precision"])
         return trials.assign(precision=asked.fillna(trials["precision"]))
+
+    @cached_property
+    def _described(self) -> dict[tuple[str, int], str]:
+        """The swept values of every configuration that has a row."""
+        names = ["objective", "config", *params_in(self.plan.columns)]
+        rows = self.folder.trials(names).to_pylist()
+        swept = swept_params(self.folder.plan(names).to_pylist(), rows)
+        return {(row["objective"], row["config"]): describe_params(row, swept) for row in rows}
 
     def _chance(self) -> float | None:
         """Metric of a guess, percent."""
@@ -91,7 +144,7 @@ def run(study: Study, *, out: str | os.PathLike[str] | None = None, **options: A
     Args:
         study: from `load_study`.
         out: results folder, `results/NAME` by default.
-        options: address, resume, max_concurrent and limit, as in `clsweep run`.
+        options: address, resume, retry_failed, max_concurrent and limit, as in `clsweep run`.
 
     Raises:
         KeyboardInterrupt: the user interrupted; what has finished is kept.

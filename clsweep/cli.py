@@ -98,6 +98,7 @@ def run(
     settings: Settings = None,
     address: Annotated[str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")] = "local",
     resume: Annotated[bool, typer.Option("--resume/--no-resume", help="continue the results in the folder")] = True,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed trials again")] = False,
     max_concurrent: Annotated[int | None, typer.Option("--max-concurrent", min=1, help="trials at once")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="run at most so many trials now")] = None,
 ) -> None:
@@ -106,13 +107,14 @@ def run(
     from clsweep.cluster.runner import run_study
 
     study = _study(path, preset, settings)
-    again = _command(path, out, preset, settings, address)
+    again = _command("run", path, out=out, preset=preset, address=address, set=settings)
     try:
         summary = run_study(
             study,
             out=out or default_out(study),
             address=address,
             resume=resume,
+            retry_failed=retry_failed,
             max_concurrent=max_concurrent,
             limit=limit,
         )
@@ -125,7 +127,8 @@ def run(
     if summary.finished:
         _print_robustness([results], by=None, within=1.0, format=Format.table)
     _print_failures(results)
-    print(f"\n{summary.finished} finished, {summary.failed} failed, {summary.left} left")
+    stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
+    print(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
     if summary.left or summary.interrupted:
         print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     print(f"Results: {summary.path}")
@@ -144,7 +147,7 @@ def status(
     """How far a study is: per objective finished, running, failed and best; failures grouped by message."""
     import time
 
-    from clsweep.results_listing import reference_notes, status_headline, status_rows
+    from clsweep.results_listing import confirm_headline, reference_notes, status_headline, status_rows
 
     while True:
         results = _open(path)
@@ -154,7 +157,7 @@ def status(
         print_table(rows, format=format)
         if format is Format.table:
             _print_failures(results)
-            for note in reference_notes([results]):
+            for note in [*reference_notes([results]), *confirm_headline(results)]:
                 print(note)
             print(status_headline(results, rows))
         if watch is None:
@@ -190,6 +193,52 @@ def robustness(
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with intervals."""
     _print_robustness([_open(path) for path in paths], by=by, within=within, format=format)
+
+
+@app.command()
+def confirm(
+    path: ResultsPath,
+    top: Annotated[int | None, typer.Option("--top", min=1, help="so many configurations of each objective")] = None,
+    seeds: Annotated[list[str] | None, typer.Option("--seeds", metavar="10,11,12", help="fresh seeds")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="as resources.workers=2")] = None,
+    address: Annotated[str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")] = "local",
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="run failed trials again")] = False,
+    max_concurrent: Annotated[int | None, typer.Option("--max-concurrent", min=1, help="trials at once")] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Run the best configurations of a search again, on fresh seeds and the test set: what are they worth?"""
+    import contextlib
+
+    from clsweep.cluster.confirm import confirm_study
+
+    given = [seed.strip() for text in seeds or () for seed in text.split(",")]
+    again = _command("confirm", path, top=top, seeds=",".join(given), address=address, set=settings)
+    try:
+        with contextlib.nullcontext() if format is Format.table else contextlib.redirect_stdout(sys.stderr):
+            summary = confirm_study(
+                path,
+                top=top,
+                seeds=[int(seed) if seed.isdecimal() else seed for seed in given] or None,
+                settings=settings or (),
+                address=address,
+                retry_failed=retry_failed,
+                max_concurrent=max_concurrent,
+            )
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. Resume with: {again}", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if summary.finished or summary.failed:
+        _print_confirmation(_open(path), top=top, format=format)
+    if format is Format.table:
+        _print_failures(_open(summary.path))
+        print(f"\n{summary.finished} finished, {summary.failed} failed, {summary.left} left")
+        if summary.left:
+            print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
+        print(f"Results: {summary.path}")
+    if summary.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if summary.failed:
+        raise typer.Exit(EXIT_SOME_FAILED)
 
 
 @app.command()
@@ -251,13 +300,26 @@ def _print_failures(results: Results) -> None:
         print_table(failures, title="\nFailed trials")
 
 
-def _command(path: Path, out: str | None, preset: str | None, settings: Sequence[str] | None, address: str) -> str:
-    """The command line of a run, to be typed again."""
+def _print_confirmation(results: Results, *, top: int | None, format: Format) -> None:
+    from clsweep.objective.catalog import METRIC
+    from clsweep.results_listing import confirm_notes, confirm_rows
+
+    rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))
+    title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}), once more"
+    print_table(rows, format=format, title=title)
+    if format is Format.table:
+        for note in confirm_notes(results, top=top):
+            print(note)
+
+
+def _command(*words: object, **options: object) -> str:
+    """A command line to be typed again; an option that is None, or the default address, is left out."""
     import shlex
 
-    words = ["clsweep", "run", str(path)]
-    for flag, value in (("--out", out), ("--preset", preset), ("--address", None if address == "local" else address)):
-        words += [flag, value] if value else []
-    for setting in settings or ():
-        words += ["--set", setting]
-    return shlex.join(words)
+    line = ["clsweep", *map(str, words)]
+    for name, given in options.items():
+        values = given if isinstance(given, list) else [given]
+        for value in values:
+            if value not in (None, "") and (name, value) != ("address", "local"):
+                line += [f"--{name}", str(value)]
+    return shlex.join(line)

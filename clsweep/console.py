@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +20,7 @@ Row = Mapping[str, Any]
 _MD_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "\\<", "\n": " "})
 FOLDED_WIDTH = 28  # a wider column may be folded
 PIPED_WIDTH = 200  # columns, where no terminal says how wide it is
+MANY_ROWS = 500  # more are printed line by line: to lay them out would take longer than to make them
 
 
 class Format(StrEnum):
@@ -55,6 +56,8 @@ def print_table(
         print(_markdown(cells, columns))
     elif not rows:
         print("no rows")
+    elif len(rows) > MANY_ROWS:
+        print("\n".join([*([title] if title else []), *_lines(cells, columns, rows)]))
     else:
         console = Console()
         # Never narrower than the numbers: a cropped number reads as another one. The terminal wraps long lines.
@@ -68,7 +71,7 @@ def rich_table(cells: Sequence[Sequence[str]], columns: Sequence[str], rows: Seq
         title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 1)
     )
     for column, width in zip(columns, _widths(cells, columns), strict=True):
-        numeric = any(_is_number(row[column]) for row in rows)
+        numeric = _is_numeric(rows, column)
         table.add_column(
             Text(column),
             justify="right" if numeric else "left",
@@ -81,8 +84,25 @@ def rich_table(cells: Sequence[Sequence[str]], columns: Sequence[str], rows: Seq
     return table
 
 
+def _lines(cells: Sequence[Sequence[str]], columns: Sequence[str], rows: Sequence[Row]) -> Iterator[str]:
+    """The same as lines of text; nothing is folded."""
+    widths = _widths(cells, columns)
+    numeric = [_is_numeric(rows, column) for column in columns]
+    for texts in (columns, *cells):
+        padded = []
+        for text, width, is_right in zip(texts, widths, numeric, strict=True):
+            text = text.replace("\n", " ")
+            space = " " * (width - (len(text) if text.isascii() else cell_len(text)))
+            padded.append(space + text if is_right else text + space)
+        yield "  ".join(padded).rstrip()
+
+
+def _is_numeric(rows: Sequence[Row], column: str) -> bool:
+    return any(_is_number(row[column]) for row in rows)
+
+
 def _widths(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> list[int]:
-    return [max(map(cell_len, texts)) for texts in zip(columns, *cells, strict=True)]
+    return [max(map(cell_len, set(texts))) for texts in zip(columns, *cells, strict=True)]
 
 
 def _least_width(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> int:

@@ -58,7 +58,7 @@ def load_encoder(folder: ResultsFolder, trial_id: str) -> tuple[Any, About]:
     _require_encoder(folder, trial_id)
     from clsweep.results.encoders import unpack
 
-    place = os.path.join(folder.path, encoder_file(trial_id))
+    place = folder.place(encoder_file(trial_id))
     weights, about = unpack(folder.encoder(trial_id), place)
     import torch
 

@@ -2,51 +2,66 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from clsweep.api import Results
 from clsweep.errors import RequestError, nearest
 from clsweep.objective.catalog import METRICS
 from clsweep.objective.ownership import REFERENCE_PARAMS
-from clsweep.results.tally import Tally, swept_params
+from clsweep.results.tables import TEST_FIELDS, params_in
+from clsweep.results.tally import STATUSES, Tally
 
 Row = dict[str, Any]
 
 
 def status_rows(results: Results) -> list[Row]:
     """Planned, finished, running, failed and best per objective."""
-    plan, trials = results.folder.plan().to_pylist(), results.folder.trials().to_pylist()
+    names = ["trial_id", "objective", "status", results.metric, *_varied(results.plan_table)]
+    plan, trials = (_select(table, names).to_pylist() for table in (results.plan_table, results.trials_table))
     tally = Tally.of(plan, trials, metric=results.metric, mode=results.mode)
-    objective_of = {row["trial_id"]: row["objective"] for row in plan}
     running = results.folder.heartbeat().get("running", ()) if results.folder.is_running() else ()
-    for trial_id in running:
-        tally.objectives[objective_of[trial_id]].running += 1
+    if running:
+        objective_of = {row["trial_id"]: row["objective"] for row in plan}
+        for trial_id in running:
+            tally.objectives[objective_of[trial_id]].running += 1
     return tally.rows()
+
+
+def _varied(plan: pa.Table) -> list[str]:
+    """Hyperparameters that may differ between trials: not those with one value throughout, which are most."""
+    return [n for n in params_in(plan.column_names) if plan[n].null_count or pc.count_distinct(plan[n]).as_py() > 1]
+
+
+def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    return table.select([name for name in names if name in table.column_names])
 
 
 def status_headline(results: Results, rows: Sequence[Row]) -> str:
     """One sentence: running and how long still, finished, or interrupted."""
-    left = sum(row["planned"] - row["finished"] - row["failed"] for row in rows)
+    left = sum(row["planned"] - sum(row[status] for status in STATUSES if status in row) for row in rows)
     if results.folder.is_running():
         return f"running: {results.folder.heartbeat().get('headline', '')}"
     if left:
-        return f"not running; {left} trials are left. Continue with the clsweep run command that began it."
+        return f"not running; {left} trials are left. Continue with the clsweep command that began it."
     return "complete"
 
 
 def failure_rows(results: Results) -> list[Row]:
     """Failed trials grouped by error, most frequent first."""
-    failed = results.trials.query("status == 'failed'")
-    errors = list(zip(failed["error_class"], failed["error_message"].str.slice(0, 300), strict=True))
-    first = dict(zip(reversed(errors), reversed(failed["trial_id"].tolist()), strict=True))
-    return [
-        {"trials": count, "error": error, "message": message, "first": first[error, message]}
-        for (error, message), count in Counter(errors).most_common()
+    trials = results.trials_table.select(["trial_id", "status", "error_class", "error_message"])
+    errors: dict[tuple[str, str], list[str]] = {}
+    for row in trials.filter(pc.equal(trials["status"], "failed")).to_pylist():
+        errors.setdefault((row["error_class"], (row["error_message"] or "")[:300]), []).append(row["trial_id"])
+    rows = [
+        {"trials": len(trial_ids), "error": error, "message": message, "first": trial_ids[0]}
+        for (error, message), trial_ids in errors.items()
     ]
+    return sorted(rows, key=lambda row: -row["trials"])
 
 
 def trial_rows(
@@ -54,7 +69,9 @@ def trial_rows(
 ) -> tuple[list[Row], list[str]]:
     """Trial rows, selected and sorted, and their columns; for eyes, only those that tell trials apart."""
     frame = results.trials
-    swept = swept_params(results.folder.trials().to_pylist())
+    varied = [name for name in params_in(frame.columns) if frame[name].nunique(dropna=False) > 1]
+    per_objective = frame.groupby("objective")[varied].nunique(dropna=False)
+    swept = [name for name in varied if (per_objective[name] > 1).any()]
     if where:
         frame = frame[_selected(frame, where)]
     if sort:
@@ -74,8 +91,9 @@ def trial_rows(
 
 
 def _measured(frame: pd.DataFrame) -> list[str]:
-    """The metrics that any trial has."""
-    return [m.name for m in METRICS if m.name in frame and frame[m.name].notna().any()]
+    """The metrics that any trial has, on the test split too."""
+    names = [metric.name for metric in METRICS] + [field.name for field in TEST_FIELDS]
+    return [name for name in names if name in frame and frame[name].notna().any()]
 
 
 def reference_notes(results: Sequence[Results]) -> list[str]:
@@ -155,26 +173,81 @@ def _precision_notes(results: Sequence[Results]) -> list[str]:
     return notes
 
 
-def _compact(row: Row, within: float) -> Row:
-    def with_interval(name: str, low: str, high: str, digits: int = 2) -> str:
-        if row[name] != row[name]:
-            return ""
-        interval = f" [{row[low]:.{digits}f}, {row[high]:.{digits}f}]" if row[low] == row[low] else ""
-        return f"{row[name]:.{digits}f}{interval}"
+def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:
+    """One row per confirmed configuration; for eyes, an interval stands beside its number."""
+    frame = results.confirm(top=top)
+    rows = _records(frame)
+    if intervals_apart:
+        return rows
+    shown = [
+        {
+            "objective": row["objective"],
+            "config": row["config"],
+            "at": row["at"],
+            "search": row["search"],
+            "seeds": row["search_seeds"],
+            "fresh": _with_interval(row, "fresh", "fresh_low", "fresh_high"),
+            "fresh seeds": row["fresh_seeds"],
+            "failed": row["fresh_failed"],
+            "test": _with_interval(row, "test", "test_low", "test_high"),
+            "search - fresh": row["difference"],
+        }
+        for row in rows
+    ]
+    empty = [] if frame["test"].notna().any() else ["test"]
+    empty += [] if frame["fresh_failed"].any() else ["failed"]
+    return [{name: value for name, value in row.items() if name not in empty} for row in shown]
 
+
+def confirm_notes(results: Results, *, top: int | None) -> list[str]:
+    """What the columns mean, and what the table does not have."""
+    frame = results.confirm(top=top)
+    where = "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of the mean"
+    if frame["test"].notna().any():
+        where += "; test: these trials on the test split"
+    notes = [f"search: mean over the study's seeds, by which the best were picked, and so too good; {where}"]
+    if (frame["fresh_seeds"] == 1).any():
+        notes.append("one fresh seed has no interval; give further ones with --seeds")
+    for ranking in results.ranking:
+        if ranking.num_left_out:
+            left_out = f"{ranking.num_left_out} of {ranking.num_left_out + len(ranking.configs)} configurations"
+            notes.append(f"{ranking.objective}: {left_out} left out, not finished on all seeds of the study")
+    missing = len(results.to_confirm(top)) - len(frame)
+    if missing:
+        notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
+    return notes
+
+
+def confirm_headline(results: Results) -> list[str]:
+    """One line on how far the confirmation is, if there is one."""
+    folder = results.folder.confirmation
+    if not folder.exists():
+        return []
+    done, planned = folder.trials().num_rows, folder.plan().num_rows
+    return [f"confirmed: {done} of {planned} trials; see clsweep confirm {results.path}"]
+
+
+def _with_interval(row: Row, name: str, low: str, high: str, digits: int = 2) -> str:
+    if row[name] != row[name]:
+        return ""
+    interval = f" [{row[low]:.{digits}f}, {row[high]:.{digits}f}]" if row[low] == row[low] else ""
+    return f"{row[name]:.{digits}f}{interval}"
+
+
+def _compact(row: Row, within: float) -> Row:
     return {
         "objective": row["objective"],
         "configs": row["num_configs"],
         "seeds": row["num_seeds"],
         "failed": row["num_failed"],
         "mean": row["mean"],
-        "sd": with_interval("sd", "sd_low", "sd_high"),
-        "sd*": with_interval("sd_star", "sd_star_low", "sd_star_high"),
+        "sd": _with_interval(row, "sd", "sd_low", "sd_high"),
+        "sd*": _with_interval(row, "sd_star", "sd_star_low", "sd_star_high"),
         "range": row["range"],
         "best": row["best"],
         "at": row["best_at"],
-        f"within {within:g}": with_interval("share_within", "share_low", "share_high"),
-        "worst 10 %": with_interval("worst_10", "worst_10_low", "worst_10_high", 1),
+        f"within {within:g}": _with_interval(row, "share_within", "share_low", "share_high"),
+        "worst 10 %": _with_interval(row, "worst_10", "worst_10_low", "worst_10_high", 1),
     }
 
 

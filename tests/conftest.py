@@ -1,4 +1,4 @@
-"""Shared by the tests: one thread, and real gloo process groups.
+"""Shared by the tests: one thread, real gloo process groups, and an object store.
 
 Run as a script, this file is such a group: FILE FUNCTION FOLDER WORLD_SIZE.
 """
@@ -8,6 +8,7 @@ import os
 import runpy
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT_S = 90
+BUCKET = "studies"
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +45,29 @@ def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[
         return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Any]:
+    """An object store; see `s3`."""
+    pytest.importorskip("moto")
+    from tests.s3_server import S3Server
+
+    server = S3Server()
+    server.create_bucket(BUCKET)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URI of an empty place in an object store; credentials for it are in the environment, for subprocesses too."""
+    from tests.s3_server import ENVIRONMENT
+
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    yield s3_server.uri(f"{BUCKET}/{uuid.uuid4().hex}/out")
+    s3_server.refuse = lambda _: None
 
 
 def _start(file: str, function: str, folder: Path, world_size: int) -> int:

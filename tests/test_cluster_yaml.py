@@ -1,24 +1,38 @@
-"""`cluster.yaml` as Ray itself checks it, and what clsweep reads from it."""
+"""`cluster.yaml` and `kuberay.yaml` as Ray itself reads them, and what a study may expect of them."""
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from clsweep.cluster.capacity import max_trials, scalable_nodes
+from clsweep.cluster.capacity import Cluster, max_trials
 from clsweep.study.schema import ResourcesSection
 
-PATH = Path(__file__).parents[1] / "cluster.yaml"
+ROOT = Path(__file__).parents[1]
+HOME = "/home/ubuntu"
 
 
 @pytest.fixture
-def config() -> dict:
-    return yaml.safe_load(PATH.read_text())
+def config() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "cluster.yaml").read_text())
 
 
-def test_ray_accepts_it(config: dict) -> None:
+@pytest.fixture
+def ray_cluster() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "kuberay.yaml").read_text())
+
+
+def ray_starts(config: dict[str, Any]) -> list[str]:
+    commands = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
+    return [command for command in commands if "ray start" in command]
+
+
+def test_ray_accepts_it(config: dict[str, Any]) -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     prepared = prepare_config(config)
@@ -26,39 +40,67 @@ def test_ray_accepts_it(config: dict) -> None:
     assert set(prepared["available_node_types"]) == {"head", "gpu_worker"}
 
 
-def test_every_ray_command_authenticates_and_no_port_is_opened(config: dict) -> None:
-    commands = config["head_start_ray_commands"] + config["worker_start_ray_commands"]
-    assert all(command.startswith("RAY_AUTH_MODE=token ") for command in commands)
-    assert "/home/ubuntu/.ray/auth_token" in config["file_mounts"]
-    assert "--dashboard-host=127.0.0.1" in " ".join(commands)
-    assert "IpPermissions" not in config["provider"]["security_group"]  # Ray's default: SSH, and the group itself
+def test_ray_starts_on_no_node_without_the_token(config: dict[str, Any]) -> None:
+    assert len(ray_starts(config)) == 2
+    assert all(" RAY_AUTH_MODE=token " in command for command in ray_starts(config))
+    assert config["file_mounts"][f"{HOME}/.ray/auth_token"] == "~/.ray/auth_token"
 
 
-def test_workers_are_spot_and_leave_when_idle(config: dict) -> None:
-    worker = config["available_node_types"]["gpu_worker"]
+def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
+    from ray.scripts.scripts import start
+
+    head = next(command for command in ray_starts(config) if "--head" in command)
+    assert "--dashboard-host=127.0.0.1" in head
+    known = {name for parameter in start.params for name in parameter.opts}
+    assert {flag for command in ray_starts(config) for flag in re.findall(r"--[a-z-]+", command)} <= known
+    assert "IpPermissions" not in config["provider"]["security_group"]  # what it would add to SSH and the group itself
+
+
+def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(config: dict[str, Any]) -> None:
+    head, worker = (config["available_node_types"][name] for name in ("head", "gpu_worker"))
     assert worker["node_config"]["InstanceMarketOptions"]["MarketType"] == "spot"
     assert worker["min_workers"] == 0
-    assert config["idle_timeout_minutes"] > 0
+    assert 0 < config["idle_timeout_minutes"] <= 10
+    assert head["resources"] == {"CPU": 0}
+    assert "InstanceMarketOptions" not in head["node_config"]  # its loss would end every study
 
 
-def test_capacity_counts_the_nodes_that_the_autoscaler_may_start(config: dict) -> None:
-    nodes = scalable_nodes(config)
-    assert max_trials(ResourcesSection(gpus_per_worker=1, cpus_per_worker=6), nodes) == 8
-    assert max_trials(ResourcesSection(gpus_per_worker=0.25, cpus_per_worker=2), nodes) == 32
-    assert max_trials(ResourcesSection(workers=4, gpus_per_worker=1, cpus_per_worker=6), nodes) == 2
-    assert max_trials(ResourcesSection(gpus_per_worker=2), nodes) == 0
+def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {"clsweep", "pyproject.toml", "constraints.txt", project["readme"], *project["license-files"]}
+    mounts = {remote.removeprefix(f"{HOME}/clsweep/"): local for remote, local in config["file_mounts"].items()}
+    assert {name: mounts.get(name) for name in needed} == {name: name for name in needed}
+    assert all((ROOT / name).exists() for name in needed)
 
 
-@pytest.mark.parametrize(
-    ("request_", "nodes", "expected"),
-    [
-        ({"cpus_per_worker": 3}, [{"CPU": 8}, {"CPU": 4}], 3),
-        ({"gpus_per_worker": 0.1}, [{"CPU": 16, "GPU": 0.3}], 3),
-        ({"workers": 3}, [{"CPU": 2}, {"CPU": 2}], 1),
-        ({"workers": 5}, [{"CPU": 2}, {"CPU": 2}], 0),
-        ({"gpus_per_worker": 1}, [{"CPU": 64}], 0),
-        ({}, [], 0),
-    ],
-)
-def test_trials_that_fit(request_: dict, nodes: list[dict], expected: int) -> None:
-    assert max_trials(ResourcesSection(**request_), nodes) == expected
+def test_every_version_is_pinned(config: dict[str, Any]) -> None:
+    installs = [c for c in config["setup_commands"] + config["head_setup_commands"] if "pip install" in c]
+    assert len(installs) == 3
+    assert all("==" in command or "-c ~/clsweep/constraints.txt" in command for command in installs)
+    assert re.search(r"^ray==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+
+
+def test_capacity_counts_the_nodes_that_the_autoscaler_may_start(config: dict[str, Any]) -> None:
+    cluster = Cluster(up=[{"CPU": 0}], limits=config, autoscales=True)
+    assert max_trials(ResourcesSection(gpus_per_worker=1, cpus_per_worker=6), cluster) == 8
+    assert max_trials(ResourcesSection(gpus_per_worker=0.25, cpus_per_worker=2), cluster) == 32
+    assert max_trials(ResourcesSection(workers=4, gpus_per_worker=1, cpus_per_worker=6), cluster) == 2
+    assert max_trials(ResourcesSection(gpus_per_worker=2), cluster) == 0
+
+
+def test_kuberay_s_autoscaler_reads_the_same_capacity(ray_cluster: dict[str, Any]) -> None:
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+
+    applied = {**ray_cluster, "metadata": {**ray_cluster["metadata"], "namespace": "default"}}
+    limits = _derive_autoscaling_config_from_ray_cr(applied)  # what the autoscaler does, with Ray's schema check
+    cluster = Cluster(up=[{"CPU": 0}], limits=limits, autoscales=True)
+    assert limits["available_node_types"]["headgroup"]["resources"]["CPU"] == 0
+    assert max_trials(ResourcesSection(gpus_per_worker=1, cpus_per_worker=6), cluster) == 8
+    assert max_trials(ResourcesSection(gpus_per_worker=2), cluster) == 0
+
+
+def test_kuberay_asks_for_the_token_and_stays_inside(ray_cluster: dict[str, Any]) -> None:
+    spec = ray_cluster["spec"]
+    assert spec["authOptions"] == {"mode": "token"}
+    assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
+    assert f"ray=={spec['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()

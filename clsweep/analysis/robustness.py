@@ -42,7 +42,8 @@ COLUMNS = {
 STATISTICS = {"sd": "sd", "sd_star": "sd_star", "share": "share_within", "worst_10": "worst_10"}
 TEXT = ("best_at", "worst_at", "note")
 EVEN_SAMPLERS = ("grid", "qmc", "random")
-ADAPTIVE_SAMPLERS = ("tpe", "gp")
+ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
+STATUSES = ("finished", "stopped", "failed")
 MAX_BINS = 6
 FEW_RANDOM = 32  # below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %
 
@@ -63,7 +64,8 @@ def robustness(
 ) -> pd.DataFrame:
     """One row per objective with the columns of `COLUMNS`; `trials` is not changed.
 
-    trials: one row a trial: objective, config, seed, status ("finished" | "failed"), sampler, `metric`, `params`.
+    trials: one row a trial: objective, config, seed, status ("finished" | "stopped" | "failed"), sampler, `metric`,
+        `params`.
     params: the hyperparameter columns. An objective *sweeps* those that take two or more values in its rows.
     mode: "max" or "min"; with "min" best is the lowest, and worst_10 the level of the highest tenth.
     by: the marginal effect of one hyperparameter: configurations are first averaged over the other swept ones at each
@@ -116,12 +118,15 @@ class _Options:
 def _row(group: pd.DataFrame, names: list[str], metric: str, options: _Options) -> dict[str, Any]:
     """The row of one objective, which sweeps `names`."""
     score, by = _scores(group, metric), options.by
-    num_failed = int(score.isna().sum())
+    num_stopped = int((group["status"] == "stopped").sum())
+    num_failed = int((score.isna() & ~_in_stopped_config(group) | (group["status"] == "failed")).sum())
     row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     row["objective"] = group["objective"].iloc[0]
     row["num_configs"], row["num_seeds"] = group["config"].nunique(), group["seed"].nunique()
     row["num_failed"] = num_failed
     notes = [f"{num_failed} of {len(group)} trials failed"] if num_failed else []
+    if num_stopped:
+        notes.append(f"{num_stopped} of {len(group)} trials stopped early, which count in no score")
     num_planned = options.planned.get(row["objective"], row["num_configs"])
     unfinished = row["num_configs"] < num_planned
     if unfinished:
@@ -169,7 +174,7 @@ def _check_table(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> No
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
         raise ValueError(f"trials: missing values in {', '.join(gaps)}")
-    for column, known in {"status": ("finished", "failed"), "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS}.items():
+    for column, known in {"status": STATUSES, "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS}.items():
         if unknown := [value for value in dict.fromkeys(trials[column]) if value not in known]:
             raise ValueError(f"trials: {column} is expected to be one of {', '.join(known)}; got {unknown[0]!r}")
     if not pd.api.types.is_numeric_dtype(trials[metric]) and trials[metric].notna().any():
@@ -190,9 +195,16 @@ def _swept(group: pd.DataFrame, params: Sequence[str]) -> list[str]:
 
 
 def _scores(group: pd.DataFrame, metric: str) -> "pd.Series[float]":
-    """The metric of finished trials, NaN elsewhere: a failed trial's leftover value and an infinity are no score."""
+    """The metric of finished trials, NaN elsewhere: a failed trial's leftover value and an infinity are no score.
+
+    A configuration of which a trial was stopped has none: what its other trials reached would stand for it.
+    """
     score = pd.to_numeric(group[metric]).astype(float)
-    return score.where((group["status"] == "finished") & np.isfinite(score))
+    return score.where((group["status"] == "finished") & np.isfinite(score) & ~_in_stopped_config(group))
+
+
+def _in_stopped_config(group: pd.DataFrame) -> "pd.Series[bool]":
+    return group["config"].isin(group.loc[group["status"] == "stopped", "config"])
 
 
 def _table(

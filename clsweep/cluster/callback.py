@@ -8,40 +8,47 @@ from typing import Any
 from ray.tune import Callback
 
 from clsweep.cluster.recorder import Recorder
+from clsweep.cluster.restarts import Restarts
 
 
 class TuneBridge(Callback):
-    """Every trial that starts ends in exactly one row: with its outcome, or with the error of its process."""
+    """Every trial ends in exactly one row: with its outcome, or with the error of a process that was lost too often."""
 
-    def __init__(self, recorder: Recorder):
-        self._recorder = recorder
-        self._open: set[str] = set()
+    def __init__(self, recorder: Recorder, restarts: Restarts):
+        self._recorder, self._restarts = recorder, restarts
+        self._ended: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks for a restore that never happens
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._open.add(trial.trial_id)
         self._recorder.started(trial.config["row"])
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
-        if "outcome" in result:
-            self._end(trial, result["outcome"])
-        elif "epoch" in result:
-            self._recorder.reported(trial.config["row"], result["epoch"])
+        # Taken out: Tune keeps the last result of every trial to the end of the study.
+        if outcome := result.pop("outcome", None):
+            result["status"] = outcome["status"]  # of an empty result Tune prints that it is empty
+            self._ended.add(trial.trial_id)
+            self._recorder.ended(trial.config["row"], outcome)
+        elif epoch := result.pop("epoch", None):
+            self._recorder.reported(trial.config["row"], epoch)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if trial.trial_id in self._open:  # a trial that never reported would otherwise be lost
-            self.on_trial_error(iteration, trials, trial)
+        if trial.trial_id not in self._ended:  # it never said how it ended
+            self._crashed(trial)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if trial.trial_id in self._open:
-            self._open.discard(trial.trial_id)
-            self._recorder.crashed(trial.config["row"], _error_of(trial))
+        if trial.trial_id in self._ended:
+            return
+        if self._restarts.has_failed(trial.config["row"]["trial_id"]):
+            self._crashed(trial)
+        else:
+            self._ended.add(trial.trial_id)  # this attempt
+            self._recorder.lost(trial.config["row"])
 
-    def _end(self, trial: Any, outcome: dict[str, Any]) -> None:
-        self._open.discard(trial.trial_id)
-        self._recorder.ended(trial.config["row"], outcome)
+    def _crashed(self, trial: Any) -> None:
+        self._ended.add(trial.trial_id)
+        self._recorder.crashed(trial.config["row"], _error_of(trial))
 
 
 def _error_of(trial: Any) -> BaseException | None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import math
+import os
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,86 +19,169 @@ from clsweep.study.schema import ResourcesSection
 
 Resources = Mapping[str, float]
 
+KUBERNETES_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # in every pod that may ask Kubernetes
 
-def max_trials(request: ResourcesSection, nodes: Sequence[Resources]) -> int:
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """What is up, and what may come.
+
+    `up` counts a node in full though others may use it now: they end, and trials wait. `limits` is the configuration
+    of the autoscaler in the form of a cluster.yaml; None without an autoscaler, or if nobody here may read it.
+    """
+
+    up: Sequence[Resources]
+    limits: Mapping[str, Any] | None = None
+    autoscales: bool = False
+
+    def nodes_for(self, request: ResourcesSection) -> Sequence[Resources]:
+        """The nodes that hold the most of such trials: those that are up, or those that the autoscaler may have up."""
+        if not self.limits:
+            return self.up
+        return max(scalable_nodes(self.limits, request), self.up, key=lambda nodes: _workers(request, nodes))
+
+
+def max_trials(request: ResourcesSection, cluster: Cluster) -> int:
     """How many trials fit at once. A worker lies on one node; the workers of a trial may lie on several."""
-    workers = sum(_workers_on(node, request) for node in nodes)
-    return workers // request.workers
+    return _workers(request, cluster.nodes_for(request)) // request.workers
 
 
-def require_capacity(study: Study, nodes: Sequence[Resources]) -> int:
+def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) -> int:
     """Trials that fit at once.
+
+    Args:
+        stated: how many the user says may run at once; believed of an autoscaler whose limits are unknown, and there
+            alone.
 
     Raises:
         RequestError: not a single one does; says request, capacity and what would run here.
     """
     request = study.sections.resources
-    concurrent = max_trials(request, nodes)
+    unknown = cluster.autoscales and cluster.limits is None
+    concurrent = stated if unknown and stated else max_trials(request, cluster)
     if concurrent:
         return concurrent
+    nodes = cluster.nodes_for(request)
     worker = f"{request.gpus_per_worker:g} GPUs and {request.cpus_per_worker} CPUs"
-    offered = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes) or "no node"
     wanted = f"{request.workers} x {worker}" if request.workers > 1 else worker
-    message = f"a trial needs {wanted}, but the cluster has {len(nodes)} node(s): {offered}. {_advice(study, nodes)}"
+    advice = (
+        "Its autoscaler may add others, but its limits cannot be read: say with --max-concurrent how many trials may "
+        "run at once."
+        if unknown
+        else _advice(study, cluster)
+    )
+    message = f"a trial needs {wanted}, but the cluster has {len(nodes)} node(s): {_described(nodes)}. {advice}"
     raise RequestError(study.document.error(("resources",), message))
 
 
-def cluster_nodes() -> list[Resources]:
-    """Resources of the nodes that are up and, with an autoscaler, of all that it may bring up. Ray must be running."""
+def running_cluster() -> Cluster:
+    """The cluster that Ray, which must be running, has joined."""
     import ray
 
-    up: list[Resources] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    head_only = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
-    config = ray.get(ray.remote(**head_only)(autoscaling_config).remote())
-    return scalable_nodes(config) if config else up
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    head = next((node["NodeID"] for node in nodes if "node:__internal_head__" in node["Resources"]), None)
+    here = ray.get_runtime_context()
+    if here.get_node_id() == head:
+        limits, autoscales = autoscaler(here.gcs_address)
+    else:
+        on_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
+        limits, autoscales = ray.get(ray.remote(**on_head)(autoscaler).remote(here.gcs_address))
+    return Cluster(up=[node["Resources"] for node in nodes], limits=limits, autoscales=autoscales)
 
 
-def autoscaling_config() -> dict[str, Any] | None:
-    """The cluster.yaml of this head node's autoscaler, None without one; to be called on the head.
+def autoscaler(gcs_address: str) -> tuple[dict[str, Any] | None, bool]:
+    """Limits of the autoscaler of this head node, None if unknown; and whether it has one. To be called on the head.
 
     Ray keeps the node types nowhere else: its own record of them is never filled in.
     """
-    import psutil
     import yaml
+    from ray.experimental.internal_kv import _internal_kv_exists
 
-    flag = "--autoscaling-config="
-    for process in psutil.process_iter(["cmdline"]):
-        arguments = process.info["cmdline"] or []
-        paths = [argument.removeprefix(flag) for argument in arguments if argument.startswith(flag)]
-        if paths and paths[0] and any(argument.endswith("monitor.py") for argument in arguments):
-            config: dict[str, Any] = yaml.safe_load(Path(paths[0]).expanduser().read_text())
-            return config
-    return None
+    monitor = _monitor(gcs_address.rpartition(":")[2])
+    if monitor:
+        flag = "--autoscaling-config="
+        path = next((argument.removeprefix(flag) for argument in monitor if argument.startswith(flag)), "")
+        return (yaml.safe_load(Path(path).expanduser().read_text()), True) if path else (None, False)
+    # No monitor here, and yet one has told where its metrics are: an autoscaler in a container of its own.
+    elsewhere = bool(_internal_kv_exists(b"AutoscalerMetricsAddress"))
+    return (_kuberay_limits() if elsewhere else None), elsewhere
 
 
-def scalable_nodes(config: Mapping[str, Any]) -> list[Resources]:
-    """Resources of every node that a cluster.yaml allows, the head included."""
-    nodes: list[Resources] = []
-    for name, node_type in config["available_node_types"].items():
-        limit = node_type.get("max_workers", config.get("max_workers", 0))
-        count = min(limit, config.get("max_workers", limit)) + (name == config.get("head_node_type"))
-        nodes += [node_type.get("resources", {})] * count
-    return nodes
+def _monitor(gcs_port: str) -> list[str]:
+    """The command line of this machine's monitor for the cluster at a port, which runs with an autoscaler or without.
+
+    The machine may be the head of several clusters, and go by several names.
+    """
+    import psutil
+
+    commands: list[list[str]] = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    address = re.compile(rf"--gcs-address=.*:{gcs_port}")
+    return next(
+        (
+            command
+            for command in commands
+            if any(argument.endswith("monitor.py") for argument in command) and any(map(address.fullmatch, command))
+        ),
+        [],
+    )
+
+
+def _kuberay_limits() -> dict[str, Any] | None:
+    """What KubeRay's autoscaler derives from the RayCluster, by Ray's own code and with the head pod's own rights."""
+    import requests
+    from ray.autoscaler._private.kuberay.autoscaling_config import AutoscalingConfigProducer
+
+    try:
+        namespace = (KUBERNETES_ACCOUNT / "namespace").read_text().strip()
+        config: dict[str, Any] = AutoscalingConfigProducer(os.environ["RAY_CLUSTER_NAME"], namespace)()
+    except (KeyError, OSError, ValueError, requests.RequestException):
+        return None
+    return config
+
+
+def scalable_nodes(limits: Mapping[str, Any], request: ResourcesSection) -> list[Resources]:
+    """The nodes that an autoscaler may have up at once: the head, and of the workers those that hold the most."""
+    types, head = limits["available_node_types"], limits.get("head_node_type")
+    at_most = limits.get("max_workers", 2)  # Ray's own default
+    workers: list[Resources] = []
+    for name, node_type in types.items():
+        of_this_type = node_type.get("max_workers", 0 if name == head else at_most)
+        workers += [node_type.get("resources", {})] * min(of_this_type, at_most)
+    best = heapq.nlargest(at_most, workers, key=lambda node: _workers_on(node, request))
+    return [types[head].get("resources", {}), *best] if head in types else best
+
+
+def _workers(request: ResourcesSection, nodes: Sequence[Resources]) -> int:
+    return sum(_workers_on(node, request) for node in nodes)
 
 
 def _workers_on(node: Resources, request: ResourcesSection) -> int:
-    needs = {"CPU": float(request.cpus_per_worker), "GPU": float(request.gpus_per_worker)}
-    # A tenth of a GPU thrice is not more than 0.3: forgive rounding.
-    return min(math.floor(node.get(name, 0.0) / need + 1e-9) for name, need in needs.items() if need)
+    by_cpus = math.floor(node.get("CPU", 0.0) / request.cpus_per_worker)
+    gpus, need = node.get("GPU", 0.0), float(request.gpus_per_worker)
+    if not need:
+        return by_cpus
+    # Parts of a GPU are parts of one GPU. A tenth of it fits ten times: forgive rounding.
+    by_gpus = math.floor(gpus) * math.floor(1 / need + 1e-9) if need < 1 else math.floor(gpus / need)
+    return min(by_cpus, by_gpus)
 
 
-def _advice(study: Study, nodes: Sequence[Resources]) -> str:
+def _described(nodes: Sequence[Resources]) -> str:
+    """`0 CPUs, 0 GPUs; 8 x 8 CPUs, 1 GPUs`."""
+    counted = Counter(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
+    return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in counted.items()) or "no node"
+
+
+def _advice(study: Study, cluster: Cluster) -> str:
     for preset in preset_names(study.document.source):
         try:
             resources = load_study(study.document.source, preset=preset).sections.resources
         except ValueError:
             continue
-        if max_trials(resources, nodes):
+        if max_trials(resources, cluster):
             return f"This would run here: --preset {preset}"
-    most_cpus = int(max((node.get("CPU", 0) for node in nodes), default=0))
-    if not most_cpus:
-        return "Name a cluster with --address."
     smaller = study.sections.resources.model_copy(update={"gpus_per_worker": 0, "cpus_per_worker": 1, "workers": 1})
+    if not max_trials(smaller, cluster):
+        return "Name a cluster with --address."
     settings = [
         f"--set resources.{key}={value}"
         for key, value in smaller.model_dump().items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ class Progress:
         self._start = self._last_line = time.monotonic()
         self._num_images = 0.0
         self._trial_times: list[float] = []
-        self._running: dict[str, str] = {}  # trial id -> what it last said
+        self._running: dict[str, tuple[str, str]] = {}  # trial id -> objective, what it last said
         self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Progress:
@@ -39,8 +40,7 @@ class Progress:
             self._live.stop()
 
     def started(self, row: Mapping[str, Any]) -> None:
-        self.tally.objectives[row["objective"]].running += 1
-        self._running[row["trial_id"]] = "running"
+        self._set_running(row, "running")
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_INTERVAL_S:
             self._last_line = time.monotonic()
             self._console.print(Text(self.headline()), soft_wrap=True)
@@ -49,12 +49,17 @@ class Progress:
         text = f"epoch {epoch['epoch']}/{row['epochs']}"
         if epoch.get("train_loss") is not None:
             text += f", loss {epoch['train_loss']:.3f}"
-        self._running[row["trial_id"]] = text
+        self._set_running(row, text)
+
+    def lost(self, row: Mapping[str, Any]) -> None:
+        """A trial lost its process or machine."""
+        self._set_running(row, None)
+        text = f"{row['trial_id']} lost its process or machine; it goes on from its last checkpoint"
+        self._console.print(Text(text), soft_wrap=True)
 
     def ended(self, row: Mapping[str, Any]) -> None:
-        """A trial finished or failed; a failure is shown at once."""
-        self.tally.objectives[row["objective"]].running -= 1
-        self._running.pop(row["trial_id"], None)
+        """A trial has its row; a failure is shown at once."""
+        self._set_running(row, None)
         self.tally.add(row)
         if row["wall_time_s"]:  # a crashed trial did not say how long it took
             self._trial_times.append(row["wall_time_s"])
@@ -63,16 +68,24 @@ class Progress:
             reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
             self._console.print(Text(f"{row['trial_id']} failed: {reason}"), soft_wrap=True)
 
+    def _set_running(self, row: Mapping[str, Any], text: str | None) -> None:
+        """What a trial last said; None: it runs no longer."""
+        self._running.pop(row["trial_id"], None)
+        if text is not None:
+            self._running[row["trial_id"]] = (row["objective"], text)
+        running = Counter(objective for objective, _ in self._running.values())
+        for name, state in self.tally.objectives.items():
+            state.running = running[name]
+
     @property
     def running(self) -> list[str]:
         return list(self._running)
 
     def headline(self) -> str:
         """`12 of 39 trials, 2 running, 1 failed; 5,300 images/s; about 2 min left`."""
-        done = self.tally.total("finished") + self.tally.total("failed")
+        done = self.tally.num_done
         parts = [f"{done} of {self.tally.total('planned')} trials", f"{len(self._running)} running"]
-        if failed := self.tally.total("failed"):
-            parts.append(f"{failed} failed")
+        parts += [f"{count} {name}" for name in ("stopped", "failed") if (count := self.tally.total(name))]
         text = ", ".join(parts)
         elapsed = time.monotonic() - self._start
         if self._num_images:
@@ -85,7 +98,6 @@ class Progress:
         return text
 
     def _render(self) -> Group:
-        done = self.tally.total("finished") + self.tally.total("failed")
         table = Table(box=None, pad_edge=False, padding=(0, 1))
         rows = self.tally.rows()
         for column in rows[0]:
@@ -93,9 +105,14 @@ class Progress:
         for row in rows:
             cells = (f"{v:.2f}" if isinstance(v, float) else "" if v is None else str(v) for v in row.values())
             table.add_row(*(Text(cell) for cell in cells))
-        running = [Text(f"  {trial_id}: {text}", style="dim") for trial_id, text in list(self._running.items())[:8]]
+        running = [
+            Text(f"  {trial_id}: {text}", style="dim") for trial_id, (_, text) in list(self._running.items())[:8]
+        ]
         top = Table.grid(padding=(0, 1))
-        top.add_row(ProgressBar(total=self.tally.total("planned"), completed=done, width=30), Text(self.headline()))
+        top.add_row(
+            ProgressBar(total=self.tally.total("planned"), completed=self.tally.num_done, width=30),
+            Text(self.headline()),
+        )
         return Group(top, table, *running)
 
 

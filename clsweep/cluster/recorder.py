@@ -1,39 +1,30 @@
-"""What is written while a study runs: a row per trial that ended, a heartbeat, and what the progress view shows."""
+"""What is written while a study runs: a row for each trial that has ended, and what the progress view shows."""
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
-import threading
-import time
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
-from clsweep.cluster.encoders import EncoderNotWrittenError
+from clsweep.cluster.desk import FolderUnreachableError
+from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
-from clsweep.errors import RequestError
-from clsweep.results.encoders import KeptEncoders
+from clsweep.results.kept import KeptFiles
 from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.tables import SIDE_SCHEMAS
 from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
 
-HEARTBEAT_INTERVAL_S = 2.0
-
 
 class Recorder:
-    """Turns the events of trials into rows and progress; a context manager that keeps the heartbeat going."""
+    """Turns the events of trials into rows and progress."""
 
-    def __init__(
-        self, study: Study, folder: ResultsFolder, progress: Progress, kept: KeptEncoders, *, num_recorded: int
-    ):
-        self._study, self._folder, self._progress, self._kept = study, folder, progress, kept
-        self._num_parts = num_recorded
-        self._ended = threading.Event()
-        self._beating = threading.Thread(target=self._beat, daemon=True)
+    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, heartbeat: Heartbeat, kept: KeptFiles):
+        self._folder, self._progress, self._heartbeat, self._kept = folder, progress, heartbeat, kept
+        self.trial_ids: set[str] = set()  # that have a row of this run
         resources = study.sections.resources
         self._constants: Row = {
             "workers": resources.workers,
@@ -46,14 +37,6 @@ class Recorder:
             "git_commit": git_commit(),
         }
 
-    def __enter__(self) -> Recorder:
-        self._beating.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._beating.join()
-
     def started(self, row: Row) -> None:
         self._progress.started(row)
 
@@ -64,18 +47,19 @@ class Recorder:
         """Write the row of a trial that finished or failed.
 
         Raises:
-            RequestError: it, or the trial's encoder, cannot be written.
+            RequestError: it cannot be written, or a file of the trial could not be.
         """
-        if outcome.get("error_class") == EncoderNotWrittenError.__name__:
-            raise EncoderNotWrittenError(outcome["error_message"])
+        if outcome.get("error_class") == FolderUnreachableError.__name__:
+            raise FolderUnreachableError(f"{row['trial_id']}: {outcome['error_message']}")
         outcome = dict(outcome)
         side = {name: outcome.pop(name, []) for name in SIDE_SCHEMAS}
         if outcome.get("started_at"):
             outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
         full = {**row, **self._constants, **outcome}
+        self._heartbeat.check()
         self._folder.add_trial(full, **side)
-        self._num_parts += 1
-        if self._num_parts % PARTS_BEFORE_COMPACTION == 0:
+        self.trial_ids.add(row["trial_id"])
+        if len(self.trial_ids) % PARTS_BEFORE_COMPACTION == 0:
             self._folder.compact()
         self._kept.record(full)
         self._progress.ended({"wall_time_s": None, "num_images": None, **full})
@@ -86,16 +70,9 @@ class Recorder:
         outcome = {"status": "failed", **describe(error)}
         self.ended(row, outcome)
 
-    def _beat(self) -> None:
-        """Say every few seconds, whatever the trials do, that the study is alive and what runs."""
-        while not self._ended.wait(HEARTBEAT_INTERVAL_S):
-            state = {"state": "running", "time": time.time(), "running": self._progress.running}
-            self._say({**state, "headline": self._progress.headline()})
-        self._say({"state": "ended", "time": time.time(), "running": []})
-
-    def _say(self, state: Row) -> None:
-        with contextlib.suppress(RequestError):  # a full disk is reported by the first row that does not fit
-            self._folder.beat(state)
+    def lost(self, row: Row) -> None:
+        """A trial whose process or machine was lost; it goes on elsewhere."""
+        self._progress.lost(row)
 
 
 def git_commit() -> str | None:

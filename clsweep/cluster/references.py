@@ -17,31 +17,31 @@ Row = dict[str, Any]
 class References:
     """One Ray task that scores all references of a study; `collect` waits for it and keeps the rows."""
 
-    def __init__(self, study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]):
+    def __init__(self, study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial], context: TrialContext):
         import ray
 
-        self._folder, self._task = folder, None
-        rows = reference_rows(study, planned)
-        if not rows or folder.references().num_rows:
-            return
-        context = TrialContext.of(study, folder.scratch)
+        self._folder = folder
         score = ray.remote(
             num_cpus=context.cpus_per_worker,
             num_gpus=context.gpus_per_worker,
-            max_retries=1,
+            max_retries=study.sections.resources.max_restarts,
         )(_score)
-        self._task = score.remote(rows, asdict(context))
+        self._task = score.remote(reference_rows(study, planned), asdict(context))
 
     def collect(self) -> None:
         """Write `references.parquet`. Without it the study's own numbers are none the worse: a failure is only said."""
         import ray
 
-        if self._task is None:
-            return
         try:
             self._folder.add_references(ray.get(self._task))
         except ray.exceptions.RayError as error:
             print(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
+
+
+def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:
+    """Whether a study's references have yet to be scored: it is new, was interrupted meanwhile, or was extended."""
+    num_recorded = folder.references().num_rows if folder.exists() else 0
+    return len(reference_rows(study, planned)) > num_recorded
 
 
 def _score(rows: Sequence[Row], context: Mapping[str, Any]) -> list[Row]:

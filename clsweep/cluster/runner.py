@@ -3,34 +3,59 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from clsweep.cluster.capacity import cluster_nodes, require_capacity
-from clsweep.cluster.encoders import encoder_writer
+from clsweep.cluster.capacity import require_capacity, running_cluster
+from clsweep.cluster.desk import desk_here
+from clsweep.cluster.heartbeat import Heartbeat
+from clsweep.cluster.judge import Rules
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
-from clsweep.cluster.references import References
+from clsweep.cluster.references import References, are_owed
+from clsweep.cluster.restarts import Restarts
+from clsweep.cluster.session import ray_session, terminable
+from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
 from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
-from clsweep.results.encoders import KeptEncoders
 from clsweep.results.journal import open_storage
+from clsweep.results.kept import KeptFiles
 from clsweep.results.store import ResultsFolder
+from clsweep.results.tables import params_in
 from clsweep.results.tally import Tally
-from clsweep.study.design import PlannedTrial, plan_row, plan_trials, reference_rows, split_columns
+from clsweep.study.design import PlannedTrial, plan_row, plan_trials, split_columns
 from clsweep.study.document import preset_names
+from clsweep.study.extension import difference, extension
 from clsweep.study.resolve import Study
+
+if TYPE_CHECKING:
+    from optuna.storages import JournalStorage
 
 Row = dict[str, Any]
 
-TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a user asks of a run, beside the study and the folder.
+
+    Args:
+        address: "local" starts Ray in this process, "auto" or a URL joins a cluster. Ray that is already
+            initialised is used as it is.
+        resume: False refuses a folder that already has results.
+        retry_failed: run the trials again that have failed, from their checkpoints.
+        max_concurrent: at most so many trials at once; as many as the cluster holds by default.
+        limit: at most so many trials in this run.
+    """
+
+    address: str = "local"
+    resume: bool = True
+    retry_failed: bool = False
+    max_concurrent: int | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,92 +65,218 @@ class RunSummary:
     path: str
     ran: int
     finished: int
+    stopped: int
     failed: int
     left: int
     interrupted: bool = False
 
 
-def run_study(
-    study: Study,
-    *,
-    out: str | os.PathLike[str],
-    address: str = "local",
-    resume: bool = True,
-    max_concurrent: int | None = None,
-    limit: int | None = None,
-) -> RunSummary:
-    """Run what is left of a study and record it in `out`.
+def run_study(study: Study, *, out: str | os.PathLike[str], **request: Any) -> RunSummary:
+    """Run what is left of a study and record it in `out`; an existing folder is continued, or extended where that is
+    sound.
 
     Args:
         study: a validated study.
-        out: results folder; an existing one is continued if it holds the same study.
-        address: "local" starts Ray in this process, "auto" or a URL joins a cluster. Ray that is already
-            initialised is used as it is.
-        resume: False refuses a folder that already has results.
-        max_concurrent: at most so many trials at once; as many as the cluster holds by default.
-        limit: at most so many trials in this run.
+        out: results folder, local or an object store's URI.
+        request: of a `Request`.
 
     Raises:
         RequestError: the folder holds another study or another run, or the cluster can never hold a trial.
     """
-    folder, planned = ResultsFolder(str(out)), plan_trials(study)
-    if folder.local_path is None:
-        raise RequestError(f"--out {out}: expected a local folder; copy the finished results to the object store")
+    folder, asked = ResultsFolder(str(out)), Request(**request)
     with folder.lock():
-        recorded = _recorded(folder, study, resume)
-        kept = _kept_encoders(study, folder, recorded)
-        kept.settle()
-        done = {row["trial_id"] for row in recorded}
-        left = [trial for trial in planned if trial.trial_id not in done][:limit]
-        interrupted = False
-        owed = bool(reference_rows(study, planned)) and not folder.references().num_rows
-        if left or owed:
-            _require_data(study, address)
-            try:
-                interrupted = _run_left(study, folder, planned, left, recorded, kept, address, max_concurrent)
-            finally:
-                folder.remove_scratch()
+        if folder.exists():
+            _require_same(folder, study, asked)
+        return run_trials(study, plan_trials(study), folder, asked)
+
+
+def run_trials(
+    study: Study, planned: Sequence[PlannedTrial], folder: ResultsFolder, asked: Request, *, test: bool = False
+) -> RunSummary:
+    """Run those of the planned trials that have no row yet. The caller holds the folder.
+
+    Args:
+        test: score them on the test split too.
+    """
+    run = _Run(study, planned, folder, asked, test)
+    left, ran, interrupted = run.left(), 0, False
+    if left or run.owes_references():
+        _require_data(study, asked.address)
+        try:
+            ran, interrupted = run.work()
+        finally:
+            folder.keep_journal()
+            folder.remove_scratch()
+    if folder.exists():
         if left or folder.has_parts():
             folder.compact()
-            kept.settle()
-        statuses = folder.trials()["status"].to_pylist()
+        run.kept().settle()
+    status = {row["trial_id"]: row["status"] for row in folder.trials().select(["trial_id", "status"]).to_pylist()}
+    statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
         path=folder.path,
-        ran=len(statuses) - len(recorded),
+        ran=ran,
         finished=statuses.count("finished"),
+        stopped=statuses.count("stopped"),
         failed=statuses.count("failed"),
-        left=len(planned) - len(statuses),
+        left=statuses.count(None),
         interrupted=interrupted,
     )
 
 
-def _recorded(folder: ResultsFolder, study: Study, resume: bool) -> list[Row]:
-    """The rows that a folder already has of this very study; none if it is new."""
-    if not folder.exists():
-        return []
-    if not resume:
+class _Run:
+    """One session of a study: what it has to do, and doing it."""
+
+    def __init__(
+        self, study: Study, planned: Sequence[PlannedTrial], folder: ResultsFolder, asked: Request, test: bool
+    ):
+        self._study, self._planned, self._folder, self._asked, self._test = study, planned, folder, asked, test
+        failed = {row["trial_id"] for row in self._rows() if row["status"] == "failed"}
+        self._retried = failed if asked.retry_failed else set()
+        self._restarts = Restarts(study.sections.resources.max_restarts)
+        self._ran: set[str] = set()
+
+    def left(self) -> list[PlannedTrial]:
+        """The trials to run, in order."""
+        done = {row["trial_id"] for row in self.recorded()}
+        limit = None if self._asked.limit is None else self._asked.limit - len(self._ran)
+        return [trial for trial in self._planned if trial.trial_id not in done][:limit]
+
+    def recorded(self) -> list[Row]:
+        """The rows that stand; those of failed trials that are tried again do not."""
+        open_again = self._retried - self._ran
+        return [row for row in self._rows() if row["trial_id"] not in open_again]
+
+    def _rows(self) -> list[Row]:
+        """All rows so far, with what the rest of a study depends on."""
+        if not self._folder.exists():
+            return []
+        trials = self._folder.trials()
+        names = ["trial_id", "objective", "config", "seed", "sampler", "status", "epochs_trained"]
+        names.append(self._study.sections.metric.name)
+        rows: list[Row] = trials.select([*names, *params_in(trials.column_names)]).to_pylist()
+        return rows
+
+    def kept(self) -> KeptFiles:
+        sections = self._study.sections
+        return KeptFiles(
+            self._folder,
+            self.recorded(),
+            encoders=sections.encoders.keep,
+            checkpoints=sections.checkpoints.keep,
+            metric=sections.metric.name,
+            mode=sections.metric.mode,
+        )
+
+    def owes_references(self) -> bool:
+        return not self._test and are_owed(self._study, self._folder, self._planned)
+
+    def work(self) -> tuple[int, bool]:
+        """Run the trials; how many have a row now, and whether the user interrupted."""
+        study, folder = self._study, self._folder
+        rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
+        with contextlib.ExitStack() as stack:
+            is_alone = stack.enter_context(ray_session(self._asked.address, dashboard=resources.workers > 1))
+            stack.enter_context(terminable())
+            capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
+            self._lay_out()
+            kept = self.kept()
+            kept.settle()
+            concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
+            tally = Tally.of(folder.plan().to_pylist(), self.recorded(), metric=metric.name, mode=metric.mode)
+            progress = stack.enter_context(Progress(tally, concurrent=concurrent))
+            journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
+            desk = stack.enter_context(desk_here(folder, rules, needed=rules is not None or not is_alone))
+            share = Share(desk, capacity)
+            heartbeat = stack.enter_context(Heartbeat(folder, progress, share))
+            recorder = Recorder(study, folder, progress, heartbeat, kept)
+            context = TrialContext.of(study, folder, desk=desk, test=self._test)
+            try:
+                references = References(study, folder, self._planned, context) if self.owes_references() else None
+                self._take_turns(concurrent, context, journal, recorder, share)
+                if references:
+                    references.collect()
+            except KeyboardInterrupt:
+                return len(recorder.trial_ids), True
+            return len(recorder.trial_ids), False
+
+    def _take_turns(
+        self, concurrent: int, context: TrialContext, journal: JournalStorage, recorder: Recorder, share: Share
+    ) -> None:
+        """Let Tune run trials until none is left. Where studies are more than places, a Tuner is one study's turn."""
+        from ray import tune
+
+        share.yields = True
+        while share.yields and self.left():
+            share.begin_turn()
+            try:
+                self._tuner(concurrent, context, journal, recorder, share).fit()
+            except tune.TuneError as error:  # what a callback raises, wrapped: a row that could not be written, say
+                if not isinstance(error.__context__, RequestError):
+                    raise
+                advice = "The study stopped. What has finished is kept; the same command continues it."
+                raise RequestError(f"{error.__context__}\n{advice}") from None
+            finally:
+                self._ran |= recorder.trial_ids
+
+    def _tuner(
+        self, concurrent: int, context: TrialContext, journal: JournalStorage, recorder: Recorder, share: Share
+    ) -> Any:
+        from ray import tune
+
+        from clsweep.cluster.callback import TuneBridge
+        from clsweep.cluster.dispatch import Dispatch
+        from clsweep.cluster.search import PlanSearch
+
+        study, resources = self._study, self._study.sections.resources
+        plan = PlanSearch(study, self.left(), self._rows(), journal, asdict(context))
+        return tune.Tuner(
+            tune.with_resources(run_trial, _trial_resources(study)),
+            tune_config=tune.TuneConfig(
+                search_alg=Dispatch(plan, share, self._restarts, metric=study.sections.metric.name),
+                num_samples=-1,  # the search says when the plan is finished
+                max_concurrent_trials=concurrent,
+                # A worker group leaves nothing in its driver worth keeping, and hangs if its actor is reused.
+                reuse_actors=resources.workers == 1,
+                trial_dirname_creator=_trial_dirname,
+            ),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=self._folder.scratch,
+                verbose=0,
+                callbacks=[TuneBridge(recorder, self._restarts)],
+                failure_config=tune.FailureConfig(max_failures=0),
+            ),
+        )
+
+    def _lay_out(self) -> None:
+        """Write plan and study, new or extended.
+
+        Only once the cluster can hold the trials: a refused request leaves no folder that would refuse a corrected one.
+        """
+        folder, rows = self._folder, [plan_row(self._study, trial) for trial in self._planned]
+        if not folder.exists():
+            folder.create(self._study.document.dump(), rows)
+            return
+        if folder.has_parts():
+            folder.compact()
+        known = folder.plan().to_pylist()
+        new_ids = {row["trial_id"] for row in rows}
+        if {row["trial_id"] for row in known} != new_ids:
+            others = [row for row in known if row["trial_id"] not in new_ids]  # once the best, in a confirmation
+            folder.create(self._study.document.dump(), [*rows, *others])
+
+
+def _require_same(folder: ResultsFolder, study: Study, asked: Request) -> None:
+    """Only the study that the folder holds, or a sound extension of it, goes on there."""
+    if not asked.resume:
         raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
-    changes = difference(_defining(folder.study()), _defining(study.document.tree)) or _changed_images(folder, study)
-    if changes:
-        shown = "\n".join(f"  {change}" for change in changes[:10])
+    reasons = extension(folder.study(), folder.plan().to_pylist(), study) or _changed_images(folder, study)
+    if reasons:
+        shown = "\n".join(f"  {reason}" for reason in reasons[:10])
         raise RequestError(
             f"{folder.path}: holds results of another version of this study. Give another --out, or undo:\n{shown}"
         )
-    return folder.trials().to_pylist()
-
-
-def _kept_encoders(study: Study, folder: ResultsFolder, recorded: Sequence[Row]) -> KeptEncoders:
-    sections = study.sections
-    metric, keep = sections.metric, sections.encoders.keep
-    return KeptEncoders(folder, recorded, keep=keep, metric=metric.name, mode=metric.mode)
-
-
-def _defining(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """What defines the plan and its numbers. Where a study runs and what it keeps may change between two sessions of
-    it: every row records its workers and devices, and `confirm` comes after the study."""
-    kept = {key: value for key, value in tree.items() if key not in ("resources", "encoders", "confirm")}
-    dataset = kept["dataset"].items()
-    return kept | {"dataset": {key: value for key, value in dataset if key not in ("root", "cache", "download")}}
 
 
 def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
@@ -135,19 +286,6 @@ def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
     known = [name for name in ("num_train", "num_classes", "images_digest") if name in planned]  # none in old folders
     sizes = {name: now[name] for name in known}
     return difference({name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}")
-
-
-def difference(old: Any, new: Any, at: str = "") -> list[str]:
-    """Where two study trees differ, one line per key: `base.epochs: 10 -> 20`."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        keys = [*old, *(key for key in new if key not in old)]
-        missing = "(absent)"
-        return [
-            line
-            for key in keys
-            for line in difference(old.get(key, missing), new.get(key, missing), f"{at}.{key}" if at else str(key))
-        ]
-    return [] if old == new else [f"{at}: {old!r} -> {new!r}"]
 
 
 def _require_data(study: Study, address: str) -> None:
@@ -165,162 +303,14 @@ def _require_data(study: Study, address: str) -> None:
     prepare(study.dataset, place)
 
 
-def _run_left(
-    study: Study,
-    folder: ResultsFolder,
-    planned: Sequence[PlannedTrial],
-    left: Sequence[PlannedTrial],
-    recorded: Sequence[Row],
-    kept: KeptEncoders,
-    address: str,
-    max_concurrent: int | None,
-) -> bool:
-    """Run the trials in `left`; True if the user interrupted."""
-    resources = study.sections.resources
-    with _ray(address, dashboard=resources.workers > 1), _terminable():
-        from ray import tune
-
-        capacity = require_capacity(study, cluster_nodes())
-        plan_rows = [plan_row(study, trial) for trial in planned]
-        if not folder.exists():  # only now: a refused request leaves no folder that would refuse the corrected one
-            folder.create(study.document.dump(), plan_rows)
-        concurrent = max(1, min(max_concurrent or capacity, capacity, len(left)))
-        metric = study.sections.metric
-        tally = Tally.of(plan_rows, recorded, metric=metric.name, mode=metric.mode)
-        progress = Progress(tally, concurrent=concurrent)
-        references = References(study, folder, planned)
-        wanted = bool(left) and study.sections.encoders.keep != "none" and study.dataset.kind == "images"
-        with (
-            progress,
-            Recorder(study, folder, progress, kept, num_recorded=len(recorded)) as recorder,
-            encoder_writer(folder, wanted=wanted) as writer,
-        ):
-            try:
-                if left:
-                    _tuner(study, folder, left, recorded, concurrent, recorder, writer).fit()
-                references.collect()
-            except KeyboardInterrupt:
-                return True
-            except tune.TuneError as error:  # what a callback raises, wrapped: a row that could not be written, say
-                if not isinstance(error.__context__, RequestError):
-                    raise
-                advice = "The study stopped. What has finished is kept; the same command continues it."
-                raise RequestError(f"{error.__context__}\n{advice}") from None
-    return False
-
-
-def _tuner(
-    study: Study,
-    folder: ResultsFolder,
-    left: Sequence[PlannedTrial],
-    recorded: Sequence[Row],
-    concurrent: int,
-    recorder: Recorder,
-    writer: str | None,
-) -> Any:
-    from ray import tune
-
-    from clsweep.cluster.callback import TuneBridge
-    from clsweep.cluster.search import PlanSearch
-
-    resources, ray_dir = study.sections.resources, folder.scratch
-    context = TrialContext.of(study, ray_dir, encoder_writer=writer)
-    journal = open_storage(os.path.join(folder.local_path or ray_dir, "optuna.journal"))
-    search = PlanSearch(study, left, recorded, journal, asdict(context))
-    return tune.Tuner(
-        tune.with_resources(run_trial, _trial_resources(study)),
-        tune_config=tune.TuneConfig(
-            search_alg=search,
-            num_samples=-1,  # the search says when the plan is finished
-            max_concurrent_trials=concurrent,
-            # A worker group leaves nothing in its driver worth keeping, and hangs if its actor is reused.
-            reuse_actors=resources.workers == 1,
-            trial_dirname_creator=_trial_dirname,
-        ),
-        run_config=tune.RunConfig(
-            name="tune",
-            storage_path=ray_dir,
-            verbose=0,
-            callbacks=[TuneBridge(recorder)],
-            failure_config=tune.FailureConfig(max_failures=0),
-        ),
-    )
-
-
 def _trial_resources(study: Study) -> dict[str, float]:
     """What the Tune actor holds. With a worker group it only waits: holding CPUs would starve the workers."""
     resources = study.sections.resources
     if resources.workers > 1:
         return {"CPU": 0, "node:__internal_head__": 0.001}
-    held = {"CPU": resources.cpus_per_worker, "GPU": float(resources.gpus_per_worker)}
+    held: Mapping[str, float] = {"CPU": resources.cpus_per_worker, "GPU": float(resources.gpus_per_worker)}
     return {name: amount for name, amount in held.items() if amount}
 
 
 def _trial_dirname(trial: Any) -> str:
     return f"trial_{trial.trial_id}"
-
-
-@contextlib.contextmanager
-def _ray(address: str, *, dashboard: bool) -> Iterator[None]:
-    """Ray for the time of a run; left alone if it was already initialised."""
-    if address != "local" and TOKEN_FILE.expanduser().exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a client of a named cluster must say so, before Ray is loaded
-    import ray
-
-    from clsweep.cluster import ENVIRONMENT
-
-    if ray.is_initialized():
-        yield
-        return
-    for name in ("ray", "ray.tune", "ray.train", "ray.data"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    # The line about a dead worker, with its page of advice: the trial's failed row says what happened.
-    ray._private.worker._worker_logs_enabled = False
-    quiet: Row = {"log_to_driver": False, "logging_level": logging.ERROR}
-    try:
-        if address == "local":
-            # The dashboard's process is what cleans up after worker groups. Objects are small: rows and contexts.
-            ray.init("local", include_dashboard=dashboard, object_store_memory=2**28, **quiet)
-        else:
-            ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RequestError(
-            f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, auto on a machine of "
-            f"the cluster, or HOST:PORT of its head; with token authentication, the cluster's token in {TOKEN_FILE}"
-        ) from None
-    try:
-        yield
-    finally:
-        _shutdown()
-
-
-def _shutdown() -> None:
-    """Stop our Ray even if the user presses Ctrl-C again: a half-stopped one would leave processes behind."""
-    import ray
-
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
-    try:
-        ray.shutdown()
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGINT, previous)
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does."""
-    if not _in_main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _in_main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()

@@ -1,23 +1,25 @@
 """The plan as a Tune searcher: drawn rows are handed out as they are, live rows get their values when they start.
 
-One searcher walks the interleaved plan for all objectives. For `tpe` it holds one `OptunaSearch` per objective, which
-suggests one configuration; the seeds of that configuration run as separate trials and Optuna is told their mean.
+One searcher walks the interleaved plan for all objectives. For `tpe` and `gp` it holds a design per objective, which
+chooses one configuration; the seeds of that configuration run as separate trials and Optuna is told their mean.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 from ray.tune.search import Searcher
-from ray.tune.search.optuna import OptunaSearch
 
-from clsweep.results.journal import Journal
-from clsweep.study.design import LIVE_METHODS, PlannedTrial, distributions, plan_row
+from clsweep.results.journal import Journal, Outcome
+from clsweep.study.design import LIVE_METHODS, PlannedTrial, distributions, plan_row, sampler_of
 from clsweep.study.resolve import Study
 from clsweep.study.space import Objective
 
@@ -30,7 +32,7 @@ class PlanSearch(Searcher):
     Args:
         study: the study that runs.
         left: trials to run, in order.
-        recorded: rows of the trials that have already finished or failed.
+        recorded: rows of the trials that have ended. One whose trial is in `left` too is run again, with its values.
         storage: the journal.
         context: passed to every trial beside its row.
     """
@@ -46,20 +48,22 @@ class PlanSearch(Searcher):
         super().__init__()
         self._study, self._left, self._context = study, iter(left), dict(context)
         self._metric_name = study.sections.metric.name
-        self._trials: dict[str, PlannedTrial] = {}  # by Tune's id
+        self._trials: dict[str, tuple[PlannedTrial, Row]] = {}  # with their rows, by Tune's id
         recorded = list(recorded)
-        live = {t.objective for t in left if t.sampler in LIVE_METHODS}
-        live |= {row["objective"] for row in recorded if row["sampler"] in LIVE_METHODS}
-        self._live: dict[str, LiveDesign] = {}
-        self._journals: dict[str, Journal] = {}
-        for objective in study.objectives:
-            if objective.name in live:
-                rows = [row for row in recorded if row["objective"] == objective.name]
-                self._live[objective.name] = LiveDesign(study, objective, rows, storage)
-            else:
-                mode = study.sections.metric.mode
-                self._journals[objective.name] = Journal(storage, objective.name, mode, distributions(objective))
-        self._catch_up(recorded)
+        samplers = {o.name: sampler_of(study, o) for o in study.objectives}
+        samplers |= {row["objective"]: row["sampler"] for row in recorded} | {t.objective: t.sampler for t in left}
+        self._designs: dict[str, DrawnDesign | LiveDesign] = {
+            objective.name: (LiveDesign if samplers[objective.name] in LIVE_METHODS else DrawnDesign)(
+                study, objective, storage
+            )
+            for objective in study.objectives
+        }
+        again = {trial.trial_id for trial in left}
+        for row in recorded:
+            design = self._designs[row["objective"]]
+            design.know(row)
+            if row["trial_id"] not in again:
+                design.tell(row, Outcome.of(row, self._metric_name))
 
     def __getstate__(self) -> Row:
         return {}  # a run is resumed from its results and its journal, never from Tune's snapshots
@@ -72,22 +76,15 @@ class PlanSearch(Searcher):
         trial = next(self._left, None)
         if trial is None:
             return str(Searcher.FINISHED)
-        self._trials[trial_id] = trial
-        if trial.objective in self._live:
-            row = plan_row(self._study, trial, self._live[trial.objective].suggest(trial.config))
-        else:
-            row = plan_row(self._study, trial)
-            attributes = {"config": trial.config, "seed": trial.seed}
-            self._journals[trial.objective].start(trial.trial_id, row, attributes)
+        row = self._designs[trial.objective].start(trial)
+        self._trials[trial_id] = trial, row
         return {"row": row, "context": self._context}
 
     def on_trial_complete(self, trial_id: str, result: Row | None = None, error: bool = False) -> None:
-        trial = self._trials.pop(trial_id)
-        score = None if error else (result or {}).get(f"outcome/{self._metric_name}")  # Tune hands over flat results
-        if trial.objective in self._live:
-            self._live[trial.objective].tell(trial.config, trial.seed, score)
-        else:
-            self._journals[trial.objective].finish(trial.trial_id, score)
+        trial, row = self._trials.pop(trial_id)
+        flat = {} if error or not result else result  # Tune hands over flat results
+        ended = {name.removeprefix("outcome/"): value for name, value in flat.items() if name.startswith("outcome/")}
+        self._designs[trial.objective].tell(row, Outcome.of(ended, self._metric_name))
 
     def on_trial_result(self, trial_id: str, result: Row) -> None:
         pass  # one score per trial, at its end
@@ -98,87 +95,96 @@ class PlanSearch(Searcher):
     def restore(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""
 
-    def _catch_up(self, recorded: Iterable[Mapping[str, Any]]) -> None:
-        """Close journal entries of trials whose row was written just before an interruption."""
-        for row in recorded:
-            if row["objective"] in self._journals:
-                self._journals[row["objective"]].finish(row["trial_id"], row[self._metric_name])
+
+class DrawnDesign:
+    """One objective whose trials were drawn beforehand: each is an entry of the journal."""
+
+    def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
+        self._study = study
+        mode = study.sections.metric.mode
+        self._journal = Journal(storage, objective.name, mode, distributions(objective), key="trial_id")
+
+    def know(self, row: Mapping[str, Any]) -> None:
+        """Nothing: the plan has all values."""
+
+    def start(self, trial: PlannedTrial) -> Row:
+        row = plan_row(self._study, trial)
+        self._journal.start(_attributes(row), row)
+        return row
+
+    def tell(self, row: Mapping[str, Any], outcome: Outcome) -> None:
+        self._journal.finish(_attributes(row), row, outcome)
 
 
 class LiveDesign:
-    """One objective whose next configuration depends on the finished ones, through Ray's `OptunaSearch`."""
+    """One objective whose next configuration depends on those before: each configuration is an entry of the journal.
 
-    def __init__(
-        self, study: Study, objective: Objective, recorded: Sequence[Mapping[str, Any]], storage: JournalStorage
-    ):
-        sections = study.sections
-        self._num_seeds = len(sections.seeds)
+    A suggestion depends on the search's seed, the objective, the number of the configuration and the entries of the
+    journal alone. With one trial at a time a study that was cut and continued thereby tries what it would have tried.
+    """
+
+    def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
+        self._study, self._objective, self._space = study, objective, distributions(objective)
+        self._journal = Journal(storage, objective.name, study.sections.metric.mode, self._space, key="config")
         self._params: dict[int, Row] = {}
-        self._scores: dict[int, dict[int, float | None]] = {}
-        num_known = _num_trials(storage, objective.name)
-        sampler = optuna.samplers.TPESampler(seed=sections.search.seed + num_known)  # a resumed run goes on, not back
-        self._search = _ConfigSearch(
-            space=distributions(objective),
-            metric=sections.metric.name,
-            mode=sections.metric.mode,
-            sampler=sampler,
-            study_name=objective.name,
-            storage=storage,
-        )
-        self._params.update(self._search.unfinished)
-        for row in recorded:
-            self._params[row["config"]] = {name: row[name] for name in objective.space}
-            self._scores.setdefault(row["config"], {})[row["seed"]] = row[sections.metric.name]
-        for config in list(self._scores):
-            self._tell_if_complete(config)
+        self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
 
-    def suggest(self, config: int) -> Row:
-        """The swept values of a configuration: known since its first seed, or from an earlier session, or new."""
+    def know(self, row: Mapping[str, Any]) -> None:
+        """The values of a configuration of which a row is recorded, should the journal have lost them."""
+        self._params[row["config"]] = {name: row[name] for name in self._space}
+
+    def start(self, trial: PlannedTrial) -> Row:
+        config = trial.config
         if config not in self._params:
-            self._params[config] = self._search.suggest(str(config))
-        return self._params[config]
+            entry = self._journal.entry(config)
+            self._params[config] = dict(entry.params) if entry else self._choose(config)
+        self._journal.start({"config": config}, self._params[config])
+        return plan_row(self._study, trial, self._params[config])
 
-    def tell(self, config: int, seed: int, score: float | None) -> None:
-        self._scores.setdefault(config, {})[seed] = score
-        self._tell_if_complete(config)
+    def tell(self, row: Mapping[str, Any], outcome: Outcome) -> None:
+        config = row["config"]
+        outcomes = self._outcomes.setdefault(config, {})
+        outcomes[row["seed"]] = outcome
+        seeds = self._study.sections.seeds
+        if len(outcomes) == len(seeds):
+            self._journal.finish({"config": config}, self._params[config], _over_seeds([outcomes[s] for s in seeds]))
 
-    def _tell_if_complete(self, config: int) -> None:
-        """Tell Optuna the mean over the seeds; a configuration of which any seed failed has failed."""
-        scores = list(self._scores[config].values())
-        if len(scores) == self._num_seeds:
-            failed = any(score is None or math.isnan(score) for score in scores)
-            self._search.finish(config, None if failed else sum(s for s in scores if s is not None) / len(scores))
-
-
-class _ConfigSearch(OptunaSearch):
-    """`OptunaSearch` whose trials are configurations, with those that an earlier session left unfinished."""
-
-    def __init__(self, **arguments: Any):
-        super().__init__(**arguments)
-        self._numbers: dict[int, int] = {}
-        self.unfinished: dict[int, Row] = {}
-        for trial in self._ot_study.get_trials(states=(TrialState.RUNNING,)):
-            config = trial.user_attrs.get("config")
-            if config is None:  # killed between the suggestion and its note: no trial has started with it
-                self._ot_study.tell(trial.number, state=TrialState.FAIL)
-                continue
-            self._numbers[config] = trial.number
-            self.unfinished[config] = dict(trial.params)
-
-    def suggest(self, trial_id: str) -> Row:
-        params: Row = super().suggest(trial_id)
-        self._ot_trials[trial_id].set_user_attr("config", int(trial_id))
-        self._numbers[int(trial_id)] = self._ot_trials[trial_id].number
-        return params
-
-    def finish(self, config: int, score: float | None) -> None:
-        """Close a configuration; one that the journal already has as closed stays as it is."""
-        number = self._numbers.pop(config, None)
-        if number is not None:
-            state = TrialState.FAIL if score is None else TrialState.COMPLETE
-            self._ot_study.tell(number, score, state=state)
+    def _choose(self, config: int) -> Row:
+        """Ask a new sampler, in a study of its own: the journal gets the configuration in one piece."""
+        search = self._study.sections.search
+        digest = hashlib.sha256(f"{search.seed}/{self._objective.name}/{config}".encode()).digest()
+        sampler = _sampler(search.method, int.from_bytes(digest[:4], "big"))
+        entries = self._journal.entries().values()
+        imagined = optuna.create_study(direction=self._journal.direction, sampler=sampler)
+        imagined.add_trials(entries if search.method == "tpe" else map(_as_complete, entries))
+        return dict(imagined.ask(self._space).params)
 
 
-def _num_trials(storage: JournalStorage, objective: str) -> int:
-    names = {s.study_name: s._study_id for s in storage.get_all_studies()}
-    return storage.get_n_trials(names[objective]) if objective in names else 0
+def _attributes(row: Mapping[str, Any]) -> Row:
+    return {name: row[name] for name in ("trial_id", "config", "seed")}
+
+
+def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
+    """How a configuration ended, from its seeds, of which the first stands for it while it is judged."""
+    if any(outcome.state == TrialState.FAIL for outcome in outcomes):
+        return Outcome(status="failed")
+    if outcomes[0].state == TrialState.PRUNED:
+        return outcomes[0]
+    mean = math.fsum(outcome.score or 0.0 for outcome in outcomes) / len(outcomes)  # in whatever order they ended
+    return Outcome(status="finished", score=mean)
+
+
+def _sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
+    if method == "tpe":
+        return optuna.samplers.TPESampler(seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # GPSampler is marked experimental
+        return optuna.samplers.GPSampler(seed=seed)
+
+
+def _as_complete(entry: FrozenTrial) -> FrozenTrial:
+    """A stopped configuration with the score that it had reached: GPSampler would not look at it otherwise."""
+    entry = copy.copy(entry)
+    if entry.state == TrialState.PRUNED:
+        entry.state = TrialState.COMPLETE
+    return entry

@@ -5,17 +5,21 @@ Imports nothing heavy at module level: the driver hands these functions to Ray w
 
 from __future__ import annotations
 
+import re
+import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from clsweep.cluster.encoders import send_encoder
+from clsweep.cluster.desk import TrialFiles, ask, node_id
+from clsweep.cluster.judge import Rules
 from clsweep.data.availability import DataPlace
 
 if TYPE_CHECKING:
+    from clsweep.results.store import ResultsFolder
     from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
@@ -23,23 +27,36 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
-    """What all trials of a study share and no hyperparameter decides."""
+    """What all trials of a run share and no hyperparameter decides."""
 
     data: DataPlace
     workers: int
     gpus_per_worker: float
     cpus_per_worker: int
     cuda_graphs: bool
-    ray_dir: str  # Ray's own files
-    encoder_writer: str | None = None  # the actor that trained encoders go to
+    results: str  # the results folder
+    near: str | None  # the machine from which alone the folder is reached, by Ray's id; None: from all
+    desk: str | None = None  # of the run, see `desk.py`
+    metric: str | None = None  # what a scheduler judges the epochs by
+    checkpoint_every_s: float | None = None  # None: no checkpoints
+    keep_end: bool = False  # a checkpoint after the last epoch
+    keep_encoder: bool = False
+    test: bool = False  # score the test split too
 
     @classmethod
-    def of(cls, study: Study, ray_dir: str, *, encoder_writer: str | None = None) -> TrialContext:
-        resources = study.sections.resources
+    def of(cls, study: Study, folder: ResultsFolder, *, desk: str | None = None, test: bool = False) -> TrialContext:
+        sections, resources = study.sections, study.sections.resources
+        checkpoints = sections.checkpoints
         return cls(
-            data=study.sections.dataset.place,
-            ray_dir=ray_dir,
-            encoder_writer=encoder_writer,
+            data=sections.dataset.place,
+            results=folder.local_path or folder.path,
+            near=node_id() if folder.local_path else None,
+            desk=desk,
+            metric=sections.metric.name if Rules.of(study) else None,
+            checkpoint_every_s=None if checkpoints.keep == "none" else float(checkpoints.every_s),
+            keep_end=checkpoints.keep == "best",
+            keep_encoder=sections.encoders.keep != "none" and study.dataset.kind == "images" and not test,
+            test=test,
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
@@ -51,11 +68,24 @@ class TrialContext:
         """From what `asdict` made of a context for the way through Ray."""
         return cls(**{**fields, "data": DataPlace(**fields["data"])})
 
+    def files(self, trial_id: str) -> TrialFiles:
+        """The trial's files in the results folder, seen from the machine of the caller."""
+        is_near = self.near is None or self.near == node_id()
+        return TrialFiles(self.results, None if is_near else self.desk, trial_id)
+
+    def may_go_on(self, row: Mapping[str, Any], epoch: Mapping[str, Any]) -> bool:
+        """The scheduler's answer after an epoch; without a scheduler, or a score that it could judge, yes."""
+        if self.metric is None or self.desk is None or self.metric not in epoch or epoch["epoch"] == row["epochs"]:
+            return True
+        trial = row["objective"], row["config"], row["seed"]
+        return bool(ask(self.desk, "may_go_on", *trial, epoch["epoch"], epoch[self.metric]))
+
 
 def run_trial(config: Mapping[str, Any]) -> None:
-    """Tune's function: runs one plan row and reports its outcome, whatever happens to it.
+    """Tune's function: runs one plan row and reports its outcome.
 
-    A trial that raises is reported, not raised: its actor is healthy and goes on with the next trial.
+    A trial that raises is reported, not raised: its actor is healthy and goes on with the next trial. What is raised is
+    the loss of a process or a machine: the trial goes on from its checkpoint elsewhere.
     """
     import torch
     from ray import tune
@@ -66,12 +96,16 @@ def run_trial(config: Mapping[str, Any]) -> None:
     outcome: Row
     try:
         fit = _fit_here if context.workers == 1 else _fit_worker_group
-        outcome = {"status": "finished", **fit(row, context)}
+        with tempfile.TemporaryDirectory(prefix="clsweep-", ignore_cleanup_errors=True) as ray_dir:
+            outcome = fit(row, context, ray_dir)
     except Exception as error:
+        if is_lost(error):
+            raise
         outcome = {"status": "failed", "epochs": [], **describe(error)}
     if context.gpus_per_worker or outcome["status"] == "failed":
         _free_memory()
-    outcome |= {"started_at": started_at.isoformat(), "wall_time_s": time.perf_counter() - start}
+    wall_time_s = outcome.pop("earlier_s", 0.0) + time.perf_counter() - start
+    outcome |= {"started_at": started_at.isoformat(), "wall_time_s": wall_time_s}
     outcome |= {"torch_version": torch.__version__}
     tune.report({"outcome": outcome})
 
@@ -101,9 +135,22 @@ _LOST = {
     "NodeDiedError": "the node of the trial died",
     "OutOfMemoryError": "the node ran out of memory; Ray stopped the trial",
 }
+# What the other workers of a group say when one of them is gone.
+_CUT_OFF = re.compile(r"connection (closed|reset|refused)|broken pipe|remote process exited|peer", re.IGNORECASE)
 
 
-def _fit_here(row: Row, context: TrialContext) -> Row:
+def is_lost(error: BaseException) -> bool:
+    """Whether a process or a machine was lost, rather than that the trial itself went wrong."""
+    root = _root_cause(error)
+    return _of_ray(root) or _is_cut_off(root)
+
+
+def _is_cut_off(error: BaseException) -> bool:
+    said_by_torch = isinstance(error, RuntimeError) and re.search("gloo|nccl|distributed", str(error), re.IGNORECASE)
+    return isinstance(error, ConnectionError) or bool(said_by_torch and _CUT_OFF.search(str(error)))
+
+
+def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     """One worker: Ray Train's local mode, inside this Tune actor, which holds the resources."""
     import ray.train
     from ray import tune
@@ -116,12 +163,12 @@ def _fit_here(row: Row, context: TrialContext) -> Row:
         train_here,
         train_loop_config={},
         scaling_config=ray.train.ScalingConfig(num_workers=0, use_gpu=context.gpus_per_worker > 0),
-        run_config=ray.train.RunConfig(name=row["trial_id"], storage_path=context.ray_dir),
+        run_config=ray.train.RunConfig(name=row["trial_id"], storage_path=ray_dir),
     )
     return _returned(trainer.fit())
 
 
-def _fit_worker_group(row: Row, context: TrialContext) -> Row:
+def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
     """Several workers: a worker group of Ray Train; this Tune actor only waits for it."""
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -138,7 +185,7 @@ def _fit_worker_group(row: Row, context: TrialContext) -> Row:
         ),
         run_config=ray.train.RunConfig(
             name=row["trial_id"],
-            storage_path=context.ray_dir,
+            storage_path=ray_dir,
             failure_config=ray.train.FailureConfig(max_failures=0, controller_failure_limit=1),
         ),
     )
@@ -160,18 +207,29 @@ def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
 
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()
-    device = _device(context)
+    device, files = _device(context), context.files(row["trial_id"])
     epochs: list[Row] = []
 
-    def note(epoch: Row) -> None:
+    def note(epoch: Row) -> bool:
         epochs.append(epoch)
         report(epoch)
+        return not _is_first_worker(context) or context.may_go_on(row, epoch)
 
     with limited_memory(row, device, context.gpus_per_worker):
-        result = train_trial(row, note, place=context.data, device=device, cuda_graphs=context.cuda_graphs)
+        result = train_trial(
+            row,
+            note,
+            place=context.data,
+            device=device,
+            cuda_graphs=context.cuda_graphs,
+            checkpoints=None if context.checkpoint_every_s is None else files,
+            checkpoint_every_s=context.checkpoint_every_s or 0.0,
+            keep_end=context.keep_end,
+            test=context.test,
+        )
     encoder, normalisation = result.pop("encoder", None), result.pop("normalisation", None)  # no row: they go apart
-    if encoder is not None and context.encoder_writer and _is_first_worker(context):
-        send_encoder(context.encoder_writer, row, encoder, normalisation)
+    if encoder is not None and context.keep_encoder and _is_first_worker(context):
+        files.keep_encoder(row, encoder, normalisation)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {**result, "epochs": epochs, "device": name}
 
@@ -205,16 +263,24 @@ def _returned(result: Any) -> Row:
 
 
 def _root_cause(error: BaseException) -> BaseException:
-    """Through Ray's wrappers, whose messages repeat tracebacks, to what went wrong."""
-    for _ in range(10):
-        failures = getattr(error, "worker_failures", None)
-        inner = next(iter(failures.values()), None) if failures else None
-        inner = inner or getattr(error, "_base_exc", None) or getattr(error, "cause", None)
-        inner = inner or getattr(error, "health_check_failure", None) or getattr(error, "controller_failure", None)
-        if not isinstance(inner, BaseException) or inner is error:
-            return error
-        error = inner
-    return error
+    """What went wrong, out of Ray's wrappers, whose messages repeat tracebacks.
+
+    Of several workers that failed, the one with an error of its own; the others only miss it.
+    """
+    causes = list(_causes(error))
+    return min(causes, key=lambda cause: (_is_cut_off(cause), _of_ray(cause)))
+
+
+def _causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
+    failures = getattr(error, "worker_failures", None) or {}
+    names = ("_base_exc", "cause", "health_check_failure", "controller_failure")
+    inner = list(failures.values()) or [getattr(error, name, None) for name in names]
+    found = [cause for cause in inner if isinstance(cause, BaseException) and cause is not error]
+    if not found or not depth:
+        yield error
+        return
+    for cause in found if failures else found[:1]:
+        yield from _causes(cause, depth - 1)
 
 
 def _free_memory() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-import torchvision
 from torch import Tensor, nn
 
 Stem = Literal["small", "standard"]
@@ -50,20 +49,23 @@ def conv4(*, width: int) -> Conv4:
 
 def resnet18(*, stem: Stem) -> nn.Module:
     """Features (N, 512)."""
-    return _resnet(torchvision.models.resnet18(weights=None), stem)
+    return _resnet("resnet18", stem)
 
 
 def resnet50(*, stem: Stem) -> nn.Module:
     """Features (N, 2048)."""
-    return _resnet(torchvision.models.resnet50(weights=None), stem)
+    return _resnet("resnet50", stem)
 
 
-def _resnet(network: torchvision.models.ResNet, stem: Stem) -> nn.Module:
+def _resnet(name: str, stem: Stem) -> nn.Module:
     """torchvision's network without its classifier, every parameter under torchvision's own name.
 
     The small stem (3 x 3, stride 1, no pooling) keeps the resolution of 32 x 32 images, as in the CIFAR
     experiments of DCL 4.1; only `conv1.weight` then has another shape than torchvision's.
     """
+    import torchvision  # deferred: it brings torch's compiler along, seconds and 90 MB in every process of a trial
+
+    network: Any = getattr(torchvision.models, name)(weights=None)
     network.num_features = network.fc.in_features
     network.avgpool, network.fc = SpatialMean(), nn.Identity()
     if stem == "small":

@@ -1,62 +1,194 @@
-"""The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study runs."""
+"""The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study runs.
+
+It says nothing that the recorded rows do not say, but for the values of configurations that have been chosen and not
+finished yet, and what a scheduler has decided: a lost journal is written again from the rows.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from clsweep.errors import RequestError
+
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
+_STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
-def open_storage(path: str) -> JournalStorage:
-    return JournalStorage(JournalFileBackend(path))
+
+def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
+    """The journal in a file, which several processes may have open.
+
+    Args:
+        path: a local file; made if it is not there.
+        alone: no other process has it open. What looks locked then was locked by one that was killed, for which
+            Optuna would wait half a minute.
+
+    Raises:
+        RequestError: it cannot be read or written.
+    """
+    try:
+        if alone:
+            for leftover in Path(path).parent.glob(f"{Path(path).name}.lock*"):
+                leftover.unlink(missing_ok=True)
+        return JournalStorage(_JournalFile(path))
+    except OSError as error:
+        raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
+    except ValueError as error:
+        rebuilt = "Move it away: the same command writes it again from the results"
+        raise RequestError(f"{path}: expected an Optuna journal, given a damaged one ({error}). {rebuilt}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a trial, or a configuration on all its seeds, ended."""
+
+    status: str | None  # as in the tables; None: it left no word
+    score: float | None = None
+    epoch: int | None = None  # at which it was stopped
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], metric: str) -> Outcome:
+        return cls(status=row.get("status"), score=row.get(metric), epoch=row.get("epochs_trained"))
+
+    @property
+    def state(self) -> TrialState:
+        scored = self.score is not None and not math.isnan(self.score)
+        return _STATES[self.status] if self.status and scored else TrialState.FAIL
+
+    @property
+    def value(self) -> float | None:
+        return None if self.state == TrialState.FAIL else self.score
 
 
 class Journal:
-    """The Optuna study of one objective whose design was drawn beforehand: trials are noted, not suggested."""
+    """The Optuna study of one objective, made if it is not there.
 
-    def __init__(self, storage: JournalStorage, objective: str, mode: str, space: Mapping[str, BaseDistribution]):
-        self._storage, self._space = storage, dict(space)
-        direction = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
-        optuna.create_study(storage=storage, study_name=objective, direction=direction, load_if_exists=True)
+    An entry is a trial of ours or, where a live search chooses the values, a configuration, which the user attribute
+    `key` names. Only its latest entry counts: Optuna reopens none, so what is run again has a new one.
+    """
+
+    def __init__(
+        self, storage: JournalStorage, objective: str, mode: str, space: Mapping[str, BaseDistribution], *, key: str
+    ):
+        self._storage, self._space, self._key = storage, dict(space), key
+        self.direction = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
+        if objective not in {study.study_name for study in storage.get_all_studies()}:
+            storage.create_new_study([self.direction], objective)
         self._study_id = storage.get_study_id_from_name(objective)
-        self._open = {t.user_attrs["trial_id"]: t._trial_id for t in self._running()}
+        self._latest = {name: entry._trial_id for name, entry in self.entries().items()}
 
-    def start(self, trial_id: str, params: Mapping[str, Any], attributes: Mapping[str, Any]) -> None:
-        """Note that a trial runs; one that an earlier session left running goes on under its number."""
-        if trial_id in self._open:
-            return
+    def entry(self, name: Any) -> FrozenTrial | None:
+        """The latest entry, as it is now."""
+        return self._storage.get_trial(self._latest[name]) if name in self._latest else None
+
+    def entries(self) -> dict[Any, FrozenTrial]:
+        """The latest entry of each name, in the order of the names."""
+        return latest_entries(self._storage, self._study_id, self._key)
+
+    def start(self, attributes: Mapping[str, Any], params: Mapping[str, Any]) -> None:
+        """Note that it runs; what an earlier session left running goes on under its number."""
+        entry = self.entry(attributes[self._key])
+        if entry is None or entry.state.is_finished():
+            self._add(attributes, params, Outcome(status=None), running=True)
+
+    def finish(self, attributes: Mapping[str, Any], params: Mapping[str, Any], outcome: Outcome) -> None:
+        """Note how it ended, unless the journal says so already."""
+        entry = self.entry(attributes[self._key])
+        if entry is not None and entry.state == TrialState.RUNNING:
+            values = None if outcome.value is None else [outcome.value]
+            self._storage.set_trial_state_values(entry._trial_id, outcome.state, values)
+        elif entry is None or (entry.state, entry.value) != (outcome.state, outcome.value):
+            self._add(attributes, params, outcome)
+
+    def _add(
+        self, attributes: Mapping[str, Any], params: Mapping[str, Any], outcome: Outcome, *, running: bool = False
+    ) -> None:
+        """A new entry in one write: no kill leaves half of one."""
+        name, now = attributes[self._key], datetime.now()
+        former = self.entry(name)
+        scores = dict(former.intermediate_values) if former else {}
+        if outcome.state == TrialState.PRUNED and outcome.epoch is not None and outcome.score is not None:
+            scores[outcome.epoch] = outcome.score
         template = FrozenTrial(
             number=-1,
             trial_id=-1,
-            state=TrialState.RUNNING,
-            value=None,
-            datetime_start=datetime.now(),
-            datetime_complete=None,
+            state=TrialState.RUNNING if running else outcome.state,
+            value=outcome.value,
+            datetime_start=now,
+            datetime_complete=None if running else now,
             params={name: params[name] for name in self._space},
             distributions=self._space,
-            user_attrs={"trial_id": trial_id, **attributes},
-            system_attrs={},
-            intermediate_values={},
+            user_attrs={**(former.user_attrs if former else {}), **attributes},
+            system_attrs=_retry_of(former) if former else {},
+            intermediate_values=scores,
         )
-        self._open[trial_id] = self._storage.create_new_trial(self._study_id, template_trial=template)
+        self._latest[name] = self._storage.create_new_trial(self._study_id, template_trial=template)
 
-    def finish(self, trial_id: str, score: float | None) -> None:
-        """Note the score of a trial, or that it failed (None or NaN)."""
-        if trial_id not in self._open:
-            return
-        failed = score is None or math.isnan(score)
-        state, values = (TrialState.FAIL, None) if failed else (TrialState.COMPLETE, [float(score or 0.0)])
-        self._storage.set_trial_state_values(self._open.pop(trial_id), state, values)
 
-    def _running(self) -> list[FrozenTrial]:
-        return self._storage.get_all_trials(self._study_id, deepcopy=False, states=(TrialState.RUNNING,))
+def latest_entries(storage: JournalStorage, study_id: int, key: str) -> dict[Any, FrozenTrial]:
+    """The latest entry of each value of the user attribute `key`, in the order of the values."""
+    entries = storage.get_all_trials(study_id, deepcopy=False)
+    return dict(sorted({t.user_attrs[key]: t for t in entries if key in t.user_attrs}.items()))
+
+
+def _retry_of(former: FrozenTrial) -> dict[str, Any]:
+    """What Optuna's own callback for retried trials notes: the first attempt, and all of them."""
+    history = former.system_attrs.get("retry_history", [])
+    first = former.system_attrs.get("failed_trial", former.number)
+    return {"failed_trial": first, "retry_history": [*history, former.number]}
+
+
+class _JournalFile(JournalFileBackend):
+    """A file that outlives its writers."""
+
+    def __init__(self, path: str):
+        super().__init__(path, lock_obj=_MendingLock(path))
+        self._path = path
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            raise RequestError(f"{self._path}: cannot be written: {error.strerror}") from None
+
+
+class _MendingLock(JournalFileSymlinkLock):
+    """Whoever is about to write first cuts off the half line that a killed writer, or a full disk, has left.
+
+    Optuna passes over a half line at the end, but would write the next one right behind it.
+    """
+
+    def __init__(self, path: str):
+        super().__init__(path)
+        self._path = path
+
+    def acquire(self) -> bool:
+        acquired = super().acquire()
+        try:
+            _cut_half_line(self._path)
+        except BaseException:
+            self.release()
+            raise
+        return acquired
+
+
+def _cut_half_line(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
+        end = file.seek(0, 2)
+        file.seek(max(0, end - 1))
+        if file.read(1) not in (b"", b"\n"):
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)

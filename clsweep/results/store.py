@@ -1,115 +1,123 @@
 """The results folder: one small file per finished trial while the study runs, compacted at the end.
 
-Every file is written under a temporary name and renamed. A trial counts as finished when its part of the trials table
-is there; its epochs and other side tables are written before. Compaction writes the tables first and removes the parts
-afterwards, so an interruption at any point leaves a trial in both at worst, and readers take it from its part.
+Every file is written whole. A trial counts as finished when its part of the trials table is there; its epochs and other
+side tables are written before. Compaction writes the tables first and removes the parts afterwards, so an interruption
+at any point leaves a trial in both at worst, and readers take it from its part.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
-import threading
-import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import yaml
 
-from clsweep.errors import BusyError, RequestError
+from clsweep.errors import RequestError
+from clsweep.results.files import Disk, open_files
+from clsweep.results.lock import lock_of, read_heartbeat
 from clsweep.results.tables import REFERENCES_SCHEMA, SIDE_SCHEMAS, params_in, plan_schema, to_table, trials_schema
 
 if TYPE_CHECKING:
     import pandas as pd
 
-STALE_S = 60.0  # a run on an object store that has not said anything for so long is taken for dead
-LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
+T = TypeVar("T")
+
 PARTS_BEFORE_COMPACTION = 500  # opening a part costs about a millisecond
+SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}  # of the files per trial, by their folder
+JOURNAL = "optuna.journal"
 
 
 @dataclass
 class ResultsFolder:
-    """A results folder on any of pyarrow's file systems: `results/tau`, `s3://bucket/tau`."""
+    """A results folder on this machine or in an object store: `results/tau`, `s3://bucket/tau`."""
 
     path: str
-    _fs: Any = field(init=False, repr=False)
-    _base: str = field(init=False, repr=False)
+    _files: Any = field(init=False, repr=False)
+    _lock: Any = field(init=False, repr=False)
+    _scratch: str | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        self.path = str(self.path)
-        if "://" in self.path:
-            try:
-                self._fs, self._base = pafs.FileSystem.from_uri(self.path)
-            except (pa.ArrowException, OSError) as error:
-                raise RequestError(f"{self.path}: expected a folder or an object store's URI: {error}") from None
-        else:
-            self.path = os.path.normpath(self.path)
-            self._fs, self._base = pafs.LocalFileSystem(), os.path.abspath(self.path)
+        self.path = str(self.path) if "://" in str(self.path) else os.path.normpath(self.path)
+        self._files = open_files(self.path)
+        self._lock = lock_of(self._files, self.path)
 
     @property
     def local_path(self) -> str | None:
         """The folder on this machine, None for an object store."""
-        return self._base if isinstance(self._fs, pafs.LocalFileSystem) else None
+        return self._files.folder if isinstance(self._files, Disk) else None
+
+    @property
+    def confirmation(self) -> ResultsFolder:
+        """The folder inside for what `clsweep confirm` runs, which exists once it has."""
+        return ResultsFolder(os.path.join(self.path, "confirm") if self.local_path else self.place("confirm"))
+
+    def place(self, name: str) -> str:
+        """A file of the folder as messages name it, and as a command takes it."""
+        return str(self._files.place(name))
 
     # What the folder holds.
 
     def exists(self) -> bool:
-        return self._is_file("study.yaml")
+        return bool(self._files.is_file("study.yaml"))
 
     def study(self) -> dict[str, Any]:
         """The study as it was resolved when the folder was made."""
-        with self._reading("study.yaml"), self._fs.open_input_stream(self._at("study.yaml")) as stream:
-            tree = yaml.safe_load(stream.read())
+        tree = self._decoded("study.yaml", yaml.safe_load)
         if not isinstance(tree, dict):
-            raise RequestError(f"{self._at('study.yaml')}: expected a study, found {tree!r:.40}")
+            raise RequestError(f"{self.place('study.yaml')}: expected a study, found {tree!r:.40}")
         return tree
 
-    def plan(self) -> pa.Table:
-        with self._reading("plan.parquet"):
-            return self._read("plan.parquet")
+    def plan(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The planned trials, or these columns of them."""
+        return self._decoded("plan.parquet", lambda data: _table(data, columns))
 
-    def trials(self) -> pa.Table:
-        """All finished and failed trials so far, one row each, in plan order."""
-        plan = self.plan()
-        table = self._with_parts("trials", trials_schema(params_in(plan.column_names)))
-        order = {trial_id: i for i, trial_id in enumerate(plan["trial_id"].to_pylist())}
-        ranks = [order.get(trial_id, len(order)) for trial_id in table["trial_id"].to_pylist()]
-        return table.take(pa.array(np.argsort(ranks, kind="stable")))
+    def trials(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All trials that have ended so far, one row each, in plan order; or these columns of them."""
+        schema = trials_schema(params_in(self._plan_columns))
+        table = self._with_parts("trials", schema, [*(columns or schema.names), "trial_id"])
+        ranks = pc.index_in(table["trial_id"], self.plan(["trial_id"])["trial_id"].combine_chunks())
+        ordered = table.take(pc.array_sort_indices(ranks))  # a stable sort; what is not planned comes last
+        return ordered.select(columns or schema.names)
 
     def side_table(self, name: str) -> pa.Table:
-        """`epochs`, `histograms` or `points` of the finished and failed trials so far."""
-        table = self._with_parts(name, SIDE_SCHEMAS[name])
-        return table.filter(pc.is_in(table["trial_id"], self.trials()["trial_id"].combine_chunks()))
+        """`epochs`, `histograms` or `points` of the trials that have ended so far."""
+        schema = SIDE_SCHEMAS[name]
+        table = self._with_parts(name, schema, schema.names)
+        return table.filter(pc.is_in(table["trial_id"], self.trials(["trial_id"])["trial_id"].combine_chunks()))
 
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
-        if not self._is_file("references.parquet"):
+        if not self._files.is_file("references.parquet"):
             return REFERENCES_SCHEMA.empty_table()
-        with self._reading("references.parquet"):
-            return self._read("references.parquet")
+        return self._decoded("references.parquet", _table)
 
     def encoders(self) -> list[str]:
         """Trials whose encoder is stored, by id."""
-        names = self._names_in("encoders")
-        return sorted(name.removesuffix(".safetensors") for name in names if name.endswith(".safetensors"))
+        return self._stored("encoders")
 
     def encoder(self, trial_id: str) -> bytes:
         """The safetensors file of a trial's encoder."""
-        name = encoder_file(trial_id)
-        with self._reading(name), self._fs.open_input_stream(self._at(name)) as stream:
-            payload: bytes = stream.read()
-        return payload
+        return self._decoded(encoder_file(trial_id), bytes)
+
+    def checkpoints(self) -> list[str]:
+        """Trials whose checkpoint is stored, by id."""
+        return self._stored("checkpoints")
+
+    def checkpoint(self, trial_id: str) -> bytes | None:
+        """The last checkpoint of a trial, None if there is none."""
+        try:
+            return bytes(self._files.read(checkpoint_file(trial_id)))
+        except FileNotFoundError:
+            return None
 
     def has_parts(self) -> bool:
         """Whether trials wait for compaction: the last run was interrupted, or another is at work."""
@@ -117,25 +125,11 @@ class ResultsFolder:
 
     def heartbeat(self) -> dict[str, Any]:
         """What the running study last said of itself; empty if it never did, or not readably."""
-        if not self._is_file("heartbeat.json"):
-            return {}
-        with self._fs.open_input_stream(self._at("heartbeat.json")) as stream:
-            try:
-                beat: dict[str, Any] = json.loads(stream.read())
-            except ValueError:
-                return {}
-        return beat
+        return read_heartbeat(self._files)
 
     def is_running(self) -> bool:
-        """Whether a run holds the folder; on an object store, whether it has lately said so."""
-        if self.local_path is None:
-            beat = self.heartbeat()
-            return beat.get("state") == "running" and time.time() - beat.get("time", 0) < STALE_S
-        try:
-            with open(self._at(".lock")) as handle:  # to be read only: the folder may be somebody else's
-                return not _flock(handle, exclusive=False)
-        except OSError:
-            return False  # no run has ever held it
+        """Whether a run holds the folder; in an object store, whether it has lately said so."""
+        return bool(self._lock.is_held())
 
     # What a run writes.
 
@@ -144,36 +138,37 @@ class ResultsFolder:
         params = {name for row in plan_rows for name in params_in(row)}
         self._write_table("plan.parquet", to_table(plan_rows, plan_schema(params)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
-        self._write("study.yaml", (header + study_yaml).encode())
+        self._files.write("study.yaml", (header + study_yaml).encode())
+        self.__dict__.pop("_plan_columns", None)
 
     def add_trial(self, row: Mapping[str, Any], **side: Sequence[Mapping[str, Any]]) -> None:
-        """Record one finished or failed trial with its rows of the side tables, by name."""
+        """Record one trial that has ended with its rows of the side tables, by name."""
         schema = trials_schema(params_in(self._plan_columns))
         trial_id = row["trial_id"]
         for name, rows in side.items():
             part = f"parts/{name}/{trial_id}.parquet"
-            if rows or self._is_file(part):  # an attempt that was killed may have left one
+            if rows or self._files.is_file(part):  # an attempt that was killed may have left one
                 table = to_table([{"trial_id": trial_id, **more} for more in rows], SIDE_SCHEMAS[name])
                 self._write_table(part, table)
         self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], schema))
 
     def add_encoder(self, trial_id: str, payload: bytes) -> None:
         """Keep a trial's encoder; on the disk when this returns."""
-        self._write(encoder_file(trial_id), payload, durable=True)
+        self._files.write(encoder_file(trial_id), payload)
 
     def remove_encoder(self, trial_id: str) -> None:
-        try:
-            self._fs.delete_file(self._at(encoder_file(trial_id)))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise RequestError(f"{self._at(encoder_file(trial_id))}: cannot be removed: {error}") from error
+        self._files.remove(encoder_file(trial_id))
 
-    def remove_unfinished_encoders(self) -> None:
-        """Remove what a writer that was killed left; nobody else may be writing."""
-        for name in self._names_in("encoders"):
-            if name.endswith(".tmp"):
-                self._fs.delete_file(self._at(f"encoders/{name}"))
+    def add_checkpoint(self, trial_id: str, payload: bytes) -> None:
+        """Replace the checkpoint of a trial; on the disk when this returns."""
+        self._files.write(checkpoint_file(trial_id), payload)
+
+    def remove_checkpoint(self, trial_id: str) -> None:
+        self._files.remove(checkpoint_file(trial_id))
+
+    def remove_unfinished(self) -> None:
+        """Remove what writers that were killed left; nobody else may be writing."""
+        self._files.remove_unfinished(["", *SUFFIX, "parts/trials", *(f"parts/{name}" for name in SIDE_SCHEMAS)])
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
@@ -184,129 +179,124 @@ class ResultsFolder:
                 self._write_table(f"{name}.parquet", table)
         self._write_table("trials.parquet", self.trials())
         for names in parts.values():  # trials first: none must survive the epochs that belong to it
-            for part in names:
-                self._fs.delete_file(self._at(part))
+            self._files.each(self._files.remove, names)
 
     def add_references(self, rows: Sequence[Mapping[str, Any]]) -> None:
         self._write_table("references.parquet", to_table(rows, REFERENCES_SCHEMA))
 
     def beat(self, state: Mapping[str, Any]) -> None:
-        """Say that the study is alive, for `clsweep status` elsewhere."""
-        self._write("heartbeat.json", json.dumps(dict(state)).encode())
+        """Say that the study is alive, for `clsweep status` elsewhere.
+
+        Raises:
+            BusyError: another run took this one, which had been silent, for dead, and has the folder now.
+        """
+        self._lock.beat(state)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder: a second run on it is refused. The lock of a process that died is free again.
+        """Hold the folder: a second run on it is refused. The lock of a process that died is free again: at once on
+        this machine, after a minute in an object store.
 
         Raises:
             BusyError: another run holds it.
             RequestError: it cannot be made or written.
         """
-        if self.local_path is None:
-            yield
-            return
-        with contextlib.ExitStack() as stack:
-            try:
-                os.makedirs(self.local_path, exist_ok=True)
-                handle = stack.enter_context(open(self._at(".lock"), "w"))
-            except OSError as error:
-                raise RequestError(f"{self.path}: cannot be used as a results folder: {error.strerror}") from None
-            # A status command may hold it for an instant; a run holds it for long.
-            pause = threading.Event()
-            if not any(_flock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S) for _ in range(LOCK_ATTEMPTS)):
-                raise BusyError(
-                    f"{self.path}: another clsweep run is writing here. Watch it with: clsweep status {self.path}"
-                )
+        with self._lock.hold():
             yield
 
     @property
     def scratch(self) -> str:
-        """A local folder for Ray's own files; nothing in it is read again."""
-        return self._at(".ray") if self.local_path else os.path.join(tempfile.gettempdir(), f"clsweep-{os.getpid()}")
+        """A local folder of this run for Ray's own files; nothing in it is read again."""
+        if self.local_path is not None:
+            return f"{self.local_path}/.ray"
+        if self._scratch is None:
+            self._scratch = tempfile.mkdtemp(prefix="clsweep-")
+        return self._scratch
 
     def remove_scratch(self) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
+        self._scratch = None
+
+    @property
+    def journal_path(self) -> str:
+        """The Optuna journal, a file of this machine; of an object store's it is a copy, see `keep_journal`."""
+        if self.local_path is not None:
+            return f"{self.local_path}/{JOURNAL}"
+        path = f"{self.scratch}/{JOURNAL}"
+        if not os.path.exists(path):
+            with contextlib.suppress(FileNotFoundError):
+                Disk(self.scratch).write(JOURNAL, self._files.read(JOURNAL))
+        return path
+
+    def keep_journal(self) -> None:
+        """Copy the journal to the object store, which cannot append to it: up to its last whole line."""
+        if self.local_path is None and self._scratch is not None:
+            with contextlib.suppress(FileNotFoundError):
+                lines = Disk(self._scratch).read(JOURNAL)
+                self._files.write(JOURNAL, lines[: lines.rfind(b"\n") + 1])
 
     # Files.
 
     @cached_property
     def _plan_columns(self) -> list[str]:
-        names: list[str] = self.plan().column_names
+        names: list[str] = self._decoded("plan.parquet", lambda data: pq.read_schema(pa.BufferReader(data)).names)
         return names
 
-    def _at(self, name: str) -> str:
-        return f"{self._base}/{name}"
-
-    def _is_file(self, name: str) -> bool:
-        return bool(self._fs.get_file_info(self._at(name)).type == pafs.FileType.File)
+    def _stored(self, folder: str) -> list[str]:
+        """Trials that have a file in `folder`."""
+        suffix = SUFFIX[folder]
+        return sorted(name.removesuffix(suffix) for name in self._files.names(folder) if name.endswith(suffix))
 
     def _parts(self, kind: str) -> list[str]:
-        return sorted(f"parts/{kind}/{name}" for name in self._names_in(f"parts/{kind}") if name.endswith(".parquet"))
+        names = self._files.names(f"parts/{kind}")
+        return sorted(f"parts/{kind}/{name}" for name in names if name.endswith(".parquet"))
 
-    def _names_in(self, folder: str) -> list[str]:
-        selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
-        try:
-            return [info.base_name for info in self._fs.get_file_info(selector)]
-        except OSError as error:
-            raise RequestError(f"{self._at(folder)}: expected a folder: {error}") from None
-
-    def _with_parts(self, name: str, schema: pa.Schema) -> pa.Table:
+    def _with_parts(self, name: str, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
         """The compacted table and the parts; a trial that stands in both is read from its part."""
+        schema = pa.schema([schema.field(column) for column in dict.fromkeys(columns)])
+
+        def part(path: str) -> pa.Table:
+            return self._decoded(path, lambda data: _table(data, schema.names), "; without it, the trial runs again")
+
         for _ in range(3):
             # The parts are listed first: one that is compacted from here on is missed below, and we begin again.
             parts = self._parts(name)
             tables = [schema.empty_table()]
-            if self._is_file(f"{name}.parquet"):
-                with self._reading(f"{name}.parquet"):
-                    table = self._read(f"{name}.parquet")
-                newer = pa.array([_trial_id(part) for part in parts], pa.string())
+            if self._files.is_file(f"{name}.parquet"):
+                table = self._decoded(f"{name}.parquet", lambda data: _table(data, schema.names))
+                newer = pa.array([_trial_id(path) for path in parts], pa.string())
                 tables.append(table.filter(pc.invert(pc.is_in(table["trial_id"], newer))))
             try:
-                for part in parts:
-                    with self._reading(part, advice="; without this file, the trial runs again"):
-                        tables.append(self._read(part))
+                tables += self._files.each(part, parts)
             except FileNotFoundError:
                 continue
             return pa.concat_tables(tables, promote_options="default").select(schema.names)
         raise RequestError(f"{self.path}: the results are being rewritten; try again")
 
-    def _read(self, name: str) -> pa.Table:
-        with self._fs.open_input_file(self._at(name)) as file:
-            return pq.ParquetFile(file).read()
-
-    @contextlib.contextmanager
-    def _reading(self, name: str, *, advice: str = "") -> Iterator[None]:
-        """Turns what can be wrong with a file into a message; a part that is gone is for the caller to handle."""
-        try:
-            yield
-        except FileNotFoundError:
-            if name.startswith("parts/"):
-                raise
-            raise RequestError(f"{self._at(name)}: this file of the results is missing") from None
-        except (OSError, pa.ArrowException, yaml.YAMLError, UnicodeDecodeError) as error:
-            reason = str(error).splitlines()[0]
-            raise RequestError(f"{self._at(name)}: cannot be read: {reason}{advice}") from None
+    def _decoded(self, name: str, decode: Callable[[bytes], T], advice: str = "") -> T:
+        """What a file holds; a part that is gone is for the caller to handle."""
+        for attempt in range(3):
+            try:
+                return decode(self._files.read(name))
+            except FileNotFoundError:
+                if name.startswith("parts/"):
+                    raise
+                raise RequestError(f"{self.place(name)}: this file of the results is missing") from None
+            except (OSError, pa.ArrowException, yaml.YAMLError, UnicodeDecodeError) as error:
+                if self.local_path is not None or attempt == 2:  # an object may be replaced while it is read
+                    reason = str(error).splitlines()[0]
+                    raise RequestError(f"{self.place(name)}: cannot be read: {reason}{advice}") from None
+        raise AssertionError
 
     def _write_table(self, name: str, table: pa.Table) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
-        self._write(name, sink.getvalue())
+        self._files.write(name, sink.getvalue())
 
-    def _write(self, name: str, data: Any, *, durable: bool = False) -> None:
-        """Readers see the old file or the new one, never a part of either."""
-        folder = self._at(name).rpartition("/")[0]
-        temporary = f"{folder}/.{uuid.uuid4().hex}.tmp"
-        try:
-            self._fs.create_dir(folder, recursive=True)
-            with self._fs.open_output_stream(temporary) as stream:
-                stream.write(data)
-            if durable and self.local_path is not None:
-                _sync(temporary)
-            self._fs.move(temporary, self._at(name))
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._fs.delete_file(temporary)
-            raise RequestError(f"{self._at(name)}: cannot be written: {error}") from error
+
+def _table(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """A Parquet file, or those of the columns that it has."""
+    return pq.ParquetFile(pa.BufferReader(data)).read(columns=columns)
 
 
 @dataclass(frozen=True)
@@ -325,13 +315,23 @@ class StudyResults:
         return self.folder.study()
 
     @cached_property
+    def plan_table(self) -> pa.Table:
+        """The plan in Arrow's form, which needs no pandas."""
+        return self.folder.plan()
+
+    @cached_property
+    def trials_table(self) -> pa.Table:
+        """The trials in Arrow's form."""
+        return self.folder.trials()
+
+    @cached_property
     def plan(self) -> pd.DataFrame:
-        return _frame(self.folder.plan())
+        return _frame(self.plan_table)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per finished or failed trial."""
-        return _frame(self.folder.trials())
+        return _frame(self.trials_table)
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
@@ -363,29 +363,14 @@ class StudyResults:
         return str(self.study.get("metric", {}).get("mode", "max"))
 
 
-def _flock(handle: IO[str], *, exclusive: bool) -> bool:
-    """Try to lock an open file until it is closed; False if somebody else's lock is in the way."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _sync(path: str) -> None:
-    """Return once the file is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def encoder_file(trial_id: str) -> str:
     """Where a results folder has the encoder of a trial."""
-    return f"encoders/{trial_id}.safetensors"
+    return f"encoders/{trial_id}{SUFFIX['encoders']}"
+
+
+def checkpoint_file(trial_id: str) -> str:
+    """Where a results folder has the last checkpoint of a trial."""
+    return f"checkpoints/{trial_id}{SUFFIX['checkpoints']}"
 
 
 def _trial_id(part: str) -> str:

@@ -61,14 +61,20 @@ _LOSS_FIELDS = (
     pa.field("regularizer_loss", pa.float64()),
 )
 METRIC_FIELDS = tuple(pa.field(metric.name, pa.float64()) for metric in METRICS)
+TEST_FIELDS = tuple(  # the same on the test split, which `clsweep confirm` alone reads
+    pa.field(f"test_{metric.name}", pa.float64()) for metric in METRICS if metric.kind == "images"
+)
 OUTCOME_FIELDS = (
-    pa.field("status", pa.string()),  # finished | failed
+    pa.field("status", pa.string()),  # finished | stopped (by the scheduler) | failed
     *METRIC_FIELDS,
+    *TEST_FIELDS,
     *_LOSS_FIELDS,
     *DIAGNOSTIC_FIELDS,
     pa.field("lr_peak", pa.float64()),  # after lr_rule
     pa.field("num_crop_only", pa.int64()),  # views that crop_only_share came to
     pa.field("num_images", pa.int64()),  # images trained on, each with all its views
+    pa.field("epochs_trained", pa.int64()),  # fewer than epochs if the trial was stopped
+    pa.field("num_resumes", pa.int64()),  # checkpoints that the trial went on from, after it was cut off
     pa.field("images_per_s", pa.float64()),
     pa.field("wall_time_s", pa.float64()),
     pa.field("peak_memory_gib", pa.float64()),

@@ -8,6 +8,8 @@ from typing import Any
 
 from clsweep.results.tables import params_in
 
+STATUSES = ("finished", "stopped", "failed")  # of a trial that has its row
+
 
 @dataclass
 class ObjectiveState:
@@ -16,6 +18,7 @@ class ObjectiveState:
     name: str
     planned: int = 0
     finished: int = 0
+    stopped: int = 0  # by the scheduler
     failed: int = 0
     running: int = 0
     best: float | None = None
@@ -45,27 +48,32 @@ class Tally:
         return tally
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Count one finished or failed trial."""
+        """Count one trial that has ended; only a finished one may be the best, as it has had all its epochs."""
         state = self.objectives.setdefault(row["objective"], ObjectiveState(row["objective"]))
-        if row["status"] == "failed":
-            state.failed += 1
+        setattr(state, row["status"], getattr(state, row["status"]) + 1)
+        if row["status"] != "finished":
             return
-        state.finished += 1
         score = row[self.metric]
         if state.best is None or (score > state.best if self.mode == "max" else score < state.best):
             state.best, state.best_at = score, describe_params(row, self.swept)
+
+    @property
+    def num_done(self) -> int:
+        return sum(self.total(status) for status in STATUSES)
 
     def total(self, count: str) -> int:
         return sum(getattr(state, count) for state in self.objectives.values())
 
     def rows(self) -> list[dict[str, Any]]:
         """The table of `clsweep run` and `clsweep status`."""
+        has_stopped = self.total("stopped") > 0
         return [
             {
                 "objective": s.name,
                 "planned": s.planned,
                 "finished": s.finished,
                 "running": s.running,
+                **({"stopped": s.stopped} if has_stopped else {}),
                 "failed": s.failed,
                 f"best {self.metric} %": s.best,
                 "at": s.best_at,

@@ -9,6 +9,7 @@ from typing import Any
 
 from clsweep.objective.catalog import DATASET, METRIC, METRICS, MIN_TSNE_POINTS, Dataset
 from clsweep.objective.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
+from clsweep.study.design import LIVE_METHODS
 from clsweep.study.document import Document, Keys
 from clsweep.study.schema import StudySections
 from clsweep.study.space import Objective, slug
@@ -56,6 +57,15 @@ class Checks:
             single = "a part of one GPU goes with a single worker"
             self.error(("resources", "gpus_per_worker"), f"expected a whole number ({single}), given {gpus:g}")
 
+    def check_keys_in_use(self) -> None:
+        """A key that nothing reads would look as if it worked."""
+        scheduler, checkpoints = self.sections.scheduler, self.sections.checkpoints
+        if scheduler.name == "fifo":
+            for key in sorted(scheduler.model_fields_set - {"name"}):
+                self.error(("scheduler", key), "expected with name: asha only, as fifo stops no trial")
+        if checkpoints.keep == "none" and "every_s" in checkpoints.model_fields_set:
+            self.error(("checkpoints", "every_s"), "expected with keep: last or best only, as none are made")
+
     def check_names(self) -> None:
         slugs: dict[str, str] = {}
         for name in self.sections.objectives:
@@ -82,6 +92,7 @@ class Checks:
             self._check_training(objective)
         self._check_inert(objective)
         self._check_search(objective)
+        self._check_scheduler(objective)
 
     def _check_metric(self, objective: Objective) -> None:
         metric = METRIC[self.sections.metric.name]
@@ -246,6 +257,33 @@ class Checks:
             message = f"the grid of '{objective.name}' has {objective.num_grid_configs} configurations, more than the "
             message += f"{search.trials_per_objective} allowed; thin the grid, raise this number, or use method qmc"
             self.error(("search", "trials_per_objective"), message)
+
+    def _check_scheduler(self, objective: Objective) -> None:
+        """Successive halving compares scores of the same epochs, before the last, of a search that may be biased."""
+        scheduler, method = self.sections.scheduler, self.sections.search.method
+        if scheduler.name == "fifo":
+            return
+        if method not in LIVE_METHODS:
+            reason = f"asha stops bad configurations early, and {method} is there to measure how many of them are bad"
+            self.error(("scheduler", "name"), f"{reason}. Expected fifo, or search.method {' or '.join(LIVE_METHODS)}")
+            return
+        if not self.sections.metric.name.startswith("knn"):
+            every_epoch = ", ".join(name for name in METRIC if name.startswith("knn"))
+            message = f"asha compares scores before the last epoch, expected {every_epoch}"
+            self.error(("metric", "name"), f"{message}; {self.sections.metric.name} is scored at the last epoch only")
+            return
+        if "epochs" in objective.space:
+            keys = self._where(objective, "epochs")
+            self.error(keys, "asha compares configurations of equally many epochs: fix epochs in base, or use fifo")
+            return
+        epochs: Any = objective.fixed["epochs"]
+        eval_every: Any = objective.fixed.get("eval_every", 1)  # none without training, which just runs
+        first_met = -(-scheduler.grace_epochs // eval_every) * eval_every  # the first scored epoch it looks at
+        if 0 < epochs <= first_met:
+            scored = f"'{objective.name}' trains {epochs} epochs and is scored every {eval_every}"
+            enough = f"expected epochs > {first_met}, or a smaller grace_epochs or eval_every"
+            at: Keys = ("scheduler", "grace_epochs" if "grace_epochs" in scheduler.model_fields_set else "name")
+            self.error(at, f"asha would stop no trial: {scored}; {enough}")
 
     def _where(self, objective: Objective, param: str) -> Keys:
         """The keys under which `param` was written for this objective."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clsweep.study.resolve import Study
 
-LIVE_METHODS = ("tpe",)  # these choose the next configuration from the finished ones
+LIVE_METHODS = ("tpe", "gp")  # these choose the next configuration from the finished ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def plan_trials(study: Study) -> list[PlannedTrial]:
     longest = max(len(configs) for _, _, configs in designs)
     return [
         PlannedTrial(
-            trial_id=f"{slug(objective.name)}-{config:04d}-s{seed}",
+            trial_id=trial_id(objective.name, config, seed),
             objective=objective.name,
             parts=objective.parts,
             config=config,
@@ -59,6 +59,11 @@ def plan_trials(study: Study) -> list[PlannedTrial]:
         if config < len(configs)
         for seed in study.sections.seeds
     ]
+
+
+def trial_id(objective: str, config: int, seed: int) -> str:
+    """A trial's name, which is its files' name too."""
+    return f"{slug(objective)}-{config:04d}-s{seed}"
 
 
 def count_configs(study: Study, objective: Objective) -> int:
@@ -220,7 +225,8 @@ def _draw(objective: Objective, method: str, num_configs: int, seed: int) -> lis
     # distinct points than are wanted: smaller spaces are enumerated.
     while len(points) < num_configs:
         trial = study.ask(space)
-        study.tell(trial, 0.0)
+        if trial.number == 0:  # its space is that of the others; each further one told would make all later ones slower
+            study.tell(trial, 0.0)
         if trial.number >= num_skipped:
             point = {name: _value(objective.space[name], trial.params[name]) for name in objective.space}
             points.setdefault(tuple(point.values()), dict(point))

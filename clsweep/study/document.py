@@ -93,13 +93,13 @@ def read_document(path: str | Path, *, preset: str | None = None, settings: Sequ
             raise StudyError(document.error(("presets",), f"no preset '{preset}'.{nearest(preset, presets)} {known}"))
         _overlay(document, presets[preset], origin=("presets", preset))
     for setting in settings:
-        _apply_setting(document, setting)
+        apply_setting(document, setting)
     return document
 
 
 def preset_names(path: str | Path) -> list[str]:
     """The presets that a study file offers; empty if there are none."""
-    presets = _parse(Path(path)).tree.get("presets")
+    presets = _parse(Path(path)).tree.get("presets") if Path(path).is_file() else None
     return list(presets) if isinstance(presets, dict) else []
 
 
@@ -213,7 +213,12 @@ def _overlay(document: Document, patch: dict[str, Any], *, origin: Keys, at: Key
                     document.places[(*here, *keys[len(there) :])] = place
 
 
-def _apply_setting(document: Document, setting: str) -> None:
+def apply_setting(document: Document, setting: str) -> None:
+    """Lay one `K=V` over a document.
+
+    Raises:
+        StudyError: it is no `K=V`, or the key lies below something that is no mapping.
+    """
     name, separator, text = setting.partition("=")
     label = f"--set {setting if len(setting) <= 80 else setting[:80] + '...'}"
     keys = tuple(name.strip().split("."))

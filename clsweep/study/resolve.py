@@ -63,7 +63,11 @@ def load_study(path: str | Path, *, preset: str | None = None, settings: Sequenc
     Raises:
         StudyError: one line per mistake: place, expected, given, nearest name.
     """
-    document = read_document(path, preset=preset, settings=settings)
+    return resolve_study(read_document(path, preset=preset, settings=settings), preset=preset)
+
+
+def resolve_study(document: Document, *, preset: str | None = None) -> Study:
+    """Check a merged study file, see `load_study`."""
     sections = parse_sections(document)
     resolver = _Resolver(document, sections)
     objectives = tuple(resolver.objective(name, section) for name, section in sections.objectives.items())
@@ -74,6 +78,7 @@ def load_study(path: str | Path, *, preset: str | None = None, settings: Sequenc
         checks.check(objective)
     checks.check_dataset()
     checks.check_gpus()
+    checks.check_keys_in_use()
     checks.check_names()
     resolver.raise_errors()
     return Study(

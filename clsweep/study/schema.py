@@ -89,13 +89,16 @@ class ObjectiveSection(_Section):
 
 
 class SearchSection(_Section):
-    method: Literal["grid", "qmc", "random", "tpe"]
+    method: Literal["grid", "qmc", "random", "tpe", "gp"]
     trials_per_objective: Annotated[StrictInt, Field(ge=1)] | None = None  # configurations; each runs on every seed
     seed: Seed = 0
 
 
 class SchedulerSection(_Section):
-    name: Literal["fifo"] = "fifo"
+    name: Literal["fifo", "asha"] = "fifo"
+    # Of asha: a configuration meets the others first at this epoch, and then at every so many times as many.
+    grace_epochs: Annotated[StrictInt, Field(ge=1)] = 1
+    reduction_factor: Annotated[StrictInt, Field(ge=2)] = 3  # one in so many goes on
 
 
 class ConfirmSection(_Section):
@@ -108,10 +111,16 @@ class ResourcesSection(_Section):
     gpus_per_worker: Annotated[Number, Field(ge=0)] = 0
     cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
     cuda_graphs: StrictBool = True  # where they are faster
+    max_restarts: Annotated[StrictInt, Field(ge=0)] = 3  # times a trial may lose its process or machine and go on
 
 
 class EncodersSection(_Section):
     keep: Literal["best", "all", "none"] = "best"  # which trained encoders stay in the results; best: per objective
+
+
+class CheckpointsSection(_Section):
+    keep: Literal["last", "best", "none"] = "last"  # of a trial under way; best: also of each objective's best trial
+    every_s: Annotated[Number, Field(ge=0)] = 60.0  # seconds; at most one in so many
 
 
 class StudySections(_Section):
@@ -127,6 +136,7 @@ class StudySections(_Section):
     confirm: ConfirmSection | None = None
     resources: ResourcesSection = ResourcesSection()
     encoders: EncodersSection = EncodersSection()
+    checkpoints: CheckpointsSection = CheckpointsSection()
 
 
 def parse_sections(document: Document) -> StudySections:

@@ -146,6 +146,31 @@ def share(num_rows: int) -> slice:
     return slice(min(rank() * longest, num_rows), min((rank() + 1) * longest, num_rows))
 
 
+def bytes_of_first(payload: bytes | None, device: torch.device) -> bytes | None:
+    """Rank 0's payload on every worker, None where it is empty; what the others give does not count."""
+    if world_size() == 1:
+        return payload or None
+    size = torch.tensor(len(payload or b""), device=device)
+    dist.broadcast(size, src=0)
+    if size == 0:
+        return None
+    if rank() == 0:
+        message = torch.frombuffer(bytearray(payload or b""), dtype=torch.uint8).to(device)
+    else:
+        message = torch.empty(int(size), dtype=torch.uint8, device=device)
+    dist.broadcast(message, src=0)
+    return message.cpu().numpy().tobytes()
+
+
+def answer_of_first(answer: bool, device: torch.device) -> bool:
+    """Rank 0's answer on every worker; what the others give does not count."""
+    if world_size() == 1:
+        return answer
+    agreed = torch.tensor(answer, device=device, dtype=torch.uint8)
+    dist.broadcast(agreed, src=0)
+    return bool(agreed)
+
+
 def _reduce(x: Tensor) -> Tensor:
     if world_size() == 1:
         return x

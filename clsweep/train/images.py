@@ -90,7 +90,7 @@ class Images:
         return replace(self, **where, labels_N=self.labels_N[on_device_M])
 
 
-@lru_cache(maxsize=2)  # training and validation split, for all trials of a process
+@lru_cache(maxsize=3)  # training, validation and test split, for all trials of a process
 def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
     """A split on a device, normalised with the channel statistics of another (the training split)."""
     mean_C, std_C = channel_stats(statistics)

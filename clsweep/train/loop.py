@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ from clsweep.objective.build import build_encoder
 from clsweep.objective.catalog import DATASET
 from clsweep.objective.losses import npc_multiplier
 from clsweep.objective.ownership import num_crop_only
+from clsweep.train.attempt import Attempt, Report
+from clsweep.train.checkpoint import CheckpointStore
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.diagnostics import StepStatistics, grad_norm, watched_parameters
 from clsweep.train.graphs import graph_encoder, input_shapes
@@ -30,7 +32,6 @@ from clsweep.train.state import TrialState, new_state
 from clsweep.train.step import accumulate_gradient
 
 Row = dict[str, Any]
-Report = Callable[[Row], None]
 HERE = DataPlace()
 
 
@@ -41,6 +42,10 @@ def train_trial(
     place: DataPlace = HERE,
     device: str | torch.device = "cpu",
     cuda_graphs: bool = True,
+    checkpoints: CheckpointStore | None = None,
+    checkpoint_every_s: float = 60.0,
+    keep_end: bool = False,
+    test: bool = False,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -48,13 +53,22 @@ def train_trial(
         config: a row of the plan: framework, loss, regularizer, views, dataset, val_fraction, seed and every
             hyperparameter that the objective owns, by catalog name.
         report: called after every epoch with its row: epoch, train_loss, lr, time_s, images_per_s and, where the
-            encoder was scored, metrics and diagnostics. `epochs: 0` reports the one row of epoch 0.
+            encoder was scored, metrics and diagnostics. `epochs: 0` reports the one row of epoch 0. An answer of False
+            ends the trial with this epoch; the first worker's holds for all.
         place: where the data sets lie.
         device: where to train.
         cuda_graphs: use them where they are faster.
+        checkpoints: the trial's own; it goes on from the latest, and reports the rows of the epochs before it again,
+            in order. What comes out is what an undisturbed trial gives: on a CPU bit for bit. The first worker's count.
+        checkpoint_every_s: at least so many seconds between two of them, and twenty times what one takes; 0: after
+            every epoch.
+        keep_end: save a checkpoint after the last epoch too.
+        test: score the test split too, once, at the end. Pairs of vectors have none.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s, peak_memory_gib, ...
+        status ("finished", or "stopped" before its last epoch by an answer), epochs_trained, num_resumes (checkpoints
+        gone on from), earlier_s (time of the attempts before the last of them), `test_knn_top1` and so on if asked for,
         under "histograms" and "points" the rows of the side tables, under "encoder" the encoder's state dict on the
         CPU, and under "normalisation" the mean and standard deviation of each channel that its inputs are scaled by.
 
@@ -63,16 +77,23 @@ def train_trial(
         RequestError: the data set is not there.
     """
     device = torch.device(device)
+    attempt = Attempt(
+        config, report, store=checkpoints, every_s=checkpoint_every_s, device=device, keep_end=keep_end
+    )
     if DATASET[config["dataset"]].kind == "pairs":
-        return train_critic(config, report, device)
+        return train_critic(config, attempt, device)
     memory = PeakMemory(device)
     torch.backends.cudnn.benchmark = device.type == "cuda"  # all steps have one shape: worth trying what is fastest
     splits = load_splits(config, place)
     train, val = (on_device(split, splits.train, device) for split in (splits.train, splits.val))
     if config["epochs"] == 0:
-        encoder, result = _score_untrained(config, train, val, report, device)
+        encoder, result = _score_untrained(config, train, val, attempt, device)
     else:
-        encoder, result = _train(config, train, val, report, device, cuda_graphs)
+        encoder, result = _train(config, train, val, attempt, device, cuda_graphs)
+    if test:
+        last = result["status"] == "finished"
+        scores, _ = score_encoder(encoder, train, on_device(splits.test, splits.train, device), config, last=last)
+        result |= {f"test_{name}": score for name, score in scores.items()}
     return result | {
         "peak_memory_gib": memory.peak_gib(),
         "encoder": {name: value.detach().cpu() for name, value in encoder.state_dict().items()},
@@ -81,54 +102,52 @@ def train_trial(
 
 
 def _score_untrained(
-    config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device
+    config: Mapping[str, Any], train: Images, val: Images, attempt: Attempt, device: torch.device
 ) -> tuple[nn.Module, Row]:
     encoder = seeded(build_encoder, config).to(device, memory_format=torch.channels_last)
     score, features = score_encoder(encoder, train, val, config, last=True)
-    report({"epoch": 0, **score})
-    return encoder, {**score, "num_images": 0, "points": embed_in_plane(features, val, config)}
+    attempt.end_epoch({"epoch": 0, **score})
+    return encoder, attempt.result(0) | {"points": embed_in_plane(features, val, config)}
 
 
 def _train(
-    config: Mapping[str, Any], train: Images, val: Images, report: Report, device: torch.device, cuda_graphs: bool
+    config: Mapping[str, Any], train: Images, val: Images, attempt: Attempt, device: torch.device, cuda_graphs: bool
 ) -> tuple[nn.Module, Row]:
     state = new_state(config, device)
     torch.backends.cudnn.allow_tf32 = state.precision.name != "fp32"  # which would round to 10 bits without a word
+    attempt.resume(state, state.precision.name)
     if cuda_graphs and device.type == "cuda" and world_size() == 1 and config["chunk_size"] == config["batch_size"]:
         use_graphs(state, train, config)
     model = distributed(state.objective) if world_size() > 1 else state.objective
-    row: Row = {}
-    num_images, train_time_s, histograms = 0, 0.0, []
-    while state.epoch < config["epochs"]:
+    epoch_images = steps_per_epoch(train, config) * config["batch_size"]
+    while attempt.goes_on:
         epoch = state.epoch + 1
         is_last, is_scored = epoch == config["epochs"], epoch % config["eval_every"] == 0 or epoch == config["epochs"]
         statistics = StepStatistics() if is_scored else None
         start = time.perf_counter()
-        row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics)}
+        row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics)}
         row["time_s"] = time.perf_counter() - start
         if not math.isfinite(row["train_loss"]):
             raise DivergedError(
                 f"the loss is {row['train_loss']} in epoch {epoch}; a smaller lr or a larger tau may help"
             )
-        epoch_images = steps_per_epoch(train, config) * config["batch_size"]
         row["images_per_s"] = epoch_images / row["time_s"]
-        num_images, train_time_s = num_images + epoch_images, train_time_s + row["time_s"]
+        histogram, points = list[Row](), list[Row]()
         if statistics is not None:
             score, features = score_encoder(state.objective.encoder, train, val, config, last=is_last)
             row |= score | diagnose(state.objective, val, features, config) | statistics.summary()
             row |= mi_bound(config, row["base_loss"])
-            histograms += [{"epoch": epoch, **bar} for bar in statistics.histogram()]
-        report(row)
-    kept = {name: value for name, value in row.items() if name not in ("epoch", "lr", "time_s", "images_per_s")}
+            histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
+            points = embed_in_plane(features, val, config) if is_last else []
+        attempt.end_epoch(row, histogram, points)
+    result = attempt.result(epoch_images)
     if config["views"] != "two":
-        kept["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
-    return state.objective.encoder, kept | {
+        result["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
+    return state.objective.encoder, result | {
         "precision": state.precision.name,
         "lr_peak": peak_lr(config),
-        "num_images": num_images,
-        "images_per_s": num_images / train_time_s,
-        "histograms": histograms,
-        "points": embed_in_plane(features, val, config),
+        "histograms": attempt.histograms,
+        "points": attempt.points,
     }
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clsweep.objective.build import build_critic
+from clsweep.train.attempt import Attempt
 from clsweep.train.memory import PeakMemory
 from clsweep.train.scores import DivergedError, mi_bound
 from clsweep.train.seeds import derived_seed, seeded
@@ -33,11 +35,35 @@ def draw_pairs(num_pairs: int, mutual_information: float, generator: torch.Gener
     return x_ND, rho * x_ND + math.sqrt(1 - rho**2) * noise_ND
 
 
-def train_critic(config: Mapping[str, Any], report: Callable[[Row], None], device: torch.device) -> Row:
+@dataclass
+class CriticState:
+    """A critic, its optimiser, the generator of its pairs, and finished epochs: see `TrialState`."""
+
+    critic: nn.Module
+    optimizer: torch.optim.Optimizer
+    generator: torch.Generator
+    epoch: int = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "critic": self.critic.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "epoch": self.epoch,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.critic.load_state_dict(state["critic"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.epoch = state["epoch"]
+
+
+def train_critic(config: Mapping[str, Any], attempt: Attempt, device: torch.device) -> Row:
     """Train a critic by Adam on fresh pairs, freeze it, and estimate the mutual information.
 
-    `batch_size` is the number of pairs in a step, of which each x has batch_size - 1 negatives. Arguments, reports and
-    results as in `train_trial`; the metric is `mi_estimate`, nats, averaged over `estimate_batches` fresh batches.
+    `batch_size` is the number of pairs in a step, of which each x has batch_size - 1 negatives. Reports and results as
+    in `train_trial`; the metric is `mi_estimate`, nats, averaged over `estimate_batches` fresh batches.
 
     Raises:
         DivergedError: the loss is not finite.
@@ -46,14 +72,16 @@ def train_critic(config: Mapping[str, Any], report: Callable[[Row], None], devic
     critic = seeded(lambda c: build_critic(c, DIM), config).to(device)
     optimizer = torch.optim.Adam(critic.parameters(), lr=config["lr"])
     generator = torch.Generator().manual_seed(derived_seed(config["seed"], "data"))
+    state = CriticState(critic, optimizer, generator)
+    attempt.resume(state, precision="fp32")
 
     def loss_of_fresh_pairs() -> Tensor:
         x_ND, y_ND = draw_pairs(config["batch_size"], config["mutual_information"], generator)
         loss: Tensor = critic(x_ND.to(device), y_ND.to(device))
         return loss
 
-    num_pairs_per_epoch, row, train_time_s = STEPS_PER_EPOCH * config["batch_size"], {}, 0.0
-    for epoch in range(1, config["epochs"] + 1):
+    num_pairs_per_epoch = STEPS_PER_EPOCH * config["batch_size"]
+    while attempt.goes_on:
         start, total = time.perf_counter(), torch.zeros((), device=device)
         for _ in range(STEPS_PER_EPOCH):
             loss = loss_of_fresh_pairs()
@@ -61,21 +89,15 @@ def train_critic(config: Mapping[str, Any], report: Callable[[Row], None], devic
             loss.backward()
             optimizer.step()
             total += loss.detach()
+        state.epoch += 1
         mean, time_s = total.item() / STEPS_PER_EPOCH, time.perf_counter() - start
         if not math.isfinite(mean):
-            raise DivergedError(f"the loss is {mean} in epoch {epoch}; a smaller lr or a larger tau may help")
-        train_time_s += time_s
-        row = {"epoch": epoch, "train_loss": mean, "base_loss": mean, "lr": config["lr"], "time_s": time_s}
+            raise DivergedError(f"the loss is {mean} in epoch {state.epoch}; a smaller lr or a larger tau may help")
+        row = {"epoch": state.epoch, "train_loss": mean, "base_loss": mean, "lr": config["lr"], "time_s": time_s}
         row |= {"images_per_s": num_pairs_per_epoch / time_s, **mi_bound(config, mean)}
-        if epoch == config["epochs"]:
+        if state.epoch == config["epochs"]:
             with torch.no_grad():
                 fresh = torch.stack([loss_of_fresh_pairs() for _ in range(config["estimate_batches"])]).mean().item()
             row["mi_estimate"] = mi_bound(config, fresh)["mi_bound"]
-        report(row)
-    kept = {name: row[name] for name in ("train_loss", "base_loss", "mi_bound", "mi_estimate")}
-    return kept | {
-        "lr_peak": config["lr"],
-        "num_images": config["epochs"] * num_pairs_per_epoch,
-        "images_per_s": config["epochs"] * num_pairs_per_epoch / train_time_s,
-        "peak_memory_gib": memory.peak_gib(),
-    }
+        attempt.end_epoch(row)
+    return attempt.result(num_pairs_per_epoch) | {"lr_peak": config["lr"], "peak_memory_gib": memory.peak_gib()}

@@ -20,7 +20,8 @@ from clsweep.train.seeds import derived_seed, seeded
 class TrialState:
     """Objective (with momentum copies, queue and support set), optimiser, random generators and finished epochs.
 
-    The precision is the device's choice where the configuration leaves it to that; a checkpoint holds none.
+    The precision is the device's choice where the configuration leaves it to that; no part of the state dict, but a
+    checkpoint counts only where the choice is the same.
 
     The views come from one generator, drawn negatives from another: an objective that draws more negatives still sees
     the same views. The order of the images needs none: it follows from seed and epoch.

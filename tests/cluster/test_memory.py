@@ -27,8 +27,9 @@ CPU = (
 
 
 def on_cpu(**changes: Any) -> trial.TrialContext:
-    place = {"data": DataPlace(), "ray_dir": "", "gpus_per_worker": 0.0, "cpus_per_worker": 1, "cuda_graphs": True}
-    return trial.TrialContext(**{**place, "workers": 1, **changes})
+    place = {"data": DataPlace(), "results": "", "near": None}
+    resources = {"workers": 1, "gpus_per_worker": 0.0, "cpus_per_worker": 1, "cuda_graphs": True}
+    return trial.TrialContext(**{**place, **resources, **changes})
 
 
 @pytest.fixture

@@ -48,10 +48,6 @@ def journal(out: Path, objective: str) -> list[optuna.trial.FrozenTrial]:
     return optuna.load_study(study_name=objective, storage=open_storage(str(out / "optuna.journal"))).trials
 
 
-def trial_processes(of: int) -> list[psutil.Process]:
-    return [p for p in psutil.Process(of).children(recursive=True) if "ImplicitFunc.train" in " ".join(p.cmdline())]
-
-
 def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
@@ -170,21 +166,6 @@ def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: Wri
         assert Counter(t.state for t in journal(out, objective)) == {TrialState.COMPLETE: 8}
 
 
-def test_a_killed_trial_is_a_failed_row_and_the_others_go_on(write_study: WriteStudy, tmp_path: Path) -> None:
-    path, out = write_study(base={"encoder": "conv4", "epochs": 12, "batch_size": 64, "eval_every": 12}), tmp_path / "o"
-    process = start("run", path, "--out", out, "--max-concurrent", 2)
-    wait_until(lambda: parts(out), "a finished trial")
-    wait_until(lambda: trial_processes(process.pid), "a trial's process")
-    trial_processes(process.pid)[0].kill()
-    output, _ = process.communicate(timeout=240)
-    assert process.returncode == 1, output
-    trials = clsweep.open_results(out).trials
-    assert trials["status"].value_counts().to_dict() == {"finished": 7, "failed": 1}
-    failed = trials.query("status == 'failed'").iloc[0]
-    assert failed["error_class"] == "ActorDiedError"
-    assert failed["error_message"].startswith("the trial's process died")
-
-
 def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
@@ -272,23 +253,6 @@ def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_p
     assert "another clsweep run is writing here" in output
 
 
-@pytest.mark.slow
-def test_a_killed_run_is_continued_with_nothing_lost_or_invented(write_study: WriteStudy, tmp_path: Path) -> None:
-    path, out = write_study(seeds=[0, 1, 2, 3]), tmp_path / "out"
-    assert command("run", path, "--out", tmp_path / "undisturbed")[0] == 0
-    process = start("run", path, "--out", out, "--max-concurrent", 2)
-    wait_until(lambda: len(parts(out)) >= 3, "three finished trials")
-    process.kill()
-    process.communicate(timeout=60)
-    code, output = command("run", path, "--out", out)
-    assert code == 0, output
-    numbers = ["trial_id", "tau", "seed", "status", "knn_top1", "knn_top5", "train_loss"]
-    a, b = (clsweep.open_results(folder).trials[numbers] for folder in (out, tmp_path / "undisturbed"))
-    pd.testing.assert_frame_equal(a, b)
-    for objective in ("simclr", "dcl"):
-        assert Counter(t.state for t in journal(out, objective)) == {TrialState.COMPLETE: 8}
-
-
 def test_optuna_dashboard_reads_the_journal(write_study: WriteStudy, tmp_path: Path) -> None:
     from optuna_dashboard import wsgi
 
@@ -301,43 +265,6 @@ def test_optuna_dashboard_reads_the_journal(write_study: WriteStudy, tmp_path: P
     body = b"".join(app(environ, lambda status, *_: seen.append(status)))
     assert seen == ["200 OK"]
     assert {s["study_name"] for s in json.loads(body)["study_summaries"]} == {"simclr", "dcl"}
-
-
-@pytest.mark.slow
-def test_a_full_disk_stops_the_study_and_keeps_what_has_finished(write_study: WriteStudy, tmp_path: Path) -> None:
-    path, out = write_study(base={"encoder": "conv4", "epochs": 0}, seeds=[0, 1, 2]), tmp_path / "out"
-    full = """
-import sys, pyarrow.fs
-from clsweep.results import store
-class Disk:
-    writes = 0
-    def __init__(self, fs): self.fs = fs
-    def __getattr__(self, name): return getattr(self.fs, name)
-    def move(self, source, target):
-        Disk.writes += "/parts/" in target
-        if Disk.writes > 3: raise OSError(28, "No space left on device")
-        self.fs.move(source, target)
-initialise = store.ResultsFolder.__post_init__
-def on_full_disk(self):
-    initialise(self)
-    self._fs = Disk(self._fs)
-store.ResultsFolder.__post_init__ = on_full_disk
-store.ResultsFolder.local_path = property(lambda self: self._base)
-from clsweep.cli import main
-main()
-"""
-    run = [sys.executable, "-c", full, "run", str(path), "--out", str(out)]
-    result = subprocess.run(run, capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 2, result.stdout + result.stderr
-    assert "No space left on device" in result.stderr
-    assert "the same command continues it" in result.stderr
-    assert "Traceback" not in result.stderr
-    kept = clsweep.open_results(out).trials
-    assert len(kept) == 1
-    code, output = command("run", path, "--out", out)
-    assert code == 0, output
-    results = clsweep.open_results(out)
-    assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from clsweep.data.availability import DataPlace
-from clsweep.data.datasets import load_splits
+from clsweep.data.datasets import Splits, load_splits
 from clsweep.objective.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, SELECTED_PARTS
 from clsweep.objective.ownership import default_of, effective, owned_params, refusal
 from clsweep.train.images import Images, on_device
@@ -123,3 +123,9 @@ def some_digits(num_images: int) -> Images:
     """The first images of the training split of digits."""
     split = load_splits({"dataset": "digits", **SPLIT}, DataPlace()).train.take(np.arange(num_images))
     return on_device(split, split, torch.device("cpu"))
+
+
+def few_images(config: Mapping[str, Any], place: DataPlace) -> Splits:
+    """What `load_splits` gives, cut to some batches."""
+    splits = load_splits(config, place)
+    return Splits(*(split.take(np.arange(40)) for split in (splits.train, splits.val, splits.test)))

@@ -13,13 +13,10 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from clsweep.data.availability import DataPlace
-from clsweep.data.datasets import Splits, load_splits
 from clsweep.objective.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.objective.ownership import owned_params
 from clsweep.objective.views import recipes
@@ -33,6 +30,7 @@ from tests.contracts.combinations import (
     REPRESENTATIVES,
     Config,
     combinations,
+    few_images,
     small_config,
     some_digits,
 )
@@ -374,12 +372,6 @@ class Recording(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.config)
-
-
-def few_images(config: Mapping[str, Any], place: DataPlace) -> Splits:
-    """What `load_splits` gives, cut to some batches."""
-    splits = load_splits(config, place)
-    return Splits(*(split.take(np.arange(40)) for split in (splits.train, splits.val, splits.test)))
 
 
 def owned(config: Config) -> set[str]:

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from clsweep.errors import RequestError
-from clsweep.results.encoders import KeptEncoders, pack, unpack
+from clsweep.results.encoders import pack, unpack
+from clsweep.results.kept import KeptFiles
 from clsweep.results.store import ResultsFolder
 
 WEIGHTS = {"conv.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bn.num_batches_tracked": np.array(7)}
 ABOUT = {"trial_id": "dcl-0000-s0", "encoder": "conv4", "width": 8, "normalisation": {"mean": [0.5], "std": [0.2]}}
 
 Row = dict[str, Any]
-Keep = Callable[..., KeptEncoders]
+Keep = Callable[..., KeptFiles]
 
 
 def row(trial_id: str, score: float | None, **changes: Any) -> Row:
@@ -32,8 +33,8 @@ def folder(tmp_path: Path) -> ResultsFolder:
 
 @pytest.fixture
 def keep(folder: ResultsFolder) -> Keep:
-    def rule(keep: str, *rows: Row, mode: str = "max") -> KeptEncoders:
-        return KeptEncoders(folder, rows, keep=keep, metric="knn_top1", mode=mode)
+    def rule(keep: str, *rows: Row, mode: str = "max") -> KeptFiles:
+        return KeptFiles(folder, rows, encoders=keep, checkpoints="none", metric="knn_top1", mode=mode)
 
     return rule
 
@@ -71,10 +72,10 @@ def test_an_encoder_is_stored_whole_or_not_at_all(folder: ResultsFolder, monkeyp
     assert folder.encoders() == ["a-0"]
     assert folder.encoder("a-0") == b"weights"
 
-    def full(_: str) -> None:
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("clsweep.results.store._sync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(RequestError, match=r"a-1\.safetensors: cannot be written: .*No space left"):
         store(folder, "a-1")
     assert [path.name for path in Path(folder.path, "encoders").iterdir()] == ["a-0.safetensors"]

@@ -1,4 +1,4 @@
-"""The results folder: typed, atomic, readable at any moment."""
+"""The results folder, on a disk and in an object store: typed, atomic, readable at any moment."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
@@ -36,11 +36,44 @@ def plan() -> list[dict[str, Any]]:
     return [plan_row(study, trial) for trial in plan_trials(study)]
 
 
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty results folder may be."""
+    return str(tmp_path / "out") if request.param == "disk" else str(request.getfixturevalue("s3"))
+
+
 @pytest.fixture
-def folder(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
-    folder = ResultsFolder(str(tmp_path / "out"))
+def folder(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+    return created(place, plan)
+
+
+@pytest.fixture
+def local(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
+    return created(str(tmp_path / "out"), plan)
+
+
+def created(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+    folder = ResultsFolder(place)
     folder.create(load_study(STUDY).document.dump(), plan)
     return folder
+
+
+class Raw:
+    """The files of a folder, past the code under test."""
+
+    def __init__(self, folder: ResultsFolder):
+        self._fs, self._base = pafs.FileSystem.from_uri(folder.path)
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._fs.open_output_stream(f"{self._base}/{name}") as stream:
+            stream.write(data)
+
+    def remove(self, name: str) -> None:
+        self._fs.delete_file(f"{self._base}/{name}")
+
+    def names(self) -> list[str]:
+        selector = pafs.FileSelector(self._base, recursive=True)
+        return [i.path.removeprefix(f"{self._base}/") for i in self._fs.get_file_info(selector) if i.is_file]
 
 
 def test_an_empty_folder_has_typed_empty_tables(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
@@ -139,43 +172,58 @@ def test_an_interrupted_compaction_leaves_one_row_per_trial(
 
 
 def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
-    left = iter(range(num_deleted))
+    left, remove = iter(range(num_deleted)), folder._files.remove
 
-    class Interrupted:
-        """The folder's file system until it has deleted so many files."""
+    def interrupted(name: str) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        remove(name)
 
-        def __init__(self, fs: Any):
-            self._fs = fs
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._fs, name)
-
-        def delete_file(self, path: str) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            self._fs.delete_file(path)
-
-    patch.setattr(folder, "_fs", Interrupted(folder._fs))
+    patch.setattr(folder._files, "remove", interrupted)
 
 
 def test_a_file_that_could_not_be_written_whole_is_never_seen(
-    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class FullDisk:
-        def __init__(self, fs: Any):
-            self._fs = fs
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._fs, name)
+    before = Raw(local).names()
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with pytest.raises(RequestError, match=r"cannot be written: .*No space"):
+                local.add_trial(outcome(plan[0]), epochs=[])
+    assert local.trials().num_rows == 0
+    assert Raw(local).names() == before
 
-        def move(self, source: str, target: str) -> None:
-            raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(folder, "_fs", FullDisk(folder._fs))
-        with pytest.raises(RequestError, match=r"cannot be written: .*No space"):
-            folder.add_trial(outcome(plan[0]), epochs=[])
-    assert folder.trials().num_rows == 0
+def test_checkpoints_are_replaced_listed_and_removed(folder: ResultsFolder) -> None:
+    assert folder.checkpoints() == []
+    assert folder.checkpoint("a-0") is None
+    payload = os.urandom(12_000_000)  # an object store takes it in parts
+    for trial_id, data in (("a-0", b"old"), ("a-0", payload), ("b-1", b"")):
+        folder.add_checkpoint(trial_id, data)
+    assert folder.checkpoints() == ["a-0", "b-1"]
+    assert folder.checkpoint("a-0") == payload
+    assert folder.checkpoint("b-1") == b""
+    for _ in range(2):
+        folder.remove_checkpoint("a-0")
+    assert folder.checkpoints() == ["b-1"]
+    assert folder.encoders() == []
+
+
+def test_what_killed_writers_left_is_no_file_and_is_removed(local: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
+    local.add_checkpoint("a-0", b"1")
+    whole = Raw(local).names()
+    for name in ("", "checkpoints/", "encoders/", "parts/trials/", "parts/epochs/"):
+        os.makedirs(f"{local.path}/{name}", exist_ok=True)
+        Raw(local).write(f"{name}.0123.tmp", b"half")
+    assert local.trials().num_rows == 1
+    assert local.checkpoints() == ["a-0"]
+    local.remove_unfinished()
+    assert sorted(Raw(local).names()) == sorted(whole)
 
 
 def test_an_unknown_column_is_refused(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
@@ -183,16 +231,16 @@ def test_an_unknown_column_is_refused(folder: ResultsFolder, plan: list[dict[str
         folder.add_trial(outcome(plan[0], sigma_typo=1.0), epochs=[])
 
 
-def test_the_lock_of_a_dead_process_is_free(folder: ResultsFolder) -> None:
+def test_the_lock_of_a_dead_process_is_free(local: ResultsFolder) -> None:
     code = "import os, sys; from clsweep.results.store import ResultsFolder\n"
     code += "with ResultsFolder(sys.argv[1]).lock(): os._exit(9)"
-    assert subprocess.run([sys.executable, "-c", code, folder.path], check=False).returncode == 9
-    with folder.lock(), pytest.raises(RequestError, match="another clsweep run"), ResultsFolder(folder.path).lock():
+    assert subprocess.run([sys.executable, "-c", code, local.path], check=False).returncode == 9
+    with local.lock(), pytest.raises(RequestError, match="another clsweep run"), ResultsFolder(local.path).lock():
         pass
 
 
-def test_a_folder_without_results_names_those_below_it(folder: ResultsFolder) -> None:
-    parent = os.path.dirname(folder.path)
+def test_a_folder_without_results_names_those_below_it(local: ResultsFolder) -> None:
+    parent = os.path.dirname(local.path)
     with pytest.raises(RequestError, match=r"expected a results folder.*It holds: out"):
         open_results(parent)
     with pytest.raises(RequestError, match="found none"):
@@ -206,32 +254,37 @@ def test_a_uri_of_a_file_system_is_a_folder_too(tmp_path: Path, plan: list[dict[
     assert open_results(f"file://{tmp_path}/by-uri").trials["knn_top1"].tolist() == [90.0]
 
 
-def test_the_resolved_study_runs_again(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
-    study = load_study(Path(folder.path) / "study.yaml")
+def test_the_resolved_study_runs_again(local: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    study = load_study(Path(local.path) / "study.yaml")
     assert [plan_row(study, trial) for trial in plan_trials(study)] == plan
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "content", "message"),
     [
-        (lambda out: (out / "plan.parquet").unlink(), r"plan\.parquet: this file of the results is missing"),
-        (lambda out: (out / "plan.parquet").write_bytes(b"PAR1"), r"plan\.parquet: cannot be read"),
-        (lambda out: next((out / "parts/trials").iterdir()).write_bytes(b"x" * 99), r"cannot be read: .*runs again"),
-        (lambda out: (out / "study.yaml").write_text("a: [1"), r"study\.yaml: cannot be read"),
-        (lambda out: (out / "study.yaml").write_text(""), r"study\.yaml: expected a study"),
+        ("plan.parquet", None, r"plan\.parquet.*: this file of the results is missing"),
+        ("plan.parquet", b"PAR1", r"plan\.parquet.*: cannot be read"),
+        ("parts/trials/{}.parquet", b"x" * 99, r"cannot be read: .*runs again"),
+        ("study.yaml", b"a: [1", r"study\.yaml.*: cannot be read"),
+        ("study.yaml", b"", r"study\.yaml.*: expected a study"),
     ],
 )
 def test_a_damaged_file_is_named(
-    folder: ResultsFolder, plan: list[dict[str, Any]], damage: Callable[[Path], Any], message: str
+    folder: ResultsFolder, plan: list[dict[str, Any]], name: str, content: bytes | None, message: str
 ) -> None:
     folder.add_trial(outcome(plan[0]), epochs=[])
-    damage(Path(folder.path))
+    name = name.format(plan[0]["trial_id"])
+    if content is None:
+        Raw(folder).remove(name)
+    else:
+        Raw(folder).write(name, content)
     with pytest.raises(RequestError, match=message):
         (open_results(folder.path).study, open_results(folder.path).trials)
 
 
-def test_a_damaged_heartbeat_is_none(folder: ResultsFolder) -> None:
-    (Path(folder.path) / "heartbeat.json").write_text("{")
+@pytest.mark.parametrize("content", [b"{", b"[]", b""])
+def test_a_damaged_heartbeat_is_none(folder: ResultsFolder, content: bytes) -> None:
+    Raw(folder).write("heartbeat.json", content)
     assert folder.heartbeat() == {}
 
 
@@ -244,7 +297,7 @@ def test_what_cannot_be_a_folder_is_refused() -> None:
 
 def test_epochs_of_a_trial_without_a_row_are_not_shown(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
     folder.add_trial(outcome(plan[0]), epochs=[{"epoch": 1, "train_loss": 2.0}])
-    os.remove(f"{folder.path}/parts/trials/{plan[0]['trial_id']}.parquet")  # as if killed between the two writes
+    Raw(folder).remove(f"parts/trials/{plan[0]['trial_id']}.parquet")  # as if killed between the two writes
     assert folder.side_table("epochs").num_rows == 0
     folder.compact()
     assert folder.side_table("epochs").num_rows == 0
@@ -260,29 +313,29 @@ def test_a_reader_misses_nothing_while_parts_are_compacted(
         folder.add_trial(outcome(row), epochs=[])
     reader = ResultsFolder(folder.path)
     compact_once = iter([folder.compact])
-    is_file = reader._is_file
+    is_file = reader._files.is_file
 
     def compacting(name: str) -> bool:
         next(compact_once, lambda: None)()
         return is_file(name)
 
-    monkeypatch.setattr(reader, "_is_file", compacting)
+    monkeypatch.setattr(reader._files, "is_file", compacting)
     assert reader.trials().num_rows == 4
 
 
 def test_asking_whether_a_run_holds_the_folder_neither_needs_nor_takes_the_right_to_write(
-    folder: ResultsFolder, monkeypatch: pytest.MonkeyPatch
+    local: ResultsFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not folder.is_running()  # nobody ever locked it, and asking makes no file
-    assert not os.path.exists(f"{folder.path}/.lock")
-    with folder.lock():
-        assert ResultsFolder(folder.path).is_running()
-    assert not folder.is_running()
-    with open(f"{folder.path}/.lock") as held:  # as a status command holds it for an instant
+    assert not local.is_running()  # nobody ever locked it, and asking makes no file
+    assert not os.path.exists(f"{local.path}/.lock")
+    with local.lock():
+        assert ResultsFolder(local.path).is_running()
+    assert not local.is_running()
+    with open(f"{local.path}/.lock") as held:  # as a status command holds it for an instant
         fcntl.flock(held, fcntl.LOCK_SH)
-        assert not folder.is_running()
+        assert not local.is_running()
         monkeypatch.setattr(threading.Event, "wait", lambda *_: held.close())
-        with folder.lock():
+        with local.lock():
             pass
 
 

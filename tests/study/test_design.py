@@ -10,7 +10,7 @@ import pytest
 from clsweep.listing import plan_counts, plan_notes
 from clsweep.objective.catalog import PARAM
 from clsweep.objective.ownership import TRIAL_OWNS
-from clsweep.study.design import plan_frame, plan_trials, reference_rows
+from clsweep.study.design import LIVE_METHODS, plan_frame, plan_trials, reference_rows
 from clsweep.study.resolve import load_study
 
 STUDY = """\
@@ -138,15 +138,16 @@ def test_random_draws_are_log_uniform(study):
     assert 75 <= below <= 125
 
 
-def test_tpe_leaves_the_swept_values_open(study):
-    trials = [t for t in plan_trials(study("tpe", 5)) if t.objective == "DCL-w 2"]
+@pytest.mark.parametrize("method", LIVE_METHODS)
+def test_a_live_search_leaves_the_swept_values_open(study, method):
+    trials = [t for t in plan_trials(study(method, 5)) if t.objective == "DCL-w 2"]
     assert len(trials) == 5 * 2
     for trial in trials:
         assert {name for name, value in trial.params.items() if value is None} == {"tau", "proj_dim", "sigma"}
-        assert trial.sampler == "tpe"
+        assert trial.sampler == method
 
 
-@pytest.mark.parametrize("method", [*DRAWN, "tpe"])
+@pytest.mark.parametrize("method", [*DRAWN, *LIVE_METHODS])
 def test_a_space_smaller_than_its_budget_is_enumerated_once(study, method):
     small = study(method, 64, "space.tau={choices: [0.1, 0.2, 0.4]}")
     assert sorted(configs_of(small, "infonce", "tau", "proj_dim")) == list(itertools.product(TAUS, DIMS))
@@ -161,7 +162,7 @@ def test_a_space_smaller_than_its_budget_is_enumerated_once(study, method):
 # Order and ids.
 
 
-@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 9), ("random", 9), ("tpe", 9)])
+@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 9), ("random", 9), ("tpe", 9), ("gp", 9)])
 def test_every_beginning_of_the_plan_has_seen_the_objectives_equally_often(study, method, num_configs):
     planned = study(method, num_configs)
     total = {row["objective"]: row["configs"] for row in plan_counts(planned)}
@@ -193,7 +194,7 @@ def test_trial_ids_do_not_change_when_a_seed_or_an_objective_is_added(study):
     assert longer.items() >= ids.items()
 
 
-@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 7), ("random", 16), ("tpe", 3)])
+@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 7), ("random", 16), ("tpe", 3), ("gp", 3)])
 def test_counts_are_those_of_the_plan(study, method, num_configs):
     planned = study(method, num_configs)
     counted = {row["objective"]: row["trials"] for row in plan_counts(planned)}

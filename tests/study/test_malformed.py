@@ -31,7 +31,8 @@ presets:
   tiny: {base: {epochs: 2}}
 """
 TAU = "{low: 0.05, high: 1.0, log: true, grid: [0.1, 0.3]}"
-METHODS = "expected 'grid', 'qmc', 'random' or 'tpe'"
+METHODS = "expected 'grid', 'qmc', 'random', 'tpe' or 'gp'"
+TPE = "{method: tpe, trials_per_objective: 4}"
 
 # name: (old, new, line, what the message says in this order)
 MISTAKES = {
@@ -130,6 +131,56 @@ MISTAKES = {
     "no cpus": ("workers: 1", "cpus_per_worker: 0", 16, ["cpus_per_worker: expected a value >= 1, given 0"]),
     "unknown method": ("method: grid", "method: bohb", 14, [f"search.method: {METHODS}, given 'bohb'"]),
     "misspelt method": ("method: grid", "method: gird", 14, [f"search.method: {METHODS}", "Did you mean 'grid'?"]),
+    "negative restarts": ("workers: 1", "max_restarts: -1", 16, ["resources.max_restarts: expected a value >= 0, gi"]),
+    "half a restart": ("workers: 1", "max_restarts: 0.5", 16, ["resources.max_restarts: expected an integer, gi"]),
+    "unknown checkpoints": (
+        "resources:",
+        "checkpoints: {keep: lst}\nresources:",
+        16,
+        ["checkpoints.keep: expected 'last', 'best' or 'none', given 'lst'. Did you mean 'last'?"],
+    ),
+    "misspelt key of the checkpoints": (
+        "resources:",
+        "checkpoints: {evry_s: 5}\nresources:",
+        16,
+        ["checkpoints.evry_s: unknown key. Did you mean 'every_s'? Expected: keep, every_s"],
+    ),
+    "negative pause": ("resources:", "checkpoints: {every_s: -1}\nresources:", 16, ["every_s: expected a value >= 0"]),
+    "pause between no checkpoints": (
+        "resources:",
+        "checkpoints: {keep: none, every_s: 5}\nresources:",
+        16,
+        ["checkpoints.every_s: expected with keep: last or best only, as none are made"],
+    ),
+    "grace of fifo": (
+        "resources:",
+        "scheduler: {grace_epochs: 2}\nresources:",
+        16,
+        ["scheduler.grace_epochs: expected with name: asha only, as fifo stops no trial"],
+    ),
+    "reduction by fifo": (
+        "resources:",
+        "scheduler: {name: fifo, reduction_factor: 3}\nresources:",
+        16,
+        ["scheduler.reduction_factor: expected with name: asha only"],
+    ),
+    "no grace": ("resources:", "scheduler: {grace_epochs: 0}\nresources:", 16, ["grace_epochs: expected a value >= 1"]),
+    "no reduction": ("resources:", "scheduler: {reduction_factor: 1}\nresources:", 16, ["expected a value >= 2, gi"]),
+    "misspelt scheduler": (
+        "resources:",
+        "scheduler: {name: ahsa}\nresources:",
+        16,
+        ["scheduler.name: expected 'fifo' or 'asha', given 'ahsa'. Did you mean 'asha'?"],
+    ),
+    "asha of a grid": (
+        "resources:",
+        "scheduler: {name: asha}\nresources:",
+        16,
+        [
+            "scheduler.name: asha stops bad configurations early, and grid is there to measure how many",
+            "Expected fifo, or search.method tpe or gp",
+        ],
+    ),
     "unknown scheduler": ("resources:", "scheduler: {name: median}\nresources:", 16, ["scheduler.name: expected '"]),
     "unknown dataset": ("name: digits", "name: digts", 2, ["unknown dataset 'digts'", "'digits'?", "one of: digits,"]),
     "unknown metric": ("knn_top1", "knn_top", 3, ["unknown metric 'knn_top'", "'knn_top", "Expected one of: knn_top1"]),
@@ -337,7 +388,7 @@ def test_a_misspelt_required_key_is_reported_as_unknown_and_as_missing(broken):
     assert unknown.startswith(f"{path}:1: nmae: unknown key. Did you mean 'name'?")
 
 
-@pytest.mark.parametrize("method", ["qmc", "random", "tpe"])
+@pytest.mark.parametrize("method", ["qmc", "random", "tpe", "gp"])
 def test_a_drawn_design_needs_a_number_of_configurations(broken, method):
     path = broken("method: grid", f"method: {method}")
     [line] = lines_of_refusal(path, settings=["objectives.dclw.space=null"])
@@ -372,6 +423,72 @@ def test_warmup_is_compared_with_the_shortest_swept_training(broken):
     path = broken(f"tau: {TAU}", "epochs: {choices: [3, 9]}\n  warmup_epochs: {choices: [1, 4]}")
     [line] = lines_of_refusal(path)
     assert_says(line, [":11: space.warmup_epochs: expected fewer warm-up epochs than the 3 epochs, given 4"])
+
+
+# Successive halving.
+
+
+def asha(broken, *settings):
+    """A live search with asha; six epochs."""
+    path = broken("search: {method: grid}", f"search: {TPE}\nscheduler: {{name: asha}}")
+    fitting = ["objectives.dclw.space=null", "base.eval_every=1"]
+    return path, [*fitting, *settings]
+
+
+@pytest.mark.parametrize("method", ["tpe", "gp"])
+def test_asha_goes_with_a_live_search(broken, method):
+    path, settings = asha(broken, f"search.method={method}", "scheduler.grace_epochs=5", "scheduler.reduction_factor=4")
+    scheduler = load_study(path, settings=settings).sections.scheduler
+    assert (scheduler.name, scheduler.grace_epochs, scheduler.reduction_factor) == ("asha", 5, 4)
+
+
+@pytest.mark.parametrize("method", ["qmc", "random"])
+def test_asha_does_not_go_with_a_method_that_measures(broken, method):
+    path, settings = asha(broken, f"search.method={method}")
+    [line] = lines_of_refusal(path, settings=settings)
+    assert_says(line, [f"{path}:15: scheduler.name: asha stops bad", f"and {method} is there to measure", "tpe or gp"])
+
+
+def test_asha_needs_a_score_before_the_last_epoch(broken):
+    path, settings = asha(broken, "metric.name=linear_top1")
+    [line] = lines_of_refusal(path, settings=settings)
+    expected = "asha compares scores before the last epoch, expected knn_top1, knn_top5; linear_top1 is scored at the"
+    assert_says(line, [f"metric.name: {expected}"])
+
+
+@pytest.mark.parametrize(
+    ("grace", "eval_every", "first_met"), [(6, 1, 6), (1, 6, 6), (5, 4, 8), (1, 10, 10), (7, 1, 7), (4, 3, 6)]
+)
+def test_asha_that_would_stop_nothing_is_refused(broken, grace, eval_every, first_met):
+    path, settings = asha(broken, f"scheduler.grace_epochs={grace}", f"base.eval_every={eval_every}")
+    lines = lines_of_refusal(path, settings=settings)
+    assert len(lines) == 2, lines
+    for line, name in zip(lines, ("infonce", "dclw"), strict=True):
+        assert_says(line, ["scheduler.grace_epochs", "asha would stop no trial", f"'{name}' trains 6 epochs"])
+        assert_says(line, [f"is scored every {eval_every}; expected epochs > {first_met}, or a smaller grace_epochs"])
+    load_study(path, settings=[*settings, f"base.epochs={first_met + 1}"])
+
+
+def test_asha_compares_configurations_of_equally_many_epochs(broken):
+    path, settings = asha(broken, "space.epochs={choices: [4, 6]}")
+    [line] = lines_of_refusal(path, settings=settings)
+    assert_says(line, ["space.epochs: asha compares configurations of equally many epochs", "fix epochs in base"])
+
+
+def test_asha_leaves_an_untrained_encoder_alone(broken):
+    path, settings = asha(broken, "objectives.random={framework: simclr, loss: infonce, base: {epochs: 0}}")
+    assert len(load_study(path, settings=settings).objectives) == 3
+
+
+def test_asha_on_vectors_is_one_mistake(broken):
+    """Their metric has a value at the last epoch only."""
+    path = broken("small", "small")
+    study = "objectives={critic: {framework: mi_critic, loss: infonce, space: {lr: {low: 0.001, high: 0.1}}}}"
+    vectors = ["dataset={name: gaussian_mi}", "metric.name=mi_estimate", study, "objectives.infonce=null"]
+    others = ["objectives.dclw=null", "base={epochs: 6}", "space=null", "confirm=null", f"search={TPE}"]
+    load_study(path, settings=[*vectors, *others])
+    [line] = lines_of_refusal(path, settings=[*vectors, *others, "scheduler={name: asha}"])
+    assert_says(line, ["metric.name: asha compares scores before the last epoch", "mi_estimate is scored at the last"])
 
 
 # Presets and settings.

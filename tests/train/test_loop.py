@@ -60,7 +60,7 @@ objectives:
 search: {method: grid}
 """
 NUM_TRAIN, STEPS = 1293, 1293 // 64  # digits without its validation split; full batches of 64
-MEASURED = ("time_s", "images_per_s", "peak_memory_gib")  # of the machine, not of the trial
+MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s")  # of the machine, not of the trial
 HANDED_OVER = ("encoder", "normalisation")
 METRICS = {"knn_top1", "knn_top5"}
 PROBED = {"linear_top1", "linear_top5"}  # at the last epoch alone
@@ -168,7 +168,8 @@ def test_no_epochs_score_the_untrained_encoder(configs: dict[str, Row], monkeypa
     monkeypatch.setattr(loop, "train_epoch", forbidden)
     rows, result = run(configs["simclr"], epochs=0)
     assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *METRICS, *PROBED})]
-    assert result == {**{name: rows[0][name] for name in METRICS | PROBED}, "num_images": 0, "points": []}
+    counts = {"status": "finished", "epochs_trained": 0, "num_resumes": 0, "num_images": 0}
+    assert result == {**{name: rows[0][name] for name in METRICS | PROBED}, **counts, "points": []}
     assert run(configs["dcl"], epochs=0)[1] == result, "nothing but the encoder and the seed matters"
     assert run(configs["simclr"], epochs=0, seed=1)[1] != result
 

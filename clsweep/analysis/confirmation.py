@@ -1,0 +1,58 @@
+"""What the best configurations of a search are worth on seeds that took no part in picking them."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from scipy import stats
+
+FRESH_COLUMNS = {
+    "fresh": "mean of the metric over the fresh seeds that finished",
+    "fresh_low": "95 % t-interval of that mean; none with one seed",
+    "fresh_high": "its upper end",
+    "fresh_seeds": "fresh seeds that finished",
+    "fresh_failed": "fresh seeds that failed, which count in no mean",
+    "test": "mean of the metric on the test split over the same seeds; none where there is no test split",
+    "test_low": "95 % t-interval of that mean",
+    "test_high": "its upper end",
+    "difference": "search - fresh: by how much the search's score is too good",
+}
+
+
+def confirmation(best: pd.DataFrame, fresh: pd.DataFrame, *, metric: str, confidence: float = 0.95) -> pd.DataFrame:
+    """`best` with the columns of `FRESH_COLUMNS`, without the configurations that no fresh seed has ended for.
+
+    The interval is that of a mean of normal values: mean +- t_{n-1} sd / sqrt(n).
+
+    Args:
+        best: one row a configuration: objective, config and search, its score there.
+        fresh: one row a trial on a fresh seed: objective, config, status, `metric` and, unless there is no test split,
+            `test_<metric>`.
+        metric: name of the metric.
+        confidence: of the intervals.
+    """
+    trials = dict(iter(fresh.groupby(["objective", "config"])))
+    rows = []
+    for row in best.to_dict("records"):
+        group = trials.get((row["objective"], row["config"]))
+        if group is None:
+            continue
+        finished = group[group["status"] == "finished"]
+        scores = {"fresh": finished[metric], "test": finished.get(f"test_{metric}", pd.Series(dtype="float64"))}
+        for name, values in scores.items():
+            row[name], row[f"{name}_low"], row[f"{name}_high"] = _mean(values.dropna(), confidence)
+        row |= {"fresh_seeds": len(finished), "fresh_failed": int((group["status"] == "failed").sum())}
+        rows.append({**row, "difference": row["search"] - row["fresh"]})
+    return pd.DataFrame(rows, columns=[*best.columns, *FRESH_COLUMNS])
+
+
+def _mean(values: pd.Series[float], confidence: float) -> tuple[float, float, float]:
+    """Mean and its interval."""
+    if values.empty:
+        return math.nan, math.nan, math.nan
+    mean, num = float(values.mean()), len(values)
+    if num == 1:
+        return mean, math.nan, math.nan
+    half = float(stats.t.ppf((1 + confidence) / 2, num - 1) * values.std(ddof=1) / math.sqrt(num))
+    return mean, mean - half, mean + half

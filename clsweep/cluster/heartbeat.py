@@ -1,0 +1,65 @@
+"""What a run does every few seconds, whatever its trials do."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from clsweep.cluster.progress import Progress
+from clsweep.cluster.sharing import Share
+from clsweep.errors import BusyError, RequestError
+from clsweep.results.store import ResultsFolder
+
+INTERVAL_S = 2.0
+JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object store
+
+
+class Heartbeat:
+    """A context manager: says that the study is alive and what runs, and follows the other studies of the cluster."""
+
+    def __init__(self, folder: ResultsFolder, progress: Progress, share: Share):
+        self._folder, self._progress, self._share = folder, progress, share
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._taken_over: BusyError | None = None
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Before every row.
+
+        Raises:
+            BusyError: another run took this one for dead and has the folder now.
+        """
+        if self._taken_over:
+            raise self._taken_over
+
+    def _beat(self) -> None:
+        journal_kept = time.monotonic()
+        while not self._ended.wait(INTERVAL_S):
+            running, tally = self._progress.running, self._progress.tally
+            self._say({"state": "running", "running": running, "headline": self._progress.headline()})
+            num_open = tally.total("planned") - tally.num_done
+            with contextlib.suppress(Exception):  # of Ray: the cluster is going away, and the trials will tell
+                self._share.update(num_open=num_open, num_running=len(running))
+            if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
+                journal_kept = time.monotonic()
+                with contextlib.suppress(RequestError):  # its last copy, at the end, must succeed
+                    self._folder.keep_journal()
+        self._say({"state": "ended", "running": []})
+
+    def _say(self, state: dict[str, Any]) -> None:
+        try:
+            self._folder.beat({**state, "time": time.time()})
+        except BusyError as error:
+            self._taken_over = error
+        except RequestError:
+            pass  # a full disk is reported by the first row that does not fit

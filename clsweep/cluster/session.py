@@ -1,0 +1,81 @@
+"""Ray and the signals of a user, for the time of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from clsweep.errors import RequestError
+
+TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
+
+
+@contextlib.contextmanager
+def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
+    """Ray for the time of a run; left alone if it was already initialised. True if this run has it for itself."""
+    if address != "local" and TOKEN_FILE.expanduser().exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a client of a named cluster must say so, before Ray is loaded
+    import ray
+
+    from clsweep.cluster import ENVIRONMENT
+
+    if ray.is_initialized():
+        yield False
+        return
+    for name in ("ray", "ray.tune", "ray.train", "ray.data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # The line about a dead worker, with its page of advice: the trial's failed row says what happened.
+    ray._private.worker._worker_logs_enabled = False
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address == "local":
+            # The dashboard's process is what cleans up after worker groups. Objects are small: rows and contexts.
+            ray.init("local", include_dashboard=dashboard, object_store_memory=2**28, **quiet)
+        else:
+            ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RequestError(
+            f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, auto on a machine of "
+            f"the cluster, or HOST:PORT of its head; with token authentication, the cluster's token in {TOKEN_FILE}"
+        ) from None
+    try:
+        yield address == "local"
+    finally:
+        _shutdown()
+
+
+def _shutdown() -> None:
+    """Stop our Ray even if the user presses Ctrl-C again: a half-stopped one would leave processes behind."""
+    import ray
+
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+    try:
+        ray.shutdown()
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does."""
+    if not _in_main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()

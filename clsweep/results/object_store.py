@@ -1,0 +1,192 @@
+"""Files in an object store: written in place, since an object appears whole or not at all; one that is out of order for
+a while is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from clsweep.errors import RequestError
+from clsweep.results.files import Data, Disk
+
+T = TypeVar("T")
+
+PATIENCE_S = 120.0  # a store that fails for so long is given up; pyarrow itself asks again for 6 s at most
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+NOTICE_AFTER_S = 5.0
+CONCURRENT = 16  # requests on many objects: each waits for the network most of its time
+STORES = ("s3", "gcs", "abfs")  # pyarrow's names of them; other file systems do not write whole files in place
+
+_CREDENTIALS = (
+    "expected credentials that may list, read and write there: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a "
+    "profile in ~/.aws/credentials"
+)
+_REASONS = {
+    "ACCESS_DENIED": f"access is denied; {_CREDENTIALS}",
+    "INVALID_ACCESS_KEY_ID": f"the store does not know this access key; {_CREDENTIALS}",
+    "INVALID_CLIENT_TOKEN_ID": f"the store does not know this access key; {_CREDENTIALS}",
+    "SIGNATURE_DOES_NOT_MATCH": f"the secret key does not fit the access key; {_CREDENTIALS}",
+    "NO_SUCH_BUCKET": "there is no such bucket",
+    "NETWORK_CONNECTION": "the store cannot be reached",
+}
+_PASSING = {
+    *("NETWORK_CONNECTION", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "THROTTLING", "REQUEST_TIMEOUT"),
+    *("REQUEST_TIME_TOO_SKEWED", "REQUEST_EXPIRED"),
+}
+_AWS_ERROR = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: (.*)", re.DOTALL)
+_CURL = re.compile(r"curlCode: \d+, (.*)", re.DOTALL)
+
+
+class ObjectStore:
+    """The files below a prefix. `uri` is as the user typed it: options may follow a `?`."""
+
+    def __init__(self, uri: str, fs: Any, base: str):
+        self.uri, self._fs, self._base = uri, fs, base.rstrip("/")
+
+    def place(self, name: str) -> str:
+        """Where a user finds the file."""
+        place, mark, options = self.uri.partition("?")
+        return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+    def is_file(self, name: str) -> bool:
+        info = self._do("read", name, lambda: self._fs.get_file_info(self._at(name)))
+        return bool(info.type == pafs.FileType.File)
+
+    def names(self, folder: str) -> list[str]:
+        """Names of the files in a folder; none if there is no such folder."""
+        selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
+        infos = self._do("read", folder, lambda: self._fs.get_file_info(selector))
+        return [info.base_name for info in infos if info.type == pafs.FileType.File]
+
+    def read(self, name: str) -> bytes:
+        """The content of a file. Where it is replaced meanwhile by a longer one, the end may be missing.
+
+        Raises:
+            FileNotFoundError: there is none.
+            RequestError: it cannot be read.
+        """
+
+        def read() -> bytes:
+            with self._fs.open_input_file(self._at(name)) as file:
+                return file.read()
+
+        return self._do("read", name, read)
+
+    def write(self, name: str, data: Data, *, durable: bool = True) -> None:
+        """Replace a file; it is safe when this returns."""
+
+        def write() -> None:
+            # No `with`: it would complete the upload of what was sent before an exception.
+            stream = self._fs.open_output_stream(self._at(name))
+            stream.write(data)
+            stream.close()
+
+        self._do("written", name, write)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._do("removed", name, lambda: self._fs.delete_file(self._at(name)))
+
+    def remove_unfinished(self, folders: Iterable[str]) -> None:
+        """There is nothing: an upload that was cut off is no object."""
+
+    def each(self, action: Callable[[str], T], names: Iterable[str]) -> list[T]:
+        """The results of an action on every file, in order; many at a time."""
+        with ThreadPoolExecutor(CONCURRENT) as threads:
+            return list(threads.map(action, names))
+
+    def _at(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+    def _do(self, done: str, name: str, action: Callable[[], T]) -> T:
+        try:
+            return patiently(self.uri, action)
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise RequestError(f"{self.place(name)}: cannot be {done}: {reason(error)}") from error
+
+
+@functools.lru_cache(maxsize=64)  # opening a store looks for credentials and asks for the bucket's region
+def open_uri(uri: str) -> Disk | ObjectStore:
+    """The files at a URI: an object store's, or `file://`.
+
+    Raises:
+        RequestError: it is neither, or its bucket cannot be asked for.
+    """
+    try:
+        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(_with_short_writes(uri)))
+    except (pa.ArrowException, OSError) as error:
+        raise RequestError(f"{uri}: expected a folder or an object store's URI: {reason(error)}") from None
+    if isinstance(fs, pafs.LocalFileSystem):
+        return Disk(base)
+    if fs.type_name not in STORES:
+        raise RequestError(f"{uri}: expected a folder or an object store's URI, as in s3://bucket/{base or 'results'}")
+    return ObjectStore(uri, fs, base)
+
+
+def _with_short_writes(uri: str) -> str:
+    """One request instead of three for a small object; a missing bucket is then noticed at its end."""
+    if not uri.startswith("s3://") or "allow_delayed_open=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true"
+
+
+def patiently(uri: str, action: Callable[[], T]) -> T:
+    """The result of an action on a store; while the store is out of order it is tried again, with growing pauses."""
+    start, pause, is_noticed = time.monotonic(), FIRST_PAUSE_S, False
+    while True:
+        try:
+            return action()
+        except (OSError, pa.ArrowException) as error:
+            waited_s = time.monotonic() - start
+            if not is_passing(error) or waited_s + pause > PATIENCE_S:
+                raise
+            if waited_s > NOTICE_AFTER_S and not is_noticed:
+                is_noticed = True
+                _notice(f"{uri}: {reason(error)}; trying again for up to {PATIENCE_S:.0f} s")
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a store that says so may say otherwise in a while."""
+    found = _AWS_ERROR.search(str(error))
+    if found is None:
+        return False  # the clients of the other stores have asked again themselves
+    code, status, _ = found.groups()
+    return code in _PASSING or status == "429" or (status or "").startswith("5")
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, in a user's words."""
+    found = _AWS_ERROR.search(str(error))
+    if found is None:
+        return str(error).splitlines()[0]
+    code, status, message = found.groups()
+    if code in _REASONS:
+        detail = _CURL.search(message)
+        return f"{_REASONS[code]}{f': {detail[1].splitlines()[0]}' if detail else ''}"
+    answer = f"HTTP status {status}" if status else code
+    return f"the store answers {answer}: {message.splitlines()[0]}"
+
+
+_noticed_at = -PATIENCE_S
+
+
+def _notice(line: str) -> None:
+    """Say once, whichever thread notices first, that the store makes everybody wait."""
+    global _noticed_at
+    if time.monotonic() - _noticed_at >= PATIENCE_S:
+        _noticed_at = time.monotonic()
+        print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,148 @@
+"""One attempt at a trial: it goes on from the checkpoint of an earlier one, reports, and leaves checkpoints itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Protocol
+
+import torch
+
+from clsweep.train.checkpoint import CheckpointStore, identity_of, pack, unpack, verified
+from clsweep.train.collectives import answer_of_first, bytes_of_first, rank
+
+Row = dict[str, Any]
+Report = Callable[[Row], bool | None]
+
+SAVING_SHARE = 0.05  # of an attempt's time that checkpoints may take, if they are not asked for after every epoch
+
+
+class Resumable(Protocol):
+    """What a trial is made of between two epochs."""
+
+    epoch: int
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class Attempt:
+    """Whether and from where a trial goes on, and its log: the row of every epoch, and what goes to the side tables.
+
+    In a process group every worker makes one. The first alone reads and saves checkpoints, and what its report answers
+    holds for all.
+
+    Args:
+        config: as in `train_trial`.
+        report: called with the row of each epoch; False as its answer ends the trial.
+        store: of the trial's checkpoints; None: neither read nor saved.
+        every_s: seconds between two checkpoints at least; 0: one after every epoch.
+        device: of the trial, for messages between workers.
+        keep_end: save one after the last epoch too, to stay when the trial is over.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        report: Report,
+        *,
+        store: CheckpointStore | None,
+        every_s: float,
+        device: torch.device,
+        keep_end: bool = False,
+    ):
+        self._config, self._report, self._device = config, report, device
+        self._store = store if rank() == 0 else None
+        self._every_s, self._saving_s, self._keep_end = every_s, 0.0, keep_end
+        self._started_at = self._saved_at = monotonic()
+        self._state: Resumable | None = None
+        self._identity = b""
+        self._was_stopped = False
+        self.rows: list[Row] = []
+        self.histograms: list[Row] = []
+        self.points: list[Row] = []
+        self.num_resumes, self.earlier_s = 0, 0.0
+
+    def resume(self, state: Resumable, precision: str) -> None:
+        """Bring the state, and the log, to where the latest checkpoint left them; stay at the beginning without one.
+
+        The rows of the epochs that this skips are reported again.
+        """
+        self._state = state
+        payload = None
+        if self._store is not None:
+            self._identity = identity_of(self._config, precision)
+            payload = verified(self._store.load(), self._identity)
+        payload = bytes_of_first(payload, self._device)
+        if payload is None:
+            return
+        saved = unpack(payload)
+        state.load_state_dict(saved["state"])
+        self.rows, self.histograms, self.points = saved["rows"], saved["histograms"], saved["points"]
+        self.num_resumes, self.earlier_s = saved["num_resumes"] + 1, saved["time_s"]
+        self._tell(self.rows)
+
+    @property
+    def epochs_trained(self) -> int:
+        return int(self.rows[-1]["epoch"]) if self.rows else 0
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is another epoch to train."""
+        return not self._was_stopped and self.epochs_trained < self._config["epochs"]
+
+    def end_epoch(self, row: Row, histogram: Sequence[Row] = (), points: Sequence[Row] = ()) -> None:
+        """Log an epoch, save a checkpoint if one is due, and report: what was told is then not trained again."""
+        self.rows.append(row)
+        self.histograms += histogram
+        self.points += points
+        if self._is_due():
+            self._save()
+        self._tell([row])
+
+    def result(self, images_per_epoch: int) -> Row:
+        """The last epoch's metrics, losses and diagnostics, and what the attempts came to in all.
+
+        `num_resumes` counts the checkpoints that the numbers have passed through, `earlier_s` the time before the last
+        of them; what an attempt did after its last checkpoint left nothing and is in neither.
+        """
+        result = {n: value for n, value in self.rows[-1].items() if n not in ("epoch", "lr", "time_s", "images_per_s")}
+        result |= {
+            "status": "stopped" if self.epochs_trained < self._config["epochs"] else "finished",
+            "epochs_trained": self.epochs_trained,
+            "num_resumes": self.num_resumes,
+            "earlier_s": self.earlier_s,
+            "num_images": self.epochs_trained * images_per_epoch,
+        }
+        if result["num_images"]:
+            result["images_per_s"] = result["num_images"] / sum(row["time_s"] for row in self.rows)
+        return result
+
+    def _tell(self, rows: Sequence[Row]) -> None:
+        answers = [self._report(dict(row)) for row in rows]  # a copy: the log is ours
+        self._was_stopped = answer_of_first(any(answer is False for answer in answers), self._device)
+
+    def _is_due(self) -> bool:
+        if self._store is None or self._state is None:
+            return False
+        if not self.goes_on:
+            return self._keep_end
+        pause = max(self._every_s, self._saving_s / SAVING_SHARE)
+        return self._every_s == 0 or monotonic() - self._saved_at >= pause
+
+    def _save(self) -> None:
+        assert self._state is not None
+        assert self._store is not None
+        start = monotonic()
+        contents = {
+            "state": self._state.state_dict(),
+            "rows": self.rows,
+            "histograms": self.histograms,
+            "points": self.points,
+            "num_resumes": self.num_resumes,
+            "time_s": self.earlier_s + start - self._started_at,
+        }
+        self._store.save(pack(contents, self._identity))
+        self._saved_at = monotonic()
+        self._saving_s = self._saved_at - start

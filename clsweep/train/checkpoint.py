@@ -1,0 +1,69 @@
+"""Checkpoints as bytes: what a trial needs to go on, checked before it is believed.
+
+A checkpoint that is damaged, or of another trial, counts as none: the trial begins again, and only time is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import torch
+
+FORMAT = 1  # of the contents; another one when state or log change their shape
+_DIGEST_SIZE = hashlib.sha256().digest_size
+_NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")  # what a trial is called decides no number
+
+
+class CheckpointStore(Protocol):
+    """Where one trial keeps its latest checkpoint. What it raises fails the trial."""
+
+    def load(self) -> bytes | None:
+        """What was saved last, by this or an earlier process; None if there is nothing."""
+
+    def save(self, payload: bytes) -> None:
+        """Keep this in place of the one before, in one go: a process that dies meanwhile leaves one of the two."""
+
+
+def identity_of(config: Mapping[str, Any], precision: str) -> bytes:
+    """What two attempts must have in common for the second to go on from the first.
+
+    All that decides the numbers, and the versions that a trial's row states. The precision is the one in effect: a
+    trial that `auto` began in bf16 on a GPU begins again on a CPU that would go on in fp32. The kind of device and the
+    number of workers may change, as they may between two trials: what is computed is the same up to rounding.
+    """
+    deciding = {name: value for name, value in config.items() if name not in _NAMES_ONLY}
+    versions = [FORMAT, version("clsweep"), torch.__version__.partition("+")[0]]  # what follows is the build's device
+    return json.dumps([versions, precision, deciding], sort_keys=True).encode()
+
+
+def pack(contents: Mapping[str, Any], identity: bytes) -> bytes:
+    """`contents`, of tensors and plain values only, behind a digest of identity and contents."""
+    buffer = io.BytesIO()
+    torch.save(contents, buffer)
+    body = buffer.getbuffer()
+    return b"".join([_digest(identity, body), body])
+
+
+def verified(payload: bytes | None, identity: bytes) -> bytes | None:
+    """The payload if it is whole and of this identity, else None."""
+    if payload is None or payload[:_DIGEST_SIZE] != _digest(identity, memoryview(payload)[_DIGEST_SIZE:]):
+        return None
+    return payload
+
+
+def unpack(payload: bytes) -> dict[str, Any]:
+    """The contents of a verified payload, tensors on the CPU."""
+    body = io.BytesIO(memoryview(payload)[_DIGEST_SIZE:])
+    contents: dict[str, Any] = torch.load(body, map_location="cpu", weights_only=True)
+    return contents
+
+
+def _digest(identity: bytes, body: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256(identity)
+    digest.update(body)
+    return digest.digest()

@@ -1,0 +1,205 @@
+"""A study that is started, disturbed and started again, and what must hold whatever has happened to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import psutil
+import pyarrow.fs as pafs
+import pytest
+from optuna.trial import TrialState
+
+import clsweep
+from clsweep.results.journal import open_storage
+from tests.cluster.conftest import start, wait_until
+
+MARK = "CLSWEEP_TEST_MARK"
+TIMEOUT_S = 600.0
+TRIAL, WORKER = "ImplicitFunc.train", "RayTrainWorker"  # in the titles of Ray's processes
+STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
+# What says how a trial was run, not what came out.
+MEASURED = [
+    "time_s", "images_per_s", "wall_time_s", "peak_memory_gib", "started_at", "num_resumes", "git_commit",
+]  # fmt: skip
+
+
+def moments(name: str, count: int, *, last: int = 40) -> list[int]:
+    """When to strike: numbers of files that a study has written, ascending, always the same for a name."""
+    return sorted(random.Random(name).sample(range(1, last), count))
+
+
+class Disturbed:
+    """`clsweep run` of one study into one folder, as often as it takes.
+
+    Args:
+        path: of the study file.
+        out: the results folder, of this machine or of an object store.
+        options: of every command.
+    """
+
+    def __init__(self, path: Path, out: str | Path, *options: object):
+        self.path, self.out, self._options = path, str(out), options
+        self._fs, self._base = pafs.FileSystem.from_uri(self.out)
+        self._sessions: set[int] = set()
+        self._mark = uuid.uuid4().hex
+        self._seen: set[tuple[str, int]] = set()
+        self.driver: subprocess.Popen[str]
+
+    def start(self, *options: object) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(MARK, self._mark)
+            self.driver = start("run", self.path, "--out", self.out, *self._options, *options)
+        self._sessions.add(self.driver.pid)
+
+    def wait(self) -> tuple[int, str]:
+        """Exit code and output, once the command has ended and left no process behind."""
+        output, _ = self.driver.communicate(timeout=TIMEOUT_S)
+        self.wait_for_processes()
+        assert "Traceback" not in output, output
+        return self.driver.returncode, output
+
+    def run(self, *options: object) -> tuple[int, str]:
+        self.start(*options)
+        return self.wait()
+
+    def run_to_the_end(self, *options: object) -> str:
+        code, output = self.run(*options)
+        assert code == 0, output
+        return output
+
+    def reach(self, num_written: int) -> None:
+        """Return as soon as the study has written so many checkpoints and rows in all."""
+        self.wait_until(lambda: len(self._look()) >= num_written, f"{num_written} files")
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        """Return as soon as the condition holds, while the study runs."""
+
+        def holds() -> bool:
+            assert self.driver.poll() is None, f"ended before {what}: {self.driver.communicate()[0]}"
+            return bool(condition())
+
+        wait_until(holds, what, TIMEOUT_S)
+
+    def wait_for_processes(self) -> None:
+        wait_until(lambda: not self.processes(), "the processes to end", timeout_s=120)
+
+    def kill(self, title: str, draw: random.Random) -> None:
+        """SIGKILL to one of Ray's processes of that title, as soon as there is one."""
+        self.wait_until(lambda: self.processes(title), title)
+        draw.choice(self.processes(title)).kill()
+
+    def kill_driver(self) -> None:
+        self.driver.kill()
+        self.driver.wait()
+
+    def stop(self) -> None:
+        """End what a test that failed has left."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def signal(self, *signals: signal.Signals) -> str:
+        """Send these, one right after the other: the command ends as after Ctrl-C, and leaves nothing running."""
+        for number in signals:
+            self.driver.send_signal(number)
+        code, output = self.wait()
+        assert code == 130, output
+        assert f"Resume with: clsweep run {self.path} --out {self.out}" in output
+        return output
+
+    def processes(self, title: str = "") -> list[psutil.Process]:
+        """All living processes that the commands have started, wherever their parents have gone."""
+        return [process for process in psutil.process_iter() if self._owns(process, title)]
+
+    def files(self, folder: str, suffix: str = "") -> list[Path]:
+        return [Path(info.path) for info in self._infos(folder) if info.path.endswith(suffix)]
+
+    def checkpoints(self) -> set[str]:
+        """Trials that have one, by id."""
+        return {path.stem for path in self.files("checkpoints", ".ckpt")}
+
+    def entries(self, objective: str, tmp_path: Path) -> list[optuna.trial.FrozenTrial]:
+        """What the Optuna journal has of an objective."""
+        copy = tmp_path / f"{uuid.uuid4().hex}.journal"
+        with self._fs.open_input_stream(f"{self._base}/optuna.journal") as stream:
+            copy.write_bytes(stream.read())
+        return optuna.load_study(study_name=objective, storage=open_storage(str(copy))).trials
+
+    def _infos(self, folder: str) -> list[Any]:
+        selector = pafs.FileSelector(f"{self._base}/{folder}", recursive=True, allow_not_found=True)
+        return [info for info in self._fs.get_file_info(selector) if info.is_file]
+
+    def _look(self) -> set[tuple[str, int]]:
+        for folder in ("checkpoints", "parts/trials"):
+            infos = self._infos(folder)
+            self._seen |= {(info.path, info.mtime_ns) for info in infos if not info.path.endswith(".tmp")}
+        return self._seen
+
+    def _owns(self, process: psutil.Process, title: str) -> bool:
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE or title not in " ".join(process.cmdline()):
+                return False
+            # Ray writes its processes' titles over their environment; their session stays.
+            return os.getsid(process.pid) in self._sessions or process.environ().get(MARK) == self._mark
+        except (psutil.Error, OSError):
+            return False
+
+
+def assert_as_undisturbed(
+    study: Disturbed, undisturbed: str | Path, tmp_path: Path, *, retried: Sequence[str] = ()
+) -> None:
+    """The trials, numbers and references of the undisturbed study, and nothing lost, doubled or left behind."""
+    assert_same_numbers(study.out, undisturbed)
+    assert_tidy(study)
+    assert_journal(study, tmp_path, retried=retried)
+
+
+def assert_same_numbers(out: str | Path, undisturbed: str | Path) -> None:
+    ours, theirs = clsweep.open_results(out), clsweep.open_results(undisturbed)
+    assert ours.trials["trial_id"].is_unique
+    assert list(ours.trials["trial_id"]) == list(ours.plan["trial_id"])
+    for table in ("plan", "trials", "epochs", "histograms", "points", "references"):
+        a, b = (_numbers(getattr(results, table)) for results in (ours, theirs))
+        pd.testing.assert_frame_equal(a, b, obj=table)
+    trained = ours.epochs.groupby("trial_id")["epoch"].agg(list)
+    for trial_id, num_epochs in ours.trials.set_index("trial_id")["epochs_trained"].items():
+        assert trained[trial_id] == list(range(1, num_epochs + 1))
+
+
+def _numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """Less what was measured, in an order that does not depend on which trial ended first."""
+    keys = [name for name in ("trial_id", "epoch", "bin_low", "index", "reference", "seed") if name in table]
+    return table.drop(columns=MEASURED, errors="ignore").sort_values(keys, ignore_index=True)
+
+
+def assert_tidy(study: Disturbed) -> None:
+    """Nothing is left of what only an unfinished study needs, and the journal says what the rows say."""
+    trials = clsweep.open_results(study.out).trials
+    assert study.checkpoints() == set(trials.query("status == 'failed'")["trial_id"])
+    assert [path for path in study.files("") if path.suffix == ".tmp" or ".lock." in path.name] == []
+    assert study.files("parts") == []
+    assert study.files(".ray") == []
+
+
+def assert_journal(study: Disturbed, tmp_path: Path, *, retried: Sequence[str] = ()) -> None:
+    """One entry for each drawn trial, and one more for each that was run again after it had failed."""
+    trials = clsweep.open_results(study.out).trials
+    for objective, rows in trials.groupby("objective"):
+        entries = study.entries(str(objective), tmp_path)
+        names = [entry.user_attrs["trial_id"] for entry in entries]
+        again = [trial_id for trial_id in retried if trial_id in set(rows["trial_id"])]
+        assert sorted(names) == sorted([*rows["trial_id"], *again])
+        latest = dict(zip(names, entries, strict=True))
+        for row in rows.to_dict("records"):
+            assert latest[row["trial_id"]].state == STATES[row["status"]]
+            assert latest[row["trial_id"]].value == (None if row["status"] == "failed" else row["knn_top1"])

@@ -1,0 +1,248 @@
+"""`clsweep confirm`: which configurations run again, exactly as the search had them, and what comes out."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import clsweep
+from clsweep.cluster.confirm import confirming_study, plan_confirmation
+from clsweep.cluster.judge import Rules
+from clsweep.errors import RequestError, UserError
+from clsweep.results.store import ResultsFolder
+from clsweep.results_listing import confirm_headline, confirm_notes, confirm_rows
+from clsweep.study.design import PlannedTrial, plan_row, plan_trials
+from clsweep.study.resolve import Study, load_study
+from clsweep.train.loop import train_trial
+from tests.cluster.conftest import clsweep as command
+from tests.cluster.conftest import start, wait_until
+
+WriteStudy = Callable[..., Path]
+SMALL = {"encoder": "conv4", "width": 8, "epochs": 4, "eval_every": 1}
+IDS = {"trial_id", "seed", "sampler"}
+CHOSEN = {  # its values are known once it runs
+    "space": {"batch_size": {"choices": [32, 64, 128]}, "tau": {"low": 0.05, "high": 1.0, "log": True}},
+    "objectives": {"eqco": {"framework": "simclr", "loss": "eqco", "regularizer": "dimcl"}},
+    "search": {"method": "tpe", "trials_per_objective": 3},
+}
+
+
+def score(trial: PlannedTrial) -> float:
+    """Configuration 1 is best, 0 second; the seeds differ."""
+    return 80.0 + {0: 5, 1: 8}.get(trial.config, 0) + trial.seed % 10 / 10
+
+
+def search_in(folder: Path, study: Study, *, chosen: Mapping[int, Any] | None = None, **of: Any) -> ResultsFolder:
+    """Results of a search that never ran; `of` are outcomes of some trials by id, with `_` for `-`."""
+    results = ResultsFolder(str(folder))
+    planned = plan_trials(study)
+    results.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
+    for trial in planned:
+        values = (chosen or {}).get(trial.config)
+        row = plan_row(study, trial, values) | {"precision": "fp32", "status": "finished", "knn_top1": score(trial)}
+        results.add_trial(row | of.get(trial.trial_id.replace("-", "_"), {}))
+    results.compact()
+    return results
+
+
+def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> None:
+    """A confirmation that never ran; the fresh scores are those of the search, `lift` higher."""
+    planned = plan_confirmation(study, folder)
+    results, known = folder.confirmation, []
+    if results.exists():
+        known = results.plan().to_pylist()
+    rows = {row["trial_id"]: row for row in known} | {t.trial_id: plan_row(study, t) for t in planned}
+    results.create(study.document.dump(), list(rows.values()))
+    for trial in planned:
+        scores = {"knn_top1": score(trial) + lift, "test_knn_top1": score(trial) - 10}
+        results.add_trial(plan_row(study, trial) | {"status": "finished", **scores})
+
+
+def test_the_best_of_each_objective_on_each_seed_best_first(write_study: WriteStudy, tmp_path: Path) -> None:
+    folder = search_in(tmp_path / "out", load_study(write_study(confirm={"top": 1, "seeds": [10, 11]})))
+    planned = plan_confirmation(confirming_study(folder), folder)
+    ids = ["simclr-0001-s10", "simclr-0001-s11", "dcl-0001-s10", "dcl-0001-s11"]
+    assert [trial.trial_id for trial in planned] == ids
+    assert {trial.sampler for trial in planned} == {"confirm"}
+    asked = plan_confirmation(confirming_study(folder, top=5, seeds=[7]), folder)
+    assert [trial.trial_id for trial in asked] == [
+        "simclr-0001-s7", "dcl-0001-s7", "simclr-0000-s7", "dcl-0000-s7",
+    ]  # fmt: skip
+
+
+def test_a_configuration_runs_again_as_it_was_planned(write_study: WriteStudy, tmp_path: Path) -> None:
+    study = load_study(write_study(objectives={"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}}))
+    folder = search_in(tmp_path / "out", study)
+    search = {row["config"]: row for row in folder.plan().to_pylist()}
+    again = confirming_study(folder, top=9, seeds=[5])
+    rows = [plan_row(again, trial) for trial in plan_confirmation(again, folder)]
+    assert len(rows) == len(search) == 2
+    for row in rows:
+        assert row["precision"] == "auto", "whatever it came to"
+        expected = {name: value for name, value in search[row["config"]].items() if name not in IDS}
+        assert {name: row.get(name) for name in expected} == expected
+
+
+def test_what_a_live_search_chose_is_taken_from_its_trials(write_study: WriteStudy, tmp_path: Path) -> None:
+    study = load_study(write_study(**CHOSEN, scheduler={"name": "asha"}, base=SMALL))
+    chosen = {config: {"batch_size": 32 << config, "tau": 0.1 + config / 7} for config in range(3)}
+    folder = search_in(tmp_path / "out", study, chosen=chosen)
+    again = confirming_study(folder, top=3, seeds=[5])
+    rows = {row["config"]: row for row in (plan_row(again, trial) for trial in plan_confirmation(again, folder))}
+    assert [(row["batch_size"], row["num_negatives"], row["chunk_size"]) for _, row in sorted(rows.items())] == [
+        (32, 62, 32), (64, 126, 64), (128, 254, 128),
+    ]  # fmt: skip
+    assert {row["precision"] for row in rows.values()} == {"auto"}
+    for row in folder.trials().to_pylist():
+        again_row = rows[row["config"]]
+        differing = {name for name, value in again_row.items() if value != row[name]}
+        assert differing == IDS | {"precision"}
+    assert Rules.of(again) is None, "a confirmation stops no trial"
+
+
+def test_failed_and_unfinished_configurations_are_left_out_and_counted(write_study: WriteStudy, tmp_path: Path) -> None:
+    study = load_study(write_study(confirm={"top": 1, "seeds": [10]}))
+    failed = {"status": "failed", "knn_top1": None}
+    folder = search_in(tmp_path / "out", study, dcl_0001_s1=failed)
+    again = confirming_study(folder)
+    assert [trial.trial_id for trial in plan_confirmation(again, folder)] == ["simclr-0001-s10", "dcl-0000-s10"]
+    confirmed_in(folder, again)
+    notes = confirm_notes(clsweep.open_results(folder.path), top=None)
+    assert any(note.startswith("dcl: 1 of 2 configurations left out") for note in notes)
+    assert not any(note.startswith("simclr") for note in notes)
+
+
+def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_study: WriteStudy, tmp_path: Path) -> None:
+    study = load_study(write_study())
+    folder = ResultsFolder(str(tmp_path / "out"))
+    folder.create(study.document.dump(), [plan_row(study, trial) for trial in plan_trials(study)])
+    with pytest.raises(RequestError, match="no configuration has finished on all its 2 seeds"):
+        plan_confirmation(confirming_study(folder, seeds=[5]), folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "give --seeds 10,11,12, or confirm: {top: 3, seeds: "),
+        ({"top": 2}, "give --seeds 10,11,12, or confirm: {top: 3, seeds: "),
+        ({"seeds": [5, 1]}, "--seeds 5,1: confirm.seeds: expected seeds that the search does not use, given 1"),
+        ({"seeds": [5, 5]}, "--seeds 5,5: confirm.seeds: expected distinct seeds, given 5 twice"),
+        ({"seeds": ["x"]}, "--seeds x: confirm.seeds.0: expected an integer, given 'x'"),
+        ({"seeds": [5], "settings": ["base.lr=0.5"]}, "--set base.lr: '(absent)' -> 0.5: expected a change of where"),
+    ],
+)
+def test_a_wrong_request_is_refused(
+    write_study: WriteStudy, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    base = {"encoder": "conv4", "epochs": 2, "batch_size": 128}
+    folder = search_in(tmp_path / "out", load_study(write_study(base=base)))
+    with pytest.raises(UserError) as error:
+        confirming_study(folder, **options)
+    assert message in str(error.value)
+
+
+def test_where_it_runs_may_be_changed(write_study: WriteStudy, tmp_path: Path) -> None:
+    folder = search_in(tmp_path / "out", load_study(write_study()))
+    again = confirming_study(folder, seeds=[5], settings=["resources.cpus_per_worker=2"])
+    assert again.sections.resources.cpus_per_worker == 2
+
+
+def test_a_plan_of_another_version_is_refused(write_study: WriteStudy, tmp_path: Path) -> None:
+    """A hyperparameter that the search did not know would take today's default."""
+    folder = search_in(tmp_path / "out", load_study(write_study()))
+    plan = tmp_path / "out" / "plan.parquet"
+    pd.read_parquet(plan).drop(columns="optimizer").to_parquet(plan)
+    with pytest.raises(RequestError, match="configuration 1 of 'simclr': optimizer: None -> 'sgd'"):
+        plan_confirmation(confirming_study(folder, seeds=[5]), folder)
+
+
+def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Path) -> None:
+    path = write_study(confirm={"top": 1, "seeds": [10, 11]})
+    folder = search_in(tmp_path / "out", load_study(path))
+    confirmed_in(folder, confirming_study(folder), lift=-2)
+    table = clsweep.open_results(folder.path).confirm()
+    assert table[["objective", "config", "fresh_seeds"]].values.tolist() == [["simclr", 1, 2], ["dcl", 1, 2]]
+    assert table["search"].tolist() == pytest.approx([88.05, 88.05])
+    assert table["difference"].tolist() == pytest.approx([2, 2])
+    assert table["test"].tolist() == pytest.approx([78.05, 78.05])
+
+    # The search goes on: two further seeds turn the order around, and one of them has been a fresh one.
+    more = {f"{name}_0000_s{seed}": {"knn_top1": 99.0} for name in ("simclr", "dcl") for seed in (2, 11)}
+    search_in(tmp_path / "out", load_study(path, settings=["seeds=[0, 1, 2, 11]", "confirm.seeds=[10]"]), **more)
+    results = clsweep.open_results(folder.path)
+    assert results.confirm().empty
+    assert "not confirmed yet: 2 of the configurations that are the best now" in confirm_notes(results, top=None)
+    confirmed_in(folder, confirming_study(folder), lift=-2)
+    results = clsweep.open_results(folder.path)
+    assert results.confirm()["config"].tolist() == [0, 0]
+    both = results.confirm(top=2)
+    assert both[["rank", "config", "fresh_seeds"]].values.tolist() == [[1, 0, 1], [2, 1, 1]] * 2
+    rows = confirm_rows(results, top=None, intervals_apart=False)
+    assert [row["fresh"] for row in rows] == ["83.00", "83.00"], "one seed: no interval"
+    assert confirm_headline(results) == [f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"]
+
+
+def test_without_a_confirmation_there_is_a_message(write_study: WriteStudy, tmp_path: Path) -> None:
+    results = clsweep.open_results(search_in(tmp_path / "out", load_study(write_study())).path)
+    with pytest.raises(RequestError, match="nothing is confirmed yet"):
+        results.confirm()
+    assert confirm_headline(results) == []
+
+
+@pytest.mark.slow
+def test_a_search_is_confirmed_however_often_that_is_interrupted(write_study: WriteStudy, tmp_path: Path) -> None:
+    objectives = {
+        "dcl": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 8}},
+        "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
+    }
+    space, live = {"tau": {"low": 0.05, "high": 1.0}}, {"method": "tpe", "trials_per_objective": 2}
+    out, path = tmp_path / "out", write_study(seeds=[0], objectives=objectives, space=space, search=live)
+    search_in(out, load_study(path), chosen={0: {"tau": 0.7}, 1: {"tau": 0.3}})
+    confirm = ("confirm", out, "--top", 1, "--seeds", "10,11", "--seeds", 12)
+
+    process = start(*confirm)
+    parts = out / "confirm" / "parts" / "trials"
+    wait_until(lambda: list(parts.glob("[a-z]*.parquet")), "a confirmed trial")
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Resume with: clsweep confirm {out} --top 1 --seeds 10,11,12" in output
+    done = len(clsweep.open_results(out / "confirm").trials)
+    assert 0 < done < 6
+    assert f"confirmed: {done} of 6 trials" in command("status", out)[1]
+
+    code, output = command(*confirm, "--format", "json")
+    assert code == 0, output
+    table = json.loads(output[output.index("[\n") :])
+    trials = clsweep.open_results(out / "confirm").trials
+    assert sorted(trials["seed"]) == [10, 10, 11, 11, 12, 12]
+    assert set(trials["status"]) == {"finished"}
+    assert [row["objective"] for row in table] == ["dcl", "untrained"]
+    for row in table:
+        fresh = trials[trials["objective"] == row["objective"]]
+        assert row["fresh"] == pytest.approx(math.fsum(fresh["knn_top1"]) / 3)
+        assert row["test"] == pytest.approx(math.fsum(fresh["test_knn_top1"]) / 3)
+    assert {entry.name for entry in (out / "confirm").iterdir()}.isdisjoint({"encoders", "references.parquet"})
+
+    assert set(trials.query("objective == 'dcl'")["tau"]) == {0.3}, "what the search chose, not a further choice"
+
+    row = clsweep.open_results(out / "confirm").plan.query("seed == 11 and objective == 'dcl'").iloc[0].to_dict()
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    alone = train_trial({name: value for name, value in row.items() if value == value}, lambda _: None, test=True)
+    torch.set_num_threads(num_threads)
+    recorded = trials.set_index("trial_id").loc[row["trial_id"]]
+    assert alone["test_knn_top1"] == recorded["test_knn_top1"]
+    assert alone["knn_top1"] == recorded["knn_top1"]
+
+    code, output = command(*confirm)
+    assert code == 0
+    assert "6 finished, 0 failed, 0 left" in output

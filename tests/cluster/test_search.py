@@ -1,0 +1,308 @@
+"""What a search hands out and notes, trial by trial without Ray, however often it is cut off and continued."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import math
+import os
+import random
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import TrialState
+from ray.tune.search import Searcher
+
+from clsweep.cluster.search import PlanSearch
+from clsweep.results.journal import open_storage
+from clsweep.study.design import plan_trials
+from clsweep.study.resolve import load_study
+from tests.cluster.conftest import study_tree
+
+METRIC = "knn_top1"
+STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
+SPACE = {"tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]}, "lr_rule": {"choices": ["none", "sqrt"]}}
+SPACE["proj_dim"] = {"low": 8, "high": 64, "grid": [8, 64]}
+
+
+@pytest.fixture(autouse=True)
+def _no_power_cuts(monkeypatch):
+    """What is written stays in the page cache: no test pulls the plug."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def study(tmp_path):
+    def load(method="tpe", num_configs=13, **changes):
+        search = {"method": method, "trials_per_objective": num_configs, "seed": changes.pop("search_seed", 0)}
+        if method == "grid":
+            del search["trials_per_objective"]
+        path = tmp_path / "study.yaml"
+        tree = study_tree(search=search, space=SPACE, **changes)
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        return load_study(path)
+
+    return load
+
+
+def finished(row):
+    """How a trial ends: a score that its values and its seed decide, never a plain number."""
+    distance = math.log(row["tau"] / 0.2) ** 2 + abs(row["proj_dim"] - 40) / 50 + (row["lr_rule"] == "none")
+    noise = int.from_bytes(hashlib.sha256(row["trial_id"].encode()).digest()[:4], "big") / 2**32
+    score = 90 - 10 * distance + noise + (3 if row["objective"] == "dcl" else 0)
+    return {"status": "finished", METRIC: score, "epochs_trained": 2}
+
+
+def failed(_):
+    return {"status": "failed", METRIC: None, "epochs_trained": None}
+
+
+def partly_stopped(row):
+    """As above, but some configurations are stopped, on all seeds."""
+    return {**finished(row), "status": "stopped", "epochs_trained": 1} if row["config"] % 3 == 1 else finished(row)
+
+
+def mixed(row):
+    """As above, but every fifth trial fails."""
+    return failed(row) if random.Random(row["trial_id"]).random() < 0.2 else partly_stopped(row)
+
+
+def session(study, journal, rows, end=finished):
+    """One session of a run with one trial at a time; yields wherever it could be cut off."""
+    left = [trial for trial in plan_trials(study) if trial.trial_id not in {row["trial_id"] for row in rows}]
+    search = PlanSearch(study, left, rows, open_storage(str(journal), alone=True), {})
+    for tune_id in map(str, itertools.count()):
+        given = search.suggest(tune_id)
+        if given == Searcher.FINISHED:
+            return
+        yield
+        outcome = end(given["row"])
+        rows.append({**given["row"], **outcome})
+        yield
+        search.on_trial_complete(tune_id, {f"outcome/{name}": value for name, value in outcome.items()})
+        yield
+
+
+def run(study, journal, rows=(), end=finished):
+    """The rows of a session to the end."""
+    rows = list(rows)
+    for _ in session(study, journal, rows, end):
+        pass
+    return rows
+
+
+def entries(journal, objective):
+    """What Optuna has of an objective: everything but the time."""
+    trials = optuna.load_study(study_name=objective, storage=open_storage(str(journal))).trials
+    return [(t.number, t.params, t.state, t.value, t.user_attrs) for t in trials]
+
+
+def moments(study, folder, end=finished):
+    """The journal's bytes and the rows wherever a session could be cut off, and at its end."""
+    rows, journal = [], folder / "undisturbed.journal"
+    found = [(journal.read_bytes(), copy.deepcopy(rows)) for _ in session(study, journal, rows, end)]
+    found.append((journal.read_bytes(), copy.deepcopy(rows)))
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize(
+    ("method", "seeds", "early", "late"),
+    [("tpe", [0, 1], range(0, 120, 23), 1), pytest.param("gp", [0], (), 4, marks=pytest.mark.slow)],
+)
+def test_a_search_that_is_cut_tries_what_it_would_have_tried(tmp_path, study, method, seeds, seed, early, late):
+    """`early`: cuts among the ten configurations that a sampler begins with at random; `late`: one in so many after."""
+    chosen = study(method, 12, seeds=seeds, search_seed=seed)
+    cuts = moments(chosen, tmp_path)
+    whole, rows = cuts[-1]
+    expected = {name: entries(tmp_path / "undisturbed.journal", name) for name in ("simclr", "dcl")}
+    for number in [*early, *range(3 * 2 * 10 * len(seeds), len(cuts) - 1, late)]:
+        journal = tmp_path / f"{number}.journal"
+        journal.write_bytes(cuts[number][0])
+        assert run(chosen, journal, cuts[number][1]) == rows, f"cut {number}"
+        assert {name: entries(journal, name) for name in expected} == expected, f"cut {number}"
+    assert len(whole.splitlines()) == 2 + 2 * 2 * 12  # nothing is written twice
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_search_that_is_cut_in_the_middle_of_a_line_tries_what_it_would_have_tried(tmp_path, study, seed):
+    chosen = study(search_seed=seed, seeds=[0])
+    cuts = moments(chosen, tmp_path)
+    rows = cuts[-1][1]
+    expected = {name: entries(tmp_path / "undisturbed.journal", name) for name in ("simclr", "dcl")}
+    dice = random.Random(seed)
+    for number in [*range(0, 60, 13), *range(60, len(cuts) - 1)]:
+        (content, known), (later, _) = cuts[number], cuts[number + 1]
+        if later == content:
+            continue
+        journal = tmp_path / f"{number}.journal"
+        journal.write_bytes(later[: dice.randint(len(content), len(later) - 1)])
+        assert run(chosen, journal, known) == rows, f"cut {number}"
+        assert {name: entries(journal, name) for name in expected} == expected, f"cut {number}"
+
+
+@pytest.mark.parametrize("method", ["grid", "qmc", "tpe"])
+def test_a_lost_journal_is_written_again_as_it_was(tmp_path, study, method):
+    chosen = study(method, 12)
+    rows = run(chosen, tmp_path / "first.journal", end=mixed)
+    assert {row["status"] for row in rows} == set(STATES)
+    run(chosen, tmp_path / "second.journal", rows, end=mixed)
+    for name in ("simclr", "dcl"):
+        known = {state for _, _, state, _, _ in entries(tmp_path / "first.journal", name)}
+        assert known == set(STATES.values())
+        assert entries(tmp_path / "second.journal", name) == entries(tmp_path / "first.journal", name)
+
+
+@pytest.mark.parametrize("num_events", [70, 71, 72, 73])
+def test_a_search_goes_on_from_its_rows_alone(tmp_path, study, num_events):
+    chosen = study(seeds=[0])
+    content, known = moments(chosen, tmp_path, end=mixed)[num_events]
+    assert content
+    journal = tmp_path / "lost.journal"
+    rows = run(chosen, journal, known, end=mixed)
+    assert rows == run(chosen, tmp_path / "whole.journal", end=mixed)
+    for name in ("simclr", "dcl"):
+        assert entries(journal, name) == entries(tmp_path / "whole.journal", name)
+
+
+@pytest.mark.parametrize("method", ["tpe", "gp"])
+def test_seed_objective_and_number_decide_a_suggestion(tmp_path, study, method):
+    def taus(search_seed):
+        journal = tmp_path / f"{search_seed}.journal"
+        rows = run(study(method, 4, seeds=[0], search_seed=search_seed), journal)
+        return [row["tau"] for row in rows]
+
+    first, second = taus(0), taus(1)
+    assert len({*first, *second}) == 16
+    (tmp_path / "0.journal").unlink()
+    assert taus(0) == first
+
+
+def test_tpe_learns_from_what_it_has_tried(tmp_path, study):
+    """Against the ten that it draws blindly."""
+    rows = run(study("tpe", 16, seeds=[0]), tmp_path / "journal")
+    for name in ("simclr", "dcl"):
+        scores = [row[METRIC] for row in rows if row["objective"] == name]
+        assert sum(scores[10:]) / 6 > sum(scores[:10]) / 10 + 3
+
+
+def test_gp_learns_from_what_was_stopped(tmp_path, study):
+    """Ten stopped configurations and no finished one are ten scores."""
+    chosen = study("gp", 11, seeds=[0], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}})
+
+    def last(score):
+        journal = tmp_path / f"{score}.journal"
+        rows = run(chosen, journal, end=lambda row: {"status": "stopped", METRIC: score(row), "epochs_trained": 1})
+        return rows[-1]["tau"]
+
+    assert last(lambda row: row["tau"]) > 2 * last(lambda row: -row["tau"])
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("method", ["qmc", "tpe"])
+def test_a_failed_trial_that_is_run_again_is_a_new_entry(tmp_path, study, method):
+    chosen, journal = study(method, 12), tmp_path / "journal"
+    first = run(chosen, journal, end=mixed)
+    before = entries(journal, "dcl")
+    rows = run(chosen, journal, [row for row in first if row["status"] != "failed"], end=partly_stopped)
+    by_id = {row["trial_id"]: row for row in rows}
+    for row in first:
+        assert by_id[row["trial_id"]]["tau"] == row["tau"]
+    trials = optuna.load_study(study_name="dcl", storage=open_storage(str(journal))).trials
+    assert entries(journal, "dcl")[: len(before)] == before
+    again = trials[len(before) :]
+    assert len(again) == sum(state == TrialState.FAIL for _, _, state, _, _ in before) > 0
+    for trial in again:
+        [number] = RetryHeartbeatStaleTrialCallback.retry_history(trial)
+        assert RetryHeartbeatStaleTrialCallback.retried_trial_number(trial) == number
+        assert (trials[number].params, trials[number].user_attrs) == (trial.params, trial.user_attrs)
+        assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    assert_agree(chosen, journal, rows)
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_trial_that_fails_again_and_again_has_a_history(tmp_path, study):
+    chosen, journal = study("qmc", 1, seeds=[0]), tmp_path / "journal"
+    for _ in range(3):
+        run(chosen, journal, end=failed)
+    last = optuna.load_study(study_name="dcl", storage=open_storage(str(journal))).trials[-1]
+    assert last.number == 2
+    assert RetryHeartbeatStaleTrialCallback.retried_trial_number(last) == 0
+    assert RetryHeartbeatStaleTrialCallback.retry_history(last) == [0, 1]
+
+
+def test_a_failed_configuration_is_run_again_with_its_values_even_without_the_journal(tmp_path, study):
+    chosen = study("tpe", 3, seeds=[0])
+    first = run(chosen, tmp_path / "first", end=failed)
+    search = PlanSearch(chosen, plan_trials(chosen), first, open_storage(str(tmp_path / "second")), {})
+    again = [search.suggest(str(number))["row"]["tau"] for number in range(6)]
+    assert again == [row["tau"] for row in first]
+
+
+@pytest.mark.parametrize("method", ["random", "tpe"])
+def test_a_trial_without_a_word_has_failed(tmp_path, study, method):
+    chosen = study(method, 1, seeds=[0])
+    search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(tmp_path / "journal")), {})
+    for tune_id, result, error in (("a", None, True), ("b", {"training_iteration": 1}, False)):
+        search.suggest(tune_id)
+        search.on_trial_complete(tune_id, result, error=error)
+    for name in ("simclr", "dcl"):
+        assert [state for _, _, state, _, _ in entries(tmp_path / "journal", name)] == [TrialState.FAIL]
+
+
+def test_a_configuration_has_the_mean_of_its_seeds_in_whatever_order_they_end(tmp_path, study):
+    chosen = study("tpe", 1, seeds=[0, 1, 2], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}})
+    scores = {0: 0.1, 1: 0.2, 2: 0.3}  # whose sum depends on the order
+    values = set()
+    for number, order in enumerate(itertools.permutations(scores)):
+        journal = tmp_path / f"{number}.journal"
+        search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(journal)), {})
+        seeds = {search.suggest(str(n))["row"]["seed"]: str(n) for n in range(3)}
+        for seed in order:
+            search.on_trial_complete(seeds[seed], {"outcome/status": "finished", f"outcome/{METRIC}": scores[seed]})
+        [(_, _, state, value, _)] = entries(journal, "dcl")
+        assert state == TrialState.COMPLETE
+        values.add(value)
+    assert len(values) == 1
+    assert values.pop() == pytest.approx(0.2)
+
+
+def test_every_method_has_the_same_budget(tmp_path, study):
+    for method in ("random", "qmc", "tpe", "gp"):
+        rows = run(study(method, 3), Path(tmp_path / f"{method}.journal"))
+        assert [(row["objective"], row["config"], row["seed"]) for row in rows] == [
+            (name, config, seed) for config in range(3) for name in ("simclr", "dcl") for seed in (0, 1)
+        ]
+        assert {row["sampler"] for row in rows} == {method}
+
+
+def assert_agree(study, journal, rows):
+    """The latest entry of each trial, or of each configuration, says what the rows say."""
+    for name in ("simclr", "dcl"):
+        latest = {}
+        for _, _, state, value, attributes in entries(journal, name):
+            latest[attributes.get("trial_id", attributes["config"])] = (state, value)
+        own = sorted((row for row in rows if row["objective"] == name), key=lambda row: row["seed"])
+        if own[0]["sampler"] not in ("tpe", "gp"):
+            assert latest == {row["trial_id"]: (STATES[row["status"]], row[METRIC]) for row in own}
+            continue
+        for config, (state, value) in latest.items():
+            ends = [(row["status"], row[METRIC]) for row in own if row["config"] == config]
+            assert len(ends) == len(study.sections.seeds)
+            if "failed" in dict(ends):
+                assert (state, value) == (TrialState.FAIL, None)
+            elif ends[0][0] == "stopped":
+                assert (state, value) == (TrialState.PRUNED, ends[0][1])
+            else:
+                assert state == TrialState.COMPLETE
+                assert value == pytest.approx(sum(score for _, score in ends) / len(ends), rel=1e-12)
+
+
+@pytest.mark.parametrize("method", ["grid", "random", "tpe", "gp"])
+def test_the_journal_agrees_with_the_rows(tmp_path, study, method):
+    chosen = study(method, 7)
+    assert_agree(chosen, tmp_path / "journal", run(chosen, tmp_path / "journal", end=mixed))

@@ -1,0 +1,115 @@
+"""Which part of a cluster each of several studies gets, and what is handed out to Tune."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from clsweep.cluster.dispatch import Dispatch
+from clsweep.cluster.restarts import Restarts
+from clsweep.cluster.sharing import Share, fair_part
+
+
+def by_filling(claims: Sequence[float], *, drops: int = 100_000) -> list[float]:
+    """Max-min fairness as it is defined: everybody who still wants gets the next drop."""
+    got = [0.0] * len(claims)
+    left = float(drops)
+    while left > 0.5:
+        open_ = [i for i, claim in enumerate(claims) if got[i] < claim * drops - 0.5]
+        if not open_:
+            break
+        each = max(1.0, left // len(open_))
+        for i in open_:
+            drop = min(each, claims[i] * drops - got[i], left)
+            got[i] += drop
+            left -= drop
+    return [amount / drops for amount in got]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_are_max_min_fair(seed: int) -> None:
+    draw = random.Random(seed)
+    claims = [draw.choice([0.0, 1.0, round(draw.random(), 2)]) for _ in range(draw.randint(1, 6))]
+    parts = [fair_part(claim, claims[:i] + claims[i + 1 :]) for i, claim in enumerate(claims)]
+    assert parts == pytest.approx(by_filling(claims), abs=2e-3)
+    assert sum(parts) <= 1 + 1e-9
+
+
+def test_alone_a_study_may_have_everything() -> None:
+    share = Share(None, 8)
+    share.update(num_open=3, num_running=3)
+    assert (share.limit, share.yields) == (8, False)
+
+
+class Plan:
+    """A plan of named trials that notes how they ended."""
+
+    def __init__(self, *names: str):
+        self._left = list(names)
+        self.ended: dict[str, object] = {}
+        self._names: dict[str, str] = {}
+
+    def suggest(self, trial_id: str) -> object:
+        if not self._left:
+            return "FINISHED"
+        self._names[trial_id] = self._left.pop(0)
+        return {"row": {"trial_id": self._names[trial_id]}}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, object] | None, error: bool) -> None:
+        name = self._names.pop(trial_id)
+        assert name not in self.ended
+        self.ended[name] = "lost" if error else result and result["outcome/status"]
+
+
+def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> tuple[Dispatch, Share]:
+    share = Share(None, limit)
+    return Dispatch(plan, share, Restarts(max_restarts), metric="knn_top1"), share  # type: ignore[arg-type]
+
+
+def end(to: Dispatch, tune_id: str) -> None:
+    to.on_trial_result(tune_id, {"outcome/status": "finished", "outcome/knn_top1": 1.0})
+    to.on_trial_complete(tune_id, {})
+
+
+def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
+    plan = Plan("a", "b")
+    to, _ = dispatch(plan)
+    a, b = to.suggest("1"), to.suggest("2")
+    assert to.suggest("3") is None  # as many as may run
+    to.on_trial_complete("1", error=True)
+    assert to.suggest("3") == a
+    end(to, "2")
+    assert to.suggest("4") is None  # the one that runs may be lost
+    to.on_trial_complete("3", error=True)
+    assert plan.ended == {"b": "finished", "a": "lost"}
+    assert to.suggest("5") == "FINISHED"
+    assert b == {"row": {"trial_id": "b"}}
+
+
+def test_a_process_that_dies_after_its_trial_has_ended_loses_nothing() -> None:
+    plan = Plan("a")
+    to, _ = dispatch(plan)
+    to.suggest("1")
+    to.on_trial_result("1", {"epoch/epoch": 1})
+    to.on_trial_result("1", {"outcome/status": "finished", "outcome/knn_top1": 1.0})
+    to.on_trial_complete("1", error=True)
+    assert plan.ended == {"a": "finished"}
+    assert to.suggest("2") == "FINISHED"
+
+
+def test_a_smaller_share_and_a_turn_that_ends() -> None:
+    plan = Plan("a", "b", "c", "d")
+    to, share = dispatch(plan)
+    to.suggest("1")
+    to.suggest("2")
+    share.limit = 1
+    end(to, "1")
+    assert to.suggest("3") is None
+    end(to, "2")
+    assert to.suggest("3") == {"row": {"trial_id": "c"}}
+    share.yields = True
+    end(to, "3")
+    assert to.suggest("4") == "FINISHED"
+    assert set(plan.ended) == {"a", "b", "c"}

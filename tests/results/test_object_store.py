@@ -1,0 +1,140 @@
+"""Results in an object store that misbehaves: nothing is half seen, an outage is survived, a mistake explained."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clsweep.errors import RequestError
+from clsweep.results import object_store
+from clsweep.results.journal import open_storage
+from clsweep.results.store import ResultsFolder
+from tests.s3_server import ACCESS_DENIED, SLOW_DOWN, S3Server
+
+ROWS = [{"reference": "raw_pixels", "dataset": "digits", "knn_top1": 91.0}]
+
+
+@pytest.fixture
+def folder(s3: str) -> ResultsFolder:
+    return ResultsFolder(s3)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
+
+
+def refuse_for(server: S3Server, num_requests: int) -> None:
+    """More often than pyarrow itself asks again."""
+    left = iter(range(num_requests))
+    server.refuse = lambda _: None if next(left, None) is None else SLOW_DOWN
+
+
+def test_an_outage_is_waited_for_and_named_once(
+    folder: ResultsFolder, s3_server: S3Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "_noticed_at", -object_store.PATIENCE_S)
+    folder.add_checkpoint("a-0", b"first")
+    actions: list[Any] = [
+        lambda: folder.add_checkpoint("a-0", b"second"),
+        lambda: folder.checkpoint("a-0") == b"second" or pytest.fail("not what was written"),
+    ]
+    for action in actions:
+        refuse_for(s3_server, 40)
+        action()
+    notes = capsys.readouterr().err.splitlines()
+    assert len(notes) == 1
+    assert notes[0].startswith(f"{folder.path}: the store answers SLOW_DOWN")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_outage_without_end_is_a_message(folder: ResultsFolder, s3_server: S3Server) -> None:
+    s3_server.refuse = lambda _: SLOW_DOWN
+    with pytest.raises(RequestError, match=r"a-0\.ckpt.*: cannot be written: the store answers SLOW_DOWN"):
+        folder.add_checkpoint("a-0", b"1")
+
+
+@pytest.mark.usefixtures("s3", "impatient")
+def test_a_store_that_nobody_hears_from_is_a_message() -> None:
+    closed = S3Server()
+    closed.close()
+    folder = ResultsFolder(closed.uri("studies/out"))
+    with pytest.raises(RequestError, match=r"cannot be read: the store cannot be reached: .*connect"):
+        folder.exists()
+
+
+def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3Server) -> None:
+    with pytest.raises(RequestError, match="cannot be written: there is no such bucket"):
+        ResultsFolder(s3_server.uri("nobodys/out")).add_references(ROWS)
+    s3_server.refuse = lambda _: ACCESS_DENIED
+    num_before = len(s3_server.requests)
+    for action in (folder.exists, folder.encoders, lambda: folder.add_references(ROWS)):
+        with pytest.raises(RequestError, match=r"access is denied; expected credentials .*AWS_ACCESS_KEY_ID"):
+            action()
+    assert len(s3_server.requests) == num_before + 3
+
+
+def test_an_upload_that_fails_half_way_is_never_seen(
+    folder: ResultsFolder, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_store, "PATIENCE_S", 0.0)
+    folder.add_checkpoint("a-0", b"old")
+    s3_server.refuse = lambda environ: ACCESS_DENIED if "partNumber=2" in environ["QUERY_STRING"] else None
+    for trial_id in ("a-0", "a-1"):
+        with pytest.raises(RequestError, match="cannot be written"):
+            folder.add_checkpoint(trial_id, os.urandom(25_000_000))
+    assert folder.checkpoint("a-0") == b"old"
+    assert folder.checkpoints() == ["a-0"]
+
+
+def test_no_traceback_reaches_a_user(s3: str, s3_server: S3Server) -> None:
+    status = [sys.executable, "-c", "from clsweep.cli import main; main()", "status"]
+    for uri, refusal, message in (
+        (s3, None, "expected a results folder"),
+        (s3_server.uri("nobodys/out"), None, "expected a results folder"),
+        (s3, ACCESS_DENIED, "access is denied"),
+        ("hdfs2://nowhere/x", None, "expected a folder or an object store's URI"),
+    ):
+        s3_server.refuse = lambda _, refusal=refusal: refusal
+        done = subprocess.run([*status, uri], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_places_are_named_as_they_are_typed(folder: ResultsFolder) -> None:
+    address, options = folder.path.split("?")
+    assert folder.place("encoders/a-0.safetensors") == f"{address}/encoders/a-0.safetensors?{options}"
+    assert not ResultsFolder(folder.place("plan.parquet")).exists()
+
+
+def test_the_journal_is_a_local_copy_that_goes_back(folder: ResultsFolder) -> None:
+    import optuna
+
+    folder.keep_journal()  # there is none yet
+    path = folder.journal_path
+    optuna.create_study(storage=open_storage(path), study_name="dcl")
+    with open(path, "ab") as file:
+        file.write(b'{"op_code": 4, "half')  # a line that is being written
+    folder.keep_journal()
+    folder.remove_scratch()
+    assert not os.path.exists(path)
+    again, beside = ResultsFolder(folder.path), ResultsFolder(folder.path)
+    for other in (again, beside):
+        assert optuna.get_all_study_names(open_storage(other.journal_path)) == ["dcl"]
+    assert again.scratch != beside.scratch
+    again.remove_scratch()
+    beside.remove_scratch()
+
+
+def test_the_journal_of_a_disk_stays_where_it_is(tmp_path: Path) -> None:
+    folder = ResultsFolder(str(tmp_path))
+    Path(folder.journal_path).write_bytes(b"1\n")
+    folder.keep_journal()
+    folder.remove_scratch()
+    assert Path(tmp_path, "optuna.journal").read_bytes() == b"1\n"

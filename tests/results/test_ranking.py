@@ -1,0 +1,78 @@
+"""The order of a search's configurations, against means taken by hand."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from clsweep.results.ranking import rank_configs
+
+METRIC = "knn_top1"
+
+
+def plan(**configs: int) -> list[dict[str, Any]]:
+    """So many configurations of each objective on the seeds 0 and 1, interleaved as in a plan."""
+    return [
+        {"trial_id": f"{name}-{config}-{seed}", "objective": name, "config": config}
+        for config in range(max(configs.values()))
+        for name, num in configs.items()
+        if config < num
+        for seed in (0, 1)
+    ]
+
+
+def ended(trial_id: str, score: float | None, status: str = "finished") -> dict[str, Any]:
+    return {"trial_id": trial_id, "status": status, METRIC: score}
+
+
+def scored(name: str, *pairs: tuple[float, float]) -> list[dict[str, Any]]:
+    numbered = itertools.product(enumerate(pairs), (0, 1))
+    return [ended(f"{name}-{config}-{seed}", pair[seed]) for (config, pair), seed in numbered]
+
+
+def order(rows: list[dict[str, Any]], mode: str = "max", **configs: int) -> dict[str, list[int]]:
+    rankings = rank_configs(plan(**configs), rows, metric=METRIC, mode=mode)
+    return {ranking.objective: [ranked.config for ranked in ranking.configs] for ranking in rankings}
+
+
+def test_the_best_has_the_best_mean_not_the_best_trial() -> None:
+    rows = scored("dcl", (99.0, 51.0), (80.0, 82.0), (76.0, 76.0)) + scored("simclr", (1.0, 2.0), (3.0, 0.5))
+    assert order(rows, dcl=3, simclr=2) == {"dcl": [1, 2, 0], "simclr": [1, 0]}
+    best = rank_configs(plan(dcl=3), rows, metric=METRIC, mode="max")[0].configs[0]
+    assert (best.rank, best.score, best.num_seeds) == (1, 81.0, 2)
+
+
+def test_where_less_is_better_the_lowest_mean_is_best() -> None:
+    rows = scored("dcl", (9.0, 5.0), (8.0, 8.0), (6.0, 6.0))
+    assert order(rows, mode="min", dcl=3) == {"dcl": [2, 0, 1]}
+    assert rank_configs(plan(dcl=3), rows, metric=METRIC, mode="min")[0].configs[0].score == 6.0
+
+
+def test_of_equal_means_the_one_planned_first_is_better() -> None:
+    seeds = [(0.1, 0.3), (0.2, 0.2), (0.3, 0.1)]
+    for shuffled in itertools.permutations(seeds):
+        assert order(scored("dcl", *shuffled), dcl=3) == {"dcl": [0, 1, 2]}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [],
+        [ended("dcl-1-1", None, "failed")],
+        [ended("dcl-1-1", 95.0, "stopped")],
+        [ended("dcl-1-1", float("nan"))],
+        [ended("dcl-1-1", None)],
+    ],
+    ids=["not run", "failed", "stopped", "not a number", "without a score"],
+)
+def test_what_has_not_finished_on_every_seed_takes_no_part(row: list[dict[str, Any]]) -> None:
+    rows = [*scored("dcl", (50.0, 50.0)), ended("dcl-1-0", 99.0), *row]
+    (ranking,) = rank_configs(plan(dcl=2), rows, metric=METRIC, mode="max")
+    assert [ranked.config for ranked in ranking.configs] == [0]
+    assert ranking.num_left_out == 1
+
+
+def test_an_objective_without_any_finished_configuration_has_none() -> None:
+    assert order(scored("dcl", (1.0, 2.0)), dcl=1, simclr=2) == {"dcl": [0], "simclr": []}
