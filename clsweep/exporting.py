@@ -103,10 +103,11 @@ def _trial(trial: str) -> tuple[ResultsFolder, str]:
     if ResultsFolder(trial).exists():
         example = f"{trial.rstrip('/')}/{next(iter(_planned(ResultsFolder(trial))), 'TRIAL_ID')}"
         raise RequestError(f"{trial}: expected a trial of it, as in {example}. See: clsweep trials {trial}")
-    place, _, trial_id = trial.rstrip("/").rpartition("/")
+    address, mark, options = trial.partition("?") if "://" in trial else (trial, "", "")
+    place, _, trial_id = address.rstrip("/").rpartition("/")
     if not place:
         raise RequestError(f"{trial}: expected DIR/TRIAL_ID, a results folder and a trial's id, given no folder")
-    return open_folder(place), trial_id
+    return open_folder(f"{place}{mark}{options}"), trial_id
 
 
 def _require_encoder(folder: ResultsFolder, trial_id: str) -> None:

@@ -205,7 +205,7 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     where = "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of the mean"
     if frame["test"].notna().any():
         where += "; test: these trials on the test split"
-    notes = [f"search: mean over the study's seeds, by which the best were picked, and so too good; {where}"]
+    notes = [f"search: mean over the study's seeds, by which the best were picked, which flatters them; {where}"]
     if (frame["fresh_seeds"] == 1).any():
         notes.append("one fresh seed has no interval; give further ones with --seeds")
     for ranking in results.ranking:

@@ -99,6 +99,13 @@ def test_numbers_stand_to_the_right_and_titles_above(printed):
     assert lines[2].rstrip().index("1") > lines[3].index("1")
 
 
+def test_a_long_table_says_the_same_as_a_short_one(printed, monkeypatch):
+    rows = [{"name": "τ ≥ 0", "n": 1, "text": "short"}, {"name": "[b]日本[/b]", "n": -1000.5, "text": "two words"}]
+    short = printed(rows, title="Title")
+    monkeypatch.setattr("clsweep.console.MANY_ROWS", 1)
+    assert printed(rows, title="Title").splitlines() == [line.rstrip() for line in short.splitlines()]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

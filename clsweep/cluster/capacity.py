@@ -19,6 +19,7 @@ from clsweep.study.schema import ResourcesSection
 
 Resources = Mapping[str, float]
 
+PROCESS_GIB = 0.5  # of memory that a worker's process takes at least: Ray, torch and its own copies of their tables
 KUBERNETES_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # in every pod that may ask Kubernetes
 
 
@@ -157,6 +158,8 @@ def _workers(request: ResourcesSection, nodes: Sequence[Resources]) -> int:
 
 def _workers_on(node: Resources, request: ResourcesSection) -> int:
     by_cpus = math.floor(node.get("CPU", 0.0) / request.cpus_per_worker)
+    if "memory" in node:  # as Ray counts it, in bytes; one trial is always tried
+        by_cpus = min(by_cpus, max(1, math.floor(node["memory"] / (PROCESS_GIB * 2**30))))
     gpus, need = node.get("GPU", 0.0), float(request.gpus_per_worker)
     if not need:
         return by_cpus

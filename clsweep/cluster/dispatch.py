@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.search import Searcher
@@ -14,14 +15,23 @@ Row = dict[str, Any]
 
 
 class Dispatch(Searcher):
-    """Hands out a `PlanSearch`'s trials; finished when none is left and none runs, or when the run is to yield."""
+    """Hands out a plan's trials; finished when none is left and none runs, or when the run is to yield.
 
-    def __init__(self, plan: PlanSearch, share: Share, restarts: Restarts, *, metric: str):
+    Args:
+        plan: the trials to run.
+        context: passed to every trial beside its row.
+        share: how many may run at once.
+        restarts: how often a trial may lose its process.
+        metric: what the plan wants to know of an outcome, beside how far it came.
+    """
+
+    def __init__(self, plan: PlanSearch, context: Mapping[str, Any], share: Share, restarts: Restarts, *, metric: str):
         super().__init__()
-        self._plan, self._share, self._restarts, self._metric_name = plan, share, restarts, metric
-        self._running: dict[str, tuple[str, Row]] = {}  # by Tune's id: the plan's id for it, and what it was given
+        self._plan, self._context, self._share, self._restarts = plan, dict(context), share, restarts
+        self._wanted = ("status", "epochs_trained", metric)
+        self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
-        self._lost: list[tuple[str, Row]] = []
+        self._lost: list[Row] = []
         self._is_exhausted = False
 
     def __getstate__(self) -> Row:
@@ -31,31 +41,27 @@ class Dispatch(Searcher):
         return True  # the plan says it all
 
     def suggest(self, trial_id: str) -> Row | str | None:
-        """The next trial; None: not now."""
-        if self._share.yields:
-            return None if self._running else str(Searcher.FINISHED)
+        """Row and context of the next trial; None: not now."""
         if len(self._running) >= self._share.limit:
             return None
-        entry = self._lost.pop(0) if self._lost else self._next(trial_id)
-        if entry is None:  # one that runs may still be lost
+        row = None if self._share.yields else self._next()
+        if row is None:  # one that runs may still be lost
             return None if self._running else str(Searcher.FINISHED)
-        self._running[trial_id] = entry
-        return entry[1]
-
-    def on_trial_complete(self, trial_id: str, result: Row | None = None, error: bool = False) -> None:
-        plan_id, given = self._running.pop(trial_id)
-        outcome, name = self._outcomes.pop(trial_id, None), given["row"]["trial_id"]
-        if outcome is None and error:
-            self._restarts.note(name)
-            if not self._restarts.has_failed(name):
-                self._lost.append((plan_id, given))
-                return
-        self._plan.on_trial_complete(plan_id, outcome, error=outcome is None)
+        self._running[trial_id] = row
+        return {"row": row, "context": self._context}
 
     def on_trial_result(self, trial_id: str, result: Row) -> None:
         if "outcome/status" in result:  # Tune hands over flat results
-            wanted = ("outcome/status", "outcome/epochs_trained", f"outcome/{self._metric_name}")
-            self._outcomes[trial_id] = {name: result.get(name) for name in wanted}
+            self._outcomes[trial_id] = {name: result.get(f"outcome/{name}") for name in self._wanted}
+
+    def on_trial_complete(self, trial_id: str, result: Row | None = None, error: bool = False) -> None:
+        row, outcome = self._running.pop(trial_id), self._outcomes.pop(trial_id, {})
+        if error and not outcome:
+            self._restarts.note(row["trial_id"])
+            if not self._restarts.has_failed(row["trial_id"]):
+                self._lost.append(row)
+                return
+        self._plan.tell(row, outcome)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""
@@ -63,9 +69,9 @@ class Dispatch(Searcher):
     def restore(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""
 
-    def _next(self, trial_id: str) -> tuple[str, Row] | None:
-        given = None if self._is_exhausted else self._plan.suggest(trial_id)
-        if not isinstance(given, dict):
-            self._is_exhausted = True
-            return None
-        return trial_id, given
+    def _next(self) -> Row | None:
+        if self._lost:
+            return self._lost.pop(0)
+        row = None if self._is_exhausted else self._plan.next_row()
+        self._is_exhausted = row is None
+        return row

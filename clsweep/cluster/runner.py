@@ -108,6 +108,7 @@ def run_trials(
             folder.keep_journal()
             folder.remove_scratch()
     if folder.exists():
+        run.lay_out()
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
@@ -179,7 +180,7 @@ class _Run:
             is_alone = stack.enter_context(ray_session(self._asked.address, dashboard=resources.workers > 1))
             stack.enter_context(terminable())
             capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
-            self._lay_out()
+            self.lay_out()
             kept = self.kept()
             kept.settle()
             concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
@@ -229,11 +230,11 @@ class _Run:
         from clsweep.cluster.search import PlanSearch
 
         study, resources = self._study, self._study.sections.resources
-        plan = PlanSearch(study, self.left(), self._rows(), journal, asdict(context))
+        plan = PlanSearch(study, self.left(), self._rows(), journal)
         return tune.Tuner(
             tune.with_resources(run_trial, _trial_resources(study)),
             tune_config=tune.TuneConfig(
-                search_alg=Dispatch(plan, share, self._restarts, metric=study.sections.metric.name),
+                search_alg=Dispatch(plan, asdict(context), share, self._restarts, metric=study.sections.metric.name),
                 num_samples=-1,  # the search says when the plan is finished
                 max_concurrent_trials=concurrent,
                 # A worker group leaves nothing in its driver worth keeping, and hangs if its actor is reused.
@@ -249,8 +250,8 @@ class _Run:
             ),
         )
 
-    def _lay_out(self) -> None:
-        """Write plan and study, new or extended.
+    def lay_out(self) -> None:
+        """Write plan and study where they are new, extended, or changed in what may change.
 
         Only once the cluster can hold the trials: a refused request leaves no folder that would refuse a corrected one.
         """
@@ -262,8 +263,8 @@ class _Run:
             folder.compact()
         known = folder.plan().to_pylist()
         new_ids = {row["trial_id"] for row in rows}
-        if {row["trial_id"] for row in known} != new_ids:
-            others = [row for row in known if row["trial_id"] not in new_ids]  # once the best, in a confirmation
+        others = [row for row in known if row["trial_id"] not in new_ids]  # once the best, in a confirmation
+        if len(known) != len(rows) + len(others) or folder.study() != self._study.document.tree:
             folder.create(self._study.document.dump(), [*rows, *others])
 
 

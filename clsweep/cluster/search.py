@@ -1,6 +1,6 @@
-"""The plan as a Tune searcher: drawn rows are handed out as they are, live rows get their values when they start.
+"""What is left of the plan, row by row: drawn rows are handed out as they are, live rows get their values then.
 
-One searcher walks the interleaved plan for all objectives. For `tpe` and `gp` it holds a design per objective, which
+One search walks the interleaved plan for all objectives. For `tpe` and `gp` it holds a design per objective, which
 chooses one configuration; the seeds of that configuration run as separate trials and Optuna is told their mean.
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
-from ray.tune.search import Searcher
 
 from clsweep.results.journal import Journal, Outcome
 from clsweep.study.design import LIVE_METHODS, PlannedTrial, distributions, plan_row, sampler_of
@@ -26,7 +25,7 @@ from clsweep.study.space import Objective
 Row = dict[str, Any]
 
 
-class PlanSearch(Searcher):
+class PlanSearch:
     """Hands out what is left of the plan and keeps the Optuna journal.
 
     Args:
@@ -34,7 +33,6 @@ class PlanSearch(Searcher):
         left: trials to run, in order.
         recorded: rows of the trials that have ended. One whose trial is in `left` too is run again, with its values.
         storage: the journal.
-        context: passed to every trial beside its row.
     """
 
     def __init__(
@@ -43,12 +41,8 @@ class PlanSearch(Searcher):
         left: Sequence[PlannedTrial],
         recorded: Iterable[Mapping[str, Any]],
         storage: JournalStorage,
-        context: Mapping[str, Any],
     ):
-        super().__init__()
-        self._study, self._left, self._context = study, iter(left), dict(context)
-        self._metric_name = study.sections.metric.name
-        self._trials: dict[str, tuple[PlannedTrial, Row]] = {}  # with their rows, by Tune's id
+        self._left, self._metric = iter(left), study.sections.metric.name
         recorded = list(recorded)
         samplers = {o.name: sampler_of(study, o) for o in study.objectives}
         samplers |= {row["objective"]: row["sampler"] for row in recorded} | {t.objective: t.sampler for t in left}
@@ -63,37 +57,16 @@ class PlanSearch(Searcher):
             design = self._designs[row["objective"]]
             design.know(row)
             if row["trial_id"] not in again:
-                design.tell(row, Outcome.of(row, self._metric_name))
+                design.tell(row, Outcome.of(row, self._metric))
 
-    def __getstate__(self) -> Row:
-        return {}  # a run is resumed from its results and its journal, never from Tune's snapshots
-
-    def set_search_properties(self, metric: str | None, mode: str | None, config: Any, **spec: Any) -> bool:
-        return True  # the plan says it all
-
-    def suggest(self, trial_id: str) -> Row | str:
-        """Row and context of the next trial of the plan."""
+    def next_row(self) -> Row | None:
+        """The next trial of the plan as a row with all its values; None when it is at its end."""
         trial = next(self._left, None)
-        if trial is None:
-            return str(Searcher.FINISHED)
-        row = self._designs[trial.objective].start(trial)
-        self._trials[trial_id] = trial, row
-        return {"row": row, "context": self._context}
+        return None if trial is None else self._designs[trial.objective].start(trial)
 
-    def on_trial_complete(self, trial_id: str, result: Row | None = None, error: bool = False) -> None:
-        trial, row = self._trials.pop(trial_id)
-        flat = {} if error or not result else result  # Tune hands over flat results
-        ended = {name.removeprefix("outcome/"): value for name, value in flat.items() if name.startswith("outcome/")}
-        self._designs[trial.objective].tell(row, Outcome.of(ended, self._metric_name))
-
-    def on_trial_result(self, trial_id: str, result: Row) -> None:
-        pass  # one score per trial, at its end
-
-    def save(self, checkpoint_path: str) -> None:
-        """Nothing, see `__getstate__`."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Nothing, see `__getstate__`."""
+    def tell(self, row: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
+        """How a trial ended: status, metric and epochs_trained, as in the tables; nothing if it left no word."""
+        self._designs[row["objective"]].tell(row, Outcome.of(outcome, self._metric))
 
 
 class DrawnDesign:

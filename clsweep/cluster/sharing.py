@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from clsweep.cluster.desk import NAMESPACE, PREFIX, Claim
 
 ANSWER_S = 2.0  # a study that does not say what it could use for so long could use all
-PATIENCE_S = 20.0  # trials start within that; a study that has waited longer waits for what the others hold
+PATIENCE_S = 60.0  # trials start within that; a study that has waited longer waits for what the others hold
 
 
 class Share:

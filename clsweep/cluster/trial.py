@@ -106,7 +106,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
         _free_memory()
     wall_time_s = outcome.pop("earlier_s", 0.0) + time.perf_counter() - start
     outcome |= {"started_at": started_at.isoformat(), "wall_time_s": wall_time_s}
-    outcome |= {"torch_version": torch.__version__}
+    outcome |= {"torch_version": str(torch.__version__)}  # its own type would load torch in the driver
     tune.report({"outcome": outcome})
 
 

@@ -203,31 +203,30 @@ def test_the_rules_name_the_objectives_that_are_judged(study):
 def test_the_states_in_the_journal_agree_with_the_rows(tmp_path, study, seed):
     """Four trials at once, one in ten of which fails."""
     dice, chosen, path = random.Random(seed), study(), tmp_path / "journal"
-    search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(path), alone=True), {})
+    search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(path), alone=True))
     judge = Judge(str(path), Rules.of(chosen))
     running, rows = {}, []
     numbers = iter(range(1000))
     while True:
         while len(running) < 4:
-            tune_id = str(next(numbers))
-            given = search.suggest(tune_id)
-            if not isinstance(given, dict):
+            row = search.next_row()
+            if row is None:
                 break
-            running[tune_id] = [given["row"], 0]
+            running[str(next(numbers))] = [row, 0]
         if not running:
             break
-        tune_id = dice.choice(sorted(running))
-        row, epoch = running[tune_id]
+        name_ = dice.choice(sorted(running))
+        row, epoch = running[name_]
         last = row["epochs"]
-        running[tune_id][1] = epoch = min(epoch + 1, last)
+        running[name_][1] = epoch = min(epoch + 1, last)
         score = 50 * row.get("tau", 1.0) + epoch + dice.random()
         fails = dice.random() < 0.02
         goes_on = fails or judge.may_go_on(row["objective"], row["config"], row["seed"], epoch, score)
         if fails or not goes_on or epoch == last:
             status = "failed" if fails else "finished" if goes_on else "stopped"
             rows.append({**row, "status": status, METRIC: None if fails else score, "epochs_trained": epoch})
-            search.on_trial_complete(tune_id, {f"outcome/{name}": value for name, value in rows[-1].items()})
-            del running[tune_id]
+            search.tell(row, rows[-1])
+            del running[name_]
     ended = {}
     for row in rows:
         ended.setdefault((row["objective"], row["config"]), {})[row["seed"]] = (row["status"], row[METRIC])

@@ -15,7 +15,6 @@ import pytest
 import yaml
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import TrialState
-from ray.tune.search import Searcher
 
 from clsweep.cluster.search import PlanSearch
 from clsweep.results.journal import open_storage
@@ -74,16 +73,13 @@ def mixed(row):
 def session(study, journal, rows, end=finished):
     """One session of a run with one trial at a time; yields wherever it could be cut off."""
     left = [trial for trial in plan_trials(study) if trial.trial_id not in {row["trial_id"] for row in rows}]
-    search = PlanSearch(study, left, rows, open_storage(str(journal), alone=True), {})
-    for tune_id in map(str, itertools.count()):
-        given = search.suggest(tune_id)
-        if given == Searcher.FINISHED:
-            return
+    search = PlanSearch(study, left, rows, open_storage(str(journal), alone=True))
+    while (row := search.next_row()) is not None:
         yield
-        outcome = end(given["row"])
-        rows.append({**given["row"], **outcome})
+        outcome = end(row)
+        rows.append({**row, **outcome})
         yield
-        search.on_trial_complete(tune_id, {f"outcome/{name}": value for name, value in outcome.items()})
+        search.tell(row, outcome)
         yield
 
 
@@ -238,18 +234,17 @@ def test_a_trial_that_fails_again_and_again_has_a_history(tmp_path, study):
 def test_a_failed_configuration_is_run_again_with_its_values_even_without_the_journal(tmp_path, study):
     chosen = study("tpe", 3, seeds=[0])
     first = run(chosen, tmp_path / "first", end=failed)
-    search = PlanSearch(chosen, plan_trials(chosen), first, open_storage(str(tmp_path / "second")), {})
-    again = [search.suggest(str(number))["row"]["tau"] for number in range(6)]
+    search = PlanSearch(chosen, plan_trials(chosen), first, open_storage(str(tmp_path / "second")))
+    again = [search.next_row()["tau"] for _ in range(6)]
     assert again == [row["tau"] for row in first]
 
 
 @pytest.mark.parametrize("method", ["random", "tpe"])
 def test_a_trial_without_a_word_has_failed(tmp_path, study, method):
     chosen = study(method, 1, seeds=[0])
-    search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(tmp_path / "journal")), {})
-    for tune_id, result, error in (("a", None, True), ("b", {"training_iteration": 1}, False)):
-        search.suggest(tune_id)
-        search.on_trial_complete(tune_id, result, error=error)
+    search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(tmp_path / "journal")))
+    while row := search.next_row():
+        search.tell(row, {})
     for name in ("simclr", "dcl"):
         assert [state for _, _, state, _, _ in entries(tmp_path / "journal", name)] == [TrialState.FAIL]
 
@@ -260,10 +255,10 @@ def test_a_configuration_has_the_mean_of_its_seeds_in_whatever_order_they_end(tm
     values = set()
     for number, order in enumerate(itertools.permutations(scores)):
         journal = tmp_path / f"{number}.journal"
-        search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(journal)), {})
-        seeds = {search.suggest(str(n))["row"]["seed"]: str(n) for n in range(3)}
+        search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(journal)))
+        seeds = {row["seed"]: row for row in iter(search.next_row, None)}
         for seed in order:
-            search.on_trial_complete(seeds[seed], {"outcome/status": "finished", f"outcome/{METRIC}": scores[seed]})
+            search.tell(seeds[seed], {"status": "finished", METRIC: scores[seed]})
         [(_, _, state, value, _)] = entries(journal, "dcl")
         assert state == TrialState.COMPLETE
         values.add(value)

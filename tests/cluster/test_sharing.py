@@ -47,25 +47,20 @@ class Plan:
     """A plan of named trials that notes how they ended."""
 
     def __init__(self, *names: str):
-        self._left = list(names)
+        self._left = [{"trial_id": name} for name in names]
         self.ended: dict[str, object] = {}
-        self._names: dict[str, str] = {}
 
-    def suggest(self, trial_id: str) -> object:
-        if not self._left:
-            return "FINISHED"
-        self._names[trial_id] = self._left.pop(0)
-        return {"row": {"trial_id": self._names[trial_id]}}
+    def next_row(self) -> dict[str, str] | None:
+        return self._left.pop(0) if self._left else None
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, object] | None, error: bool) -> None:
-        name = self._names.pop(trial_id)
-        assert name not in self.ended
-        self.ended[name] = "lost" if error else result and result["outcome/status"]
+    def tell(self, row: dict[str, str], outcome: dict[str, object]) -> None:
+        assert row["trial_id"] not in self.ended
+        self.ended[row["trial_id"]] = outcome.get("status", "lost")
 
 
 def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> tuple[Dispatch, Share]:
     share = Share(None, limit)
-    return Dispatch(plan, share, Restarts(max_restarts), metric="knn_top1"), share  # type: ignore[arg-type]
+    return Dispatch(plan, {}, share, Restarts(max_restarts), metric="knn_top1"), share  # type: ignore[arg-type]
 
 
 def end(to: Dispatch, tune_id: str) -> None:
@@ -85,7 +80,7 @@ def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
     to.on_trial_complete("3", error=True)
     assert plan.ended == {"b": "finished", "a": "lost"}
     assert to.suggest("5") == "FINISHED"
-    assert b == {"row": {"trial_id": "b"}}
+    assert b == {"row": {"trial_id": "b"}, "context": {}}
 
 
 def test_a_process_that_dies_after_its_trial_has_ended_loses_nothing() -> None:
@@ -108,7 +103,7 @@ def test_a_smaller_share_and_a_turn_that_ends() -> None:
     end(to, "1")
     assert to.suggest("3") is None
     end(to, "2")
-    assert to.suggest("3") == {"row": {"trial_id": "c"}}
+    assert to.suggest("3") == {"row": {"trial_id": "c"}, "context": {}}
     share.yields = True
     end(to, "3")
     assert to.suggest("4") == "FINISHED"
