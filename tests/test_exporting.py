@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from clsweep import cli
 from clsweep.api import open_results
-from clsweep.cluster.encoders import about_encoder
+from clsweep.cluster.desk import about_encoder
 from clsweep.errors import RequestError
 from clsweep.objective.build import build_encoder
 from clsweep.results.encoders import pack

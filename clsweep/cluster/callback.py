@@ -36,19 +36,27 @@ class TuneBridge(Callback):
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if trial.trial_id not in self._ended:  # it never said how it ended
             self._crashed(trial)
+        _forget(trial)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if trial.trial_id in self._ended:
-            return
-        if self._restarts.has_failed(trial.config["row"]["trial_id"]):
-            self._crashed(trial)
-        else:
-            self._ended.add(trial.trial_id)  # this attempt
-            self._recorder.lost(trial.config["row"])
+        if trial.trial_id not in self._ended:
+            if self._restarts.has_failed(trial.config["row"]["trial_id"]):
+                self._crashed(trial)
+            else:
+                self._ended.add(trial.trial_id)  # this attempt
+                self._recorder.lost(trial.config["row"])
+        _forget(trial)
 
     def _crashed(self, trial: Any) -> None:
         self._ended.add(trial.trial_id)
         self._recorder.crashed(trial.config["row"], _error_of(trial))
+
+
+def _forget(trial: Any) -> None:
+    """Drop what is not needed of a trial that is over: Tune keeps the objects of all trials to the end of the study."""
+    trial.config = trial.evaluated_params = {}
+    trial.run_metadata.metric_analysis.clear()
+    trial.run_metadata.metric_n_steps.clear()
 
 
 def _error_of(trial: Any) -> BaseException | None:

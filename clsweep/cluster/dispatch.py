@@ -55,13 +55,16 @@ class Dispatch(Searcher):
             self._outcomes[trial_id] = {name: result.get(f"outcome/{name}") for name in self._wanted}
 
     def on_trial_complete(self, trial_id: str, result: Row | None = None, error: bool = False) -> None:
-        row, outcome = self._running.pop(trial_id), self._outcomes.pop(trial_id, {})
-        if error and not outcome:
+        row, outcome = self._running[trial_id], self._outcomes.get(trial_id, {})
+        is_lost = error and not outcome
+        if is_lost:
             self._restarts.note(row["trial_id"])
-            if not self._restarts.has_failed(row["trial_id"]):
-                self._lost.append(row)
-                return
-        self._plan.tell(row, outcome)
+        if is_lost and not self._restarts.has_failed(row["trial_id"]):
+            self._lost.append(row)
+        else:
+            self._plan.tell(row, outcome)  # Tune comes again if this raises, and shall get the same error
+        del self._running[trial_id]
+        self._outcomes.pop(trial_id, None)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""

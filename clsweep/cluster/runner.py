@@ -212,11 +212,12 @@ class _Run:
             share.begin_turn()
             try:
                 self._tuner(concurrent, context, journal, recorder, share).fit()
-            except tune.TuneError as error:  # what a callback raises, wrapped: a row that could not be written, say
-                if not isinstance(error.__context__, RequestError):
+            except (tune.TuneError, RequestError) as error:
+                reason = error if isinstance(error, RequestError) else error.__context__  # a callback's comes wrapped
+                if not isinstance(reason, RequestError):
                     raise
                 advice = "The study stopped. What has finished is kept; the same command continues it."
-                raise RequestError(f"{error.__context__}\n{advice}") from None
+                raise RequestError(f"{reason}\n{advice}") from None
             finally:
                 self._ran |= recorder.trial_ids
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PARTS_BEFORE_COMPACTION = 500  # opening a part costs about a millisecond
+PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}  # of the files per trial, by their folder
 JOURNAL = "optuna.journal"
 

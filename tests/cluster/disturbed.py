@@ -90,8 +90,9 @@ class Disturbed:
 
         wait_until(holds, what, TIMEOUT_S)
 
-    def wait_for_processes(self) -> None:
-        wait_until(lambda: not self.processes(), "the processes to end", timeout_s=120)
+    def wait_for_processes(self, title: str = "") -> None:
+        """Return once those of this title have ended, or all: Ray's agents take a minute to see that they are alone."""
+        wait_until(lambda: not self.processes(title), "the processes to end", timeout_s=180)
 
     def kill(self, title: str, draw: random.Random) -> None:
         """SIGKILL to one of Ray's processes of that title, as soon as there is one."""
