@@ -104,6 +104,21 @@ class Results(StudyResults):
 
         return load_encoder(self.folder, trial_id)[0]
 
+    def checkpoint(self, trial_id: str) -> dict[str, Any]:
+        """The stored checkpoint of a trial: under "state" the state dicts of networks and optimiser, on the CPU.
+
+        Raises:
+            RequestError: there is none: it has ended and was not kept, or has not saved one yet.
+        """
+        from clsweep.train.checkpoint import unpack
+
+        payload = self.folder.checkpoint(trial_id)
+        if payload is None:
+            stored = ", ".join(self.folder.checkpoints()[:5]) or "none"
+            advice = "A study with checkpoints: {keep: best} keeps that of each objective's best trial"
+            raise RequestError(f"{self.path}/{trial_id}: no checkpoint of this trial. Stored: {stored}. {advice}")
+        return unpack(payload)
+
     def _as_asked(self) -> pd.DataFrame:
         """The trials by what the study asked of them: `auto` is one configuration, whatever the devices made of it."""
         trials = self.trials

@@ -129,6 +129,11 @@ class Disturbed:
         """Trials that have one, by id."""
         return {path.stem for path in self.files("checkpoints", ".ckpt")}
 
+    def under_way(self) -> set[str]:
+        """Trials that have a checkpoint and no row."""
+        checkpoints = self.checkpoints()
+        return checkpoints - set(clsweep.open_results(self.out).trials["trial_id"])
+
     def entries(self, objective: str, tmp_path: Path) -> list[optuna.trial.FrozenTrial]:
         """What the Optuna journal has of an objective."""
         copy = tmp_path / f"{uuid.uuid4().hex}.journal"

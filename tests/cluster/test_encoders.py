@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import clsweep
+from clsweep.errors import RequestError
 from tests.cluster.conftest import clsweep as command
 from tests.cluster.conftest import start, wait_until
 
@@ -54,11 +55,16 @@ def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
 def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scored(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
-    path, out = write_study(base=BASE, objectives=OBJECTIVES), tmp_path / "out"
+    path, out = write_study(base=BASE, objectives=OBJECTIVES, checkpoints={"keep": "best"}), tmp_path / "out"
     code, output = command("run", path, "--out", out)
     assert code == 1, output
     results = clsweep.open_results(out)
     assert stored(out) == best(results.trials)
+    [checkpoint] = (out / "checkpoints").iterdir()  # an untrained encoder has none
+    assert f"{checkpoint.stem}.safetensors" == next(name for name in best(results.trials) if name.startswith("dcl"))
+    assert results.checkpoint(checkpoint.stem)["state"]["epoch"] == BASE["epochs"]
+    with pytest.raises(RequestError, match=f"Stored: {checkpoint.stem}"):
+        results.checkpoint("untrained-0000-s0")
     for trial_id in (name.removesuffix(".safetensors") for name in stored(out)):
         row = results.trials.query("trial_id == @trial_id").to_dict("records")[0]
         encoder = results.encoder(trial_id)
