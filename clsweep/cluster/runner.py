@@ -177,8 +177,8 @@ class _Run:
         study, folder = self._study, self._folder
         rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
         with contextlib.ExitStack() as stack:
-            is_alone = stack.enter_context(ray_session(self._asked.address, dashboard=resources.workers > 1))
             stack.enter_context(terminable())
+            is_alone = stack.enter_context(ray_session(self._asked.address, dashboard=resources.workers > 1))
             capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
             self.lay_out()
             kept = self.kept()

@@ -51,15 +51,16 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
 
 
 def _shutdown() -> None:
-    """Stop our Ray even if the user presses Ctrl-C again: a half-stopped one would leave processes behind."""
+    """Stop our Ray even if the user is impatient: a half-stopped one would leave processes behind."""
     import ray
 
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN) if _in_main_thread() else None
+    signals = (signal.SIGINT, signal.SIGTERM) if _in_main_thread() else ()
+    previous = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
     try:
         ray.shutdown()
     finally:
-        if previous is not None:
-            signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from clsweep.results.journal import open_storage
 from tests.cluster.conftest import start, wait_until
 
 MARK = "CLSWEEP_TEST_MARK"
-TIMEOUT_S = 600.0
+TIMEOUT_S = 300.0
 TRIAL, WORKER = "ImplicitFunc.train", "RayTrainWorker"  # in the titles of Ray's processes
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 # What says how a trial was run, not what came out.
