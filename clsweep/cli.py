@@ -107,7 +107,8 @@ def run(
     from clsweep.cluster.runner import run_study
 
     study = _study(path, preset, settings)
-    again = _command("run", path, out=out, preset=preset, address=address, set=settings)
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    again = _command("run", path, out=out, preset=preset, address=address, set=settings, **kept)
     try:
         summary = run_study(
             study,
@@ -212,7 +213,8 @@ def confirm(
     from clsweep.cluster.confirm import confirm_study
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
-    again = _command("confirm", path, top=top, seeds=",".join(given), address=address, set=settings)
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    again = _command("confirm", path, top=top, seeds=",".join(given), address=address, set=settings, **kept)
     try:
         with contextlib.nullcontext() if format is Format.table else contextlib.redirect_stdout(sys.stderr):
             summary = confirm_study(
@@ -313,13 +315,13 @@ def _print_confirmation(results: Results, *, top: int | None, format: Format) ->
 
 
 def _command(*words: object, **options: object) -> str:
-    """A command line to be typed again; an option that is None, or the default address, is left out."""
+    """A command line to be typed again; an option that is None or False, or the default address, is left out."""
     import shlex
 
     line = ["clsweep", *map(str, words)]
     for name, given in options.items():
         values = given if isinstance(given, list) else [given]
         for value in values:
-            if value not in (None, "") and (name, value) != ("address", "local"):
-                line += [f"--{name}", str(value)]
+            if value not in (None, "", False) and (name, value) != ("address", "local"):
+                line += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return shlex.join(line)

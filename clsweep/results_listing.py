@@ -28,7 +28,8 @@ def status_rows(results: Results) -> list[Row]:
     if running:
         objective_of = {row["trial_id"]: row["objective"] for row in plan}
         for trial_id in running:
-            tally.objectives[objective_of[trial_id]].running += 1
+            if trial_id in objective_of:  # else of an extension that is newer than this plan
+                tally.objectives[objective_of[trial_id]].running += 1
     return tally.rows()
 
 

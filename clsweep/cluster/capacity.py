@@ -87,7 +87,19 @@ def running_cluster() -> Cluster:
     else:
         on_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
         limits, autoscales = ray.get(ray.remote(**on_head)(autoscaler).remote(here.gcs_address))
-    return Cluster(up=[node["Resources"] for node in nodes], limits=limits, autoscales=autoscales)
+    return Cluster(up=_resources(nodes), limits=limits, autoscales=autoscales)
+
+
+def _resources(nodes: Sequence[Mapping[str, Any]]) -> list[Resources]:
+    """Of nodes as Ray tells them. Several on one machine each count its whole memory, of which they have a part."""
+    sharing = Counter(node["NodeManagerHostname"] for node in nodes)
+    return [
+        {
+            name: amount / (sharing[node["NodeManagerHostname"]] if name == "memory" else 1)
+            for name, amount in node["Resources"].items()
+        }
+        for node in nodes
+    ]
 
 
 def autoscaler(gcs_address: str) -> tuple[dict[str, Any] | None, bool]:

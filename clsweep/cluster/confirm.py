@@ -51,10 +51,10 @@ def confirm_study(
     if folder.is_running():
         raise RequestError(f"{path}: the search still runs; confirm it once it has ended. See clsweep status {path}")
     study = confirming_study(folder, top=top, seeds=seeds, settings=settings)
-    planned = plan_confirmation(study, folder)
-    with folder.confirmation.lock():
-        _require_same(folder.confirmation, study, planned)
-        return run_trials(study, planned, folder.confirmation, Request(**request), test=True)
+    planned, confirmation = plan_confirmation(study, folder), folder.confirmation
+    with confirmation.lock():
+        _require_same(confirmation, study, planned)
+        return run_trials(study, planned, confirmation, Request(**request), test=True)
 
 
 def confirming_study(

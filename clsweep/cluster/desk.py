@@ -1,14 +1,14 @@
 """The driver's desk: an actor on the driver's machine, where trials on other machines leave files and ask questions.
 
-The results folder may be a folder of that machine alone, so trials elsewhere reach it through the desk. A trial beside
-the driver, or with an object store, uses the folder directly.
+The results folder may be a folder of that machine alone, or an object store that lets in that machine alone: trials
+elsewhere reach it through the desk. A trial beside the driver uses the folder directly.
 """
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -48,6 +48,15 @@ class Desk:
         self._folder = ResultsFolder(path)
         self._judge = Judge(journal, rules) if rules else None
         self._claim = Claim()
+        self._begun: set[str] = set()
+
+    def begin(self, trial_id: str) -> None:
+        """A trial has its processes; before, it may have waited for them long."""
+        self._begun.add(trial_id)
+
+    def has_begun(self, trial_ids: Collection[str]) -> bool:
+        """Whether any of these trials has its processes."""
+        return not self._begun.isdisjoint(trial_ids)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         return self._folder.checkpoint(trial_id)
@@ -115,7 +124,7 @@ class TrialFiles:
 
     Args:
         path: the results folder.
-        desk: of the run, where the folder cannot be reached from here; else None.
+        desk: of the run, where the folder is on another machine; else None.
     """
 
     path: str

@@ -32,7 +32,12 @@ class Dispatch(Searcher):
         self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
         self._lost: list[Row] = []
-        self._is_exhausted = False
+        self._is_exhausted = False  # nothing is left of the plan
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all trials of the plan have been handed out and have ended; otherwise a turn has."""
+        return self._is_exhausted and not self._lost
 
     def __getstate__(self) -> Row:
         return {}  # a run is resumed from its results and its journal, never from Tune's snapshots
@@ -62,6 +67,7 @@ class Dispatch(Searcher):
         if is_lost and not self._restarts.has_failed(row["trial_id"]):
             self._lost.append(row)
         else:
+            self._share.num_open -= 1
             self._plan.tell(row, outcome)  # Tune comes again if this raises, and shall get the same error
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)

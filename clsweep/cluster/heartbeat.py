@@ -9,7 +9,7 @@ from typing import Any
 
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.sharing import Share
-from clsweep.errors import BusyError, RequestError
+from clsweep.errors import RequestError
 from clsweep.results.store import ResultsFolder
 
 INTERVAL_S = 2.0
@@ -23,7 +23,6 @@ class Heartbeat:
         self._folder, self._progress, self._share = folder, progress, share
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
-        self._taken_over: BusyError | None = None
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
@@ -33,23 +32,13 @@ class Heartbeat:
         self._ended.set()
         self._thread.join()
 
-    def check(self) -> None:
-        """Before every row.
-
-        Raises:
-            BusyError: another run took this one for dead and has the folder now.
-        """
-        if self._taken_over:
-            raise self._taken_over
-
     def _beat(self) -> None:
         journal_kept = time.monotonic()
         while not self._ended.wait(INTERVAL_S):
-            running, tally = self._progress.running, self._progress.tally
+            running = self._progress.running
             self._say({"state": "running", "running": running, "headline": self._progress.headline()})
-            num_open = tally.total("planned") - tally.num_done
             with contextlib.suppress(Exception):  # of Ray: the cluster is going away, and the trials will tell
-                self._share.update(num_open=num_open, num_running=len(running))
+                self._share.update(running)
             if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
                 journal_kept = time.monotonic()
                 with contextlib.suppress(RequestError):  # its last copy, at the end, must succeed
@@ -57,9 +46,6 @@ class Heartbeat:
         self._say({"state": "ended", "running": []})
 
     def _say(self, state: dict[str, Any]) -> None:
-        try:
+        # A full disk is reported by the first row that does not fit, and so is a folder that another run has taken.
+        with contextlib.suppress(RequestError):
             self._folder.beat({**state, "time": time.time()})
-        except BusyError as error:
-            self._taken_over = error
-        except RequestError:
-            pass  # a full disk is reported by the first row that does not fit

@@ -8,12 +8,12 @@ from importlib.metadata import version
 from typing import Any
 
 from clsweep.cluster.desk import FolderUnreachableError
-from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
 from clsweep.results.kept import KeptFiles
 from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.tables import SIDE_SCHEMAS
+from clsweep.study.design import LIVE_METHODS
 from clsweep.study.resolve import Study
 
 Row = dict[str, Any]
@@ -22,8 +22,9 @@ Row = dict[str, Any]
 class Recorder:
     """Turns the events of trials into rows and progress."""
 
-    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, heartbeat: Heartbeat, kept: KeptFiles):
-        self._folder, self._progress, self._heartbeat, self._kept = folder, progress, heartbeat, kept
+    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, kept: KeptFiles):
+        self._folder, self._progress, self._kept = folder, progress, kept
+        self._is_live = study.sections.search.method in LIVE_METHODS
         self.trial_ids: set[str] = set()  # that have a row of this run
         resources = study.sections.resources
         self._constants: Row = {
@@ -44,7 +45,7 @@ class Recorder:
         self._progress.epoch(row, epoch)
 
     def ended(self, row: Row, outcome: Row) -> None:
-        """Write the row of a trial that finished or failed.
+        """Write the row of a trial that has ended.
 
         Raises:
             RequestError: it cannot be written, or a file of the trial could not be.
@@ -56,7 +57,8 @@ class Recorder:
         if outcome.get("started_at"):
             outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
         full = {**row, **self._constants, **outcome}
-        self._heartbeat.check()
+        if self._is_live:  # what has been chosen and judged must not be older than the rows
+            self._folder.keep_journal()
         self._folder.add_trial(full, **side)
         self.trial_ids.add(row["trial_id"])
         if len(self.trial_ids) % PARTS_BEFORE_COMPACTION == 0:

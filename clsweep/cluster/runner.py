@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clsweep.cluster.capacity import require_capacity, running_cluster
@@ -34,6 +34,8 @@ from clsweep.study.resolve import Study
 
 if TYPE_CHECKING:
     from optuna.storages import JournalStorage
+
+    from clsweep.cluster.dispatch import Dispatch
 
 Row = dict[str, Any]
 
@@ -99,30 +101,42 @@ def run_trials(
         test: score them on the test split too.
     """
     run = _Run(study, planned, folder, asked, test)
-    left, ran, interrupted = run.left(), 0, False
+    left, interrupted = run.left(), False
     if left or run.owes_references():
         _require_data(study, asked.address)
         try:
-            ran, interrupted = run.work()
-        finally:
-            folder.keep_journal()
+            interrupted = run.work()
+        except BaseException:
+            with contextlib.suppress(RequestError):  # the first error is the one to tell
+                folder.keep_journal()
             folder.remove_scratch()
+            raise
+        folder.keep_journal()
     if folder.exists():
         run.lay_out()
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
+        folder.remove_scratch()
     status = {row["trial_id"]: row["status"] for row in folder.trials().select(["trial_id", "status"]).to_pylist()}
     statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
         path=folder.path,
-        ran=ran,
+        ran=len(run.ran),
         finished=statuses.count("finished"),
         stopped=statuses.count("stopped"),
         failed=statuses.count("failed"),
         left=statuses.count(None),
         interrupted=interrupted,
     )
+
+
+class _MemoryShortError(Exception):
+    """Ray has stopped trials on a machine that ran out of memory, with so many at once. Tune gives up at that."""
+
+    def __init__(self, concurrent: int):
+        super().__init__(concurrent)
+        self.concurrent = concurrent
 
 
 class _Run:
@@ -135,17 +149,17 @@ class _Run:
         failed = {row["trial_id"] for row in self._rows() if row["status"] == "failed"}
         self._retried = failed if asked.retry_failed else set()
         self._restarts = Restarts(study.sections.resources.max_restarts)
-        self._ran: set[str] = set()
+        self.ran: set[str] = set()  # trials that have a row of this session
 
     def left(self) -> list[PlannedTrial]:
         """The trials to run, in order."""
         done = {row["trial_id"] for row in self.recorded()}
-        limit = None if self._asked.limit is None else self._asked.limit - len(self._ran)
+        limit = None if self._asked.limit is None else self._asked.limit - len(self.ran)
         return [trial for trial in self._planned if trial.trial_id not in done][:limit]
 
     def recorded(self) -> list[Row]:
         """The rows that stand; those of failed trials that are tried again do not."""
-        open_again = self._retried - self._ran
+        open_again = self._retried - self.ran
         return [row for row in self._rows() if row["trial_id"] not in open_again]
 
     def _rows(self) -> list[Row]:
@@ -172,8 +186,23 @@ class _Run:
     def owes_references(self) -> bool:
         return not self._test and are_owed(self._study, self._folder, self._planned)
 
-    def work(self) -> tuple[int, bool]:
-        """Run the trials; how many have a row now, and whether the user interrupted."""
+    def work(self) -> bool:
+        """Run the trials, on fewer places where memory does not suffice; whether the user interrupted."""
+        while True:
+            num_before = len(self.ran)
+            try:
+                return self._session()
+            except _MemoryShortError as error:
+                if error.concurrent == 1 and len(self.ran) == num_before:
+                    help_ = "a smaller batch_size or chunk_size, or machines with more memory"
+                    message = "a machine of the cluster runs out of memory even with one trial at once. What helps: "
+                    raise RequestError(message + help_) from None
+                fewer = max(1, error.concurrent * 3 // 4)
+                self._asked = replace(self._asked, max_concurrent=fewer)
+                print(f"A machine ran out of memory with {error.concurrent} trials at once; going on with {fewer}.")
+
+    def _session(self) -> bool:
+        """Run the trials on one session of Ray, which has let go of everything when this ends."""
         study, folder = self._study, self._folder
         rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
         with contextlib.ExitStack() as stack:
@@ -188,9 +217,9 @@ class _Run:
             progress = stack.enter_context(Progress(tally, concurrent=concurrent))
             journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
             desk = stack.enter_context(desk_here(folder, rules, needed=rules is not None or not is_alone))
-            share = Share(desk, capacity)
-            heartbeat = stack.enter_context(Heartbeat(folder, progress, share))
-            recorder = Recorder(study, folder, progress, heartbeat, kept)
+            share = Share(desk, capacity, concurrent)
+            stack.enter_context(Heartbeat(folder, progress, share))
+            recorder = Recorder(study, folder, progress, kept)
             context = TrialContext.of(study, folder, desk=desk, test=self._test)
             try:
                 references = References(study, folder, self._planned, context) if self.owes_references() else None
@@ -198,48 +227,53 @@ class _Run:
                 if references:
                     references.collect()
             except KeyboardInterrupt:
-                return len(recorder.trial_ids), True
-            return len(recorder.trial_ids), False
+                return True
+            return False
 
     def _take_turns(
         self, concurrent: int, context: TrialContext, journal: JournalStorage, recorder: Recorder, share: Share
     ) -> None:
         """Let Tune run trials until none is left. Where studies are more than places, a Tuner is one study's turn."""
         from ray import tune
+        from ray.exceptions import OutOfMemoryError
 
-        share.yields = True
-        while share.yields and self.left():
-            share.begin_turn()
+        from clsweep.cluster.dispatch import Dispatch
+        from clsweep.cluster.search import PlanSearch
+
+        while left := self.left():
+            share.begin_turn(len(left))
+            plan = PlanSearch(self._study, left, self._rows(), journal)
+            dispatch = Dispatch(plan, asdict(context), share, self._restarts, metric=self._study.sections.metric.name)
             try:
-                self._tuner(concurrent, context, journal, recorder, share).fit()
+                self._tuner(dispatch, concurrent, recorder).fit()
             except (tune.TuneError, RequestError) as error:
                 reason = error if isinstance(error, RequestError) else error.__context__  # a callback's comes wrapped
                 if not isinstance(reason, RequestError):
                     raise
                 advice = "The study stopped. What has finished is kept; the same command continues it."
                 raise RequestError(f"{reason}\n{advice}") from None
+            except RuntimeError as error:
+                if not isinstance(error.__cause__, OutOfMemoryError):
+                    raise
+                raise _MemoryShortError(concurrent) from None
             finally:
-                self._ran |= recorder.trial_ids
+                self.ran |= recorder.trial_ids
+            if dispatch.is_over:
+                return
 
-    def _tuner(
-        self, concurrent: int, context: TrialContext, journal: JournalStorage, recorder: Recorder, share: Share
-    ) -> Any:
+    def _tuner(self, dispatch: Dispatch, concurrent: int, recorder: Recorder) -> Any:
         from ray import tune
 
         from clsweep.cluster.callback import TuneBridge
-        from clsweep.cluster.dispatch import Dispatch
-        from clsweep.cluster.search import PlanSearch
 
-        study, resources = self._study, self._study.sections.resources
-        plan = PlanSearch(study, self.left(), self._rows(), journal)
         return tune.Tuner(
-            tune.with_resources(run_trial, _trial_resources(study)),
+            tune.with_resources(run_trial, _trial_resources(self._study)),
             tune_config=tune.TuneConfig(
-                search_alg=Dispatch(plan, asdict(context), share, self._restarts, metric=study.sections.metric.name),
+                search_alg=dispatch,
                 num_samples=-1,  # the search says when the plan is finished
                 max_concurrent_trials=concurrent,
                 # A worker group leaves nothing in its driver worth keeping, and hangs if its actor is reused.
-                reuse_actors=resources.workers == 1,
+                reuse_actors=self._study.sections.resources.workers == 1,
                 trial_dirname_creator=_trial_dirname,
             ),
             run_config=tune.RunConfig(

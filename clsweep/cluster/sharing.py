@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from clsweep.cluster.desk import NAMESPACE, PREFIX, Claim
+from clsweep.cluster.desk import NAMESPACE, PREFIX, Claim, ask
 
 ANSWER_S = 2.0  # a study that does not say what it could use for so long could use all
 PATIENCE_S = 60.0  # trials start within that; a study that has waited longer waits for what the others hold
@@ -20,31 +20,43 @@ class Share:
     Args:
         desk: of this run; None: nobody shares the cluster.
         capacity: trials of this run that the whole cluster holds.
+        most: trials that the user lets run at once.
     """
 
-    def __init__(self, desk: str | None, capacity: int):
-        self._desk, self._capacity = desk, capacity
+    def __init__(self, desk: str | None, capacity: int, most: int):
+        self._desk, self._capacity, self._most = desk, capacity, most
         self._idle_since = time.monotonic()
+        self.num_open = 0  # trials that run or wait; who hands them out says it
         self.limit = capacity
         self.yields = False
 
-    def update(self, *, num_open: int, num_running: int) -> None:
-        """Say what this run could use, `num_open` trials that run or wait, and see what the others leave of it."""
+    def update(self, running: Collection[str]) -> None:
+        """Say what this run could use, and see what the others leave of it.
+
+        Args:
+            running: ids of the trials that have been started.
+        """
         if self._desk is None:
             return
         now = time.monotonic()
-        if num_running:
+        if running and ask(self._desk, "has_begun", list(running)):
             self._idle_since = now
-        mine = Claim(min(1.0, num_open / self._capacity), now - self._idle_since)
-        others = self._others(mine)
-        part = fair_part(mine.part, [claim.part for claim in others])
-        self.limit = max(1, math.ceil(part * self._capacity - 1e-9))
-        is_awaited = any(claim.part and claim.waiting_s > PATIENCE_S for claim in others)
-        self.yields = is_awaited and self.limit == 1 and (self.yields or num_running > 0)
+        mine = Claim(min(self.num_open, self._most) / self._capacity, now - self._idle_since)
+        others = [claim for claim in self._others(mine) if claim.part]
+        self._follow(mine, others, holds_any=now == self._idle_since)
 
-    def begin_turn(self) -> None:
-        """After a turn ended: wait for the next behind the studies that have waited longer."""
-        self.yields, self._idle_since = False, time.monotonic()
+    def _follow(self, mine: Claim, others: Sequence[Claim], *, holds_any: bool) -> None:
+        exact = fair_part(mine.part, [claim.part for claim in others]) * self._capacity
+        is_awaited = any(claim.waiting_s > PATIENCE_S for claim in others)
+        # Places that do not divide are for whoever comes first, until somebody has none.
+        self.limit = max(1, math.floor(exact + 1e-9) if is_awaited else math.ceil(exact - 1e-9))
+        has_too_few = len(others) + 1 > self._capacity
+        self.yields = is_awaited and has_too_few and (self.yields or holds_any)
+
+    def begin_turn(self, num_open: int) -> None:
+        """Before a turn with so many trials left: behind the studies that have waited longer."""
+        self.yields, self._idle_since, self.num_open = False, time.monotonic(), num_open
+        self.update([])
 
     def _others(self, mine: Claim) -> list[Claim]:
         """The claims of the other runs of the cluster, while telling them the one of this run."""

@@ -35,8 +35,8 @@ class TrialContext:
     cpus_per_worker: int
     cuda_graphs: bool
     results: str  # the results folder
-    near: str | None  # the machine from which alone the folder is reached, by Ray's id; None: from all
-    desk: str | None = None  # of the run, see `desk.py`
+    near: str | None  # the driver's machine, by Ray's id; None: this very one
+    desk: str | None = None  # of the run, see `desk.py`: for those on other machines
     metric: str | None = None  # what a scheduler judges the epochs by
     checkpoint_every_s: float | None = None  # None: no checkpoints
     keep_end: bool = False  # a checkpoint after the last epoch
@@ -50,7 +50,7 @@ class TrialContext:
         return cls(
             data=sections.dataset.place,
             results=folder.local_path or folder.path,
-            near=node_id() if folder.local_path else None,
+            near=node_id(),
             desk=desk,
             metric=sections.metric.name if Rules.of(study) else None,
             checkpoint_every_s=None if checkpoints.keep == "none" else float(checkpoints.every_s),
@@ -135,8 +135,11 @@ _LOST = {
     "NodeDiedError": "the node of the trial died",
     "OutOfMemoryError": "the node ran out of memory; Ray stopped the trial",
 }
-# What the other workers of a group say when one of them is gone.
-_CUT_OFF = re.compile(r"connection (closed|reset|refused)|broken pipe|remote process exited|peer", re.IGNORECASE)
+# What torch says in the other workers of a group when one of them is gone.
+_CUT_OFF = re.compile(
+    "connection|broken pipe|timed out|timeout|remote process|peer|shut ?down|aborted|system error", re.IGNORECASE
+)
+_OF_THE_GROUP = re.compile("gloo|nccl|c10d|distributed|tcpstore", re.IGNORECASE)
 
 
 def is_lost(error: BaseException) -> bool:
@@ -146,8 +149,13 @@ def is_lost(error: BaseException) -> bool:
 
 
 def _is_cut_off(error: BaseException) -> bool:
-    said_by_torch = isinstance(error, RuntimeError) and re.search("gloo|nccl|distributed", str(error), re.IGNORECASE)
-    return isinstance(error, ConnectionError) or bool(said_by_torch and _CUT_OFF.search(str(error)))
+    text = str(error)
+    return _may_be_torch_s(error) and bool(_OF_THE_GROUP.search(text) and _CUT_OFF.search(text))
+
+
+def _may_be_torch_s(error: BaseException) -> bool:
+    """Whether torch's messages between workers raise such errors; what a trial itself raises has classes of its own."""
+    return type(error) is RuntimeError or isinstance(error, ConnectionError) or type(error).__name__.startswith("Dist")
 
 
 def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
@@ -208,6 +216,8 @@ def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()
     device, files = _device(context), context.files(row["trial_id"])
+    if context.desk and _is_first_worker(context):
+        ask(context.desk, "begin", row["trial_id"])
     epochs: list[Row] = []
 
     def note(epoch: Row) -> bool:
@@ -265,10 +275,12 @@ def _returned(result: Any) -> Row:
 def _root_cause(error: BaseException) -> BaseException:
     """What went wrong, out of Ray's wrappers, whose messages repeat tracebacks.
 
-    Of several workers that failed, the one with an error of its own; the others only miss it.
+    Of several workers that failed, the one with an error of its own. Where one of them died, the others only miss it,
+    in whatever words.
     """
     causes = list(_causes(error))
-    return min(causes, key=lambda cause: (_is_cut_off(cause), _of_ray(cause)))
+    has_died = any(map(_of_ray, causes))
+    return min(causes, key=lambda cause: (has_died and _may_be_torch_s(cause), _is_cut_off(cause), _of_ray(cause)))
 
 
 def _causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -92,7 +93,7 @@ class Disk:
         for folder in folders:
             with contextlib.suppress(FileNotFoundError):
                 for name in os.listdir(self.place(folder)):
-                    if name.endswith(UNFINISHED):
+                    if re.fullmatch(rf"\.[0-9a-f]+{re.escape(UNFINISHED)}", name):  # others may be the user's
                         self.remove(f"{folder}/{name}")
 
     def each(self, action: Callable[[str], T], names: Iterable[str]) -> list[T]:

@@ -43,6 +43,9 @@ class FileLock:
     def beat(self, state: Mapping[str, Any]) -> None:
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
+    def check(self) -> None:
+        """Nothing: nobody takes it while our process lives."""
+
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
@@ -66,6 +69,7 @@ class Lease:
         self._owner: str | None = None  # our name in the heartbeat, while we hold the folder
         self._state: dict[str, Any] = {}
         self._said_at = 0.0
+        self._taken_by: dict[str, Any] = {}  # the heartbeat of a run that took us for dead
         self._saying = threading.RLock()
 
     def is_held(self) -> bool:
@@ -81,8 +85,20 @@ class Lease:
             if self._owner is not None:
                 found = read_heartbeat(self._files)
                 if found.get("owner") != self._owner:
+                    self._taken_by = found
                     raise BusyError(_busy(self._path, found))
             self._say(state)
+
+    def check(self) -> None:
+        """Before anything is written that another run's must not be mixed with.
+
+        Raises:
+            BusyError: another run has taken the folder over, while this one was silent.
+        """
+        if self._taken_by:
+            raise BusyError(_busy(self._path, self._taken_by))
+        if self._owner is not None and time.monotonic() - self._said_at > STALE_S / 2:
+            self.beat(self._state)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

@@ -121,7 +121,7 @@ class ResultsFolder:
 
     def has_parts(self) -> bool:
         """Whether trials wait for compaction: the last run was interrupted, or another is at work."""
-        return bool(self._parts("trials"))
+        return any(self._parts(name) for name in ("trials", *SIDE_SCHEMAS))
 
     def heartbeat(self) -> dict[str, Any]:
         """What the running study last said of itself; empty if it never did, or not readably."""
@@ -135,6 +135,7 @@ class ResultsFolder:
 
     def create(self, study_yaml: str, plan_rows: Sequence[Mapping[str, Any]]) -> None:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
+        self._lock.check()
         params = {name for row in plan_rows for name in params_in(row)}
         self._write_table("plan.parquet", to_table(plan_rows, plan_schema(params)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
@@ -142,7 +143,13 @@ class ResultsFolder:
         self.__dict__.pop("_plan_columns", None)
 
     def add_trial(self, row: Mapping[str, Any], **side: Sequence[Mapping[str, Any]]) -> None:
-        """Record one trial that has ended with its rows of the side tables, by name."""
+        """Record one trial that has ended with its rows of the side tables, by name.
+
+        Raises:
+            BusyError: another run has taken the folder over.
+            RequestError: it cannot be written.
+        """
+        self._lock.check()
         schema = trials_schema(params_in(self._plan_columns))
         trial_id = row["trial_id"]
         for name, rows in side.items():
@@ -172,6 +179,7 @@ class ResultsFolder:
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
+        self._lock.check()
         parts = {name: self._parts(name) for name in ("trials", *SIDE_SCHEMAS)}
         for name in SIDE_SCHEMAS:
             table = self.side_table(name)
@@ -231,6 +239,7 @@ class ResultsFolder:
     def keep_journal(self) -> None:
         """Copy the journal to the object store, which cannot append to it: up to its last whole line."""
         if self.local_path is None and self._scratch is not None:
+            self._lock.check()
             with contextlib.suppress(FileNotFoundError):
                 lines = Disk(self._scratch).read(JOURNAL)
                 self._files.write(JOURNAL, lines[: lines.rfind(b"\n") + 1])
@@ -330,7 +339,7 @@ class StudyResults:
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """One row per finished or failed trial."""
+        """One row per trial that has ended."""
         return _frame(self.trials_table)
 
     @cached_property

@@ -120,8 +120,11 @@ class Attempt:
         return result
 
     def _tell(self, rows: Sequence[Row]) -> None:
-        answers = [self._report(dict(row)) for row in rows]  # a copy: the log is ours
-        self._was_stopped = answer_of_first(any(answer is False for answer in answers), self._device)
+        for row in rows:
+            answer = self._report(dict(row))  # a copy: the log is ours
+        # The last one counts. Where an earlier epoch would be judged otherwise by now, the trial has gone on from it:
+        # it stops where it is judged next.
+        self._was_stopped = answer_of_first(answer is False, self._device)
 
     def _is_due(self) -> bool:
         if self._store is None or self._state is None:

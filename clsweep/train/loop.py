@@ -77,9 +77,7 @@ def train_trial(
         RequestError: the data set is not there.
     """
     device = torch.device(device)
-    attempt = Attempt(
-        config, report, store=checkpoints, every_s=checkpoint_every_s, device=device, keep_end=keep_end
-    )
+    attempt = Attempt(config, report, store=checkpoints, every_s=checkpoint_every_s, device=device, keep_end=keep_end)
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, attempt, device)
     memory = PeakMemory(device)

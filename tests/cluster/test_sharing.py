@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from clsweep.cluster import sharing
+from clsweep.cluster.desk import Claim
 from clsweep.cluster.dispatch import Dispatch
 from clsweep.cluster.restarts import Restarts
 from clsweep.cluster.sharing import Share, fair_part
@@ -38,9 +40,67 @@ def test_parts_are_max_min_fair(seed: int) -> None:
 
 
 def test_alone_a_study_may_have_everything() -> None:
-    share = Share(None, 8)
-    share.update(num_open=3, num_running=3)
+    share = Share(None, 8, 8)
+    share.begin_turn(3)
+    share.update(["a", "b", "c"])
     assert (share.limit, share.yields) == (8, False)
+
+
+class Shared(Share):
+    """A share beside other runs, which say what a test lets them say."""
+
+    others: Sequence[Claim] = ()
+    said = Claim()
+
+    def __init__(self, capacity: int, most: int | None = None):
+        super().__init__("desk", capacity, most or capacity)
+
+    def _others(self, mine: Claim) -> list[Claim]:
+        self.said = mine
+        return list(self.others)
+
+
+@pytest.mark.parametrize("capacity", range(1, 17))
+@pytest.mark.parametrize("num_studies", range(2, 10))
+def test_every_study_gets_a_place_in_the_end(
+    capacity: int, num_studies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever came first holds all it may; then the last one waits too long."""
+    monkeypatch.setattr(sharing, "ask", lambda *_: True)
+    share = Shared(capacity)
+    share.begin_turn(100)
+    share.others = [Claim()] * (num_studies - 1)
+    share.update(["a"])
+    held = min(capacity, share.limit * (num_studies - 1))
+    share.others = [Claim()] * (num_studies - 2) + [Claim(1.0, 2 * sharing.PATIENCE_S)]
+    share.update(["a"])
+    assert share.yields == (num_studies > capacity)
+    if not share.yields:
+        assert min(held, share.limit * (num_studies - 1)) < capacity
+
+
+def test_a_claim_is_what_the_user_lets_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "ask", lambda *_: True)
+    share = Shared(8, most=1)
+    share.begin_turn(100)
+    assert share.said == Claim(1 / 8, pytest.approx(0, abs=1))
+    share.num_open = 0
+    share.update([])
+    assert share.said.part == 0
+
+
+def test_trials_that_wait_for_their_processes_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, begun = [0.0], [False]
+    monkeypatch.setattr(sharing.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sharing, "ask", lambda *_: begun[0])
+    share = Shared(2)
+    share.begin_turn(5)
+    now[0] = 100.0
+    share.update(["a"])
+    assert share.said.waiting_s == 100
+    begun[0] = True
+    share.update(["a"])
+    assert share.said.waiting_s == 0
 
 
 class Plan:
@@ -59,7 +119,7 @@ class Plan:
 
 
 def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> tuple[Dispatch, Share]:
-    share = Share(None, limit)
+    share = Share(None, limit, limit)
     return Dispatch(plan, {}, share, Restarts(max_restarts), metric="knn_top1"), share  # type: ignore[arg-type]
 
 
