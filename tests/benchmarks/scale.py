@@ -80,12 +80,19 @@ def watch(
     samples: list[dict[str, Any]] = []
     due = 1
     while driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE:
-        finished = sum(1 for _ in (out / "parts" / "trials").glob("*.parquet"))
+        finished = num_rows(out)
         if finished >= due:
             due = finished + max(num_trials // SAMPLES, 1)
             samples.append({"s": time.perf_counter() - start, "trials": finished, **memory(driver, cluster)})
         time.sleep(0.2)
     return samples
+
+
+def num_rows(out: Path) -> int:
+    """Trials that have a row; some twice while a compaction is under way."""
+    table = out / "trials.parquet"
+    compacted = pq.read_metadata(table).num_rows if table.exists() else 0
+    return compacted + sum(1 for _ in (out / "parts" / "trials").glob("*.parquet"))
 
 
 def memory(driver: psutil.Process, cluster: FakeCluster) -> dict[str, float]:
