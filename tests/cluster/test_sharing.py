@@ -62,9 +62,7 @@ class Shared(Share):
 
 @pytest.mark.parametrize("capacity", range(1, 17))
 @pytest.mark.parametrize("num_studies", range(2, 10))
-def test_every_study_gets_a_place_in_the_end(
-    capacity: int, num_studies: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_study_gets_a_place_in_the_end(capacity: int, num_studies: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever came first holds all it may; then the last one waits too long."""
     monkeypatch.setattr(sharing, "ask", lambda *_: True)
     share = Shared(capacity)
