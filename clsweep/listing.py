@@ -81,6 +81,12 @@ def plan_notes(study: Study) -> list[str]:
         if limit and row["configs"] < limit:
             number = "one configuration" if row["configs"] == 1 else f"{row['configs']} configurations"
             notes.append(f"note: '{row['objective']}' has only {number}: each runs once per seed")
+    scheduler = study.sections.scheduler
+    if scheduler.name == "asha":
+        notes.append(
+            f"note: asha: at epoch {scheduler.grace_epochs}, and at {scheduler.reduction_factor} times as many and so on, only "
+            f"one configuration in {scheduler.reduction_factor} goes on; seed {study.sections.seeds[0]} decides"
+        )
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")
     return notes

@@ -85,6 +85,8 @@ def trial_rows(
     if not every_column:
         shown = ["trial_id", "objective", *swept, "seed", "status", *_measured(frame), "train_loss"]
         shown += ["images_per_s", "wall_time_s"]
+        if (frame["status"] == "stopped").any():
+            shown.append("epochs_trained")
         if (frame["status"] == "failed").any():
             shown.append("error_message")
         frame = frame[shown]
