@@ -84,8 +84,8 @@ def plan_notes(study: Study) -> list[str]:
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
         notes.append(
-            f"note: asha: at epoch {scheduler.grace_epochs}, and at {scheduler.reduction_factor} times as many and so on, only "
-            f"one configuration in {scheduler.reduction_factor} goes on; seed {study.sections.seeds[0]} decides"
+            f"note: asha: at epoch {scheduler.grace_epochs}, and at {scheduler.reduction_factor} times as many and so on, "
+            f"only one configuration in {scheduler.reduction_factor} goes on; seed {study.sections.seeds[0]} decides"
         )
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")
