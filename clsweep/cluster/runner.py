@@ -16,7 +16,7 @@ from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
 from clsweep.cluster.restarts import Restarts
-from clsweep.cluster.session import ray_session, terminable
+from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
@@ -206,7 +206,6 @@ class _Run:
         study, folder = self._study, self._folder
         rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
         with contextlib.ExitStack() as stack:
-            stack.enter_context(terminable())
             is_alone = stack.enter_context(ray_session(self._asked.address, dashboard=resources.workers > 1))
             capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
             self.lay_out()

@@ -17,7 +17,10 @@ TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
 
 @contextlib.contextmanager
 def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
-    """Ray for the time of a run; left alone if it was already initialised. True if this run has it for itself."""
+    """Ray for the time of a run; left alone if it was already initialised. True if this run has it for itself.
+
+    Meanwhile SIGTERM ends the run as Ctrl-C does.
+    """
     if address != "local" and TOKEN_FILE.expanduser().exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # a client of a named cluster must say so, before Ray is loaded
     import ray
@@ -25,7 +28,8 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
     from clsweep.cluster import ENVIRONMENT
 
     if ray.is_initialized():
-        yield False
+        with _terminable():
+            yield False
         return
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -44,10 +48,11 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
             f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, auto on a machine of "
             f"the cluster, or HOST:PORT of its head; with token authentication, the cluster's token in {TOKEN_FILE}"
         ) from None
-    try:
-        yield address == "local"
-    finally:
-        _shutdown()
+    with _terminable():  # only now: Ray's start sets a handler of its own
+        try:
+            yield address == "local"
+        finally:
+            _shutdown()
 
 
 def _shutdown() -> None:
@@ -64,8 +69,8 @@ def _shutdown() -> None:
 
 
 @contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does."""
+def _terminable() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt."""
     if not _in_main_thread():
         yield
         return
