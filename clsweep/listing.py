@@ -83,9 +83,10 @@ def plan_notes(study: Study) -> list[str]:
             notes.append(f"note: '{row['objective']}' has only {number}: each runs once per seed")
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
+        factor, first = scheduler.reduction_factor, study.sections.seeds[0]
         notes.append(
-            f"note: asha: at epoch {scheduler.grace_epochs}, and at {scheduler.reduction_factor} times as many and so on, "
-            f"only one configuration in {scheduler.reduction_factor} goes on; seed {study.sections.seeds[0]} decides"
+            f"note: asha: at epoch {scheduler.grace_epochs}, and at {factor} times as many and so on, only one configuration "
+            f"in {factor} goes on; seed {first} decides"
         )
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")
