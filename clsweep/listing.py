@@ -85,8 +85,8 @@ def plan_notes(study: Study) -> list[str]:
     if scheduler.name == "asha":
         factor, first = scheduler.reduction_factor, study.sections.seeds[0]
         notes.append(
-            f"note: asha: at epoch {scheduler.grace_epochs}, and at {factor} times as many and so on, only one configuration "
-            f"in {factor} goes on; seed {first} decides"
+            f"note: asha: at epoch {scheduler.grace_epochs}, and at {factor} times as many and so on, only one "
+            f"configuration in {factor} goes on; seed {first} decides"
         )
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")

@@ -306,7 +306,7 @@ def _require_same(folder: ResultsFolder, study: Study, asked: Request) -> None:
     """Only the study that the folder holds, or a sound extension of it, goes on there."""
     if not asked.resume:
         raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
-    reasons = extension(folder.study(), folder.plan().to_pylist(), study) or _changed_images(folder, study)
+    reasons = _changed_images(folder, study) or extension(folder.study(), folder.plan().to_pylist(), study)
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
         raise RequestError(

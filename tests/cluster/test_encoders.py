@@ -123,7 +123,7 @@ def test_an_encoder_that_cannot_be_written_stops_the_study(write_study: WriteStu
     (out / "encoders").symlink_to("/proc/nowhere/encoders")
     code, output = command("run", path, "--out", out)
     assert code == 2, output
-    assert "the encoder of" in output
+    assert "encoders/" in output
     assert "cannot be written" in output
     assert "the same command continues it" in output
     assert "Traceback" not in output
