@@ -80,6 +80,7 @@ def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scor
             torch.testing.assert_close(namespace["network"](x_NCHW), encoder(x_NCHW), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_what_is_kept_may_change_between_two_sessions(write_study: WriteStudy, tmp_path: Path) -> None:
     path, out = write_study(base={**BASE, "epochs": 1}, encoders={"keep": "all"}), tmp_path / "out"
     code, output = command("run", path, "--out", out, "--limit", 4)
@@ -99,6 +100,7 @@ def test_what_is_kept_may_change_between_two_sessions(write_study: WriteStudy, t
     assert stored(out) == best(trials[trials["trial_id"].isin([Path(name).stem for name in first])])
 
 
+@pytest.mark.slow
 def test_after_an_interruption_the_rule_still_holds(write_study: WriteStudy, tmp_path: Path) -> None:
     path, out = write_study(base={**BASE, "epochs": 40}, seeds=[0, 1]), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
