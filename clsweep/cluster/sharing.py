@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 from clsweep.cluster.desk import NAMESPACE, PREFIX, Claim, ask
 
+POLL_S = 1.0
 ANSWER_S = 2.0  # a study that does not say what it could use for so long could use all
 PATIENCE_S = 60.0  # trials start within that; a study that has waited longer waits for what the others hold
 
@@ -47,7 +48,7 @@ class Share:
 
     def _follow(self, mine: Claim, others: Sequence[Claim], *, holds_any: bool) -> None:
         exact = fair_part(mine.part, [claim.part for claim in others]) * self._capacity
-        is_awaited = any(claim.waiting_s > PATIENCE_S for claim in others)
+        is_awaited = any(map(_is_awaited, others))
         # Places that do not divide are for whoever comes first, until somebody has none.
         self.limit = max(1, math.floor(exact + 1e-9) if is_awaited else math.ceil(exact - 1e-9))
         has_too_few = len(others) + 1 > self._capacity
@@ -55,8 +56,16 @@ class Share:
 
     def begin_turn(self, num_open: int) -> None:
         """Before a turn with so many trials left: behind the studies that have waited longer."""
+        if self.yields:
+            self._let_others_begin()
         self.yields, self._idle_since, self.num_open = False, time.monotonic(), num_open
         self.update([])
+
+    def _let_others_begin(self) -> None:
+        """Return when nobody is awaited any more: of two requests Ray may well serve the later one first."""
+        deadline = time.monotonic() + 2 * PATIENCE_S
+        while time.monotonic() < deadline and any(map(_is_awaited, self._others(Claim(0.0)))):
+            time.sleep(POLL_S)
 
     def _others(self, mine: Claim) -> list[Claim]:
         """The claims of the other runs of the cluster, while telling them the one of this run."""
@@ -73,6 +82,10 @@ class Share:
         answers = [desk.claim.remote() for desk in desks.values()]
         ready, late = ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S) if answers else ([], [])
         return [*ray.get(ready), *(Claim() for _ in late)]
+
+
+def _is_awaited(claim: Claim) -> bool:
+    return claim.part > 0 and claim.waiting_s > PATIENCE_S
 
 
 def fair_part(mine: float, others: Sequence[float]) -> float:

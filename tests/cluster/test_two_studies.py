@@ -24,7 +24,7 @@ clsweep.cluster.sharing.PATIENCE_S = 5.0
 from clsweep.cli import main
 main()
 """
-BASE = {"encoder": "conv4", "width": 8, "epochs": 80, "batch_size": 128, "flip_prob": 0, "eval_every": 80}
+BASE = {"encoder": "conv4", "width": 8, "batch_size": 128, "flip_prob": 0, "eval_every": 80}
 
 
 def num_rows(out: Path) -> int:
@@ -32,14 +32,22 @@ def num_rows(out: Path) -> int:
     return len(clsweep.open_results(out).trials) if (out / "study.yaml").exists() else 0
 
 
-@pytest.mark.parametrize(("num_cpus", "num_seeds"), [(2, 2), (1, 1)], ids=["a place each", "fewer places than studies"])
+@pytest.mark.parametrize(
+    ("num_cpus", "num_seeds", "epochs"), [(2, 2, 80), (1, 1, 240)], ids=["a place each", "fewer places than studies"]
+)
+@pytest.mark.timeout(600)
 def test_a_second_study_begins_while_the_first_runs(
-    num_cpus: int, num_seeds: int, write_study: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    num_cpus: int,
+    num_seeds: int,
+    epochs: int,
+    write_study: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with static_cluster([num_cpus]) as cluster:
         for name, value in cluster.environment.items():
             monkeypatch.setenv(name, value)
-        study = write_study(base=BASE, seeds=list(range(num_seeds)))
+        study = write_study(base={**BASE, "epochs": epochs}, seeds=list(range(num_seeds)))
         outs = [tmp_path / name for name in ("first", "second")]
 
         def start(out: Path) -> subprocess.Popen[str]:
