@@ -16,6 +16,7 @@ from clsweep.errors import UserError
 
 if TYPE_CHECKING:
     from clsweep.api import Results
+    from clsweep.cluster.runner import RunSummary
     from clsweep.study.resolve import Study
 
 app = typer.Typer(
@@ -128,15 +129,8 @@ def run(
     if summary.finished:
         _print_robustness([results], by=None, within=1.0, format=Format.table)
     _print_failures(results)
-    stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
-    print(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
-    if summary.left or summary.interrupted:
-        print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
-    print(f"Results: {summary.path}")
-    if summary.interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if summary.failed:
-        raise typer.Exit(EXIT_SOME_FAILED)
+    _print_end(summary, again)
+    _exit_as(summary)
 
 
 @app.command()
@@ -233,14 +227,8 @@ def confirm(
         _print_confirmation(_open(path), top=top, format=format)
     if format is Format.table:
         _print_failures(_open(summary.path))
-        print(f"\n{summary.finished} finished, {summary.failed} failed, {summary.left} left")
-        if summary.left:
-            print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
-        print(f"Results: {summary.path}")
-    if summary.interrupted:
-        raise typer.Exit(EXIT_INTERRUPTED)
-    if summary.failed:
-        raise typer.Exit(EXIT_SOME_FAILED)
+        _print_end(summary, again)
+    _exit_as(summary)
 
 
 @app.command()
@@ -312,6 +300,21 @@ def _print_confirmation(results: Results, *, top: int | None, format: Format) ->
     if format is Format.table:
         for note in confirm_notes(results, top=top):
             print(note)
+
+
+def _print_end(summary: RunSummary, again: str) -> None:
+    stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
+    print(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
+    if summary.left or summary.interrupted:
+        print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
+    print(f"Results: {summary.path}")
+
+
+def _exit_as(summary: RunSummary) -> None:
+    if summary.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if summary.failed:
+        raise typer.Exit(EXIT_SOME_FAILED)
 
 
 def _command(*words: object, **options: object) -> str:

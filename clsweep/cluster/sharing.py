@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Collection, Sequence
@@ -71,17 +72,22 @@ class Share:
         """The claims of the other runs of the cluster, while telling them the one of this run."""
         import ray
 
-        desks = {
-            actor["name"]: ray.get_actor(actor["name"], namespace=NAMESPACE)
-            for actor in ray.util.list_named_actors(all_namespaces=True)
-            if actor["namespace"] == NAMESPACE and actor["name"].startswith(PREFIX)
-        }
-        own = desks.pop(self._desk or "", None)
-        if own is not None:
-            own.make_claim.remote(mine)
-        answers = [desk.claim.remote() for desk in desks.values()]
+        answers = []
+        for actor in ray.util.list_named_actors(all_namespaces=True):
+            if actor["namespace"] != NAMESPACE or not actor["name"].startswith(PREFIX):
+                continue
+            with contextlib.suppress(ValueError):  # a run that ended since it was listed
+                desk = ray.get_actor(actor["name"], namespace=NAMESPACE)
+                if actor["name"] == self._desk:
+                    desk.make_claim.remote(mine)
+                else:
+                    answers.append(desk.claim.remote())
         ready, late = ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S) if answers else ([], [])
-        return [*ray.get(ready), *(Claim() for _ in late)]
+        claims = [Claim()] * len(late)
+        for answer in ready:
+            with contextlib.suppress(ray.exceptions.RayError):  # or that ended since it was asked
+                claims.append(ray.get(answer))
+        return claims
 
 
 def _is_awaited(claim: Claim) -> bool:
