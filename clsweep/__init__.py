@@ -1,6 +1,7 @@
 """Hyperparameter studies for contrastive and self-supervised learning, distributed on Ray.
 
-`load_study`, `run` and `open_results` are all that a notebook needs. Importing clsweep imports neither torch nor Ray.
+`load_study`, `run`, `open_results` and `analyse` are all that a notebook needs. Importing clsweep imports neither
+torch nor Ray.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clsweep.api import Results, open_results, run
+    from clsweep.api import Results, analyse, open_results, run
     from clsweep.study.resolve import load_study
 
-__all__ = ["Results", "load_study", "open_results", "run"]
+__all__ = ["Results", "analyse", "load_study", "open_results", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from clsweep.errors import RequestError
-from clsweep.objective.catalog import DATASET
+from clsweep.report.findings import Findings
 from clsweep.results.ranking import Ranked, Ranking, rank_configs
 from clsweep.results.store import StudyResults, open_folder
 from clsweep.results.tables import params_in
@@ -19,39 +20,22 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
-_VOTES = {"knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5}  # guesses that a metric allows
+    from clsweep.report.material import Material
 
 
-class Results(StudyResults):
+class Results(StudyResults, Findings):
     """The tables of one results folder, and the statistics on them."""
 
-    def robustness(self, *, by: str | None = None, within: float = 1.0) -> pd.DataFrame:
-        """One row per objective: spread of the metric over the swept space, with intervals.
+    @cached_property
+    def material(self) -> Material:
+        from clsweep.gathering import of_studies
 
-        Args:
-            by: one swept hyperparameter, for its marginal effect alone.
-            within: percentage points from the best that still count as good.
+        return of_studies([self])
 
-        Raises:
-            RequestError: nothing has finished yet, or no objective sweeps `by`.
-        """
-        from clsweep.analysis.robustness import robustness
+    def side_table(self, kind: str) -> pd.DataFrame:
+        from clsweep.gathering import side_table
 
-        if self.trials.empty:
-            raise RequestError(f"{self.path}: no trial has finished yet; see clsweep status {self.path}")
-        try:
-            return robustness(
-                self._as_asked(),
-                metric=self.metric,
-                params=params_in(self.trials.columns),
-                mode=self.mode,
-                by=by,
-                within=within,
-                chance=self._chance(),
-                planned={str(name): len(set(plan["config"])) for name, plan in self.plan.groupby("objective")},
-            )
-        except ValueError as error:
-            raise RequestError(f"{self.path}: {error}") from None
+        return side_table([self], kind)
 
     def confirm(self, *, top: int | None = None) -> pd.DataFrame:
         """What the best configurations are worth on fresh seeds: one row per objective and configuration, best first.
@@ -119,14 +103,6 @@ class Results(StudyResults):
             raise RequestError(f"{self.path}/{trial_id}: no checkpoint of this trial. Stored: {stored}. {advice}")
         return unpack(payload)
 
-    def _as_asked(self) -> pd.DataFrame:
-        """The trials by what the study asked of them: `auto` is one configuration, whatever the devices made of it."""
-        trials = self.trials
-        if "precision" not in trials or "precision" not in self.plan:
-            return trials
-        asked = trials["trial_id"].map(self.plan.set_index("trial_id")["precision"])
-        return trials.assign(precision=asked.fillna(trials["precision"]))
-
     @cached_property
     def _described(self) -> dict[tuple[str, int], str]:
         """The swept values of every configuration that has a row."""
@@ -135,22 +111,78 @@ class Results(StudyResults):
         swept = swept_params(self.folder.plan(names).to_pylist(), rows)
         return {(row["objective"], row["config"]): describe_params(row, swept) for row in rows}
 
-    def _chance(self) -> float | None:
-        """Metric of a guess, percent."""
-        if self.metric not in _VOTES:
-            return None
-        if "num_classes" in self.plan:
-            return 100 * _VOTES[self.metric] / float(self.plan["num_classes"].iloc[0])
-        return 100 * _VOTES[self.metric] / DATASET[self.study["dataset"]["name"]].num_classes  # of an earlier version
+
+class Gathered(Findings):
+    """The statistics of several studies together, of a table of trials, or on another metric than a study's own."""
+
+    def __init__(self, material: Material, studies: Sequence[Results] = ()) -> None:
+        self._material, self._studies = material, studies
+
+    @property
+    def material(self) -> Material:
+        return self._material
+
+    def side_table(self, kind: str) -> pd.DataFrame:
+        from clsweep.gathering import side_table
+
+        return side_table(self._studies, kind) if self._studies else super().side_table(kind)
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial that has ended."""
+        return self.material.trials
 
 
-def open_results(path: str | os.PathLike[str]) -> Results:
-    """Open a results folder, `results/tau` or `s3://bucket/tau`, also while its study runs.
+@overload
+def open_results(source: str | os.PathLike[str], /) -> Results: ...
+@overload
+def open_results(*sources: str | os.PathLike[str], metric: str | None = None) -> Findings: ...
+def open_results(*sources: str | os.PathLike[str], metric: str | None = None) -> Findings:
+    """Open results folders, `results/tau` or `s3://bucket/tau`, also while their studies run.
+
+    One folder has all its tables and statistics (`Results`). Several are analysed together, each objective under its
+    study's name; a Parquet file of trials alone can be given as well, and has the statistics.
+
+    Args:
+        sources: folders, or one Parquet file.
+        metric: a column of the trials to analyse instead of the metric that the studies optimised.
 
     Raises:
-        RequestError: there are no results of clsweep at `path`.
+        RequestError: there are no results of clsweep at a source, or none that the statistics can be made from.
     """
-    return Results(open_folder(path))
+    from clsweep import gathering
+
+    if not sources:
+        raise RequestError("open_results: expected a results folder, got none")
+    paths = [os.fspath(source) for source in sources]
+    if len(paths) == 1 and (file := gathering.trials_file(paths[0])):
+        return Gathered(gathering.of_trials(gathering.read_trials(file), source=file, metric=metric))
+    if files := [path for path in paths if gathering.trials_file(path)]:
+        raise RequestError(f"{files[0]}: a table of trials can only be analysed alone; with others, expected folders")
+    studies = [Results(open_folder(path)) for path in paths]
+    if len(studies) == 1 and metric is None:
+        return studies[0]
+    return Gathered(gathering.of_studies(studies, metric=metric), studies)
+
+
+def analyse(
+    trials: pd.DataFrame, *, metric: str | None = None, mode: str | None = None, params: Sequence[str] | None = None
+) -> Findings:
+    """The statistics on a table of trials that came from anywhere.
+
+    Args:
+        trials: one row a trial: objective, config (number of the configuration within its objective), seed, status
+            ("finished" | "stopped" | "failed"), sampler ("grid" | "qmc" | "random" | "tpe" | "gp"), the metric, and
+            the hyperparameters.
+        metric, mode: the metric's column, and whether "max" or "min" is best; the first known metric by default.
+        params: the hyperparameters' columns; by default all that have no other meaning in a trials table.
+
+    Raises:
+        RequestError: a column is missing, or says what it cannot.
+    """
+    from clsweep.gathering import of_trials
+
+    return Gathered(of_trials(trials, metric=metric, mode=mode, params=params))
 
 
 def run(study: Study, *, out: str | os.PathLike[str] | None = None, **options: Any) -> Results:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +14,14 @@ import typer
 from rich.console import Console
 
 from clsweep.console import Format, print_table
-from clsweep.errors import UserError
+from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from clsweep.api import Results
     from clsweep.cluster.runner import RunSummary
+    from clsweep.report.findings import Findings
     from clsweep.study.resolve import Study
 
 app = typer.Typer(
@@ -32,7 +37,21 @@ StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="study file (YA
 ResultsPath = Annotated[str, typer.Argument(metavar="DIR", help="results folder, local or an object store's URI")]
 Preset = Annotated[str | None, typer.Option("--preset", "-p", help="preset of the study file")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help="change a key, as in base.epochs=10")]
+ResultsPaths = Annotated[
+    list[str], typer.Argument(metavar="DIR...", help="results folders, or one Parquet file of trials")
+]
+Within = Annotated[float, typer.Option("--within", min=0, help="points from the best that count as good")]
+MetricOption = Annotated[str | None, typer.Option("--metric", help="another column; the study's own by default")]
 FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
+
+
+class Statistic(StrEnum):
+    """What `clsweep compare` compares."""
+
+    mean = "mean"
+    std = "std"
+    within = "within"
+
 
 EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -127,7 +146,7 @@ def run(
         print("Nothing is left to run.")
     results = open_results(summary.path)
     if summary.finished:
-        _print_robustness([results], by=None, within=1.0, format=Format.table)
+        _print_robustness(results, by=None, within=1.0, format=Format.table)
     _print_failures(results)
     _print_end(summary, again)
     _exit_as(summary)
@@ -145,14 +164,14 @@ def status(
     from clsweep.results_listing import confirm_headline, reference_notes, status_headline, status_rows
 
     while True:
-        results = _open(path)
+        results = _open_study(path)
         rows = status_rows(results)
         if watch is not None and format is Format.table:
             Console().clear()
         print_table(rows, format=format)
         if format is Format.table:
             _print_failures(results)
-            for note in [*reference_notes([results]), *confirm_headline(results)]:
+            for note in [*reference_notes(results.references, metric=results.metric), *confirm_headline(results)]:
                 print(note)
             print(status_headline(results, rows))
         if watch is None:
@@ -171,23 +190,83 @@ def trials(
     """Trial rows; csv and json have every column."""
     from clsweep.results_listing import reference_notes, trial_rows
 
-    every_column, results = format in (Format.csv, Format.json), _open(path)
+    every_column, results = format in (Format.csv, Format.json), _open_study(path)
     rows, columns = trial_rows(results, where, sort, top, every_column=every_column)
     print_table(rows, columns, format=format)
     if format is Format.table:
-        for note in reference_notes([results]):
+        for note in reference_notes(results.references, metric=results.metric):
             print(note)
 
 
 @app.command()
 def robustness(
-    paths: Annotated[list[str], typer.Argument(metavar="DIR...", help="results folders")],
+    paths: ResultsPaths,
     by: Annotated[str | None, typer.Option("--by", metavar="PARAM", help="marginal effect of one parameter")] = None,
-    within: Annotated[float, typer.Option("--within", min=0, help="points from the best that count as good")] = 1.0,
+    within: Within = 1.0,
+    metric: MetricOption = None,
     format: FormatOption = Format.table,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with intervals."""
-    _print_robustness([_open(path) for path in paths], by=by, within=within, format=format)
+    _print_robustness(_open(*paths, metric=metric), by=by, within=within, format=format)
+
+
+@app.command()
+def sensitivity(
+    paths: ResultsPaths,
+    objectives: Annotated[list[str] | None, typer.Option("--objective", "-o", help="only these")] = None,
+    metric: MetricOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
+    from clsweep.report import shown
+
+    findings = _open(*paths, metric=metric)
+    frame = findings.sensitivity(*objectives or ())
+    title = f"\nShares of the variance of {_metric_of(findings)}, with 95 % intervals"
+    _print_frame(frame, shown.sensitivity(frame), format=format, title=title, legend=shown.SENSITIVITY_LEGEND)
+
+
+@app.command()
+def compare(
+    paths: Annotated[list[str], typer.Argument(metavar="DIR... [A B]", help="results folders, then two objectives")],
+    stat: Annotated[Statistic, typer.Option("--stat", help="mean, ratio of spreads, or share near the best")] = (
+        Statistic.mean
+    ),
+    by: Annotated[str | None, typer.Option("--by", metavar="PARAM", help="a row for each value of it")] = None,
+    within: Within = 1.0,
+    metric: MetricOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Objective A against B, or every pair: difference, interval, p, and what could have been seen."""
+    from clsweep.report import shown
+
+    sources, pair = _split_pair(paths)
+    findings = _open(*sources, metric=metric)
+    frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
+    title = f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=_metric_of(findings), within=f'{within:g}')}"
+    legend = shown.COMPARISON_LEGENDS[stat.value].format(within=f"{within:g}")
+    _print_frame(frame, shown.comparison(frame), format=format, title=title, legend=legend)
+
+
+@app.command()
+def report(
+    paths: ResultsPaths,
+    out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="folder; reports/NAME by default")] = None,
+    within: Within = 1.0,
+    metric: MetricOption = None,
+) -> None:
+    """Write a report: one page that works offline, figures, tables; prints its verdicts and the page's path."""
+    from clsweep.report.bundle import write_bundle
+    from clsweep.report.content import build_report
+
+    findings = _open(*paths, metric=metric)
+    target = out or _default_report(paths)
+    with _progress() as say:
+        content = build_report(findings, within=within, progress=say)
+        page = write_bundle(content, target, progress=say)
+    for sentence in content.verdicts:
+        print(f"- {sentence}")
+    print(f"\nReport: {page}")
 
 
 @app.command()
@@ -202,8 +281,6 @@ def confirm(
     format: FormatOption = Format.table,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they worth?"""
-    import contextlib
-
     from clsweep.cluster.confirm import confirm_study
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
@@ -224,9 +301,9 @@ def confirm(
         print(f"\nInterrupted. Resume with: {again}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if summary.finished or summary.failed:
-        _print_confirmation(_open(path), top=top, format=format)
+        _print_confirmation(_open_study(path), top=top, format=format)
     if format is Format.table:
-        _print_failures(_open(summary.path))
+        _print_failures(_open_study(summary.path))
         _print_end(summary, again)
     _exit_as(summary)
 
@@ -262,24 +339,86 @@ def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> St
     return load_study(path, preset=preset, settings=settings or ())
 
 
-def _open(path: str) -> Results:
+def _open_study(path: str) -> Results:
+    """One results folder with its study."""
     from clsweep.api import open_results
 
     return open_results(path)
 
 
-def _print_robustness(results: Sequence[Results], *, by: str | None, within: float, format: Format) -> None:
-    from clsweep.objective.catalog import METRIC
-    from clsweep.results_listing import robustness_notes, robustness_rows
+def _open(*paths: str, metric: str | None = None) -> Findings:
+    """What the statistics are asked of."""
+    from clsweep.api import open_results
 
-    rows = robustness_rows(results, by=by, within=within, intervals_apart=format in (Format.csv, Format.json))
-    metric = ", ".join(dict.fromkeys(r.metric for r in results))
-    units = ", ".join(dict.fromkeys(METRIC[r.metric].unit for r in results if r.metric in METRIC))
-    title = f"\nRobustness of {metric} ({units}, 95 % intervals){f', by {by}' if by else ''}"
-    print_table(rows, format=format, title=title)
+    return open_results(*paths, metric=metric)
+
+
+def _print_robustness(findings: Findings, *, by: str | None, within: float, format: Format) -> None:
+    from clsweep.report import shown
+    from clsweep.results_listing import reference_notes
+
+    frame = findings.robustness(by=by, within=within)
+    material = findings.material
+    title = f"\nRobustness of {_metric_of(findings)}, with 95 % intervals{f', by {by}' if by else ''}"
+    about = [shown.ROBUSTNESS_LEGEND.format(within=f"{within:g}")]
+    about += reference_notes(findings.side_table("references"), metric=material.metric)
+    _print_frame(
+        frame, shown.robustness(frame, within=within), format=format, title=title, legend=about, notes=material.notes
+    )
+
+
+def _print_frame(
+    frame: pd.DataFrame,
+    shown_frame: pd.DataFrame,
+    *,
+    format: Format,
+    title: str,
+    legend: str | Sequence[str],
+    notes: Sequence[str] = (),
+) -> None:
+    """For programs the whole table, for eyes the shown one, with its legend and notes."""
+    from clsweep.report import shown
+
+    for_programs = format in (Format.csv, Format.json)
+    chosen = frame if for_programs else shown_frame
+    rows = [{str(name): value for name, value in row.items()} for row in chosen.to_dict("records")]
+    print_table(rows, [str(name) for name in chosen.columns], format=format, title=title)
     if format is Format.table:
-        for note in robustness_notes(results, by=by, within=within):
-            print(note)
+        for line in [*([legend] if isinstance(legend, str) else legend), *notes, *shown.notes(frame)]:
+            print(line)
+
+
+def _metric_of(findings: Findings) -> str:
+    unit = findings.material.unit
+    return findings.material.metric + (f" ({unit})" if unit else "")
+
+
+def _split_pair(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Sources and the names of two objectives, if there are any: what is no file or folder here is a name."""
+    names = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
+    if len(names) not in (0, 2) or list(arguments[len(arguments) - len(names) :]) != names:
+        raise RequestError(
+            f"compare: expected results folders and then two objectives, or none for every pair; "
+            f"neither a file nor a folder: {', '.join(names)}"
+        )
+    return arguments[: len(arguments) - len(names)], names
+
+
+def _default_report(paths: Sequence[str]) -> str:
+    """`reports/NAME`, by the names of the results folders."""
+    names = [path.rstrip("/").rpartition("/")[2].removesuffix(".parquet") for path in paths]
+    return os.path.join("reports", "-".join(names[:3]))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Says on one line of the terminal what is being done; silent where nobody looks."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(text)
 
 
 def _print_failures(results: Results) -> None:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 Row = Mapping[str, Any]
 
-_MD_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "\\<", "\n": " "})
+MD_ESCAPES = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "\\<", "\n": " "})  # Markdown in which text stays text
 FOLDED_WIDTH = 28  # a wider column may be folded
 PIPED_WIDTH = 200  # columns, where no terminal says how wide it is
 MANY_ROWS = 500  # more are printed line by line: to lay them out would take longer than to make them
@@ -142,6 +142,6 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 
 def _markdown(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> str:
-    escaped = [[text.translate(_MD_ESCAPES) for text in line] for line in (columns, *cells)]
+    escaped = [[text.translate(MD_ESCAPES) for text in line] for line in (columns, *cells)]
     lines = [escaped[0], ["---"] * len(columns), *escaped[1:]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,4 +1,4 @@
-"""The rows that the commands print about results: status, failures, trials and robustness."""
+"""The rows that the commands print about results: status, failures, trials and confirmation."""
 
 from __future__ import annotations
 
@@ -99,31 +99,27 @@ def _measured(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name in frame and frame[name].notna().any()]
 
 
-def reference_notes(results: Sequence[Results]) -> list[str]:
-    """What is reached without training, one line per results folder; told apart by what the metric depends on."""
-    notes = []
-    for result in results:
-        metric = result.metric
-        frame = result.references.dropna(subset=[metric])
-        if frame.empty:
-            continue
-        probed = metric.startswith("linear")
-        others = ("knn",) if probed else ("linear_probe", "probe")  # the other yardstick
-        by = [n for n in REFERENCE_PARAMS if not n.startswith(others) and frame[n].notna().any()]
-        frame = frame.drop_duplicates(["reference", "seed", *by])
-        parts = []
-        for kind, group in frame.groupby("reference", sort=True):
-            differing = [n for n in by if n != "encoder" and group[n].nunique(dropna=False) > 1]
-            for _, seeds in group.groupby(by, dropna=False):
-                values = seeds[differing].iloc[0].dropna()
-                named = ", ".join(f"{n} {value}" for n, value in values.items())
-                encoder = f" {seeds['encoder'].iloc[0]}" if kind == "untrained" else ""
-                spread = f" (sd {seeds[metric].std():.2f}, {len(seeds)} seeds)" if len(seeds) > 1 else ""
-                label = f"{str(kind).replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
-                parts.append(f"{label} {seeds[metric].mean():.2f}{spread}")
-        name = f"{result.study['name']}: " if len(results) > 1 else ""
-        notes.append(f"without training, {name}{metric}: {'; '.join(parts)}")
-    return notes
+def reference_notes(references: pd.DataFrame, *, metric: str) -> list[str]:
+    """What is reached without training, one line; told apart by what the metric depends on."""
+    frame = references.dropna(subset=[metric]) if metric in references else pd.DataFrame()
+    if frame.empty:
+        return []
+    probed = metric.startswith("linear")
+    others = ("knn",) if probed else ("linear_probe", "probe")  # the other yardstick
+    by = [n for n in REFERENCE_PARAMS if not n.startswith(others) and n in frame and frame[n].notna().any()]
+    by = ["dataset", *by] if frame["dataset"].nunique() > 1 else by
+    frame = frame.drop_duplicates(["reference", "seed", *by])
+    parts = []
+    for kind, group in frame.groupby("reference", sort=True):
+        differing = [n for n in by if n != "encoder" and group[n].nunique(dropna=False) > 1]
+        for _, seeds in group.groupby(by, dropna=False):
+            values = seeds[differing].iloc[0].dropna()
+            named = ", ".join(f"{n} {value}" for n, value in values.items())
+            encoder = f" {seeds['encoder'].iloc[0]}" if kind == "untrained" else ""
+            spread = f" (sd {seeds[metric].std():.2f}, {len(seeds)} seeds)" if len(seeds) > 1 else ""
+            label = f"{str(kind).replace('_', ' ')}{encoder}{f' ({named})' if named else ''}"
+            parts.append(f"{label} {seeds[metric].mean():.2f}{spread}")
+    return [f"without training, {metric}: {'; '.join(parts)}"]
 
 
 def _selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
@@ -137,43 +133,6 @@ def _selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
     if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
         raise RequestError(f"--where {where!r}: expected a condition, as in \"tau < 0.1 and status == 'finished'\"")
     return mask.fillna(False).astype(bool)
-
-
-def robustness_rows(results: Sequence[Results], *, by: str | None, within: float, intervals_apart: bool) -> list[Row]:
-    """One row per objective; for eyes, an interval stands beside its number."""
-    rows = []
-    for result in results:
-        for row in _records(result.robustness(by=by, within=within)):
-            if len(results) > 1:
-                row["objective"] = f"{result.study['name']}/{row['objective']}"
-            rows.append(row if intervals_apart else _compact(row, within))
-    return rows
-
-
-def robustness_notes(results: Sequence[Results], *, by: str | None, within: float) -> list[str]:
-    """The notes of the table, one line each, and the legend."""
-    legend = (
-        "sd: spread over the swept configurations; sd*: without the seeds' noise; "
-        f"within {within:g}: share of the space within {within:g} points of the best; worst 10 %: level of that tenth; "
-        "the best and the worst are picked on other seeds than they are scored on"
-    )
-    frames = [result.robustness(by=by, within=within) for result in results]
-    notes = [f"{row['objective']}: {row['note']}" for frame in frames for row in _records(frame) if row["note"]]
-    return [legend, *reference_notes(results), *_precision_notes(results), *notes]
-
-
-def _precision_notes(results: Sequence[Results]) -> list[str]:
-    """Where trials of one configuration ran in several precisions, as `auto` chooses them by the device."""
-    notes = []
-    for result in results:
-        trials = result.trials[result.trials["status"] == "finished"]
-        if "precision" not in trials:
-            continue
-        mixed = trials.groupby(["objective", "config"])["precision"].nunique().groupby("objective").max()
-        names = [str(name) for name, count in mixed.items() if count > 1]
-        if names:
-            notes.append(f"{', '.join(names)}: one configuration in several precisions; set base.precision to have one")
-    return notes
 
 
 def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:
@@ -235,23 +194,6 @@ def _with_interval(row: Row, name: str, low: str, high: str, digits: int = 2) ->
         return ""
     interval = f" [{row[low]:.{digits}f}, {row[high]:.{digits}f}]" if row[low] == row[low] else ""
     return f"{row[name]:.{digits}f}{interval}"
-
-
-def _compact(row: Row, within: float) -> Row:
-    return {
-        "objective": row["objective"],
-        "configs": row["num_configs"],
-        "seeds": row["num_seeds"],
-        "failed": row["num_failed"],
-        "mean": row["mean"],
-        "sd": _with_interval(row, "sd", "sd_low", "sd_high"),
-        "sd*": _with_interval(row, "sd_star", "sd_star_low", "sd_star_high"),
-        "range": row["range"],
-        "best": row["best"],
-        "at": row["best_at"],
-        f"within {within:g}": _with_interval(row, "share_within", "share_low", "share_high"),
-        "worst 10 %": _with_interval(row, "worst_10", "worst_10_low", "worst_10_high", 1),
-    }
 
 
 def _records(frame: pd.DataFrame) -> list[Row]:

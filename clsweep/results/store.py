@@ -85,8 +85,10 @@ class ResultsFolder:
         schema = trials_schema(params_in(self._plan_columns))
         table = self._with_parts("trials", schema, [*(columns or schema.names), "trial_id"])
         ranks = pc.index_in(table["trial_id"], self.plan(["trial_id"])["trial_id"].combine_chunks())
-        ordered = table.take(pc.array_sort_indices(ranks))  # a stable sort; what is not planned comes last
-        return ordered.select(columns or schema.names)
+        order = pc.array_sort_indices(ranks)  # a stable sort; what is not planned comes last
+        if not order.cast(pa.int64()).equals(pa.arange(0, len(order))):
+            table = table.take(order)
+        return table.select(columns or schema.names)
 
     def side_table(self, name: str) -> pa.Table:
         """`epochs`, `histograms` or `points` of the trials that have ended so far."""
@@ -273,8 +275,10 @@ class ResultsFolder:
             tables = [schema.empty_table()]
             if self._files.is_file(f"{name}.parquet"):
                 table = self._decoded(f"{name}.parquet", lambda data: _table(data, schema.names))
-                newer = pa.array([_trial_id(path) for path in parts], pa.string())
-                tables.append(table.filter(pc.invert(pc.is_in(table["trial_id"], newer))))
+                if parts:
+                    newer = pa.array([_trial_id(path) for path in parts], pa.string())
+                    table = table.filter(pc.invert(pc.is_in(table["trial_id"], newer)))
+                tables.append(table)
             try:
                 tables += self._files.each(part, parts)
             except FileNotFoundError:
@@ -335,32 +339,32 @@ class StudyResults:
 
     @cached_property
     def plan(self) -> pd.DataFrame:
-        return _frame(self.plan_table)
+        return to_frame(self.plan_table)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial that has ended."""
-        return _frame(self.trials_table)
+        return to_frame(self.trials_table)
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per trial and epoch; diagnostics where the encoder was scored."""
-        return _frame(self.folder.side_table("epochs"))
+        return to_frame(self.folder.side_table("epochs"))
 
     @cached_property
     def histograms(self) -> pd.DataFrame:
         """Histograms of q_B: one row per trial, scored epoch and bin."""
-        return _frame(self.folder.side_table("histograms"))
+        return to_frame(self.folder.side_table("histograms"))
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """t-SNE points of the last epoch's features: one row per trial and image."""
-        return _frame(self.folder.side_table("points"))
+        return to_frame(self.folder.side_table("points"))
 
     @cached_property
     def references(self) -> pd.DataFrame:
         """Scores of raw pixels and of untrained encoders on the same yardstick."""
-        return _frame(self.folder.references())
+        return to_frame(self.folder.references())
 
     @property
     def metric(self) -> str:
@@ -386,7 +390,7 @@ def _trial_id(part: str) -> str:
     return part.rpartition("/")[2].removesuffix(".parquet")
 
 
-def _frame(table: pa.Table) -> pd.DataFrame:
+def to_frame(table: pa.Table) -> pd.DataFrame:
     """A table as pandas; an integer column with gaps stays integer (batch size 64, not 64.0)."""
     import pandas as pd
 

@@ -1,6 +1,7 @@
 """Robustness table: against hand-computed values, a slow loop, and planted truths."""
 
 import math
+import time
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 
 from clsweep.analysis import resample
 from clsweep.analysis.robustness import COLUMNS, robustness
+from clsweep.analysis.sweep import read_sweeps
 
 TAUS = [0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
@@ -36,12 +38,22 @@ def table(scores, *, objective="dcl", sampler="grid", tau=None, **columns):
     return pd.DataFrame(rows).astype({"acc": float})
 
 
+def sweeps_of(trials, **options):
+    reading = {"metric": "acc", "params": ["tau", "batch_size"], **options}
+    return read_sweeps(trials, **reading)
+
+
 def measure(trials, **options):
-    return robustness(trials, **{"metric": "acc", "params": ["tau", "batch_size"], "num_resamples": 300, **options})
+    reading = {name: options.pop(name) for name in ("metric", "params", "mode", "planned") if name in options}
+    return robustness(sweeps_of(trials, **reading), **{"num_resamples": 300, **options})
 
 
 def one(trials, **options):
     return measure(trials, **options).iloc[0]
+
+
+def bootstrap(seed=0, *, population=False, num_resamples=300):
+    return resample.Bootstrap(confidence=0.95, num_resamples=num_resamples, population=population, seed=seed)
 
 
 def test_table_18_of_the_dcl_paper():
@@ -109,7 +121,7 @@ def test_failed_configurations_count_at_chance_or_are_left_out():
     assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 2, 2)
     assert row["share_within"] == 0.5  # of four, not of three
     assert row["worst_10"] == pytest.approx(80.1)
-    assert "1 of 4 configurations failed on every seed: not within, left out of worst_10" in row["note"]
+    assert "1 of 4 configurations failed on every seed: not within, left out of regret and worst_10" in row["note"]
     known = one(trials, chance=10.0)
     assert known["worst_10"] == 10.0
     assert known["share_within"] == 0.5
@@ -143,10 +155,16 @@ def test_adaptive_samples_are_not_measured(sampler):
 def test_mode_min_mirrors():
     scores = np.random.default_rng(0).normal(50, 2, (8, 3))
     high, low = one(table(scores), chance=0.0), one(table(100 - scores), mode="min", chance=100.0)
-    for name in ("sd", "sd_low", "sd_high", "sd_star", "sd_star_high", "range", "share_within", "share_high"):
+    unsigned = ["sd", "sd_low", "sd_high", "sd_star", "sd_star_high", "range", "share_within", "share_high"]
+    unsigned += [f"{name}{end}" for name in ("regret", "tolerance_area") for end in ("", "_low", "_high")]
+    for name in [*unsigned, "band_low", "band_high"]:
         assert low[name] == pytest.approx(high[name]), name
     for name, mirrored in {
         "mean": "mean",
+        "mean_low": "mean_high",
+        "mean_high": "mean_low",
+        "iqm": "iqm",
+        "iqm_low": "iqm_high",
         "best": "best",
         "worst": "worst",
         "worst_10": "worst_10",
@@ -155,6 +173,10 @@ def test_mode_min_mirrors():
     }.items():
         assert low[name] == pytest.approx(100 - high[mirrored]), name
     assert (low["best_at"], low["worst_at"]) == (high["best_at"], high["worst_at"])
+    doubling = {"tau": 2.0 ** np.arange(8)}
+    high, low = one(table(scores, **doubling)), one(table(100 - scores, **doubling), mode="min")
+    slopes = -low[["slope", "slope_high", "slope_low"]].to_numpy(dtype=float)
+    assert slopes == pytest.approx(high[["slope", "slope_low", "slope_high"]].to_numpy(dtype=float))
 
 
 def test_by_averages_a_grid_over_the_other_parameters():
@@ -256,16 +278,8 @@ def test_coverage_on_a_grid(name, num_seeds):
     rng = np.random.default_rng(7)
     hits = 0
     for repeat in range(200):
-        low, high = resample.intervals(
-            truth[:, None] + rng.normal(0, noise, (6, num_seeds)),
-            within=1.0,
-            num_lost=0,
-            chance=None,
-            confidence=0.95,
-            num_resamples=300,
-            population=False,
-            seed=repeat,
-        )[name]
+        scores = truth[:, None] + rng.normal(0, noise, (6, num_seeds))
+        low, high = resample.intervals(scores, bootstrap(repeat), within=1.0)[name]
         hits += low - 1e-9 <= expected[name] <= high + 1e-9
     assert hits >= 180  # nominal 190
 
@@ -275,16 +289,8 @@ def test_coverage_of_sd_over_a_random_sample():
     hits = 0
     for repeat in range(150):
         theta = 4 * rng.random(48)
-        bounds = resample.intervals(
-            theta[:, None] + rng.normal(0, 0.5, (48, 3)),
-            within=1.0,
-            num_lost=0,
-            chance=None,
-            confidence=0.95,
-            num_resamples=300,
-            population=True,
-            seed=repeat,
-        )
+        scores = theta[:, None] + rng.normal(0, 0.5, (48, 3))
+        bounds = resample.intervals(scores, bootstrap(repeat, population=True), within=1.0)
         hits += bounds["sd_star"][0] <= 4 / math.sqrt(12) <= bounds["sd_star"][1]
     assert 132 <= hits <= 149
 
@@ -292,7 +298,125 @@ def test_coverage_of_sd_over_a_random_sample():
 def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
     trials = table([[90.0, 91.0], [85.0, 86.0], [88.0, 87.5]])
     finished, unfinished = one(trials, planned={"dcl": 3}), one(trials, planned={"dcl": 11})
-    assert finished["note"] == ""
+    assert finished["note"] == "band reaches the end of the swept values"
     assert "3 of 11 planned configurations so far" in unfinished["note"]
     assert unfinished["sd"] == finished["sd"]
     assert unfinished["sd_high"] - unfinished["sd_low"] > finished["sd_high"] - finished["sd_low"]
+
+
+def test_regret_area_iqm_band_and_slope_by_hand():
+    row = one(table([[90.0], [89.0], [84.0], [70.0], [None]], tau=[4, 8, 2, 1, 16]), chance=10.0)
+    assert row["regret"] == pytest.approx((0 + 1 + 6 + 20 + 80) / 5)
+    assert row["tolerance_area"] == pytest.approx((1 + 0.9 + 0.4 + 0 + 0) / 5)
+    assert row["share_within"] == pytest.approx(2 / 5)
+    assert row["iqm"] == pytest.approx((89 + 84) / 2)
+    assert (row["band_param"], row["band_low"], row["band_high"], row["band_ratio"]) == ("tau", 4, 8, 2)
+    assert "reaches the end" not in row["note"]  # 16 was swept, and failed
+    assert row["slope"] == pytest.approx(np.polyfit([2, 3, 1, 0], [90, 89, 84, 70], 1)[0])
+    assert np.isnan([row["slope_low"], row["mean_low"], row["regret_low"], row["iqm_high"]]).all()
+    assert "left out of mean, sd and iqm" in row["note"]
+    left_out = one(table([[90.0], [89.0], [84.0], [70.0], [None]], tau=[4, 8, 2, 1, 16]))
+    assert left_out["regret"] == pytest.approx((0 + 1 + 6 + 20) / 4)
+    wider = one(table([[90.0], [89.0], [84.0], [70.0]]), within=2.0)
+    assert wider["tolerance_area"] == pytest.approx((1 + 19 / 20 + 14 / 20 + 0) / 4)  # over 20 points
+
+
+def test_regret_against_loops():
+    scores = (np.random.default_rng(3).normal(0, 1, (12, 3)) + np.linspace(80, 84, 12)[:, None]).tolist()
+    row = one(table(scores))
+    level, means = slow_best(scores), [sum(r) / 3 for r in scores]
+    assert row["regret"] == pytest.approx(sum(level - m for m in means) / 12)
+    assert row["tolerance_area"] == pytest.approx(sum(min(1, max(0, 1 - (level - m) / 10)) for m in means) / 12)
+    for name in ("mean", "regret", "tolerance_area", "iqm", "worst_10"):
+        assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"], name
+
+
+def test_band_and_slope_with_by():
+    sizes, taus = [32, 64, 128, 256], [0.1, 0.5]
+    cells = [(size, tau) for size in sizes for tau in taus]
+    level = {32: 80.0, 64: 85.0, 128: 89.5, 256: 90.0}
+    scores = [[level[size] - 4 * tau + noise for noise in (-0.1, 0.1)] for size, tau in cells]
+    trials = table(scores, tau=[tau for _, tau in cells], batch_size=[size for size, _ in cells])
+    assert one(trials)["band_param"] == ""  # two are swept: no band of the whole
+    assert math.isnan(one(trials)["slope"])
+    row = one(trials, by="batch_size")
+    assert (row["band_param"], row["band_low"], row["band_high"], row["band_ratio"]) == ("batch_size", 128, 256, 2)
+    assert "band reaches the end of the swept values" in row["note"]
+    assert row["slope"] == pytest.approx(np.polyfit([5, 6, 7, 8], list(level.values()), 1)[0])
+    assert row["slope_low"] < row["slope"] < row["slope_high"]
+    category = one(trials.assign(tau=trials["tau"].map({0.1: "low", 0.5: "high"})), by="tau")
+    assert (category["band_param"], category["best_at"]) == ("", "tau=low")
+    assert math.isnan(category["band_low"])
+    assert category["sd"] == pytest.approx(1.6 / math.sqrt(2))
+
+
+def test_a_sample_of_one_hyperparameter_has_a_band_over_bins():
+    rng = np.random.default_rng(0)
+    tau = 10 ** (2 * rng.random(120) - 2)
+    scores = (90 - 8 * np.log10(tau / 0.1) ** 2)[:, None] + rng.normal(0, 0.3, (120, 3))
+    row = one(table(scores, sampler="random", tau=tau))
+    assert "band over 6 bins of tau, of equal count" in row["note"]
+    assert "reaches the end" not in row["note"]
+    assert 0.03 < row["band_low"] < 0.07
+    assert 0.17 < row["band_high"] < 0.33
+    flat = one(table(80 + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
+    assert (flat["band_low"], flat["band_high"]) == (tau.min(), tau.max())
+    assert flat["sd_star_low"] == 0
+    assert flat["slope_low"] < 0 < flat["slope_high"]
+
+
+def test_stopped_trials_withhold_the_robustness():
+    trials = table([[80.0, 81.0], [85.0, 86.0], [70.0, 71.0]])
+    trials.loc[trials["config"] == 2, "status"] = "stopped"
+    row = one(trials)
+    assert "robustness not measured: 2 of 6 trials were stopped early" in row["note"]
+    assert (row["best"], row["num_failed"]) == (85.5, 0)
+    assert row[["mean", "sd", "regret", "iqm", "band_low", "slope"]].isna().all()
+    assert one(trials.assign(status="stopped"))["best_at"] == ""
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+@pytest.mark.parametrize("by", [None, "tau"])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [[90.0, 91.0]],
+        [[90.0, 91.0], [None, None]],
+        [[90.0, 90.0], [90.0, 90.0]],
+        [[None, None], [None, None]],
+        [[90.0], [91.0]],
+        [[90.0, None], [None, 80.0], [85.0, 86.0]],
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_edges_are_quiet(scores, by, sampler):
+    num = len(scores)
+    trials = table(scores, sampler=sampler, batch_size=[64 * 2**k for k in range(num)])
+    other = table([[1.0, 2.0], [3.0, 4.0]], objective="other", sampler=sampler)
+    out = measure(pd.concat([trials, other]), by=by, chance=10.0)
+    row = out.iloc[0]
+    assert isinstance(row["note"], str)
+    for name in ("mean", "sd", "sd_star", "share", "regret", "tolerance_area", "iqm", "worst_10"):
+        low, high = row[f"{name}_low"], row[f"{name}_high"]
+        assert (math.isnan(low) and math.isnan(high)) or low <= high
+
+
+def test_a_large_sweep_is_quick():
+    rng = np.random.default_rng(0)
+    num = 100_000
+    tau = rng.random(num)
+    keys = {"objective": "dcl", "config": np.repeat(np.arange(num), 3), "seed": np.tile([0, 1, 2], num)}
+    scores = np.repeat(90 - 10 * (tau - 0.3) ** 2, 3) + rng.normal(0, 0.3, 3 * num)
+    rest = {"sampler": "random", "status": "finished", "acc": scores, "tau": np.repeat(tau, 3)}
+    trials = pd.DataFrame({**keys, **rest, "batch_size": np.repeat(rng.integers(32, 512, num), 3)})
+    sweeps = sweeps_of(trials)
+    begun = time.process_time()
+    row = robustness(sweeps).iloc[0]
+    assert time.process_time() - begun < 5  # 0.5 s on an idle core
+    truth = 10 * ((np.linspace(0, 1, 100_001) - 0.3) ** 2)
+    assert row["mean"] == pytest.approx(90 - truth.mean(), abs=0.02)
+    assert row["mean_low"] < 90 - truth.mean() < row["mean_high"]
+    assert row["sd_star_low"] < truth.std() < row["sd_star_high"]
+    assert row["worst_10"] == pytest.approx(90 - np.sort(truth)[-10_000:].mean(), abs=0.03)
+    marginal = robustness(sweeps, by="tau").iloc[0]
+    assert (marginal["band_low"], marginal["band_high"]) == pytest.approx((0, 2 / 3), abs=0.01)

@@ -19,7 +19,7 @@ from clsweep.api import open_results
 from clsweep.errors import RequestError
 from clsweep.results.store import ResultsFolder
 from clsweep.results.tables import POINTS_SCHEMA, to_table, trials_schema
-from clsweep.results_listing import reference_notes, robustness_notes, trial_rows
+from clsweep.results_listing import reference_notes, trial_rows
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
@@ -132,7 +132,7 @@ def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFold
         conv = {"reference": "untrained", "encoder": "conv4", "width": width, **common}
         rows += [{**conv, "seed": seed, "knn_top1": score} for seed, score in enumerate(scores)]
     folder.add_references(rows)
-    assert reference_notes([open_results(folder.path)]) == [
+    assert reference_notes(open_results(folder.path).references, metric="knn_top1") == [
         "without training, knn_top1: raw pixels 91.00; untrained conv4 (width 4) 81.00 (sd 1.41, 2 seeds); "
         "untrained conv4 (width 8) 84.00 (sd 0.00, 2 seeds)"
     ]
@@ -370,7 +370,7 @@ def test_auto_precision_is_one_configuration_whatever_the_devices_made_of_it(
         folder.add_trial(outcome(row, **({} if row["objective"] == "untrained" else changes)))
     results = open_results(folder.path)
     assert set(results.robustness()["objective"]) == {"simclr", "dcl", "dclw", "untrained"}
-    mixed = [note for note in robustness_notes([results], by=None, within=1.0) if "precisions" in note]
+    mixed = [note for note in results.material.notes if "precisions" in note]
     expected = ["dcl: one configuration in several precisions; set base.precision to have one"]
     assert mixed == (expected if status == "finished" else [])
 

@@ -1,0 +1,203 @@
+"""What ran and what failed: counts, cost and versions, and where in the space more fails than elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from clsweep.analysis.sweep import Sweep, text_of
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+COLUMNS = {
+    "objective": "name, in order of first appearance",
+    "trials": "trials that ended",
+    "finished": "of them finished",
+    "stopped": "stopped early by the scheduler",
+    "failed": "failed",
+    "hours": "worker hours: sum of wall_time_s x workers / 3600, of the trials that say how long they took",
+    "device": "devices that they ran on",
+    "versions": 'versions that they ran with; "a / b" where there were several',
+    "note": "what was not recorded, and what differs between trials",
+}
+REGION_COLUMNS = {
+    "objective": "name; objectives without a failure have no rows",
+    "param": "swept hyperparameter",
+    "region": 'one of its values, or a bin of them, such as "tau=0.1" or "tau=0.05..0.08"',
+    "trials": "trials that finished or failed there; stopped ones count in neither",
+    "failed": "trials that failed, or finished without a finite metric",
+    "rate": "failed / trials",
+    "low": "Clopper-Pearson interval of rate on trials / deff (Korn and Graubard 1998), deff = by how much the "
+    "failures of one configuration go together: 1 = independently, number of seeds = always",
+    "high": "",
+    "p_holm": "Fisher's exact test, one-sided, of configurations with a failure here against the rest of the "
+    "objective; Holm over all regions of the objective",
+    "verdict": '"more failures here", or empty',
+    "configs": "configurations there",
+    "failed_configs": "of them with a failure",
+}
+PACKAGES = ("clsweep", "torch", "ray", "optuna")
+MAX_BINS = 6
+
+
+def health(trials: pd.DataFrame) -> pd.DataFrame:
+    """One row per objective with the columns of `COLUMNS`; `trials` is not changed.
+
+    trials: one row a trial: objective, status ("finished" | "stopped" | "failed") and, where recorded, wall_time_s,
+        workers (one where it is not said), device, clsweep_version, torch_version, ray_version, optuna_version.
+
+    Raises ValueError for a missing column.
+    """
+    for column in ("objective", "status"):
+        if column not in trials.columns:
+            raise ValueError(f"trials: no column {column!r}. Columns: {', '.join(map(str, trials.columns))}")
+    groups = trials.groupby("objective", sort=False, observed=True)
+    return pd.DataFrame([_health(str(name), group) for name, group in groups], columns=list(COLUMNS))
+
+
+def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
+    status = group["status"].to_numpy(dtype=object)
+    counts = {name: int((status == name).sum()) for name in ("finished", "stopped", "failed")}
+    hours, notes = _hours(group)
+    devices, versions = _values(group, "device"), []
+    if len(devices) > 1:
+        notes.append("several devices")
+    for package in PACKAGES:
+        found = _values(group, f"{package}_version")
+        if found:
+            versions.append(f"{package} {' / '.join(found)}")
+        if len(found) > 1:
+            notes.append(f"several versions of {package}")
+    if not versions:
+        notes.append("versions not recorded")
+    row = {"objective": objective, "trials": len(group), **counts, "hours": hours, "device": ", ".join(devices)}
+    return {**row, "versions": ", ".join(versions), "note": "; ".join(notes)}
+
+
+def _hours(group: pd.DataFrame) -> tuple[float, list[str]]:
+    if "wall_time_s" not in group.columns or group["wall_time_s"].isna().all():
+        return np.nan, ["wall_time_s not recorded"]
+    seconds = pd.to_numeric(group["wall_time_s"]).to_numpy(dtype=float, na_value=np.nan)
+    workers, notes = np.ones(len(group)), []
+    if "workers" in group.columns:
+        workers = pd.to_numeric(group["workers"]).to_numpy(dtype=float, na_value=1.0)
+    else:
+        notes.append("workers not recorded: one counted")
+    if unknown := int(np.isnan(seconds).sum()):
+        notes.append(f"{unknown} of {len(group)} trials do not say how long they took")
+    return float(np.nansum(seconds * workers) / 3600), notes
+
+
+def _values(group: pd.DataFrame, column: str) -> list[str]:
+    """The different values of a column in order of first appearance, none if it is missing."""
+    return [str(value) for value in group[column].dropna().unique()] if column in group.columns else []
+
+
+def failure_regions(sweeps: Sequence[Sweep], *, confidence: float = 0.95, significance: float = 0.05) -> pd.DataFrame:
+    """One row per objective with any failure, swept hyperparameter and value or bin; the columns of `REGION_COLUMNS`.
+
+    What makes one seed fail often makes all seeds of the configuration fail, so trials are not independent. The test
+    counts configurations with any failure instead; the interval of the rate shrinks the number of trials. Regions of
+    different hyperparameters overlap: one failing corner shows in each of them.
+
+    Raises ValueError for an option out of range.
+    """
+    for name, value in {"confidence": confidence, "significance": significance}.items():
+        if not 0 < value < 1:
+            raise ValueError(f"{name}: expected between 0 and 1, got {value!r}")
+    rows: list[dict[str, Any]] = []
+    for sweep in sweeps:
+        if sweep.num_failed:
+            rows += _failures(sweep, confidence, significance)
+    return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
+
+
+def _failures(sweep: Sweep, confidence: float, significance: float) -> list[dict[str, Any]]:
+    failed = sweep.failed.sum(axis=1)
+    ended = failed + np.isfinite(sweep.scores).sum(axis=1)
+    rows: list[dict[str, Any]] = []
+    p_values: list[float] = []
+    for name in sweep.params:
+        codes, texts = regions(sweep.settings[name])
+        trials, losses = (np.bincount(codes, x, len(texts)) for x in (ended, failed))
+        configs, hit = (np.bincount(codes, x, len(texts)).astype(int) for x in (ended > 0, failed > 0))
+        low, high = _rate_interval(codes, ended, failed, confidence)
+        # Hypergeometric: as many of all the configurations with a failure in this region, or more.
+        p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
+        for at, text in enumerate(texts):
+            counts = {"trials": int(trials[at]), "failed": int(losses[at])}
+            rate = losses[at] / trials[at] if trials[at] else np.nan
+            row = {"objective": sweep.objective, "param": name, "region": f"{name}={text}", **counts, "rate": rate}
+            row |= {"low": low[at], "high": high[at], "configs": configs[at], "failed_configs": hit[at]}
+            rows.append(row)
+    for row, p in zip(rows, holm(np.array(p_values)).tolist(), strict=True):
+        row |= {"p_holm": p, "verdict": "more failures here" if p < significance else ""}
+    return rows
+
+
+def _rate_interval(codes: Codes, ended: Codes, failed: Codes, confidence: float) -> tuple[Array, Array]:
+    """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design effect.
+
+    deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n configurations of all R regions,
+    between 1 and the seeds of a configuration.
+    """
+    trials, losses = np.bincount(codes, ended).astype(float), np.bincount(codes, failed).astype(float)
+    rates = losses / np.maximum(trials, 1)
+    spread = np.square(failed - rates[codes] * ended).sum()
+    expected = (trials * rates * (1 - rates)).sum()
+    num, num_regions = int((ended > 0).sum()), int((trials > 0).sum())
+    most = max(1.0, float(ended.max()))
+    effect = most
+    if expected > 0 and num > num_regions:
+        effect = float(np.clip(spread / expected * num / (num - num_regions), 1.0, most))
+    size, hits, tail = trials / effect, losses / effect, (1 - confidence) / 2
+    with np.errstate(invalid="ignore"):
+        low = np.where(hits > 0, stats.beta.ppf(tail, hits, size - hits + 1), 0.0)
+        high = np.where(hits < size, stats.beta.ppf(1 - tail, hits + 1, size - hits), 1.0)
+    none = trials == 0
+    return np.where(none, np.nan, low), np.where(none, np.nan, high)
+
+
+def hardly_repeats(column: pd.Series[Any]) -> bool:
+    """Whether a column holds numbers, all of them known, of which more than half the rows have a different one."""
+    numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+    return bool(numeric and column.notna().all() and 2 * column.nunique() > len(column))
+
+
+def regions(column: pd.Series[Any], *, cut: bool | None = None) -> tuple[Codes, list[str]]:
+    """Region of each configuration along one hyperparameter, and the texts of the regions, in order of the values.
+
+    cut=True: by rank into at most `MAX_BINS` bins of equal count, equal numbers in one; by default so for numbers that
+    hardly repeat. Otherwise each value is a region, as is a missing one, and categories come as they first appear.
+    """
+    if not (hardly_repeats(column) if cut is None else cut):
+        numeric = pd.api.types.is_numeric_dtype(column)
+        codes, found = pd.factorize(column, sort=numeric, use_na_sentinel=False)
+        return codes.astype(np.int64), [text_of(value) for value in found]
+    values = column.to_numpy(dtype=float, na_value=np.nan)
+    known = np.isfinite(values)
+    num = int(known.sum())
+    bins = max(1, min(MAX_BINS, num // 2))
+    ranks = stats.rankdata(values[known], method="min").astype(np.int64) - 1
+    codes, found = pd.factorize(ranks * bins // max(num, 1), sort=True)
+    edges = pd.Series(values[known]).groupby(codes).agg(["min", "max"]).to_numpy()
+    texts = [text_of(low) if low == high else f"{text_of(low)}..{text_of(high)}" for low, high in edges]
+    placed = np.full(len(values), len(found), dtype=np.int64)
+    placed[known] = codes
+    return placed, texts if known.all() else [*texts, "nan"]
+
+
+def holm(p_values: Array) -> Array:
+    """Holm's step-down adjustment: p_(i) -> max_{j <= i} min(1, (m - j + 1) p_(j)); NaN stays, and counts in no m."""
+    known = np.flatnonzero(np.isfinite(p_values))
+    order = known[np.argsort(p_values[known], kind="stable")]
+    adjusted = np.full(len(p_values), np.nan)
+    steps = np.arange(len(order), 0, -1) * p_values[order]
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps)) if len(order) else steps
+    return adjusted

@@ -1,0 +1,231 @@
+"""Which configuration to take: the best one, and the one whose neighbours are good too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.spatial import cKDTree
+
+from clsweep.analysis import resample
+from clsweep.analysis.sweep import Sweep
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+# Levels are in the metric's own sign.
+COLUMNS = {
+    "objective": "name, in order of first appearance",
+    "kind": '"best": the highest mean over the seeds; "robust": the highest neighbourhood_worst',
+    "config": "number of the configuration within its objective",
+    "at": "its swept hyperparameters",
+    "score": "its mean over the seeds; picked on its own noise, so optimistic",
+    "low": "t-interval of score: score -+ t s_w / sqrt(S_i), s_w = pooled seed noise; it knows nothing of the picking",
+    "high": "",
+    "num_seeds": "seeds that the score rests on",
+    "neighbourhood_worst": "lowest level of the configuration and its neighbours, each mean m_j shrunk towards that of "
+    "its own neighbourhood: a_j + b (m_j - a_j), b = max(0, 1 - noise variance of m_j - a_j / its mean square). "
+    "Neighbours: on a grid one step in one numeric hyperparameter; else, of d numeric ones, the 2 d nearest within a "
+    "fifth of the axes, root mean square. Categories are the same. A neighbour that failed on every seed counts at "
+    "`chance`, or rules the place out",
+    "num_neighbours": "neighbours that it rests on",
+    "note": "what was not measured and why, and what to beware of",
+}
+RADIUS = 0.2  # of each axis (log where it is log), root mean square over them
+APART = 100.0  # between categories, in axes: farther than any neighbour
+MANY = 10_000
+EDGE = 0.05  # of an axis: how near its end a sampled configuration is at the edge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbourhoods:
+    """worst: (n,) level of the worst around each configuration, larger is better; NaN where it cannot be told.
+    counts: (n,) neighbours; eligible: (n,) bool, whether enough of them are known to call a place robust.
+    """
+
+    worst: Array
+    counts: Rows
+    eligible: NDArray[np.bool_]
+
+
+def recommend(sweeps: Sequence[Sweep], *, chance: float | None = None, confidence: float = 0.95) -> pd.DataFrame:
+    """Two rows per objective, "best" and "robust", with the columns of `COLUMNS`.
+
+    The best configuration may stand next to a cliff. The robust one has the best worst case when each numeric
+    hyperparameter is off by a step. The lowest of several noisy means is too low, and the more so the more neighbours
+    there are, which would favour corners; so each mean is first shrunk towards its neighbourhood's, by the part of what
+    it deviates from it that seed noise explains (empirical Bayes). A category is chosen and not missed by a little, so
+    configurations of different categories are no neighbours. A configuration is eligible with at least d neighbours, as
+    in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled configurations the nearest are
+    found approximately (up to twice as far).
+
+    Samples that do not cover the space evenly (`Sweep.not_measured`) have the row "best" alone. One seed: no interval,
+    and nothing is shrunk.
+
+    chance: level of a failed configuration, in units of the metric.
+
+    Raises ValueError for an option out of range.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
+    rows = []
+    for sweep in sweeps:
+        rows += _rows(sweep, None if chance is None else sweep.sign * chance, confidence)
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _rows(sweep: Sweep, chance: float | None, confidence: float) -> list[dict[str, Any]]:
+    start = {"objective": sweep.objective, "at": ""}
+    kinds = ("best",) if sweep.not_measured else ("best", "robust")
+    if not sweep.alive.any():
+        return [{**start, "kind": kind, "note": "no trial finished"} for kind in kinds]
+    best = int(np.where(sweep.alive, sweep.means, -np.inf).argmax())
+    row = {**start, "kind": "best", **_level(sweep, best, confidence)}
+    notes = ["picked on its own noise: run clsweep confirm", *_cautions(sweep, best)]
+    if sweep.not_measured:
+        return [{**row, "note": "; ".join([f"no robust one: {sweep.not_measured}", *notes])}]
+    around = neighbourhoods(sweep, chance)
+    row |= _around(sweep, around, best)
+    if around.counts[best] and np.isnan(around.worst[best]):
+        notes.append("a neighbour failed on every seed")
+    rows = [{**row, "note": "; ".join(notes)}]
+    if not around.eligible.any():
+        why = "no configuration has a neighbour in every direction" if sweep.params else "no hyperparameter is swept"
+        if (around.counts > 0).any() and sweep.num_failed:
+            why = "each configuration has a neighbour that failed, or too few neighbours"
+        return [*rows, {**start, "kind": "robust", "note": f"not measured: {why}"}]
+    worst = np.where(around.eligible, around.worst, -np.inf)
+    robust = int(np.where(worst == worst.max(), sweep.means, -np.inf).argmax())  # of equals, the better one
+    notes = ["same as the best"] if robust == best else []
+    notes += _cautions(sweep, robust)
+    row = {**start, "kind": "robust", **_level(sweep, robust, confidence), **_around(sweep, around, robust)}
+    return [*rows, {**row, "note": "; ".join(notes)}]
+
+
+def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
+    worst = sweep.sign * around.worst[row] if around.counts[row] else np.nan
+    return {"neighbourhood_worst": worst, "num_neighbours": int(around.counts[row])}
+
+
+def _level(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
+    """Mean of one configuration and its t-interval with the pooled noise of all."""
+    present = np.isfinite(sweep.scores)
+    num, freedom = int(present[row].sum()), int(np.maximum(present.sum(axis=1) - 1, 0).sum())
+    score, half = float(sweep.sign * sweep.means[row]), np.nan
+    if freedom:
+        noise = float(resample.noise_variance(sweep.scores[sweep.alive]))
+        half = float(stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(noise / num))
+    values = {"score": score, "low": score - half, "high": score + half, "num_seeds": num}
+    return {"config": sweep.configs[row], "at": sweep.label(row), **values}
+
+
+def _cautions(sweep: Sweep, row: int) -> list[str]:
+    """What to know before taking a configuration: edges of the swept range, failed seeds, a single seed."""
+    notes = []
+    edges = [name for name in sweep.params if _at_edge(sweep, name, row)]
+    if edges:
+        notes.append(f"at the edge of the swept {', '.join(edges)}: the optimum may lie outside")
+    if failed := int(sweep.failed[row].sum()):
+        notes.append(f"{failed} of its {failed + int(np.isfinite(sweep.scores[row]).sum())} seeds failed")
+    if not sweep.has_repeats:
+        notes.append("one seed: no interval, and the noise picks with it")
+    return notes
+
+
+def _at_edge(sweep: Sweep, name: str, row: int) -> bool:
+    """Whether a configuration has the first or last value of an axis; off a grid, is in its outermost twentieth."""
+    if sweep.scales[name] == "category":
+        return False
+    axis = sweep.axis(name)
+    low, high = np.nanmin(axis), np.nanmax(axis)
+    margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
+    return bool(min(axis[row] - low, high - axis[row]) <= margin * (high - low))
+
+
+def neighbourhoods(sweep: Sweep, chance: float | None = None) -> Neighbourhoods:
+    """The worst level around each configuration; `chance` is signed as the scores are."""
+    numeric = [name for name in sweep.params if sweep.scales[name] != "category"]
+    near = _grid_steps(sweep, numeric) if sweep.samplers == ("grid",) else _nearest(sweep, numeric)
+    itself = np.arange(len(near))[:, None]
+    lost = ~sweep.alive & sweep.failed.any(axis=1)
+    known = sweep.alive | lost  # a neighbour that has not ended says nothing
+    near = np.where(known[near], near, itself)
+    counts = (near != itself).sum(axis=1)
+    ruled_out = ~sweep.alive | (chance is None) & lost[near].any(axis=1)
+    level = -np.inf if chance is None else chance
+    levels = np.where(sweep.alive, _shrunk(sweep, np.where(lost[near], itself, near)), np.where(lost, level, np.inf))
+    worst = np.where(ruled_out, np.nan, np.minimum(levels, levels[near].min(axis=1, initial=np.inf)))
+    return Neighbourhoods(worst=worst, counts=counts, eligible=~ruled_out & (counts >= max(1, len(numeric))))
+
+
+def _shrunk(sweep: Sweep, near: Rows) -> Array:
+    """(n,) means shrunk towards those of their neighbourhoods; `near` holds the row itself for none."""
+    values = sweep.scores[sweep.alive]
+    itself = np.arange(len(near))[:, None]
+    means = np.where(sweep.alive, sweep.means, 0.0)
+    counted = near != itself
+    sizes = 1 + counted.sum(axis=1)
+    around = (means + np.where(counted, means[near], 0.0).sum(axis=1)) / sizes
+    used = sweep.alive & (sizes > 1)
+    square = float(np.square(means - around)[used].mean()) if used.any() else 0.0
+    if not sweep.has_repeats or square == 0.0:
+        return means
+    num_seeds = np.maximum(np.isfinite(sweep.scores).sum(axis=1), 1)
+    noise = float(resample.noise_variance(values)) * float(((1 - 1 / sizes) / num_seeds)[used].mean())
+    return around + max(0.0, 1 - noise / square) * (means - around)
+
+
+def _grid_steps(sweep: Sweep, numeric: list[str]) -> Rows:
+    """(n, 2 d) rows one step away in one numeric hyperparameter; the row itself where there is none."""
+    num = len(sweep.configs)
+    near = np.repeat(np.arange(num)[:, None], 2 * len(numeric), axis=1)
+    codes = _category_codes(sweep)
+    for name in numeric:
+        axis = sweep.axis(name)
+        levels, code = np.unique(axis, return_inverse=True)
+        codes.append(np.where(np.isnan(axis), len(levels) + 1, code))  # a gap before: none is no neighbour of a number
+    sizes = [int(code.max()) + 2 for code in codes]  # one to spare, so that a step past the end meets nothing
+    if math.prod(sizes) >= 2**62:  # a part of a grid that no key can number
+        return _nearest(sweep, numeric)
+    strides = np.cumprod([1, *sizes])[:-1].astype(np.int64)
+    keys = np.zeros(num, dtype=np.int64)
+    for code, stride in zip(codes, strides, strict=True):
+        keys += (code + 1) * stride
+    order = np.argsort(keys, kind="stable")
+    for at, stride in enumerate(strides[len(codes) - len(numeric) :]):
+        for side, step in enumerate((-stride, stride)):
+            wanted = keys + step
+            found = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), num - 1)]
+            near[:, 2 * at + side] = np.where(keys[found] == wanted, found, near[:, 2 * at + side])
+    return near
+
+
+def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
+    """(n, 2 d) nearest rows on the unit cube of the axes, within `RADIUS`; the row itself where there is none."""
+    num, dims = len(sweep.configs), len(numeric)
+    itself = np.arange(num)[:, None]
+    if not dims or num == 1:
+        return np.repeat(itself, 2 * dims, axis=1)
+    places = [APART * code for code in _category_codes(sweep)]
+    for name in numeric:
+        axis = sweep.axis(name)
+        low, high = np.nanmin(axis), np.nanmax(axis)
+        unit = (axis - low) / (high - low) if high > low else np.zeros(num)
+        places.append(np.where(np.isnan(axis), APART, unit))
+    tree = cKDTree(np.stack(places, axis=1).astype(float))
+    eps = 1.0 if num > MANY else 0.0
+    distance, found = tree.query(tree.data, k=min(2 * dims + 1, num), eps=eps, workers=-1)
+    reach = RADIUS * np.sqrt(dims) * (1 + 1e-9)
+    return np.asarray(np.where(distance <= reach, found, itself), dtype=np.int64)
+
+
+def _category_codes(sweep: Sweep) -> list[Rows]:
+    """(n,) code of every categorical hyperparameter; a missing value is one as well."""
+    names = [name for name in sweep.params if sweep.scales[name] == "category"]
+    return [pd.factorize(sweep.settings[name], use_na_sentinel=False)[0].astype(np.int64) for name in names]

@@ -1,0 +1,208 @@
+"""Which hyperparameter an objective's metric depends on, and whether that can be said at all: one row per effect.
+
+A whole grid is decomposed exactly (`anova`). Any other even sample goes through a surrogate (`surrogate`, `sobol`),
+which must first show that it predicts configurations it has not seen. Below that gate nothing is ranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clsweep.analysis import anova, resample, sobol, surrogate, top
+from clsweep.analysis.surrogate import Space
+from clsweep.analysis.sweep import Sweep
+
+Array = NDArray[np.float64]
+
+# Every column, in order; formulas in `anova`, `sobol`, `surrogate` and `top`.
+COLUMNS = {
+    "objective": "name",
+    "method": '"anova" for a whole grid, "sobol" for a sample of the space; empty where nothing was measured',
+    "term": 'a hyperparameter, a pair as "tau x batch_size", "higher interactions", "seed noise"; empty in a row '
+    "that only says why nothing is resolved",
+    "order": "1 for a hyperparameter, 2 for a pair, 3 for all the rest, 0 for the seed noise",
+    "first": "share of the variance that the term explains on its own. anova: of the variance of one trial, seed "
+    "noise included, V*_u / (sum V*_u + s_w^2). sobol: of the response's variance over the space, Var(E[f | x_u]) / "
+    "Var(f), without what single hyperparameters explain in the row of a pair (only the largest pair is shown)",
+    "first_low": "its interval; sobol: a lower end below the null line or 0.02 is 0, an upper end above 0.98 is 1",
+    "first_high": "",
+    "total": "share of a hyperparameter with all its interactions, ST",
+    "total_low": "its interval; sobol: a lower end below the null line is 0, an upper end above 0.98 is 1",
+    "total_high": "",
+    "null": "what a hyperparameter without any effect reaches in 95 % of cases: anova, the share at which its F test "
+    "just passes; sobol, the ST of inert ones that were added to the same data",
+    "resolved": "anova: F test against the seed noise, Holm over the terms. sobol: the lower end of total is above "
+    "the null line; of a pair, that of first is above it and above 0.02",
+    "top10": "PED-ANOVA importance for reaching the best tenth; sums to 1 over the hyperparameters by construction",
+    "top10_null": "what top10 reaches when the best tenth is a random one, in 95 % of cases",
+    "r2": "sobol: share of the variance of configurations left out that the surrogate explains, may be below 0",
+    "r2_ceiling": "1 - (s_w^2 / S) / SD^2: the most that any model can explain beside the seed noise",
+    "num_configs": "configurations with a score",
+    "note": "what was not measured and why",
+}
+MIN_CONFIGS = 10
+WIDEN = 1.2  # the quantiles alone covered 95 % for an additive function and 87-93 % for Ishigami's: no kernel is right
+SHARE_OF_CEILING = 0.5
+EDGE = 0.02  # drawn shares are squares: they never reach 0, nor 1 for what is left over, even where the truth is there
+
+
+def sensitivity(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int = 0) -> pd.DataFrame:
+    """One row per objective and term with these `COLUMNS`; one row with a note where nothing can be told.
+
+    A hyperparameter is measured over the values that were tried, each equally likely (a continuous one: uniform on its
+    axis, between the smallest and the largest). The interval of an ANOVA share is `anova._share_interval`'s; that of a
+    Sobol index holds the uncertainty of the surrogate given its hyperparameters, clipped to [0, 1].
+
+    Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
+
+    Raises ValueError for a confidence outside (0, 1).
+    """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # the matrices are small: a second thread mostly waits
+
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
+    with threadpool_limits(1):
+        rows = [row for sweep in sweeps for row in _rows(sweep, confidence, seed)]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def noise_level(num_configs: int) -> float:
+    """The cross-validated R2 that pure noise stays below in 95 % of cases: 2.5 / sqrt(n).
+
+    The worst case measured is one seed and 8 parameters: the 95 % quantile of R2 was 0.66 at n = 12, 0.48 at 16, 0.37
+    at 32. With 2 to 4 parameters or with repeats it is at most two thirds of the level.
+    """
+    return 2.5 / float(np.sqrt(num_configs))
+
+
+def _rows(sweep: Sweep, confidence: float, seed: int) -> list[dict[str, Any]]:
+    num = int(sweep.alive.sum())
+    common: dict[str, Any] = {"objective": sweep.objective, "method": "", "num_configs": num}
+    common |= {"r2": np.nan, "r2_ceiling": np.nan}
+    if why := _unmeasurable(sweep):
+        return [_only(common, why)]
+    lost = len(sweep.alive) - num
+    notes = [f"{lost} of {len(sweep.alive)} configurations failed on every seed and are left out"] if lost else []
+    try:
+        space, inputs = surrogate.read_space(sweep)
+    except ValueError as error:
+        return [_only(common, f"not measured: {error}")]
+    if gone := [name for name in sweep.params if name not in space.names]:
+        notes.append(f"{', '.join(gone)}: one value with a score, so not measured")
+    common["r2_ceiling"] = _ceiling(sweep)
+    cells = anova.cells_of(sweep) if sweep.is_grid else None
+    if cells is not None:
+        common["method"] = "anova"
+        terms, note = anova.anova(cells, sweep.params, confidence=confidence, seed=seed)
+    else:
+        common["method"] = "sobol"
+        common["r2"], terms, note = _from_surrogate(sweep, space, inputs, common["r2_ceiling"], confidence, seed)
+    notes = [*([note] if note else []), *notes]
+    if not terms:
+        return [_only(common, "; ".join(notes))]
+    means = sweep.means[sweep.alive]
+    rng = np.random.default_rng(seed)
+    importances, chance = top.ped_anova(space, inputs, means, confidence=confidence, rng=rng)
+    reached = {name: {"top10": a, "top10_null": b} for name, a, b in zip(space.names, importances, chance, strict=True)}
+    return [{**_blank(), **common, **row, **reached.get(row["term"], {}), "note": "; ".join(notes)} for row in terms]
+
+
+def _unmeasurable(sweep: Sweep) -> str:
+    """Why there is nothing to measure; empty where there is."""
+    num = int(sweep.alive.sum())
+    if sweep.not_measured:
+        return f"not measured: {sweep.not_measured}"
+    if not sweep.params:
+        return "not measured: no hyperparameter takes two values"
+    if num < 2:
+        return "not measured: " + ("one configuration has a score" if num else "no finished trial")
+    scores = sweep.scores[np.isfinite(sweep.scores)]
+    if np.ptp(scores) <= 1e-12 * np.abs(scores).max():
+        return "not resolved: every trial has the same score"
+    return ""
+
+
+def _ceiling(sweep: Sweep) -> float:
+    """1 - mean_i (s_w^2 / S_i) / SD^2; NaN without a repeat."""
+    means = sweep.means[sweep.alive]
+    return float(1.0 - _noise(sweep).mean() / means.var(ddof=1)) if sweep.has_repeats and np.ptp(means) > 0 else np.nan
+
+
+def _noise(sweep: Sweep) -> Array:
+    """(n,) variance of every configuration's mean, s_w^2 / S_i; 0 without a repeat: the surrogate's nugget takes it."""
+    scores = sweep.scores[sweep.alive]
+    counts = np.isfinite(scores).sum(axis=1)
+    return np.asarray(resample.noise_variance(scores) / counts if sweep.has_repeats else np.zeros(len(counts)))
+
+
+def _from_surrogate(
+    sweep: Sweep, space: Space, inputs: Array, ceiling: float, confidence: float, seed: int
+) -> tuple[float, list[dict[str, Any]], str]:
+    """R2, rows and note of a sampled sweep; no rows below the gate."""
+    num = len(inputs)
+    if num < MIN_CONFIGS:
+        return np.nan, [], f"not resolved: {num} configurations are too few for a surrogate, which needs {MIN_CONFIGS}"
+    if not np.ptp(sweep.means[sweep.alive]) > 0:
+        return np.nan, [], "not resolved: every configuration has the same mean"
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(num)
+    inputs, means, noise = inputs[order], sweep.means[sweep.alive][order], _noise(sweep)[order]
+    fitted = surrogate.fit(inputs, space.owner, means, noise)
+    r2 = surrogate.cross_validate(inputs, space.owner, means, noise, start=fitted.theta, rng=rng)
+    possible = 1.0 if np.isnan(ceiling) else ceiling
+    if r2 < max(SHARE_OF_CEILING * possible, noise_level(num)):
+        return r2, [], _below_gate(r2, ceiling, num, float(means.var(ddof=1)), sweep)
+    drawn = sobol.draws(fitted, space, rng)
+    inert = sobol.inert_totals(space, inputs, means, noise, fitted.theta, rng)
+    nulls = {kind: float(np.quantile(values, 0.95)) for kind, values in inert.items()}
+    rows = []
+    for param, name in enumerate(space.names):
+        null = nulls[space.is_category[param]]
+        row: dict[str, Any] = {"term": name, "order": 1, "null": null}
+        row |= _interval("first", drawn.first[param], max(null, EDGE), confidence)
+        row |= _interval("total", drawn.total[param], null, confidence)
+        rows.append(row | {"resolved": row["total_low"] > null})
+    if drawn.pair is not None:
+        null = max(nulls[space.is_category[param]] for param in drawn.pair)
+        row = {"term": " x ".join(space.names[param] for param in drawn.pair), "order": 2, "null": null}
+        row |= _interval("first", drawn.second, max(null, EDGE), confidence)
+        rows.append(row | {"resolved": row["first_low"] > 0})
+    note = "one seed: the surrogate's ceiling is not known" if np.isnan(ceiling) else ""
+    return r2, rows, note
+
+
+def _interval(column: str, drawn: Array, least: float, confidence: float) -> dict[str, float]:
+    """Mean and interval of an index: quantiles of the draws, WIDEN times as far from the median.
+
+    A lower end below `least` is 0, an upper end within EDGE of 1 is 1.
+    """
+    tail = (1.0 - confidence) / 2.0
+    low, middle, high = np.quantile(drawn, [tail, 0.5, 1.0 - tail])
+    low, high = max(middle - WIDEN * (middle - low), 0.0), middle + WIDEN * (high - middle)
+    low, high = low if low > least else 0.0, high if high < 1.0 - EDGE else 1.0
+    return {column: float(np.clip(drawn.mean(), 0.0, 1.0)), f"{column}_low": float(low), f"{column}_high": float(high)}
+
+
+def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Sweep) -> str:
+    possible = "with one seed the possible one is unknown" if np.isnan(ceiling) else f"of a possible {ceiling:.2f}"
+    said = f"not resolved: the surrogate explains R2 = {r2:.2f} {possible}"
+    if np.isnan(ceiling) or ceiling >= 0.5:
+        return f"{said}; needs more configurations, about {2 * num}, or more seeds"
+    if ceiling <= 0:
+        return f"{said}; no spread was seen beyond what the seed noise makes"
+    noise = float(resample.noise_variance(sweep.scores[sweep.alive]))
+    seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))  # noise a quarter of the spread: a ceiling of 0.75
+    return f"{said}; needs about {seeds} seeds for the seed noise to be a quarter of the spread"
+
+
+def _only(common: dict[str, Any], note: str) -> dict[str, Any]:
+    return {**_blank(), **common, "note": note}
+
+
+def _blank() -> dict[str, Any]:
+    return {**dict.fromkeys(COLUMNS, np.nan), "method": "", "term": "", "order": 0, "resolved": False, "note": ""}

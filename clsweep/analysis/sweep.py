@@ -1,0 +1,238 @@
+"""What every statistic starts from: the trials of one objective as a (configurations x seeds) table of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clsweep.errors import nearest
+
+Array = NDArray[np.float64]
+
+STATUSES = ("finished", "stopped", "failed")
+EVEN_SAMPLERS = ("grid", "qmc", "random")
+ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
+KEYS = ("objective", "config", "seed")
+LOG_RATIO = 10.0  # positive values that span more are read on a log scale, unless the study says otherwise
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sweep:
+    """The trials of one objective.
+
+    Shape legend: n = configurations tried, in order of first appearance, S = seeds.
+
+    Attributes:
+        params: the swept hyperparameters, those that take two or more values here.
+        scales: of every swept one: "log", "linear" or "category".
+        settings: (n, params), the values; row i is that of configuration number `configs[i]`.
+        scores: (n, S) float64, larger is better (`sign` times the metric), NaN = no score: the trial failed, did not
+            run, or belongs to a configuration of which a trial was stopped early.
+        failed: (n, S) bool, trials that failed, or finished without a finite metric.
+        samplers: how the configurations were chosen, usually one name.
+        num_planned: configurations of the whole plan; more than n while it still runs.
+    """
+
+    objective: str
+    sign: float
+    params: tuple[str, ...]
+    scales: Mapping[str, str]
+    configs: NDArray[Any]
+    seeds: NDArray[Any]
+    settings: pd.DataFrame
+    scores: Array
+    failed: NDArray[np.bool_]
+    samplers: tuple[str, ...]
+    num_trials: int
+    num_stopped: int
+    num_planned: int
+
+    @property
+    def num_failed(self) -> int:
+        return int(self.failed.sum())
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether planned configurations have no trial yet."""
+        return len(self.configs) < self.num_planned
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the configurations are the whole space, and not a sample of it."""
+        return self.samplers == ("grid",) and not self.is_unfinished
+
+    @property
+    def not_measured(self) -> str:
+        """Why these samples say nothing of the space as a whole; empty where they were drawn evenly."""
+        adaptive = [name for name in self.samplers if name in ADAPTIVE_SAMPLERS]
+        if adaptive:
+            return f"{', '.join(adaptive)} samples favour good configurations"
+        if len(self.samplers) > 1:
+            return f"{', '.join(self.samplers)} mixed, not one even design"
+        if self.num_stopped:
+            return f"{self.num_stopped} of {self.num_trials} trials were stopped early, which hides the bad ones"
+        return ""
+
+    @cached_property
+    def alive(self) -> NDArray[np.bool_]:
+        """(n,) bool, configurations with a score."""
+        return np.asarray(np.isfinite(self.scores).any(axis=1))
+
+    @cached_property
+    def has_repeats(self) -> bool:
+        """Whether any configuration has two scores: without, seed noise cannot be told from effects."""
+        return bool((np.isfinite(self.scores).sum(axis=1) > 1).any())
+
+    @cached_property
+    def means(self) -> Array:
+        """(n,) mean score over the seeds present, NaN for a configuration without any."""
+        present = np.isfinite(self.scores)
+        total = np.where(present, self.scores, 0.0).sum(axis=1)
+        return np.where(self.alive, total / np.maximum(present.sum(axis=1), 1), np.nan)
+
+    def axis(self, param: str) -> Array:
+        """(n,) the values of a numeric hyperparameter as they stand on its axis: log2 on a log scale, NaN if missing.
+
+        Raises ValueError for a categorical one.
+        """
+        if self.scales[param] == "category":
+            raise ValueError(f"{param}: expected a numeric hyperparameter, it is categorical")
+        values = pd.to_numeric(self.settings[param]).to_numpy(dtype=float, na_value=np.nan)
+        return np.log2(values) if self.scales[param] == "log" else values
+
+    def label(self, row: int) -> str:
+        """Text of one configuration's setting, as `tau=0.2, batch_size=64`."""
+        at = ", ".join(f"{name}={text_of(self.settings[name].iat[row])}" for name in self.params)
+        return at or f"config {self.configs[row]}"
+
+
+def read_sweeps(
+    trials: pd.DataFrame,
+    *,
+    metric: str,
+    params: Sequence[str],
+    mode: str = "max",
+    planned: Mapping[str, int] | None = None,
+    scales: Mapping[str, str] | None = None,
+) -> list[Sweep]:
+    """One sweep per objective, in order of first appearance; `trials` is not changed.
+
+    Args:
+        trials: one row a trial: objective, config, seed, status ("finished" | "stopped" | "failed"), sampler, `metric`
+            and `params`.
+        metric, mode: the score, and whether "max" or "min" is best.
+        params: the hyperparameter columns. An objective sweeps those that take two or more values in its rows.
+        planned: number of planned configurations per objective, the ones seen by default.
+        scales: "log", "linear" or "category" of some of the hyperparameters. By default text and truth values are
+            categories, and positive numbers that span more than a factor of ten are read on a log scale.
+
+    Raises:
+        ValueError: an empty table, a missing column, a repeated (objective, config, seed), a configuration with two
+            settings, an unknown mode, sampler, status or scale, a metric that is not numbers.
+    """
+    if mode not in ("max", "min"):
+        raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
+    if unknown := [scale for scale in (scales or {}).values() if scale not in ("log", "linear", "category")]:
+        raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
+    _check(trials, metric, params)
+    sign = 1.0 if mode == "max" else -1.0
+    return [
+        _sweep(str(name), group, metric, params, sign, (planned or {}).get(str(name)), scales or {})
+        for name, group in trials.groupby("objective", sort=False, observed=True)
+    ]
+
+
+def text_of(value: Any) -> str:
+    """Short text of a setting; a whole number stays whole (a column with gaps holds integers as floats)."""
+    if not isinstance(value, float):  # np.float64 is a float
+        return str(value)
+    return str(int(value)) if value.is_integer() else f"{value:.4g}"
+
+
+def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
+    labels, columns = [*KEYS, "status", "sampler"], [str(name) for name in trials.columns]
+    for column in [*labels, metric, *params]:
+        if column not in trials.columns:
+            raise ValueError(f"trials: no column {column!r}.{nearest(column, columns)} Columns: {', '.join(columns)}")
+    if trials.empty:
+        raise ValueError("trials: the table has no rows, so there is nothing to measure")
+    if gaps := [column for column in labels if trials[column].isna().any()]:
+        raise ValueError(f"trials: missing values in {', '.join(gaps)}")
+    for column, known in {"status": STATUSES, "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS}.items():
+        if unknown := [value for value in trials[column].unique() if value not in known]:
+            raise ValueError(f"trials: {column} is expected to be one of {', '.join(known)}; got {unknown[0]!r}")
+    if not pd.api.types.is_numeric_dtype(trials[metric]) and trials[metric].notna().any():
+        raise ValueError(f"trials: metric {metric!r} is expected to be numbers, got {trials[metric].dtype}")
+
+
+def _sweep(
+    objective: str,
+    group: pd.DataFrame,
+    metric: str,
+    params: Sequence[str],
+    sign: float,
+    num_planned: int | None,
+    scales: Mapping[str, str],
+) -> Sweep:
+    rows, configs = pd.factorize(group["config"])
+    columns, seeds = pd.factorize(group["seed"], sort=True)
+    cells = rows * len(seeds) + columns
+    if len(repeated := group[pd.Series(cells).duplicated().to_numpy()]):
+        config, seed = repeated[["config", "seed"]].iloc[0]
+        raise ValueError(f"trials: objective {objective!r}, config {config}, seed {seed} appears more than once")
+    first = np.unique(rows, return_index=True)[1]
+    swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
+    settings = group[swept].iloc[first].reset_index(drop=True)
+
+    status = group["status"].to_numpy(dtype=object)
+    score = pd.to_numeric(group[metric]).to_numpy(dtype=float, na_value=np.nan)
+    stopped_configs = np.zeros(len(configs), dtype=bool)
+    stopped_configs[rows[status == "stopped"]] = True
+    # A failed trial's leftover value and an infinity are no score. Nor is what the other trials of a configuration
+    # reached of which one was stopped: they would stand for it.
+    scored = (status == "finished") & np.isfinite(score) & ~stopped_configs[rows]
+    failed = (status == "failed") | ((status == "finished") & ~np.isfinite(score) & ~stopped_configs[rows])
+    scores = np.full(len(configs) * len(seeds), np.nan)
+    scores[cells[scored]] = sign * score[scored]
+    lost = np.zeros(scores.shape, dtype=bool)
+    lost[cells[failed]] = True
+    shape = len(configs), len(seeds)
+    return Sweep(
+        objective=objective,
+        sign=sign,
+        params=tuple(swept),
+        scales={name: scales.get(name) or _scale(settings[name]) for name in swept},
+        configs=np.asarray(configs),
+        seeds=np.asarray(seeds),
+        settings=settings,
+        scores=scores.reshape(shape),
+        failed=lost.reshape(shape),
+        samplers=tuple(map(str, group["sampler"].unique())),
+        num_trials=len(group),
+        num_stopped=int((status == "stopped").sum()),
+        num_planned=max(len(configs), num_planned or 0),
+    )
+
+
+def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:
+    """Whether a hyperparameter takes two or more values; each configuration must have one value of it."""
+    codes, values = pd.factorize(column, use_na_sentinel=False)
+    wrong = codes != codes[first][rows]
+    if wrong.any():
+        at = f"objective {objective!r}, config {configs[rows[wrong.argmax()]]}"
+        raise ValueError(f"trials: {at} has several values of {column.name}")
+    return len(values) > 1
+
+
+def _scale(column: pd.Series[Any]) -> str:
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        return "category"
+    values = column.to_numpy(dtype=float, na_value=np.nan)
+    low, high = np.nanmin(values), np.nanmax(values)
+    return "log" if low > 0 and high / low >= LOG_RATIO else "linear"

@@ -1,0 +1,274 @@
+"""What a report is made of, gathered from results folders or from a table of trials."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from clsweep.errors import RequestError, nearest
+from clsweep.objective.catalog import DATASET, METRIC, METRICS, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.objective.ownership import default_of
+from clsweep.report.material import Material
+from clsweep.results.tables import ID_FIELDS, OUTCOME_FIELDS, params_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from clsweep.analysis.sweep import Sweep
+    from clsweep.api import Results
+
+_VOTES = {"knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5}  # guesses that a metric allows
+_SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
+
+
+def of_studies(studies: Sequence[Results], *, metric: str | None = None) -> Material:
+    """The trials of one or several results folders; of several, an objective is called `study/objective`.
+
+    Args:
+        studies: opened results folders.
+        metric: a column of the trials; by default the one that the studies optimised.
+
+    Raises:
+        RequestError: no trial has ended, there is no such metric, or the studies optimised different ones.
+    """
+    for study in studies:
+        if study.trials.empty:
+            raise RequestError(f"{study.path}: no trial has finished yet; see clsweep status {study.path}")
+    asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
+    if metric is None and len(asked) > 1:
+        raise RequestError(f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one")
+    name = metric or asked[0][0]
+    mode = METRIC[name].mode if metric and metric in METRIC else asked[0][1]
+    prefixes = _prefixes(studies)
+    trials = _together(studies, prefixes, _as_asked)
+    planned = {
+        prefix + objective: count
+        for study, prefix in zip(studies, prefixes, strict=True)
+        for objective, count in _planned(study).items()
+    }
+    params = tuple(params_in(trials.columns))
+    scales = {name: scale for study in studies for name, scale in _scales(study.study).items()}
+    return Material(
+        title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
+        sources=tuple(study.path for study in studies),
+        metric=name,
+        unit=METRIC[name].unit if name in METRIC else "",
+        mode=mode,
+        params=params,
+        symbols=_SYMBOLS,
+        sweeps=_sweeps(trials, studies[0].path, name, mode, params, planned, scales),
+        chance=_chance(studies, name),
+        defaults=_defaults(trials, params),
+        notes=tuple(note for study in studies for note in _notes(study)),
+        trials=trials,
+    )
+
+
+def side_table(studies: Sequence[Results], kind: str) -> pd.DataFrame:
+    """What only a report asks for: references, histograms (of the last scored epoch), points or confirmation."""
+    return _together(studies, _prefixes(studies), partial(_side_table, kind=kind))
+
+
+def of_trials(
+    trials: pd.DataFrame,
+    *,
+    source: str = "trials",
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+) -> Material:
+    """A table of trials that came from anywhere, with the columns that `analysis.sweep.read_sweeps` asks for.
+
+    Args:
+        trials: one row a trial.
+        source: what messages call it.
+        metric: by default the first of the known metrics that it has.
+        mode: "max" or "min"; by default that of the metric, "max" for one of your own.
+        params: the hyperparameters; by default every column that a trials table does not have for something else.
+
+    Raises:
+        RequestError: a column is missing, or says what it cannot.
+    """
+    columns = [str(column) for column in trials.columns]
+    known = [m.name for m in METRICS if m.name in columns and trials[m.name].notna().any()]
+    name = metric or next(iter(known), "")
+    if name not in columns:
+        asked = f"no column {name!r}.{nearest(name, columns)}" if name else "none of the known metrics; name one"
+        raise RequestError(f"{source}: metric: {asked} Columns: {', '.join(columns)}")
+    taken = {field.name for field in (*ID_FIELDS, *OUTCOME_FIELDS)} | {name}
+    swept = tuple(params) if params is not None else tuple(column for column in columns if column not in taken)
+    mode = mode or (METRIC[name].mode if name in METRIC else "max")
+    return Material(
+        title=source,
+        sources=(source,),
+        trials=trials,
+        metric=name,
+        unit=METRIC[name].unit if name in METRIC else "",
+        mode=mode,
+        params=swept,
+        symbols=_SYMBOLS,
+        sweeps=_sweeps(trials, source, name, mode, swept, {}, {}),
+        chance=None,
+        defaults=_defaults(trials, swept),
+        notes=(),
+    )
+
+
+def trials_file(path: str) -> str:
+    """The Parquet file of trials that `path` is, or that a folder which is no study's holds; empty if there is none."""
+    if path.endswith(".parquet"):
+        return path
+    table = os.path.join(path, "trials.parquet")
+    return table if os.path.isfile(table) and not os.path.exists(os.path.join(path, "study.yaml")) else ""
+
+
+def read_trials(file: str) -> pd.DataFrame:
+    """A Parquet file, of this machine or an object store.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from clsweep.results.store import to_frame
+
+    try:
+        return to_frame(pq.read_table(file))
+    except (OSError, pa.ArrowException) as error:
+        raise RequestError(f"{file}: cannot be read as a table of trials: {str(error).splitlines()[0]}") from None
+
+
+def _sweeps(
+    trials: pd.DataFrame,
+    source: str,
+    metric: str,
+    mode: str,
+    params: Sequence[str],
+    planned: Mapping[str, int],
+    scales: Mapping[str, str],
+) -> tuple[Sweep, ...]:
+    from clsweep.analysis.sweep import read_sweeps
+
+    try:
+        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, planned=planned, scales=scales))
+    except ValueError as error:
+        raise RequestError(f"{source}: {error}") from None
+
+
+def _prefixes(studies: Sequence[Results]) -> list[str]:
+    """What tells the objectives of several studies apart: the study's name, or its folder's where names are equal."""
+    if len(studies) == 1:
+        return [""]
+    names = [str(study.study["name"]) for study in studies]
+    if len(set(names)) < len(names):
+        names = [study.path.rstrip("/").rpartition("/")[2] for study in studies]
+    if len(set(names)) < len(names):
+        names = [study.path.rstrip("/") for study in studies]
+    if len(set(names)) < len(names):
+        raise RequestError(f"the same results folder is given twice: {', '.join(names)}")
+    return [f"{name}/" for name in names]
+
+
+def _together(
+    studies: Sequence[Results], prefixes: Sequence[str], table_of: Callable[[Results], pd.DataFrame]
+) -> pd.DataFrame:
+    import pandas as pd
+
+    frames = [_named(table_of(study), prefix) for study, prefix in zip(studies, prefixes, strict=True)]
+    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+
+def _side_table(study: Results, kind: str) -> pd.DataFrame:
+    import pandas as pd
+
+    if kind == "confirmation":
+        return study.confirm() if study.folder.confirmation.exists() else pd.DataFrame()
+    table: pd.DataFrame = getattr(study, kind)
+    if kind == "histograms" and not table.empty:  # of the last epoch that was scored
+        table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
+    return table
+
+
+def _named(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
+    names = [column for column in ("objective", "trial_id") if prefix and column in table]
+    return table.assign(**{column: prefix + table[column].astype(str) for column in names})
+
+
+def _planned(study: Results) -> dict[str, int]:
+    """Configurations of the plan, by objective."""
+    plan = study.folder.plan(["objective", "config"])
+    counts = plan.group_by("objective").aggregate([("config", "count_distinct")])
+    return dict(zip(counts["objective"].to_pylist(), counts["config_count_distinct"].to_pylist(), strict=True))
+
+
+def _as_asked(study: Results) -> pd.DataFrame:
+    """The trials by what the study asked of them: `auto` is one configuration, whatever the devices made of it."""
+    trials = study.trials
+    plan = study.folder.plan(["trial_id", "precision"])
+    if "precision" not in trials or "precision" not in plan.column_names:
+        return trials
+    if "auto" not in plan["precision"].unique().to_pylist():
+        return trials
+    asked = trials["trial_id"].map(plan.to_pandas().set_index("trial_id")["precision"])
+    return trials.assign(precision=asked.fillna(trials["precision"]))
+
+
+def _scales(study: Mapping[str, Any]) -> dict[str, str]:
+    """The axes of the ranges of a study; other dimensions show theirs by their values."""
+    spaces = [study.get("space") or {}, *((spec or {}).get("space") or {} for spec in study["objectives"].values())]
+    return {
+        name: "log" if dimension.get("log") else "linear"
+        for space in spaces
+        for name, dimension in space.items()
+        if isinstance(dimension, Mapping) and ("low" in dimension or dimension.get("log"))
+    }
+
+
+def _chance(studies: Sequence[Results], metric: str) -> float | None:
+    """Metric of a guess, percent; none where the studies differ."""
+    if metric not in _VOTES:
+        return None
+    levels = {100 * _VOTES[metric] / _num_classes(study) for study in studies}
+    return levels.pop() if len(levels) == 1 else None
+
+
+def _num_classes(study: Results) -> float:
+    if "num_classes" in study.plan:
+        return float(study.plan["num_classes"].iloc[0])
+    return float(DATASET[study.study["dataset"]["name"]].num_classes)  # of an earlier version
+
+
+def _defaults(trials: pd.DataFrame, params: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The catalog's default of every hyperparameter in each objective, as its parts and selections have it."""
+    if not {"objective", *OBJECTIVE_PARTS} <= set(trials.columns):
+        return {}
+    names = [name for name in params if name in PARAM]
+    defaults = {}
+    for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
+        parts: dict[str, str] = {part: str(row[part]) for part in OBJECTIVE_PARTS}
+        selected: dict[str, str] = {part: str(row[part]) for part in SELECTED_PARTS if isinstance(row.get(part), str)}
+        try:
+            defaults[str(objective)] = {name: default_of(name, parts, **selected) for name in names}
+        except KeyError:  # a part that this version does not know
+            continue
+    return defaults
+
+
+def _notes(study: Results) -> list[str]:
+    """What a reader must know before the numbers: that more is to come, or that devices differed."""
+    num_planned = study.folder.plan(["trial_id"]).num_rows
+    left = num_planned - len(study.trials)
+    notes = []
+    if left > 0:
+        state = "still running" if study.folder.is_running() else "not finished"
+        notes.append(f"{study.study['name']}: {state}; {left} of {num_planned} trials are left")
+    if "precision" in study.trials:
+        finished = study.trials.loc[study.trials["status"] == "finished", ["objective", "config", "precision"]]
+        different = finished.drop_duplicates().duplicated(["objective", "config"])
+        if names := list(dict.fromkeys(finished.drop_duplicates()["objective"][different])):
+            advice = "one configuration in several precisions; set base.precision to have one"
+            notes.append(f"{', '.join(names)}: {advice}")
+    return notes

@@ -1,0 +1,186 @@
+"""Every statistic of one or several studies as a DataFrame, every figure as an Altair chart, the report of them all.
+
+The analysis itself is in `clsweep.analysis`; here it meets the study: its metric, chance level, plan and defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from clsweep.errors import RequestError, UserError, nearest
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from clsweep.analysis.sweep import Sweep
+    from clsweep.report.material import Material
+
+T = TypeVar("T")
+
+
+class Findings:
+    """The statistics on `material`. What a table's columns mean stands in the `COLUMNS` of the module that makes it.
+
+    Every method raises RequestError where the trials cannot answer: none has ended, an unknown objective or parameter.
+    """
+
+    @property
+    def material(self) -> Material:
+        """The trials and all that is needed to read them."""
+        raise NotImplementedError
+
+    def side_table(self, kind: str) -> pd.DataFrame:
+        """What only a report asks for: references, histograms, points or confirmation; may be empty."""
+        import pandas as pd
+
+        return pd.DataFrame()
+
+    def robustness(self, *, by: str | None = None, within: float = 1.0) -> pd.DataFrame:
+        """One row per objective: spread of the metric over the swept space, with intervals (`analysis.robustness`).
+
+        Args:
+            by: one swept hyperparameter, for its marginal effect alone.
+            within: points from the best that still count as good.
+        """
+        from clsweep.analysis.robustness import robustness
+
+        return self._ask(lambda m: robustness(m.sweeps, by=by, within=within, chance=m.chance))
+
+    def tolerance(self) -> pd.DataFrame:
+        """Share of the space within delta points of the best, one row per objective and delta, with intervals."""
+        from clsweep.analysis.tolerance import tolerance_curve
+
+        return self._ask(lambda m: tolerance_curve(m.sweeps))
+
+    def sensitivity(self, *objectives: str) -> pd.DataFrame:
+        """Which hyperparameter matters, per objective: ANOVA shares of a grid, Sobol indices of a sampled design.
+
+        An objective whose effects are not told from seed noise, or whose surrogate predicts too little, has one row
+        that says so (`analysis.sensitivity`).
+        """
+        from clsweep.analysis.sensitivity import sensitivity
+
+        return self._ask(lambda m: sensitivity(_chosen(m.sweeps, objectives)))
+
+    def marginals(self, *objectives: str) -> pd.DataFrame:
+        """The metric at each value of each swept hyperparameter, averaged over the others, with bands."""
+        from clsweep.analysis.marginals import marginals
+
+        return self._ask(lambda m: marginals(_chosen(m.sweeps, objectives)))
+
+    def compare(
+        self,
+        a: str | None = None,
+        b: str | None = None,
+        *,
+        stat: str = "mean",
+        by: str | None = None,
+        within: float = 1.0,
+    ) -> pd.DataFrame:
+        """Objective `a` against `b`, or every pair: difference or ratio, interval, p, what could have been seen.
+
+        Args:
+            stat: "mean" (difference of the metric), "std" (ratio of the noise-corrected spreads) or "within"
+                (difference of the shares of the space near the best).
+            by: a hyperparameter: one row per value of it.
+            within: points from the best that count as near, of stat "within".
+        """
+        from clsweep.analysis.compare import compare, compare_all
+
+        if a is not None and b is not None:
+            return self._ask(lambda m: compare(m.sweeps, a, b, stat=stat, by=by, within=within))
+        if a is not None or by is not None:
+            raise RequestError("compare: expected two objectives, or none for every pair (without by)")
+        return self._ask(lambda m: compare_all(m.sweeps, stat=stat, within=within))
+
+    def winners(self, by: str) -> pd.DataFrame:
+        """The best objective at each value of one hyperparameter, where its lead is resolved."""
+        from clsweep.analysis.winners import winners
+
+        return self._ask(lambda m: winners(m.sweeps, by=by))
+
+    def best_of_k(self) -> pd.DataFrame:
+        """Expected score of the best of k configurations tried at random, with intervals."""
+        from clsweep.analysis.tuning import best_of_k
+
+        return self._ask(lambda m: best_of_k(m.sweeps))
+
+    def tuning_cost(self, *, within: float = 1.0) -> pd.DataFrame:
+        """Tries until within so many points of the best, and what tuning gains over the default."""
+        from clsweep.analysis.tuning import tuning_cost
+
+        return self._ask(lambda m: tuning_cost(m.sweeps, defaults=m.defaults, within=within))
+
+    def recommend(self) -> pd.DataFrame:
+        """The best configuration of each objective, and the one whose worst neighbour is best."""
+        from clsweep.analysis.recommend import recommend
+
+        return self._ask(lambda m: recommend(m.sweeps))
+
+    def health(self) -> pd.DataFrame:
+        """Trials, failures, hours, devices and versions per objective."""
+        from clsweep.analysis.health import health
+
+        return self._ask(lambda m: health(m.trials))
+
+    def failure_regions(self) -> pd.DataFrame:
+        """Where in the swept space trials fail more often than elsewhere."""
+        from clsweep.analysis.health import failure_regions
+
+        return self._ask(lambda m: failure_regions(m.sweeps))
+
+    def mechanism(self, *, by: str | None = None) -> pd.DataFrame:
+        """The metric beside the diagnostics: q_B, gradient variation, feature diversity and the like."""
+        from clsweep.analysis.mechanism import mechanism
+
+        return self._ask(lambda m: mechanism(m.trials, m.sweeps, metric=m.metric, by=by))
+
+    def links(self) -> pd.DataFrame:
+        """Rank correlation of each diagnostic with the metric over the configurations: association, not cause."""
+        from clsweep.analysis.mechanism import links
+
+        return self._ask(lambda m: links(m.trials, m.sweeps, metric=m.metric))
+
+    def figures(self, *, within: float = 1.0) -> dict[str, alt.TopLevelMixin]:
+        """Every figure of the report as an Altair chart, by name."""
+        from clsweep.report.content import build_report
+
+        sections = build_report(self, within=within).sections
+        return {figure.name: figure.chart for section in sections for figure in section.figures}
+
+    def report(
+        self, out: str | os.PathLike[str], *, within: float = 1.0, progress: Callable[[str], None] | None = None
+    ) -> Path:
+        """Write the report: index.html, report.md, figures and tables, and return the page's path.
+
+        Args:
+            out: a folder of this machine; an earlier report in it is replaced, other files stay.
+            within: points from the best that still count as good.
+            progress: called with a word on what is done next.
+        """
+        from clsweep.report.bundle import write_bundle
+        from clsweep.report.content import build_report
+
+        return write_bundle(build_report(self, within=within, progress=progress), out, progress=progress)
+
+    def _ask(self, question: Callable[[Material], T]) -> T:
+        """The answer, with the place in front of a complaint."""
+        material = self.material
+        try:
+            return question(material)
+        except UserError:
+            raise
+        except ValueError as error:
+            raise RequestError(f"{', '.join(material.sources)}: {error}") from None
+
+
+def _chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
+    names = [sweep.objective for sweep in sweeps]
+    for name in objectives:
+        if name not in names:
+            raise ValueError(f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}")
+    return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]

@@ -1,0 +1,414 @@
+"""Tables -> sentences. A claim stands only where its gate has passed; else the sentence says that it is not resolved.
+
+The gate of a comparison: the table's verdict names one of the two, the corrected p-value is at most 5 %, and the
+interval lies on that side of no difference. All numbers are those of the tables; names are given verbatim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from clsweep.analysis.sweep import Sweep
+from clsweep.report.wording import Wording, counted, interval, known, listed, number, text
+
+Row = Mapping[Any, Any]
+Sentences = tuple[str, ...]
+
+ALPHA = 0.05 + 1e-12
+UNRESOLVED, UNMEASURED = "not resolved", "not measured"
+FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
+
+
+def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
+    """Objectives whose samples say nothing of the space as a whole, and why."""
+    reasons: dict[str, list[str]] = {}
+    for sweep in sweeps:
+        if sweep.not_measured:
+            reasons.setdefault(sweep.not_measured, []).append(sweep.objective)
+    return tuple(f"The robustness of {listed(names)} is not measured: {why}." for why, names in reasons.items())
+
+
+def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective is more robust, from `compare_all` of stat "std"."""
+    return _pairwise(
+        pairs,
+        null=1.0,
+        claim=lambda row: _spread_claim(row, words),
+        evidence=_ratio_seen,
+        champion=lambda name, num: f"{name} is more robust than each of the {num} other objectives.",
+        question=lambda a, b: f"Whether {a} or {b} is more robust",
+        questions="Which objective is more robust",
+        measured="spreads",
+    )
+
+
+def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective is better on average, from `compare_all` of stat "mean"."""
+    return _pairwise(
+        pairs,
+        null=0.0,
+        claim=lambda row: _mean_claim(row, words),
+        evidence=lambda row: _difference_seen(row, words),
+        champion=lambda name, num: f"{name} is better on average than each of the {num} other objectives.",
+        question=lambda a, b: f"Whether {a} or {b} scores better on average",
+        questions="Which objective scores better on average",
+        measured="means",
+    )
+
+
+def effects(sensitivity: pd.DataFrame) -> Sentences:
+    """What matters for each objective, from `sensitivity`."""
+    if sensitivity.empty:
+        return ()
+    return tuple(
+        sentence
+        for name, rows in sensitivity.groupby("objective", sort=False)
+        for sentence in _effects(str(name), _records(rows))
+    )
+
+
+def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
+    """The usable range of each objective's most telling hyperparameter, from `robustness`; it needs repeats."""
+    out = []
+    for row in _records(robustness):
+        low, high, param = (row.get(f"band_{key}", math.nan) for key in ("low", "high", "param"))
+        if not text(param) or not known(low, high, row["num_seeds"]) or row["num_seeds"] < 2 or low > high:
+            continue
+        if low == high:
+            where = f"at {param} = {number(low)} alone"
+        else:
+            ratio = row.get("band_ratio", math.nan)
+            factor = f" (a factor of {number(ratio)})" if known(ratio) and ratio > 1 else ""
+            where = f"for {param} from {number(low)} to {number(high)}{factor}"
+        out.append(f"{row['objective']} stays within {words.amount(words.within)} of its best {where}.")
+    return tuple(out)
+
+
+def best_regions(winners: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective is best where, from `winners`: one sentence for every hyperparameter."""
+    if winners.empty:
+        return ()
+    return tuple(_regions(str(by), _records(rows), words) for by, rows in winners.groupby("by", sort=False))
+
+
+def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
+    """What tuning costs and what it gains over the defaults, from `tuning_cost`."""
+    tries, unknown, gains = [], [], []
+    for row in _records(cost):
+        name, k = row["objective"], row["k_within"]
+        if known(k, row["k_low"], row["k_high"]):
+            tries.append(f"{name} after about {counted(k, 'try', 'tries')}{interval(row['k_low'], row['k_high'])}")
+        else:
+            unknown.append(name)
+        gain, low, high = row["tunability"], row["tunability_low"], row["tunability_high"]
+        if not known(gain, low, high):
+            continue
+        at = f" ({row['default_at']})" if text(row["default_at"]) else ""
+        seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
+        if low > 0:
+            gains.append(f"Tuning {name} gains {seen} over its default{at}.")
+        else:
+            gains.append(f"Whether tuning {name} gains anything over its default{at} is not resolved ({seen}).")
+    near = f"within {words.amount(words.within)} of the objective's best"
+    out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []
+    if unknown:
+        out.append(f"How many tries it takes to come {near} is not resolved for {listed(unknown)}.")
+    return (*out, *gains)
+
+
+def failures(regions: pd.DataFrame) -> Sentences:
+    """Where trials fail more often than elsewhere, from `failure_regions`."""
+    out = []
+    for row in _records(regions):
+        named = text(row["verdict"]) not in ("", UNRESOLVED, UNMEASURED)
+        if not named or not known(row["p_holm"], row["rate"]) or row["p_holm"] > ALPHA or not row["failed"] > 0:
+            continue
+        share = f"{number(100 * row['rate'])} %"
+        if known(row["low"], row["high"]):
+            share += interval(100 * row["low"], 100 * row["high"])
+        trials = counted(row["trials"], "trial", "trials")
+        out.append(
+            f"{row['objective']} fails more often at {row['region']} than elsewhere: {number(row['failed'])} of "
+            f"{trials} ({share})."
+        )
+    return tuple(out)
+
+
+def associations(links: pd.DataFrame, words: Wording) -> Sentences:
+    """Diagnostics that go with the metric, from `links`: one sentence for every objective that has some."""
+    if links.empty:
+        return ()
+    out, unseen = [], []
+    for name, rows in links.groupby("objective", sort=False):
+        found = [seen for row in _records(rows) if (seen := _link(row))]
+        what = "an association, not a cause" if len(found) == 1 else "associations, not causes"
+        if found:
+            out.append(f"Over the settings of {name}, {listed(found)} where {words.metric} is higher: {what}.")
+        else:
+            unseen.append(str(name))
+    if unseen:
+        out.append(f"Which diagnostics go with {words.metric} is not resolved for {listed(unseen)}.")
+    return tuple(out)
+
+
+def confirmed(confirmation: pd.DataFrame, words: Wording) -> Sentences:
+    """What the best configuration of each objective keeps on fresh seeds."""
+    if confirmation.empty:
+        return ()
+    rows = confirmation.sort_values("rank", kind="stable") if "rank" in confirmation.columns else confirmation
+    first = rows.drop_duplicates("objective")
+    order = dict.fromkeys(confirmation["objective"])
+    by_name = {row["objective"]: row for row in _records(first)}
+    return tuple(sentence for name in order if (sentence := _confirmed(by_name[name], words)))
+
+
+# Comparisons
+
+
+def _pairwise(
+    pairs: pd.DataFrame,
+    *,
+    null: float,
+    claim: Callable[[Row], str],
+    evidence: Callable[[Row], str],
+    champion: Callable[[str, int], str],
+    question: Callable[[str, str], str],
+    questions: str,
+    measured: str,
+) -> Sentences:
+    """Claims first, then what is not resolved, then what is not measured."""
+    rows = _records(pairs)
+    claims = {(row["a"], row["b"]): sentence for row in rows if _resolved(row, null) and (sentence := claim(row))}
+    open_rows = [row for row in rows if row["verdict"] != UNMEASURED and (row["a"], row["b"]) not in claims]
+    out = [*_champion([row for row in rows if (row["a"], row["b"]) in claims], rows, champion), *claims.values()]
+    if len(open_rows) <= FEW_PAIRS:
+        out += [f"{question(row['a'], row['b'])} is not resolved{evidence(row)}{_needs(row)}." for row in open_rows]
+    else:
+        named = [f"{row['a']} and {row['b']}{_needs_short(row)}" for row in open_rows]
+        out.append(f"{questions} is not resolved for {len(named)} pairs: {'; '.join(named)}.")
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row["verdict"] == UNMEASURED:
+            reasons.setdefault(text(row["note"]) or "no reason given", []).append(f"{row['a']} and {row['b']}")
+    out += [f"The {measured} of {'; '.join(names)} are not compared: {why}." for why, names in reasons.items()]
+    return tuple(out)
+
+
+def _resolved(row: Row, null: float) -> bool:
+    """Whether the verdict names one of the two, and interval and p-value agree with it."""
+    if row["verdict"] not in (row["a"], row["b"]) or not known(row["p_holm"]) or row["p_holm"] > ALPHA:
+        return False
+    above = (row["verdict"] == row["a"]) == (null == 0.0)  # the ratio of spreads is small where a is the better
+    bound = row["low"] if above else row["high"]
+    return known(bound) and (bound > null if above else bound < null)
+
+
+def _champion(resolved: Sequence[Row], rows: Sequence[Row], sentence: Callable[[str, int], str]) -> Sentences:
+    """The one that is resolved against every other one, where there are two others or more."""
+    names = list(dict.fromkeys(name for row in rows for name in (row["a"], row["b"])))
+    won = [row["verdict"] for row in resolved]
+    return tuple(sentence(name, len(names) - 1) for name in names if won.count(name) == len(names) - 1 >= 2)
+
+
+def _spread_claim(row: Row, words: Wording) -> str:
+    first = row["verdict"] == row["a"]
+    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
+    own, other = (row["value_a"], row["value_b"]) if first else (row["value_b"], row["value_a"])
+    if not known(own, other) or own < 0 or other <= 0:
+        return ""
+    start = f"{winner} is more robust than {loser}: "
+    if own == 0:
+        return (
+            f"{start}its {words.metric} has no spread due to hyperparameters that shows above the seed noise, against "
+            f"SD* {words.amount(other)}."
+        )
+    if not known(row["estimate"]) or row["estimate"] <= 0:
+        return ""
+    ratio = row["estimate"] if first else 1 / row["estimate"]
+    low, high = (row["low"], row["high"]) if first else (_inverse(row["high"]), 1 / row["low"])
+    seen = (
+        interval(low, high, apart_from=1.0) if known(low) and low > 0 else f", at most {number(high, apart_from=1.0)}"
+    )
+    return (
+        f"{start}the spread of {words.metric} due to hyperparameters is {number(ratio, apart_from=1.0)} times as large"
+        f"{seen} (SD* {number(own)} against {words.amount(other)})."
+    )
+
+
+def _inverse(value: float) -> float:
+    """1 / value; 0 of infinity and of what is not known, which then counts as open."""
+    return 1 / value if known(value) and value > 0 else 0.0
+
+
+def _ratio_seen(row: Row) -> str:
+    """The ratio with its interval, where neither is made with a zero."""
+    if not known(row["estimate"], row["value_a"], row["value_b"]):
+        return ""
+    if min(row["estimate"], row["value_a"], row["value_b"]) <= 0:
+        return ""
+    low_known, high_known = known(row["low"]) and row["low"] > 0, known(row["high"])
+    if not low_known and not high_known:
+        return ""
+    seen = f" (SD* ratio {row['a']} / {row['b']} {number(row['estimate'])}"
+    if low_known and high_known:
+        return f"{seen}{interval(row['low'], row['high'])})"
+    return f"{seen}, at most {number(row['high'])})" if high_known else f"{seen}, at least {number(row['low'])})"
+
+
+def _mean_claim(row: Row, words: Wording) -> str:
+    first = row["verdict"] == row["a"]
+    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
+    low, high = (row["low"], row["high"]) if first else (-row["high"], -row["low"])
+    lead = row["estimate"] if first else -row["estimate"]
+    if not known(lead, low, high) or lead <= 0:
+        return ""
+    side = "higher" if words.mode == "max" else "lower"
+    return (
+        f"{winner} scores {words.amount(lead)} {side} than {loser} on average over the shared space"
+        f"{interval(low, high, apart_from=0.0)}."
+    )
+
+
+def _difference_seen(row: Row, words: Wording) -> str:
+    if not known(row["estimate"], row["low"], row["high"]):
+        return ""
+    return f" (lead of {row['a']}: {words.amount(row['estimate'])}{interval(row['low'], row['high'])})"
+
+
+def _needs(row: Row) -> str:
+    """`; it needs about 8 seeds`, or why that cannot be said."""
+    if short := _needs_short(row):
+        return f"; it {short.removeprefix(', ')}"
+    last = text(row["note"]).rpartition("; ")[2]
+    return f": {last}" if last else ""
+
+
+def _needs_short(row: Row) -> str:
+    seeds = row["seeds_needed"]
+    if known(seeds) and seeds > 0:
+        return f", needs about {counted(math.ceil(seeds), 'seed', 'seeds')}"
+    last = text(row["note"]).rpartition("; ")[2]
+    return f", {last}" if last.startswith("needs about") else ""
+
+
+# Effects, regions, links, fresh seeds
+
+
+def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
+    singles = [row for row in rows if row["order"] == 1 and known(_size(row)[0])]
+    if not singles:
+        note = next((text(row["note"]) for row in rows if text(row["note"])), "")
+        why = note if note.startswith(UNRESOLVED) else f"{UNRESOLVED}: {note}" if note else UNRESOLVED
+        yield f"What matters for {name} is {why}."
+        return
+    matter = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
+    own = " on its own" if singles[0]["method"] == "anova" else ""
+    if not matter:
+        lines = [row["null"] for row in singles if known(row["null"])]
+        reach = f"; an inert one reaches {number(max(lines))}" if lines else ""
+        yield f"{name}: no hyperparameter's effect{own} is resolved{reach}."
+    elif len(singles) == 1:
+        yield f"{name}: {_effect(matter[0])} matters."
+    elif _stands_out(matter[0], singles):
+        also = f"; {listed([_effect(row) for row in matter[1:]])} matter{'s' * (len(matter) == 2)} too"
+        yield f"{name}: {_effect(matter[0])} matters most{own}{also if matter[1:] else ''}."
+    elif len(matter) == 1:
+        yield f"{name}: {_effect(matter[0])} matters; that the others matter less is not resolved."
+    else:
+        all_of_them = listed([_effect(row) for row in matter])
+        yield f"{name}: {all_of_them} matter; which of them matters most{own} is not resolved."
+    for row in rows:
+        if row["order"] == 2 and known(_size(row)[0]) and _matters(row):
+            a, _, b = text(row["term"]).partition(" x ")
+            yield f"{name}: the effects of {a} and {b} depend on each other ({_measure(row)})."
+
+
+def _size(row: Row) -> tuple[float, float, float, str]:
+    """Value, interval and name of the effect that `resolved` is about: ST of a Sobol analysis, else the share alone."""
+    kind = "total" if row["method"] == "sobol" and row["order"] == 1 else "first"
+    called = "total effect" if kind == "total" else "share of the variance"
+    return row[kind], row[f"{kind}_low"], row[f"{kind}_high"], called
+
+
+def _matters(row: Row) -> bool:
+    value, low, high, _ = _size(row)
+    return row["resolved"] in (True, 1) and known(value, low, high, row["null"]) and value > float(row["null"])
+
+
+def _stands_out(top: Row, singles: Sequence[Row]) -> bool:
+    """Whether the interval lies above those of all others; an unknown end could be anywhere."""
+    low = _size(top)[1]
+    return all(known(_size(row)[2]) and low > _size(row)[2] for row in singles if row is not top)
+
+
+def _effect(row: Row) -> str:
+    return f"{row['term']} ({_measure(row)})"
+
+
+def _measure(row: Row) -> str:
+    value, low, high, called = _size(row)
+    return f"{called} {number(value)}{interval(low, high)}, an inert one reaches {number(row['null'])}"
+
+
+def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
+    winners = [row["verdict"] if _leads(row) else None for row in rows]
+    places: dict[str | None, list[str]] = {}
+    for winner, row in zip(winners, rows, strict=True):
+        places.setdefault(winner, []).append(text(row["region"]).removeprefix(f"{by}="))
+    unresolved = places.pop(None, [])
+    if not places:
+        return f"Which objective is best is not resolved at any value of {by}."
+    if len(places) == 1 and not unresolved and len(rows) > 1:
+        leads = [row["lead"] for row in rows]
+        return (
+            f"{winners[0]} is best at every value of {by}, {number(min(leads))} to {words.amount(max(leads))} ahead of "
+            "the next."
+        )
+    best = listed([f"{name} is best at {listed(at)}" for name, at in places.items()])
+    rest = f"; at {listed(unresolved)} it is not resolved" if unresolved else ""
+    return f"Along {by}, {best}{rest}."
+
+
+def _leads(row: Row) -> bool:
+    if row["verdict"] != row["objective"] or not known(row["lead"], row["low"], row["p_holm"]):
+        return False
+    return bool(row["lead"] > 0 and row["low"] > 0 and row["p_holm"] <= ALPHA)
+
+
+def _link(row: Row) -> str:
+    """`q_b_mean is lower (Spearman -0.7 [-0.8, -0.5])` where verdict, interval and p-value agree."""
+    if not known(row["rho"], row["low"], row["high"], row["p_holm"]) or row["p_holm"] > ALPHA:
+        return ""
+    side = {"higher with the metric": "higher", "lower with the metric": "lower"}.get(text(row["verdict"]), "")
+    agrees = row["low"] > 0 if side == "higher" else row["high"] < 0
+    if not side or not agrees:
+        return ""
+    seen = f"{number(row['rho'])}{interval(row['low'], row['high'], apart_from=0.0)}"
+    return f"{row['diagnostic']} is {side} (Spearman {seen})"
+
+
+def _confirmed(row: Row, words: Wording) -> str:
+    name, fresh, num = row["objective"], row["fresh"], row.get("fresh_seeds", math.nan)
+    if not known(fresh):
+        failed = row.get("fresh_failed", math.nan)
+        return f"The best {name} setting failed on every fresh seed." if known(failed) and failed > 0 else ""
+    low, high, search = row["fresh_low"], row["fresh_high"], row["search"]
+    seeds = f"{counted(num, 'fresh seed', 'fresh seeds')}" if known(num) else "fresh seeds"
+    out = f"The best {name} setting keeps {words.level(fresh)}{interval(low, high)} on {seeds}"
+    if known(search):
+        sign = 1 if words.mode == "max" else -1
+        end = high if sign > 0 else low
+        flattered = known(end) and sign * (search - end) > 0
+        excess = f", {words.amount(sign * (search - fresh))} too good" if flattered else ""
+        out += f"; the search said {words.level(search)}{excess}"
+    if known(row.get("test")):
+        out += f"; the test split says {words.level(row['test'])}{interval(row['test_low'], row['test_high'])}"
+    return f"{out}."
+
+
+def _records(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    return table.to_dict("records")

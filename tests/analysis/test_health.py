@@ -1,0 +1,168 @@
+"""Counts of trials and the regions where more fails: hand-made tables, SciPy's own tests, and planted corners."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.health import COLUMNS, REGION_COLUMNS, failure_regions, health, holm, regions
+from clsweep.analysis.sweep import read_sweeps
+
+NAN = float("nan")
+
+
+def sweep_of(failed, *, sampler="grid", **columns):
+    """A sweep from failed[config][seed], with scores of no interest."""
+    failed = np.asarray(failed, dtype=bool)
+    num, seeds = failed.shape
+    frame = pd.DataFrame({name: np.repeat(np.asarray(value), seeds) for name, value in columns.items()})
+    frame = frame.assign(
+        objective="dcl", config=np.repeat(np.arange(num), seeds), seed=np.tile(np.arange(seeds), num), sampler=sampler
+    )
+    frame["status"] = np.where(failed.ravel(), "failed", "finished")
+    frame["acc"] = np.where(failed.ravel(), NAN, 90.0)
+    return read_sweeps(frame, metric="acc", params=list(columns))[0]
+
+
+def test_health():
+    trials = pd.DataFrame(
+        {
+            "objective": ["b", "b", "b", "a"],
+            "status": ["finished", "failed", "stopped", "finished"],
+            "wall_time_s": [3600.0, 1800.0, NAN, 7200.0],
+            "workers": [2, 2, 2, 1],
+            "device": ["cpu", "gpu", "cpu", "cpu"],
+            "clsweep_version": "0.1.0",
+            "torch_version": ["2.14.0", "2.15.0", None, "2.15.0"],
+        }
+    )
+    before = trials.copy(deep=True)
+    table = health(trials)
+    pd.testing.assert_frame_equal(trials, before)
+    assert list(table.columns) == list(COLUMNS)
+    assert list(table["objective"]) == ["b", "a"]
+    assert table[["trials", "finished", "stopped", "failed", "hours"]].to_numpy().tolist() == [
+        [3, 1, 1, 1, 3.0],
+        [1, 1, 0, 0, 2.0],
+    ]
+    assert table["device"].to_list() == ["cpu, gpu", "cpu"]
+    assert table["versions"].to_list() == ["clsweep 0.1.0, torch 2.14.0 / 2.15.0", "clsweep 0.1.0, torch 2.15.0"]
+    note = "1 of 3 trials do not say how long they took; several devices; several versions of torch"
+    assert table["note"].to_list() == [note, ""]
+
+
+@pytest.mark.filterwarnings("error")
+def test_health_of_a_bare_table():
+    row = health(pd.DataFrame({"objective": ["a"], "status": ["failed"]})).iloc[0]
+    assert np.isnan(row["hours"])
+    assert row["note"] == "wall_time_s not recorded; versions not recorded"
+    assert (
+        health(pd.DataFrame({"objective": ["a"], "status": ["failed"], "wall_time_s": [36.0]}))["hours"].item() == 0.01
+    )
+    assert health(pd.DataFrame(columns=["objective", "status"])).empty
+    with pytest.raises(ValueError, match=r"^trials: no column 'status'"):
+        health(pd.DataFrame({"objective": []}))
+
+
+def test_rates_and_tests_are_scipys():
+    rng = np.random.default_rng(0)
+    tau, batch = (x.ravel() for x in np.meshgrid(np.arange(4.0), np.arange(5.0), indexing="ij"))
+    failed = rng.random((20, 3)) < np.where(tau == 0, 0.8, 0.1)[:, None]
+    table = failure_regions([sweep_of(failed, tau=tau, batch_size=batch)])
+    assert list(table.columns) == list(REGION_COLUMNS)
+    assert table["region"].to_list() == [f"tau={i}" for i in range(4)] + [f"batch_size={i}" for i in range(5)]
+    expected = []
+    for at, values, count in [(x, tau, 4) for x in range(4)] + [(x, batch, 5) for x in range(5)]:
+        here, hit = values == at, failed.any(axis=1)
+        row = table.iloc[len(expected)]
+        assert (row["trials"], row["failed"]) == (failed[here].size, failed[here].sum())
+        assert row["configs"] == 20 // count
+        square = [[(hit & here).sum(), (~hit & here).sum()], [(hit & ~here).sum(), (~hit & ~here).sum()]]
+        expected.append(stats.fisher_exact(square, alternative="greater").pvalue)
+        assert row["low"] < row["rate"] < row["high"] or row["rate"] in (0, 1)
+    assert table["p_holm"].to_numpy() == pytest.approx(holm(np.array(expected)))
+
+
+def test_independent_failures_have_the_interval_of_scipy():
+    failed = np.zeros((20, 1), dtype=bool)
+    failed[[0, 3, 12]] = True  # one seed: nothing that could go together
+    row = failure_regions([sweep_of(failed, tau=np.repeat([1.0, 2.0], 10))]).iloc[0]
+    interval = stats.binomtest(2, 10).proportion_ci()
+    assert [row["rate"], row["low"], row["high"]] == pytest.approx([0.2, *interval])
+
+
+def test_failures_that_go_together_count_once():
+    failed = np.zeros((40, 3), dtype=bool)
+    failed[[0, 3, 22]] = True
+    row = failure_regions([sweep_of(failed, tau=np.repeat([1.0, 2.0], 20))]).iloc[0]
+    interval = stats.binomtest(2, 20).proportion_ci()
+    assert (row["trials"], row["failed"]) == (60, 6)
+    assert [row["low"], row["high"]] == pytest.approx(interval, abs=0.01)
+
+
+def planted(rng, rate, corner, *, together, num=60, sampler="random"):
+    tau, width = rng.random(num), rng.random(num)
+    chances = np.where((tau < 0.25), corner, rate)[:, None]
+    failed = np.repeat(rng.random((num, 1)) < chances, 3, axis=1) if together else rng.random((num, 3)) < chances
+    return sweep_of(failed, sampler=sampler, tau=tau, width=width)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_uniform_rate_gives_no_verdict(together):
+    rng = np.random.default_rng(1)
+    tables = [failure_regions([planted(rng, 0.1, 0.1, together=together)]) for _ in range(200)]
+    assert np.mean([(table["verdict"] != "").any() for table in tables]) <= 0.05
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_failing_region_is_found(together):
+    rng = np.random.default_rng(2)
+    found = []
+    for _ in range(100):
+        table = failure_regions([planted(rng, 0.03, 0.9, together=together)])
+        verdicts = table.loc[table["verdict"] != "", "region"].to_list()
+        found.append(bool(verdicts) and verdicts[0].startswith("tau=0.0"))
+    assert np.mean(found) >= 0.95
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_coverage_of_the_rate(together):
+    rng = np.random.default_rng(3)
+    hits = []
+    for _ in range(200):
+        tau = np.repeat(np.arange(3.0), 30)
+        chances = np.array([0.3, 0.1, 0.5])[tau.astype(int)][:, None]
+        failed = np.repeat(rng.random((90, 1)) < chances, 3, axis=1) if together else rng.random((90, 3)) < chances
+        table = failure_regions([sweep_of(failed, tau=tau)])
+        hits.append((table["low"] <= [0.3, 0.1, 0.5]) & (table["high"] >= [0.3, 0.1, 0.5]))
+    assert np.mean(hits) >= 0.93
+
+
+@pytest.mark.filterwarnings("error")
+def test_edge_cases():
+    none = sweep_of(np.zeros((4, 2)), tau=np.arange(4.0))
+    assert list(failure_regions([none]).columns) == list(REGION_COLUMNS)
+    assert failure_regions([none]).empty
+    table = failure_regions([sweep_of(np.ones((4, 2)), tau=np.arange(4.0))])
+    assert (table["rate"] == 1).all()
+    assert (table["verdict"] == "").all()
+    assert failure_regions([sweep_of(np.ones((1, 2)), tau=[1.0])]).empty  # nothing is swept
+    table = failure_regions([sweep_of([[1], [0], [0]], weighting=["a", None, "b"])])
+    assert len(table) == 3
+    with pytest.raises(ValueError, match=r"^significance: expected between 0 and 1, got 0"):
+        failure_regions([], significance=0)
+
+
+def test_regions_by_rank():
+    codes, texts = regions(pd.Series(np.arange(12.0)[::-1]))
+    assert codes.tolist() == [5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
+    assert texts[:2] == ["0..1", "2..3"]
+    assert regions(pd.Series(["b", "a", "b"]))[1] == ["b", "a"]
+    assert regions(pd.Series([2.0, 1.0, 2.0, 1.0]))[1] == ["1", "2"]
+    codes, texts = regions(pd.Series([1.0, NAN, 2.0, 3.0, 4.0]), cut=True)
+    assert (codes.tolist(), texts) == ([0, 2, 0, 1, 1], ["1..2", "3..4", "nan"])
+
+
+def test_holm():
+    assert holm(np.array([0.01, NAN, 0.04, 0.03])).tolist() == pytest.approx([0.03, NAN, 0.06, 0.06], nan_ok=True)
+    assert holm(np.array([])).size == 0

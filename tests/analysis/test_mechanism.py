@@ -1,0 +1,164 @@
+"""Diagnostics beside the metric: loops, SciPy's Spearman, planted links and the rate of false ones."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.mechanism import COLUMNS, LINK_COLUMNS, links, mechanism
+from clsweep.analysis.sweep import read_sweeps
+
+NAN = float("nan")
+PARAMS = ["tau", "batch_size"]
+
+
+def trials_of(num=12, seeds=2, *, objective="dcl", sampler="grid", rng=None, **columns):
+    """Trials of `num` configurations; columns: (num, seeds) values."""
+    rng = rng or np.random.default_rng(0)
+    tau = np.arange(num) // 3 / 10 if sampler == "grid" else rng.random(num)
+    frame = pd.DataFrame({"tau": np.repeat(tau, seeds), "batch_size": np.repeat(64 * (1 + np.arange(num) % 3), seeds)})
+    frame = frame.assign(
+        objective=objective, config=np.repeat(np.arange(num), seeds), seed=np.tile(np.arange(seeds), num)
+    )
+    frame = frame.assign(sampler=sampler, status="finished", acc=90 + rng.normal(size=num * seeds))
+    return frame.assign(**{name: np.ravel(values) for name, values in columns.items()})
+
+
+def read(trials, **options):
+    return read_sweeps(trials, metric="acc", params=PARAMS, **options)
+
+
+def test_means_by_value():
+    rng = np.random.default_rng(1)
+    trials = pd.concat(
+        [
+            trials_of(objective="b", q_b_mean=rng.random(24)),
+            trials_of(objective="a").assign(batch_size=128, alignment=NAN),
+        ],
+        ignore_index=True,
+    )
+    trials.loc[0, "status"] = "failed"  # its metric is a leftover
+    trials.loc[7, "acc"] = NAN
+    before = trials.copy(deep=True)
+    table = mechanism(trials, read(trials), metric="acc", by="batch_size")
+    pd.testing.assert_frame_equal(trials, before)
+    assert list(table.columns) == ["objective", "at", "num_trials", "acc", "q_b_mean", "note"]
+    assert table["at"].to_list() == ["batch_size=64", "batch_size=128", "batch_size=192", "batch_size=128"]
+    good = trials[(trials["status"] == "finished") & trials["acc"].notna()]
+    for _, row in table.iterrows():
+        here = good[
+            (good["objective"] == row["objective"]) & ("batch_size=" + good["batch_size"].astype(str) == row["at"])
+        ]
+        assert row["num_trials"] == len(here)
+        assert row["acc"] == pytest.approx(here.groupby("config")["acc"].mean().mean())
+        if row["objective"] == "b":
+            assert row["q_b_mean"] == pytest.approx(here.groupby("config")["q_b_mean"].mean().mean())
+    assert np.isnan(table["q_b_mean"].iloc[-1])
+    whole = mechanism(trials, read(trials), metric="acc")
+    assert whole["at"].to_list() == ["", ""]
+
+
+def test_a_continuous_hyperparameter_is_cut_alike_for_all():
+    one = trials_of(30, sampler="qmc", q_b_cv=np.ones(60))
+    trials = pd.concat([one.assign(objective=name) for name in ("a", "b", "c")], ignore_index=True)
+    table = mechanism(trials, read(trials), metric="acc", by="tau")
+    assert len(table) == 18
+    assert table["at"].iloc[:6].to_list() == table["at"].iloc[6:12].to_list()
+    lows = [float(text.split("=")[1].split("..")[0]) for text in table["at"].iloc[:6]]
+    assert lows == sorted(lows)
+
+
+def test_metric_that_is_best_low_keeps_its_sign():
+    trials = trials_of(q_b_mean=np.arange(24.0))
+    up, down = (mechanism(trials, read(trials, mode=mode), metric="acc") for mode in ("max", "min"))
+    pd.testing.assert_frame_equal(up, down)
+    pd.testing.assert_frame_equal(
+        links(trials, read(trials), metric="acc"), links(trials, read(trials, mode="min"), metric="acc")
+    )
+
+
+def test_links_are_scipys_spearman():
+    rng = np.random.default_rng(2)
+    trials = trials_of(40, rng=rng)
+    trials["alignment"] = trials["acc"] + rng.normal(size=80)
+    trials["uniformity"] = -trials["acc"]
+    table = links(trials, read(trials), metric="acc")
+    assert list(table.columns) == list(LINK_COLUMNS)
+    means = trials.groupby("config")[["acc", "alignment"]].mean()
+    oracle = stats.spearmanr(means["acc"], means["alignment"])
+    row = table.iloc[0]
+    assert (row["diagnostic"], row["num_configs"]) == ("alignment", 40)
+    assert row["rho"] == pytest.approx(oracle.statistic)
+    assert row["p_holm"] < 0.001  # Holm: the other p is smaller, this stays
+    assert row["p_holm"] > oracle.pvalue
+    half = 1.959964 * np.sqrt((1 + oracle.statistic**2 / 2) / 37)
+    assert row["high"] == pytest.approx(np.tanh(np.arctanh(oracle.statistic) + half))
+    assert table["verdict"].to_list() == ["higher with the metric", "lower with the metric"]
+    assert table["rho"].iloc[1] == pytest.approx(-1)
+    assert table["low"].iloc[1] == pytest.approx(-1)
+    assert -1 < table["high"].iloc[1] < -0.9
+
+
+def test_pure_noise_links_nothing():
+    rng = np.random.default_rng(3)
+    false = []
+    for _ in range(200):
+        names = ("q_b_mean", "alignment", "uniformity", "effective_rank")
+        trials = trials_of(16, 1, rng=rng, **{name: rng.normal(size=16) for name in names})
+        false.append((links(trials, read(trials), metric="acc")["verdict"] != "not resolved").any())
+    assert np.mean(false) <= 0.05
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6])
+def test_coverage_of_rho(rho):
+    rng = np.random.default_rng(4)
+    true = 6 / np.pi * np.arcsin(rho / 2)  # Spearman's of a bivariate normal distribution
+    hits = []
+    for _ in range(200):
+        x = rng.normal(size=60)
+        y = rho * x + np.sqrt(1 - rho**2) * rng.normal(size=60)
+        trials = trials_of(60, 1, rng=rng, acc=x, alignment=y)
+        row = links(trials, read(trials), metric="acc").iloc[0]
+        hits.append(row["low"] <= true <= row["high"])
+    assert np.mean(hits) >= 0.91
+
+
+def test_a_constant_diagnostic_is_no_order_of_rounding():
+    trials = trials_of(30, 3, std_per_dim=np.full(90, 0.1))
+    trials.loc[4, "status"] = "failed"  # the mean of two is not the mean of three, in the last bit
+    row = links(trials, read(trials), metric="acc").iloc[0]
+    assert np.isnan(row["rho"])
+    assert row["note"] == "the same in all configurations: no correlation"
+
+
+@pytest.mark.filterwarnings("error")
+def test_edge_cases():
+    trials = trials_of()
+    table = mechanism(trials, read(trials), metric="acc")
+    assert table.empty
+    assert list(table.columns) == ["objective", "at", "num_trials", "acc", "note"]
+    assert set(COLUMNS) < set(table.columns)
+    assert links(trials, read(trials), metric="acc").empty
+    few = trials_of(9, q_b_mean=np.arange(18.0))
+    row = links(few, read(few), metric="acc").iloc[0]
+    assert row["note"] == "9 configurations have both, at least 10 are needed"
+    assert row["verdict"] == "not resolved"
+    gone = trials_of(q_b_mean=np.arange(24.0)).assign(status="failed")
+    assert mechanism(gone, read(gone), metric="acc").empty
+    tpe = trials_of(sampler="tpe", q_b_mean=np.arange(24.0))
+    row = mechanism(tpe, read(tpe), metric="acc", by="tau").iloc[0]
+    assert np.isnan(row["acc"])
+    assert row["note"] == "tpe samples favour good configurations"
+    row = links(tpe, read(tpe), metric="acc").iloc[0]
+    assert np.isnan(row["rho"])
+    assert row["note"] == "tpe samples favour good configurations"
+
+
+def test_mistakes():
+    trials = trials_of()
+    with pytest.raises(ValueError, match=r"^by: no objective sweeps 'taus'. Did you mean 'tau'\?"):
+        mechanism(trials, read(trials), metric="acc", by="taus")
+    with pytest.raises(ValueError, match=r"^trials: no column 'knn'"):
+        links(trials, read(trials), metric="knn")
+    with pytest.raises(ValueError, match=r"^confidence: expected between 0 and 1"):
+        links(trials, read(trials), metric="acc", confidence=0)

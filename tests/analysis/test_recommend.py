@@ -1,0 +1,187 @@
+"""Recommended configurations: neighbours against a loop, a planted cliff, and what the notes say."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.recommend import COLUMNS, neighbourhoods, recommend
+from clsweep.analysis.sweep import read_sweeps
+
+NAN = float("nan")
+
+
+def sweep_of(scores, *, sampler="grid", mode="max", status=None, scales=None, planned=None, **columns):
+    scores = np.asarray(scores, dtype=float)
+    num, seeds = scores.shape
+    frame = pd.DataFrame({name: np.repeat(np.asarray(value), seeds) for name, value in columns.items()})
+    frame = frame.assign(
+        objective="dcl", config=np.repeat(np.arange(num), seeds), seed=np.tile(np.arange(seeds), num), sampler=sampler
+    )
+    frame["acc"] = scores.ravel()
+    frame["status"] = np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
+    plan = None if planned is None else {"dcl": planned}
+    return read_sweeps(frame, metric="acc", params=list(columns), mode=mode, planned=plan, scales=scales)[0]
+
+
+def grid(shape):
+    return np.array(list(itertools.product(*map(range, shape))), dtype=float)
+
+
+def pair(sweep, **options):
+    table = recommend([sweep], **options)
+    assert list(table.columns) == list(COLUMNS)
+    assert list(table["kind"]) == ["best", "robust"]
+    return table.iloc[0], table.iloc[1]
+
+
+def test_best_and_its_interval():
+    rng = np.random.default_rng(0)
+    scores = 90 + rng.normal(size=(7, 3))
+    scores[2, 1] = NAN
+    best, _ = pair(sweep_of(scores, tau=np.arange(7.0)))
+    means = np.nanmean(scores, axis=1)
+    top = int(means.argmax())
+    present = scores[top][~np.isnan(scores[top])]
+    variance = np.nansum((scores - means[:, None]) ** 2) / (6 * 2 + 1)
+    half = stats.t.ppf(0.975, 13) * np.sqrt(variance / len(present))
+    assert (best["config"], best["num_seeds"]) == (top, len(present))
+    assert best[["score", "low", "high"]].to_list() == pytest.approx([means[top], means[top] - half, means[top] + half])
+    assert "picked on its own noise: run clsweep confirm" in best["note"]
+
+
+def test_neighbours_on_a_grid_against_a_loop():
+    places = grid((4, 3, 2))
+    level = np.random.default_rng(1).permutation(len(places)).astype(float)
+    order = np.random.default_rng(2).permutation(len(places))  # the order of the rows says nothing
+    names = np.array(["x", "y"])[places[order, 2].astype(int)]
+    sweep = sweep_of(level[order, None], tau=2.0 ** places[order, 0], batch_size=places[order, 1], weighting=names)
+    found = neighbourhoods(sweep)
+    for row, at in enumerate(places[order]):
+        near = [i for i, other in enumerate(places) if np.abs(other - at).sum() <= 1 and other[2] == at[2]]
+        assert found.counts[row] == len(near) - 1
+        assert found.worst[row] == min(level[near])
+
+
+def test_neighbours_of_a_sample_against_a_loop():
+    rng = np.random.default_rng(3)
+    tau, width = 10.0 ** rng.uniform(-2, 0, 40), rng.uniform(0, 5, 40)
+    level = rng.permutation(40).astype(float)
+    found = neighbourhoods(sweep_of(level[:, None], sampler="random", tau=tau, width=width, scales={"width": "linear"}))
+    axes = np.stack([np.log(tau), width], axis=1)
+    unit = (axes - axes.min(axis=0)) / np.ptp(axes, axis=0)
+    for row in range(40):
+        distance = np.sqrt(np.mean((unit - unit[row]) ** 2, axis=1))
+        near = [i for i in np.argsort(distance)[:5] if distance[i] <= 0.2]
+        assert found.counts[row] == len(near) - 1
+        assert found.worst[row] == min(level[near])
+
+
+def test_without_noise_the_levels_stay():
+    level = np.array([90.0, 95, 60, 91, 92, 91.5, 91])
+    found = neighbourhoods(sweep_of(np.repeat(level[:, None], 3, axis=1), tau=np.arange(7.0)))
+    assert found.worst == pytest.approx([90, 60, 60, 60, 91, 91, 91])
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_robust_pick_avoids_the_cliff_next_to_the_best(mode):
+    rng = np.random.default_rng(4)
+    places = grid((7, 7))
+    level = 92 - 0.2 * ((places - 2) ** 2).sum(axis=1)
+    level[places[:, 0] == 6] = 50
+    level[places[:, 0] == 5] = 94  # the best, beside the cliff
+    true_worst = [min(level[np.abs(places - at).sum(axis=1) <= 1]) for at in places]
+    sign = 1 if mode == "max" else -1
+    lost = []
+    for _ in range(100):
+        scores = sign * (level[:, None] + 0.4 * rng.standard_normal((49, 3)))
+        best, robust = pair(sweep_of(scores, mode=mode, tau=places[:, 0], batch_size=places[:, 1]))
+        assert level[best["config"]] == 94
+        assert sign * best["neighbourhood_worst"] < 55
+        assert sign * robust["neighbourhood_worst"] > 90
+        lost.append(max(true_worst) - true_worst[robust["config"]])
+    assert np.mean(lost) < 0.3
+    assert max(lost) < 1.5
+
+
+def test_robust_pick_of_a_sample_avoids_the_cliff():
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        x, y = rng.random(128), rng.random(128)
+        level = np.where(x > 0.8, 50.0, 90 + 4 * x)
+        scores = level[:, None] + 0.3 * rng.standard_normal((128, 3))
+        _, robust = pair(sweep_of(scores, sampler="random", x=x, y=y, scales={"x": "linear", "y": "linear"}))
+        assert robust["neighbourhood_worst"] > 88
+        assert x[robust["config"]] < 0.8
+
+
+def test_noise_does_not_favour_corners():
+    rng = np.random.default_rng(6)
+    places = grid((5, 5))
+    corners, levels = 0, []
+    for _ in range(200):
+        scores = 90 + 0.5 * rng.standard_normal((25, 3))
+        _, robust = pair(sweep_of(scores, tau=places[:, 0], batch_size=places[:, 1]))
+        corners += robust["num_neighbours"] == 2
+        levels.append(robust["neighbourhood_worst"])
+    assert corners / 200 < 0.45  # four corners of 25; lowest plain means pick one in more than half
+    assert np.mean(levels) == pytest.approx(90, abs=0.25)
+
+
+def test_failed_neighbours():
+    scores = np.array([[90.0, 91], [95, 96], [NAN, NAN], [92, 93], [93, 94], [92, 93], [90, 91]])
+    sweep = sweep_of(scores, tau=np.arange(7.0))
+    best, robust = pair(sweep)
+    assert best["config"] == 1
+    assert np.isnan(best["neighbourhood_worst"])
+    assert "a neighbour failed on every seed" in best["note"]
+    assert robust["config"] == 4
+    best, _ = pair(sweep, chance=10.0)
+    assert best["neighbourhood_worst"] == 10
+    mirror, _ = pair(sweep_of(-scores, mode="min", tau=np.arange(7.0)), chance=-10.0)
+    assert mirror["neighbourhood_worst"] == -10
+
+
+def test_notes():
+    rng = np.random.default_rng(7)
+    places = grid((4, 4))
+    scores = 80 + 3 * places.sum(axis=1)[:, None] + 0.1 * rng.standard_normal((16, 2))
+    best, robust = pair(sweep_of(scores, tau=places[:, 0], batch_size=places[:, 1]))
+    assert "at the edge of the swept tau, batch_size: the optimum may lie outside" in best["note"]
+    assert robust["note"].startswith("same as the best; at the edge")
+    scores[15, 1] = NAN
+    best, _ = pair(sweep_of(scores, tau=places[:, 0], batch_size=places[:, 1]))
+    assert "1 of its 2 seeds failed" in best["note"]
+    best, robust = pair(sweep_of(scores[:, :1], tau=places[:, 0], batch_size=places[:, 1]))
+    assert np.isnan(best["low"])
+    assert "one seed: no interval" in robust["note"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "note"),
+    [
+        ([[NAN, NAN], [NAN, NAN]], {}, "no trial finished"),
+        ([[90.0, 91.0]], {}, "no hyperparameter is swept"),
+        ([[90.0, 91.0], [NAN, NAN]], {}, "a neighbour that failed"),
+        ([[90.0, 90.0], [90.0, 90.0], [90.0, 90.0]], {}, "same as the best"),
+        ([[90.0, NAN], [NAN, 91.0]], {}, ""),
+        ([[90.0, 91.0], [80.0, 81.0]], {"planned": 9}, ""),
+        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "random"}, "no configuration has a neighbour"),
+        ([[90.0, 91.0], [80.0, 81.0]], {"scales": {"tau": "category"}}, "no configuration has a neighbour"),
+        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "tpe"}, "no robust one: tpe samples"),
+        ([[90.0, 91.0], [80.0, 81.0]], {"status": ["finished", "finished", "finished", "stopped"]}, "stopped early"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_edge_cases(scores, options, note):
+    sweep = sweep_of(scores, tau=np.arange(len(scores)) / 10, **options)
+    table = recommend([sweep])
+    assert list(table["kind"]) == ["best"] if sweep.not_measured else ["best", "robust"]
+    assert note in table["note"].iloc[-1]
+
+
+def test_a_wrong_option():
+    with pytest.raises(ValueError, match=r"^confidence: expected between 0 and 1, got 2"):
+        recommend([], confidence=2)

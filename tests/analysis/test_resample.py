@@ -1,0 +1,132 @@
+"""Statistics of a table against slow loops, and the machinery of its bootstrap."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from clsweep.analysis import resample
+
+
+def with_gaps(rng, rows=9, seeds=4):
+    values = rng.normal(80, 2, (rows, seeds))
+    values[rng.random(values.shape) < 0.3] = np.nan
+    values[np.isnan(values).all(axis=1), 0] = 80.0
+    return values
+
+
+def slow_tail(values, num):
+    """Cross-fitted level of the `num` lowest rows, loop by loop, unclipped."""
+    folds = []
+    for seed in range(values.shape[1]):
+        others = {}
+        for row, cells in enumerate(values):
+            rest = [x for s, x in enumerate(cells) if s != seed and np.isfinite(x)]
+            if np.isfinite(cells[seed]) and rest:
+                others[row] = sum(rest) / len(rest)
+        chosen = sorted(others, key=others.get)[:num]
+        if chosen:
+            folds.append(sum(values[row, seed] for row in chosen) / len(chosen))
+    return sum(folds) / len(folds)
+
+
+@pytest.mark.parametrize("num", [1, 3])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_tail_level_against_loops(num, gaps):
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        values = with_gaps(rng) if gaps else rng.normal(80, 2, (9, 4))
+        expected = slow_tail(values, num)
+        assert resample.tail_level(values, num, clipped=False) == pytest.approx(expected)
+        means = np.sort([np.nanmean(row) for row in values])
+        clipped = min(max(expected, means[:num].mean()), means.mean())
+        assert resample.tail_level(values, num) == pytest.approx(clipped)
+        assert resample.best_level(values, clipped=False) == pytest.approx(-slow_tail(-values, 1))
+
+
+def test_leading_axes_are_kept_and_a_gap_in_one_table_leaves_the_others_alone():
+    tables = np.random.default_rng(0).normal(80, 1, (5, 8, 3))
+    tables[2, 4, 1] = np.nan
+    together = resample.statistics(tables, within=1.0, num_lost=2, chance=10.0)
+    for index, table in enumerate(tables):
+        alone = resample.statistics(table, within=1.0, num_lost=2, chance=10.0)
+        for name, value in alone.items():
+            assert together[name][index] == pytest.approx(float(value)), name
+
+
+def test_interquartile_mean():
+    rng = np.random.default_rng(0)
+    for num in (4, 8, 20, 64):
+        x = rng.normal(size=num)
+        assert resample.interquartile_mean(x) == pytest.approx(stats.trim_mean(x, 0.25))
+    assert resample.interquartile_mean(np.array([1.0])) == 1.0
+    assert resample.interquartile_mean(np.array([1.0, 5.0])) == 3.0
+    # 1.25 values are cut on each side of five: the outer ones whole, a quarter of their neighbours.
+    assert resample.interquartile_mean(np.array([9.0, 0.0, 3.0, 1.0, 100.0])) == pytest.approx(
+        (0.75 * 1 + 3 + 0.75 * 9) / 2.5
+    )
+
+
+def test_nearness_by_hand():
+    found = resample.nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0)
+    assert found["regret"] == pytest.approx((0 + 1 + 6 + 20) / 4)
+    assert found["share"] == 0.5
+    assert found["tolerance_area"] == pytest.approx((1 + 0.9 + 0.4 + 0) / 4)
+    # One more configuration that is lost: never within, and at chance in the regret.
+    found = resample.nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0, alive=0.8, chance=10.0)
+    assert found["regret"] == pytest.approx((0 + 1 + 6 + 20 + 80) / 5)
+    assert found["share"] == pytest.approx(2 / 5)
+    assert found["tolerance_area"] == pytest.approx(2.3 / 5)
+    assert resample.nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)["tolerance_area"] == 0.5
+
+
+def test_the_area_is_that_under_the_share():
+    rng = np.random.default_rng(3)
+    values = rng.normal(80, 4, (40, 3))
+    area = float(resample.statistics(values, within=1.0)["tolerance_area"])
+    deltas = (np.arange(1000) + 0.5) / 100
+    shares = [float(resample.statistics(values, within=delta)["share"]) for delta in deltas]
+    assert area == pytest.approx(np.mean(shares), abs=2e-3)
+
+
+def bootstrap(num_resamples=2000, *, population=False):
+    return resample.Bootstrap(confidence=0.95, num_resamples=num_resamples, population=population, seed=0)
+
+
+def test_large_tables_take_fewer_resamples():
+    for shape, expected in [((6, 3), 2000), ((166, 3), 2000), ((1000, 3), 333), ((100_000, 3), 24)]:
+        assert bootstrap().size(np.zeros(shape)) == expected
+    assert bootstrap(50).size(np.zeros((6, 3))) == 50
+
+
+@pytest.mark.parametrize("population", [False, True])
+def test_the_two_kinds_of_interval_agree(population):
+    rng = np.random.default_rng(0)
+    values = 4 * rng.random((400, 1)) + rng.normal(0, 0.5, (400, 3))
+    many = resample.intervals(values, bootstrap(800, population=population), within=1.0)  # 800: percentiles
+    few = resample.intervals(values, bootstrap(190, population=population), within=1.0)  # a standard error
+    for name in ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10"):
+        wide, narrow = np.ptp(many[name]), np.ptp(few[name])
+        assert narrow == pytest.approx(wide, rel=0.3), name
+        assert np.mean(few[name]) == pytest.approx(np.mean(many[name]), abs=0.35 * wide), name
+
+
+def test_resamples_keep_the_pattern_of_missing_seeds():
+    values = with_gaps(np.random.default_rng(0))
+
+    def seen(drawn, tried, _):
+        assert (np.isfinite(tried) == np.isfinite(values)).all()
+        return {"gaps": np.isnan(drawn).sum(axis=(1, 2)), "mean": resample.row_means(tried).mean(axis=1)}
+
+    for population in (False, True):
+        found = bootstrap(500, population=population).collect(values, seen)
+        assert found["mean"].mean() == pytest.approx(resample.row_means(values).mean(), abs=0.1)
+        assert (len(set(found["gaps"])) > 1) == population
+
+
+def test_lost_configurations_of_a_sample_are_lost_by_chance():
+    values = 80 + np.random.default_rng(0).normal(0, 1, (60, 3))
+    grid = resample.intervals(values, bootstrap(300), within=1.0, num_lost=20, chance=10.0)
+    sample = resample.intervals(values, bootstrap(300, population=True), within=1.0, num_lost=20, chance=10.0)
+    assert np.ptp(grid["regret"]) < 3
+    # A quarter is lost, of 80: 70 points times the standard error of a share, twice each side.
+    assert np.ptp(sample["regret"]) == pytest.approx(70 * 3.92 * np.sqrt(0.25 * 0.75 / 80), rel=0.3)

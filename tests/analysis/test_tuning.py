@@ -1,0 +1,244 @@
+"""Best of k: against all subsets, planted truths and the coverage of its intervals; the cost of tuning."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.analysis.sweep import read_sweeps
+from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
+
+NAN = float("nan")
+
+
+def sweep_of(scores, *, sampler="grid", mode="max", planned=None, status=None, scales=None, **columns):
+    """A sweep from scores[config][seed]; NaN = a failed trial; columns: one value per configuration."""
+    scores = np.asarray(scores, dtype=float)
+    num, seeds = scores.shape
+    values = {"tau": np.arange(num) / 10, **columns}
+    frame = pd.DataFrame({name: np.repeat(np.asarray(value), seeds) for name, value in values.items()})
+    frame = frame.assign(
+        objective="dcl", config=np.repeat(np.arange(num), seeds), seed=np.tile(np.arange(seeds), num), sampler=sampler
+    )
+    frame["acc"] = scores.ravel()
+    frame["status"] = np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
+    plan = None if planned is None else {"dcl": planned}
+    return read_sweeps(frame, metric="acc", params=list(values), mode=mode, planned=plan, scales=scales)[0]
+
+
+def by_enumeration(scores, k, chance=None):
+    """Every subset of k, pick by the mean of the other seeds, score at the one left out; ties share."""
+    scores = np.asarray(scores, dtype=float)
+    total, weight = 0.0, 0.0
+    for s in range(scores.shape[1]):
+        others = np.delete(scores, s, axis=1)
+        for subset in itertools.combinations(range(len(scores)), k):
+            looks = {i: others[i][~np.isnan(others[i])].mean() for i in subset if not np.isnan(others[i]).all()}
+            if not looks:
+                if chance is not None:
+                    total, weight = total + chance, weight + 1
+                continue
+            top = [i for i, value in looks.items() if value == max(looks.values())]
+            for i in top:
+                if not np.isnan(scores[i, s]):
+                    total, weight = total + scores[i, s] / len(top), weight + 1 / len(top)
+    return total / weight
+
+
+def test_all_subsets_of_eight():
+    scores = 90 + np.random.default_rng(0).normal(size=(8, 3))
+    table = best_of_k([sweep_of(scores)], num_resamples=50)
+    assert list(table.columns) == list(COLUMNS)
+    assert list(table["k"]) == list(range(1, 9))
+    assert table["expected"].to_numpy() == pytest.approx([by_enumeration(scores, k) for k in range(1, 9)])
+    assert table["expected"].iloc[0] == pytest.approx(scores.mean())
+    assert (table["low"] < table["expected"]).all()
+    assert (table["expected"] < table["high"]).all()
+
+
+def test_ties_are_broken_at_random():
+    scores = np.random.default_rng(1).integers(0, 3, (7, 3)).astype(float)
+    expected = [by_enumeration(scores, k) for k in range(1, 8)]
+    assert best_of_k([sweep_of(scores)], num_resamples=5)["expected"].to_numpy() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("chance", [None, 10.0])
+def test_failures_are_tries_that_bring_nothing_or_chance(chance):
+    scores = 90 + np.random.default_rng(2).normal(size=(7, 3))
+    scores[[1, 5]] = NAN
+    scores[3, 0] = NAN
+    table = best_of_k([sweep_of(scores)], chance=chance, num_resamples=50)
+    expected = [by_enumeration(scores, k, chance) for k in range(1, 8)]
+    assert table["expected"].to_numpy() == pytest.approx(expected)
+    assert "2 of 7 configurations have no score" in table["note"].iloc[0]
+    assert table[["low", "high"]].notna().all().all()
+
+
+def test_one_seed_is_the_plain_estimator():
+    scores = [[3.0], [1.0], [2.0], [NAN]]
+    table = best_of_k([sweep_of(scores)])
+    assert table["expected"].to_numpy() == pytest.approx([2.0, 14 / 6, 11 / 4, 3.0])  # the failed one brings nothing
+    assert table["note"].str.startswith("one seed: picked and scored on the same noise").all()
+    assert table[["low", "high"]].isna().all().all()
+
+
+def test_low_is_best_mirrors():
+    scores = 90 + np.random.default_rng(3).normal(size=(9, 3))
+    for sampler in ("grid", "random"):
+        up = best_of_k([sweep_of(scores, sampler=sampler)], num_resamples=50)
+        down = best_of_k([sweep_of(-scores, sampler=sampler, mode="min")], num_resamples=50)
+        np.testing.assert_allclose(up["expected"], -down["expected"])
+        np.testing.assert_allclose(up["low"], -down["high"])
+    cost, mirror = (
+        tuning_cost([sweep], defaults={"dcl": {"tau": 0.3}}, num_resamples=50).iloc[0]
+        for sweep in (sweep_of(scores), sweep_of(-scores, mode="min"))
+    )
+    assert mirror["best_level"] == pytest.approx(-cost["best_level"])
+    assert mirror["tunability"] == pytest.approx(cost["tunability"])
+    assert mirror["k_within"] == cost["k_within"]
+
+
+def test_honest_best_of_k_does_not_rise_where_all_are_equal():
+    rng = np.random.default_rng(4)
+    curves, plain = [], []
+    for _ in range(200):
+        scores = 90 + 0.5 * rng.standard_normal((24, 3))
+        curves.append(best_of_k([sweep_of(scores)], num_resamples=2)["expected"])
+        plain.append(best_of_k([sweep_of(scores.mean(axis=1, keepdims=True))])["expected"])
+    assert np.mean(curves, axis=0) == pytest.approx(90, abs=0.06)
+    assert np.mean(plain, axis=0)[-1] > 90.5  # what the classical estimator says
+
+
+def test_the_leave_one_out_variance_is_that_of_a_loop():
+    scores = 90 + np.random.default_rng(5).normal(size=(9, 3))
+    scores[2] = NAN
+    scores[4, 1] = NAN
+    table = best_of_k([sweep_of(scores, sampler="random")])
+    for k in (1, 2, 4):
+        values = [by_enumeration(np.delete(scores, j, axis=0), k) for j in range(9)]
+        half = 2.306004 * math.sqrt(8 * np.var(values))
+        row = table.set_index("k").loc[k]
+        assert row["high"] - row["expected"] == pytest.approx(half, rel=1e-5)
+    assert table.loc[table["k"] > 4, ["low", "high"]].isna().all().all()
+
+
+def truth(level, noise, num_seeds, ks, rng):
+    """Expected true level of the pick with `num_seeds` seeds, by simulation."""
+    total = np.zeros(len(ks))
+    for _ in range(2000):
+        looks = level + noise / math.sqrt(num_seeds) * rng.standard_normal(len(level))
+        ranked = level[np.argsort(looks)]
+        total += [sum(math.comb(r, k - 1) * x for r, x in enumerate(ranked)) / math.comb(len(level), k) for k in ks]
+    return total / 2000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["curve", "cliff", "flat"])
+def test_coverage_on_a_grid(kind):
+    rng = np.random.default_rng(6)
+    place = np.linspace(-1, 1, 25)
+    level = {"curve": 90 - 4 * place**2, "cliff": np.where(place < -0.5, 50.0, 90.0), "flat": np.full(25, 90.0)}[kind]
+    ks = [1, 2, 4, 8, 16, 25]
+    true = truth(level, 0.4, 2, ks, rng)
+    hits, gain = [], []
+    for repeat in range(500):
+        sweep = sweep_of(level[:, None] + 0.4 * rng.standard_normal((25, 3)))
+        table = best_of_k([sweep], num_resamples=200, seed=repeat).set_index("k").loc[ks]
+        hits.append((table["low"].to_numpy() <= true) & (true <= table["high"].to_numpy()))
+        cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.4}}, num_resamples=200, seed=repeat).iloc[0]
+        gain.append(cost["tunability_low"] <= true[-1] - level[4] <= cost["tunability_high"])
+    print(kind, np.mean(hits, axis=0), np.mean(gain))
+    assert (np.mean(hits, axis=0) >= 0.92).all()
+    assert np.mean(gain) >= 0.92
+
+
+def test_coverage_of_a_random_sample():
+    rng = np.random.default_rng(7)
+    # Uniform levels without noise: the best of k is expected at k / (k + 1).
+    hits = []
+    for _ in range(200):
+        scores = rng.random((48, 1)) + 1e-3 * rng.standard_normal((48, 3))
+        table = best_of_k([sweep_of(scores, sampler="random")]).set_index("k").loc[[1, 2, 4, 8]]
+        true = np.array([1 / 2, 2 / 3, 4 / 5, 8 / 9])
+        hits.append((table["low"].to_numpy() <= true) & (true <= table["high"].to_numpy()))
+    assert (np.mean(hits, axis=0) >= 0.9).all()
+
+
+def test_cost_and_tunability():
+    level = np.array([80.0, 82, 84, 86, 88, 89.5, 90, 88])
+    scores = level[:, None] + 0.05 * np.random.default_rng(8).standard_normal((8, 3))
+    table = tuning_cost([sweep_of(scores)], defaults={"dcl": {"tau": 0.2}}, within=2.0, num_resamples=100)
+    assert list(table.columns) == list(COST_COLUMNS)
+    row = table.iloc[0]
+    curve = [np.mean([max(c) for c in itertools.combinations(level, k)]) for k in range(1, 9)]
+    assert row["k_within"] == 1 + next(i for i, value in enumerate(curve) if value >= 88)
+    assert row["k_low"] <= row["k_within"] <= row["k_high"]
+    assert row["best_level"] == pytest.approx(90, abs=0.1)
+    assert row["default_at"] == "tau=0.2"
+    assert row["tunability_low"] < 6 < row["tunability_high"]
+    assert row["tunability_high"] - row["tunability_low"] < 0.5
+    assert row["note"] == ""
+
+
+def test_lookup_of_the_default():
+    scores = 90 + np.random.default_rng(9).normal(size=(4, 2))
+    names = np.array(["a", "b", "a", "b"])
+
+    def look(defaults, sampler="grid", taus=(0.05, 0.05, 0.2, 0.2)):
+        sweep = sweep_of(scores, sampler=sampler, tau=np.array(taus), weighting=names)
+        return tuning_cost([sweep], defaults=None if defaults is None else {"dcl": defaults}, num_resamples=9).iloc[0]
+
+    assert look({"tau": 0.1 + 0.1, "weighting": "b"})["default_at"] == "tau=0.2, weighting=b"
+    near = look({"tau": 0.25, "weighting": "a"})
+    assert near["default_at"] == "tau=0.2, weighting=a"
+    assert near["note"] == "the nearest configuration stands for the default (tau=0.25, weighting=a)"
+    far = look({"tau": 0.3, "weighting": "a"})
+    assert far["note"] == "the default (tau=0.3, weighting=a) is not among the configurations"
+    assert np.isnan(far["tunability"])
+    assert np.isnan(look({"tau": 0.2, "weighting": "c"})["tunability"])
+    assert look({"tau": 0.2})["note"] == "no default of weighting is given"
+    assert look(None)["note"] == "no default of tau, weighting is given"
+    assert (
+        look({"tau": 0.21, "weighting": "a"}, "random", (0.05, 0.1, 0.206, 0.3))["default_at"]
+        == "tau=0.206, weighting=a"
+    )
+    assert np.isnan(look({"tau": 0.25, "weighting": "a"}, "random", (0.05, 0.1, 0.2, 0.3))["tunability"])
+
+
+@pytest.mark.parametrize(
+    ("scores", "options"),
+    [
+        ([[NAN, NAN], [NAN, NAN]], {}),
+        ([[90.0, 91.0]], {}),
+        ([[90.0], [NAN]], {}),
+        ([[90.0, 90.0], [90.0, 90.0], [90.0, 90.0]], {}),
+        ([[90.0, NAN], [NAN, 91.0]], {}),
+        ([[90.0, NAN], [91.0, 90.0], [92.0, 93.0]], {"planned": 9}),
+        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "tpe"}),
+        ([[90.0, 91.0], [80.0, 81.0]], {"status": ["finished", "stopped", "finished", "finished"]}),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_edge_cases(scores, options):
+    sweep = sweep_of(scores, **options)
+    table = best_of_k([sweep], num_resamples=20)
+    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}, num_resamples=20)
+    assert len(cost) == 1
+    if sweep.not_measured:
+        assert list(table["note"]) == [sweep.not_measured]
+        assert cost["best_level"].isna().all()
+    if not sweep.alive.any():
+        assert list(table["note"]) == ["no trial finished"]
+
+
+def test_wrong_options_and_the_same_seed():
+    sweep = sweep_of(90 + np.random.default_rng(0).normal(size=(6, 2)))
+    for name, value in {"max_k": 0, "confidence": 1.0, "num_resamples": 0}.items():
+        with pytest.raises(ValueError, match=f"^{name}: expected"):
+            best_of_k([sweep], **{name: value})
+    with pytest.raises(ValueError, match=r"^within: expected >= 0"):
+        tuning_cost([sweep], within=-1.0)
+    assert best_of_k([sweep], max_k=3)["k"].max() == 3
+    pd.testing.assert_frame_equal(best_of_k([sweep, sweep]).iloc[6:].reset_index(drop=True), best_of_k([sweep]))

@@ -1,0 +1,53 @@
+"""Small reports for trying the page, the Markdown and the files."""
+
+import altair as alt
+import pandas as pd
+
+from clsweep.report.parts import Figure, Report, Section, Table
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`|[a](javascript:alert(3))</style>\u2028&lt;"
+
+
+def figure(name="tolerance", *, title="Tolerance", rows=4, objective="dcl"):
+    data = pd.DataFrame({"delta": range(rows), "share": [0.25 * i for i in range(rows)], "objective": objective})
+    chart = (
+        alt.Chart(data)
+        .mark_point(size=4000, filled=True)
+        .encode(
+            x=alt.X("delta:Q").title(objective),
+            y="share:Q",
+            color=alt.Color("objective:N").title(objective).legend(orient="bottom"),
+            tooltip=["objective", "share"],
+        )
+        .properties(width="container", height=200, title=objective)
+    )
+    return Figure(name=name, title=title, caption="Share of the space.", chart=chart, data=data)
+
+
+def table(name="robustness", *, objectives=("simclr", "dcl"), title="Robustness"):
+    size = len(objectives)
+    frame = pd.DataFrame({"objective": objectives, "sd": [0.512345] * size, "best_at": ["tau=0.1"] * size})
+    shown = pd.DataFrame({"objective": objectives, "sd": ["0.51 [0.40, 0.63]"] * size, "at": ["tau=0.1"] * size})
+    return Table(name=name, title=title, caption="In points.", frame=frame, shown=shown)
+
+
+def section(*, id="robustness", title="Who is robust?", sentences=("DCL is.",), notes=("3 trials failed.",), **parts):
+    parts = {"tables": (table(),), "figures": (figure(),)} | parts
+    return Section(id=id, title=title, sentences=sentences, notes=notes, **parts)
+
+
+def report(*sections, title="A study", verdicts=("DCL is the most robust.",)):
+    facts = {"Studies": "tau", "Metric": "knn_top1 (%)"}
+    return Report(title=title, facts=facts, verdicts=verdicts, sections=sections or (section(),), sources=("runs/tau",))
+
+
+def evil_report():
+    """Every text of it looks like markup."""
+    parts = section(
+        title=EVIL,
+        sentences=(EVIL,),
+        notes=(EVIL,),
+        tables=(table(objectives=(EVIL, "x" * 300), title=EVIL),),
+        figures=(figure(title=EVIL, objective=EVIL), figure("long", title="y" * 300, objective="z" * 300)),
+    )
+    return Report(title=EVIL, facts={EVIL: EVIL, "long": "f" * 300}, verdicts=(EVIL, "v" * 300), sections=(parts,))
