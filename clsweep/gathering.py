@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -86,20 +87,28 @@ def of_trials(
         source: what messages call it.
         metric: by default the first of the known metrics that it has.
         mode: "max" or "min"; by default that of the metric, "max" for one of your own.
-        params: the hyperparameters; by default every column that a trials table does not have for something else.
+        params: the hyperparameters; by default every column that a trials table does not have for something else and
+            that has one value in each configuration.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
     columns = [str(column) for column in trials.columns]
-    known = [m.name for m in METRICS if m.name in columns and trials[m.name].notna().any()]
-    name = metric or next(iter(known), "")
+    known = [m.name for m in METRICS if m.name in columns]
+    scored = [m for m in known if trials[m].notna().any()]
+    name = metric or next(iter([*scored, *known]), "")
     if name not in columns:
         asked = f"no column {name!r}.{nearest(name, columns)}" if name else "none of the known metrics; name one"
         raise RequestError(f"{source}: metric: {asked} Columns: {', '.join(columns)}")
     taken = {field.name for field in (*ID_FIELDS, *OUTCOME_FIELDS)} | {name}
-    swept = tuple(params) if params is not None else tuple(column for column in columns if column not in taken)
+    others = [column for column in columns if column not in taken]
+    swept = tuple(params) if params is not None else tuple(c for c in others if _is_setting(trials, c))
+    left_out = [column for column in others if params is None and column not in swept]
     mode = mode or (METRIC[name].mode if name in METRIC else "max")
+    sweeps = _sweeps(trials, source, name, mode, swept, {}, {})
+    if "trial_id" not in trials:
+        ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
+        trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
     return Material(
         title=source,
         sources=(source,),
@@ -109,11 +118,21 @@ def of_trials(
         mode=mode,
         params=swept,
         symbols=_SYMBOLS,
-        sweeps=_sweeps(trials, source, name, mode, swept, {}, {}),
-        chance=None,
+        sweeps=sweeps,
+        chance=_chance_of(name, trials["num_classes"]) if "num_classes" in trials else None,
         defaults=_defaults(trials, swept),
-        notes=(),
+        notes=(f"not read as hyperparameters: {', '.join(left_out)}, which vary in a configuration",)
+        if left_out
+        else (),
     )
+
+
+def _is_setting(trials: pd.DataFrame, column: str) -> bool:
+    """Whether a column has one value in each configuration."""
+    keys = ["objective", "config"]
+    if not set(keys) <= set(trials.columns):
+        return True  # what is missing is said elsewhere
+    return len(trials[[*keys, column]].drop_duplicates()) == len(trials[keys].drop_duplicates())
 
 
 def trials_file(path: str) -> str:
@@ -229,15 +248,22 @@ def _scales(study: Mapping[str, Any]) -> dict[str, str]:
 
 def _chance(studies: Sequence[Results], metric: str) -> float | None:
     """Metric of a guess, percent; none where the studies differ."""
-    if metric not in _VOTES:
+    import pandas as pd
+
+    counts = [_num_classes(study) for study in studies]
+    return _chance_of(metric, pd.Series(counts))
+
+
+def _chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
+    if metric not in _VOTES or num_classes.nunique(dropna=False) != 1 or num_classes.isna().any():
         return None
-    levels = {100 * _VOTES[metric] / _num_classes(study) for study in studies}
-    return levels.pop() if len(levels) == 1 else None
+    return 100 * _VOTES[metric] / float(num_classes.iloc[0])
 
 
 def _num_classes(study: Results) -> float:
-    if "num_classes" in study.plan:
-        return float(study.plan["num_classes"].iloc[0])
+    plan = study.folder.plan(["num_classes"])
+    if plan.num_columns:
+        return float(plan["num_classes"][0].as_py() or math.nan)
     return float(DATASET[study.study["dataset"]["name"]].num_classes)  # of an earlier version
 
 

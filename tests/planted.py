@@ -53,6 +53,7 @@ def planted(
                     "sampler": sampler,
                     "status": "failed" if failed else "finished",
                     metric: np.nan if failed else level(setting) + noise * rng.standard_normal(),
+                    "q_b_mean": np.nan if failed else rng.random(),
                     **setting,
                 }
             )

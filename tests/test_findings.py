@@ -247,7 +247,7 @@ def test_tables_in_every_format(command, file, words):
     assert next(iter(csv.DictReader(io.StringIO(out)))).keys() == rows[0].keys()
     _, out, _ = command(first, file, *rest, "--format", "md")
     assert out.count("\n") == len(rows) + 2
-    assert "<script>" not in out
+    assert "<script>" not in out.replace("\\<", "")
     code, out, _ = command(first, file, *rest)
     assert code == 0
     assert "nan" not in out

@@ -38,7 +38,10 @@ LAYERS = {
     ),
     "results": ({"ray", "torch", "torchvision"}, ["clsweep.study", *CATALOG, ERRORS]),
     "analysis": ({"ray", "torch", "torchvision", "optuna"}, [ERRORS]),
-    "report": ({"ray", "torch", "torchvision", "optuna"}, ["clsweep.analysis", "clsweep.results", "clsweep.console", ERRORS]),
+    "report": (
+        {"ray", "torch", "torchvision", "optuna"},
+        ["clsweep.analysis", "clsweep.results", "clsweep.console", ERRORS],
+    ),
 }
 
 

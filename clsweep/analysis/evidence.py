@@ -19,12 +19,12 @@ from clsweep.analysis.sweep import Array
 POWER = 0.8
 MAX_EXACT = 16  # units whose sign flips are enumerated, 2^16
 NUM_FLIPS = 9_999
-MANY = 2_000  # units above which a sum of random signs or draws is taken at its normal limit
-FEW = 12  # residuals below which their own distribution is too coarse, and normal noise of their variance is drawn
+MANY = 500  # units above which a sum of random signs or draws is taken at its normal limit
+FEW = 50  # residuals below which normal noise of their variance is drawn: their own tails are cut short
 MAX_RESAMPLES = 20_000
-CELLS = 2_000_000  # scores drawn for one comparison; it sets the number of resamples, fewer for a large table
+CELLS = 1_000_000  # scores drawn for one comparison; it sets the number of resamples, fewer for a large table
 CHUNK = 500_000
-FEWEST_RESAMPLES = 40
+FEWEST_RESAMPLES = 30
 NORMAL_BELOW = 400  # resamples that are too few for percentiles: their spread and a t quantile instead
 MAX_SEEDS = 10_000
 
@@ -65,7 +65,7 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
     """Two-sided p-value of sum_u d_u when each d_u is as likely as -d_u, and the smallest p it could give.
 
     p = #{flips: |sum_u e_u d_u| >= |sum_u d_u|} / 2^n over all e in {-1, 1}^n up to n = 16; else over 9,999 random
-    ones with p = (count + 1) / (9,999 + 1) (Phipson & Smyth 2010). Above 2,000 units that sum is normal with variance
+    ones with p = (count + 1) / (9,999 + 1) (Phipson & Smyth 2010). Above 500 units that sum is normal with variance
     sum_u d_u^2, and p = 2 Phi(-|z|), not below 1 / 10,000.
     """
     num, total = len(units), abs(float(units.sum()))
@@ -120,8 +120,8 @@ def mean_effect(
     Paired: one table, of differences. Unpaired: the scores of one side, and minus those of the other.
 
     A resample is  sum over tables of g mean_c mean_s r*_cs,  r* drawn from the residuals, g^2 = df / chi2(df):
-    g carries the uncertainty of the noise level, as t does against z. Fewer than 12 residuals are no distribution of
-    their own: normal noise of their variance stands for them, which makes the interval that of t. BCa (Efron 1987) with
+    g carries the uncertainty of the noise level, as t does against z. Fewer than 50 residuals do not show their tails:
+    normal noise of their variance stands for them, so that such an interval is that of t. BCa (Efron 1987) with
     acceleration  kappa_3 / (6 kappa_2^1.5)  of the mean. p is the resamples' two-sided tail beyond zero.
     Without any repeat: the estimate alone.
     """

@@ -177,13 +177,15 @@ def _from_surrogate(
 
 
 def _interval(column: str, drawn: Array, least: float, confidence: float) -> dict[str, float]:
-    """Mean and interval of an index: quantiles of the draws, WIDEN times as far from the median.
+    """Mean and interval of an index: quantiles of the draws, WIDEN times as far from the median, EDGE at least.
 
+    EDGE: with 512 configurations of Ishigami's function the draws spread by 0.01 around an ST that was off by 0.01.
     A lower end below `least` is 0, an upper end within EDGE of 1 is 1.
     """
     tail = (1.0 - confidence) / 2.0
     low, middle, high = np.quantile(drawn, [tail, 0.5, 1.0 - tail])
-    low, high = max(middle - WIDEN * (middle - low), 0.0), middle + WIDEN * (high - middle)
+    low = max(middle - max(WIDEN * (middle - low), EDGE), 0.0)
+    high = middle + max(WIDEN * (high - middle), EDGE)
     low, high = low if low > least else 0.0, high if high < 1.0 - EDGE else 1.0
     return {column: float(np.clip(drawn.mean(), 0.0, 1.0)), f"{column}_low": float(low), f"{column}_high": float(high)}
 

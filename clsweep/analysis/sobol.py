@@ -30,7 +30,8 @@ Array = NDArray[np.float64]
 
 NUM_DRAWS = 240
 NUM_REFITS = 12
-NUM_EXTRA = 192  # points beside the configurations through which the prior is drawn
+LARGE, NUM_REFITS_LARGE = 256, 4  # with so many configurations the hyperparameters are all but known
+NUM_EXTRA = 160  # points beside the configurations through which the prior is drawn
 NUM_NODES = 32  # of Gauss-Legendre quadrature on a continuous axis
 NUM_INERT = 12  # refits with inert columns
 INERT_COLUMNS = 2
@@ -99,13 +100,14 @@ class Integrals:
 
 
 def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> Indices:
-    """Indices of NUM_DRAWS functions of the posterior, in NUM_REFITS groups of other hyperparameters and ends."""
+    """Indices of NUM_DRAWS functions of the posterior, in groups of other hyperparameters and ends."""
     params, extra = range(len(space.names)), _extra(space, rng)
     pairs = list(combinations(params, 2))
     pair: tuple[int, int] | None = None
     parts = []
-    for refit in refits(surrogate, NUM_REFITS, rng):
-        centres, drawn = refit.paths(extra, NUM_DRAWS // NUM_REFITS, rng)
+    num_refits = NUM_REFITS if len(surrogate.inputs) <= LARGE else NUM_REFITS_LARGE
+    for refit in refits(surrogate, num_refits, rng):
+        centres, drawn = refit.paths(extra, NUM_DRAWS // num_refits, rng)
         integrals = Integrals(refit, space, centres, rng)
         if pairs and pair is None:
             average = drawn.mean(axis=1, keepdims=True)  # about the posterior mean, which picks the pair

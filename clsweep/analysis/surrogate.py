@@ -24,8 +24,8 @@ from clsweep.analysis.sweep import Sweep
 
 Array = NDArray[np.float64]
 
-MAX_FIT = 256  # configurations that the hyperparameters are fitted to; the cost is cubic
-MAX_CONDITION = 768  # configurations that the process is conditioned on
+MAX_FIT = 192  # configurations that the hyperparameters are fitted to; the cost is cubic
+MAX_CONDITION = 512  # configurations that the process is conditioned on
 MAX_HELD_OUT = 4000
 NUM_FOLDS = 5
 JITTER = 1e-8

@@ -46,6 +46,8 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {  # what the appendix explains: the
     "links": mechanism.LINK_COLUMNS,
 }
 
+HEADLINES = 5  # sentences on one question at the top of the report
+
 
 def build_report(findings: Findings, *, within: float = 1.0, progress: Say | None = None) -> Report:
     """Everything that is to be said of `findings`.
@@ -81,17 +83,23 @@ def _facts(tables: Tables) -> dict[str, str]:
 
 
 def _headlines(tables: Tables) -> tuple[str, ...]:
-    """The sentences at the top: what a reader came for, in the order of the questions."""
+    """The sentences at the top: what a reader came for, in the order of the questions, a few on each."""
     words = _words(tables)
     return (
         *verdicts.unmeasured(tables.material.sweeps),
-        *verdicts.spreads(tables.spreads, words),
-        *verdicts.means(tables.means, words),
-        *verdicts.effects(tables.sensitivity),
-        *verdicts.bands(tables.robustness_by, words),
-        *verdicts.failures(tables.failure_regions),
-        *verdicts.confirmed(tables.material.confirmation, words),
+        *_first(verdicts.spreads(tables.spreads, words), "Comparison"),
+        *_first(verdicts.means(tables.means, words), "Comparison"),
+        *_first(verdicts.effects(tables.sensitivity), "Sensitivity"),
+        *_first(verdicts.bands(tables.robustness_by, words), "Robustness"),
+        *_first(verdicts.failures(tables.failure_regions), "Health"),
+        *_first(verdicts.confirmed(tables.material.confirmation, words), "Recommendation"),
     )
+
+
+def _first(sentences: tuple[str, ...], section: str) -> tuple[str, ...]:
+    if len(sentences) <= HEADLINES + 1:
+        return sentences
+    return (*sentences[:HEADLINES], f"{len(sentences) - HEADLINES} further sentences on this stand under {section}.")
 
 
 def _health(tables: Tables) -> Section:

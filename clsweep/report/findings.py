@@ -107,19 +107,19 @@ class Findings:
         """Expected score of the best of k configurations tried at random, with intervals."""
         from clsweep.analysis.tuning import best_of_k
 
-        return self._ask(lambda m: best_of_k(m.sweeps))
+        return self._ask(lambda m: best_of_k(m.sweeps, chance=m.chance))
 
     def tuning_cost(self, *, within: float = 1.0) -> pd.DataFrame:
         """Tries until within so many points of the best, and what tuning gains over the default."""
         from clsweep.analysis.tuning import tuning_cost
 
-        return self._ask(lambda m: tuning_cost(m.sweeps, defaults=m.defaults, within=within))
+        return self._ask(lambda m: tuning_cost(m.sweeps, defaults=m.defaults, within=within, chance=m.chance))
 
     def recommend(self) -> pd.DataFrame:
         """The best configuration of each objective, and the one whose worst neighbour is best."""
         from clsweep.analysis.recommend import recommend
 
-        return self._ask(lambda m: recommend(m.sweeps))
+        return self._ask(lambda m: recommend(m.sweeps, chance=m.chance))
 
     def health(self) -> pd.DataFrame:
         """Trials, failures, hours, devices and versions per objective."""

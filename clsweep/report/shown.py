@@ -21,8 +21,8 @@ ROBUSTNESS_LEGEND = (
 )
 MORE_LEGEND = (
     "regret: mean loss against the best; tolerance area: mean share of the space within 0 to D points of the best; "
-    "IQM: mean of the middle half; usable band: values around the best that lose no more than that; per doubling: slope "
-    "on log2 of the parameter"
+    "IQM: mean of the middle half; usable band: values around the best that lose no more than that; per doubling: "
+    "slope on log2 of the parameter"
 )
 SENSITIVITY_LEGEND = (
     "alone: first-order share; in all: with its interactions; null line: what a parameter without any effect reaches; "
@@ -99,7 +99,7 @@ def robustness_by(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
                 "best at": row["best_at"],
                 "worst at": row["worst_at"],
                 f"within {within:g}": interval(row, "share_within", "share"),
-                "usable band": _band(row),
+                "usable band": _band(row, named=False),
                 "hi/lo": row["band_ratio"],
                 "per doubling": interval(row, "slope"),
             }
@@ -129,12 +129,12 @@ def sensitivity(frame: pd.DataFrame) -> pd.DataFrame:
                 "top 10 %": row["top10"],
                 "its null": row["top10_null"],
                 "R2": row["r2"],
-                "of": row["r2_ceiling"],
+                "of possible": row["r2_ceiling"] if _is_number(row["r2"]) else None,
                 "configs": row["num_configs"],
             }
             for row in _rows(frame)
         ),
-        droppable=("alone", "in all", "null line", "top 10 %", "its null", "R2", "of"),
+        droppable=("alone", "in all", "null line", "top 10 %", "its null", "R2", "of possible"),
     )
 
 
@@ -154,7 +154,7 @@ def comparison(frame: pd.DataFrame) -> pd.DataFrame:
                 "p": row["p"],
                 "p Holm": row["p_holm"],
                 "least p": row["p_min"],
-                "P(a > b)": row["superiority"],
+                "P(a > b)": row["superiority"] if stat == "mean" else None,
                 "detectable": row["detectable"],
                 "seeds": row["num_seeds"],
                 "needs seeds": _whole(row["seeds_needed"]),
@@ -283,10 +283,10 @@ def _is_number(value: Any) -> bool:
     return value is not None and value == value and isinstance(value, int | float)
 
 
-def _band(row: Mapping[str, Any]) -> str:
+def _band(row: Mapping[str, Any], *, named: bool = True) -> str:
     if not _is_number(row["band_low"]):
         return ""
-    return f"{row['band_param']} {row['band_low']:.4g} to {row['band_high']:.4g}"
+    return f"{row['band_param'] + ' ' if named else ''}{row['band_low']:.4g} to {row['band_high']:.4g}"
 
 
 def _whole(value: float) -> int | None:

@@ -20,6 +20,7 @@ Sentences = tuple[str, ...]
 
 ALPHA = 0.05 + 1e-12
 UNRESOLVED, UNMEASURED = "not resolved", "not measured"
+NOTHING_SWEPT = "not measured: no hyperparameter takes two values"  # the note of a baseline: no news to a reader
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 
 
@@ -72,20 +73,38 @@ def effects(sensitivity: pd.DataFrame) -> Sentences:
 
 
 def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
-    """The usable range of each objective's most telling hyperparameter, from `robustness`; it needs repeats."""
-    out = []
+    """The usable range of each hyperparameter, from `robustness`: one sentence for each, with all its objectives.
+
+    Gate: the levels that are compared differ by the seeds' noise alone by less than `words.within` in 95 % of cases;
+    their noise variance is what SD* leaves out of SD.
+    """
+    found: dict[str, list[str]] = {}
+    noisy: dict[str, list[str]] = {}
     for row in _records(robustness):
         low, high, param = (row.get(f"band_{key}", math.nan) for key in ("low", "high", "param"))
-        if not text(param) or not known(low, high, row["num_seeds"]) or row["num_seeds"] < 2 or low > high:
+        if not text(param) or not known(low, high, row["sd"], row["sd_star"]):
             continue
-        if low == high:
-            where = f"at {param} = {number(low)} alone"
+        noise = math.sqrt(max(0.0, row["sd"] ** 2 - row["sd_star"] ** 2))
+        if 1.96 * math.sqrt(2) * noise > words.within:
+            noisy.setdefault(param, []).append(row["objective"])
         else:
-            ratio = row.get("band_ratio", math.nan)
-            factor = f" (a factor of {number(ratio)})" if known(ratio) and ratio > 1 else ""
-            where = f"for {param} from {number(low)} to {number(high)}{factor}"
-        out.append(f"{row['objective']} stays within {words.amount(words.within)} of its best {where}.")
-    return tuple(out)
+            found.setdefault(param, []).append(f"{row['objective']} {_band(low, high, row['band_ratio'])}")
+    near = f"within {words.amount(words.within)} of the best"
+    return (
+        *(f"Usable band of {param}, {near}: {'; '.join(each)}." for param, each in found.items()),
+        *(
+            f"The usable band of {param} is not resolved for {listed(names)}: the seeds' noise is too large to tell "
+            f"levels {words.amount(words.within)} apart."
+            for param, names in noisy.items()
+        ),
+    )
+
+
+def _band(low: float, high: float, ratio: float) -> str:
+    if low == high:
+        return f"at {number(low)} alone"
+    factor = f" (a factor of {number(ratio)})" if known(ratio) and ratio > 1 else ""
+    return f"from {number(low)} to {number(high)}{factor}"
 
 
 def best_regions(winners: pd.DataFrame, words: Wording) -> Sentences:
@@ -302,8 +321,9 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     singles = [row for row in rows if row["order"] == 1 and known(_size(row)[0])]
     if not singles:
         note = next((text(row["note"]) for row in rows if text(row["note"])), "")
-        why = note if note.startswith(UNRESOLVED) else f"{UNRESOLVED}: {note}" if note else UNRESOLVED
-        yield f"What matters for {name} is {why}."
+        why = note if note.startswith((UNRESOLVED, UNMEASURED)) else f"{UNRESOLVED}: {note}" if note else UNRESOLVED
+        if why != NOTHING_SWEPT:
+            yield f"What matters for {name} is {why}."
         return
     matter = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
     own = " on its own" if singles[0]["method"] == "anova" else ""

@@ -84,7 +84,8 @@ class ResultsFolder:
         """All trials that have ended so far, one row each, in plan order; or these columns of them."""
         schema = trials_schema(params_in(self._plan_columns))
         table = self._with_parts("trials", schema, [*(columns or schema.names), "trial_id"])
-        ranks = pc.index_in(table["trial_id"], self.plan(["trial_id"])["trial_id"].combine_chunks())
+        planned = self.plan(["trial_id"])["trial_id"].combine_chunks()
+        ranks = pc.index_in(table["trial_id"], planned).combine_chunks()
         order = pc.array_sort_indices(ranks)  # a stable sort; what is not planned comes last
         if not order.cast(pa.int64()).equals(pa.arange(0, len(order))):
             table = table.take(order)

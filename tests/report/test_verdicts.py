@@ -291,6 +291,10 @@ def test_an_objective_below_the_gate_has_its_note():
     assert effects({**row, "note": "one configuration"}) == (
         "What matters for dcl is not resolved: one configuration.",
     )
+    assert effects({**row, "note": "not measured: tpe samples"}) == (
+        "What matters for dcl is not measured: tpe samples.",
+    )
+    assert effects({**row, "note": verdicts.NOTHING_SWEPT}) == ()
     assert effects({**row, "note": NAN}) == ("What matters for dcl is not resolved.",)
     assert verdicts.effects(pd.DataFrame()) == ()
 
@@ -298,24 +302,42 @@ def test_an_objective_below_the_gate_has_its_note():
 # Bands, regions, tuning
 
 
-BAND = {"objective": "dcl", "num_seeds": 3, "band_param": "tau", "band_low": 0.07, "band_high": 0.5, "band_ratio": 7.14}
+BAND = {
+    "objective": "dcl",
+    "sd": 1.0,
+    "sd_star": 0.99,
+    "band_param": "tau",
+    "band_low": 0.07,
+    "band_high": 0.5,
+    "band_ratio": 7.14,
+}
 
 
-def band(**row):
-    return verdicts.bands(pd.DataFrame([{**BAND, **row}]), WORDS)
+def band(*rows):
+    return verdicts.bands(pd.DataFrame([{**BAND, **row} for row in rows]), WORDS)
 
 
 def test_the_usable_band():
-    assert band() == ("dcl stays within 1 point of its best for tau from 0.07 to 0.5 (a factor of 7.14).",)
-    assert band(band_ratio=NAN) == ("dcl stays within 1 point of its best for tau from 0.07 to 0.5.",)
-    assert band(band_high=0.07) == ("dcl stays within 1 point of its best at tau = 0.07 alone.",)
+    assert band({}, {"objective": "simclr", "band_high": 0.07, "band_ratio": 1.0}, {"band_param": "lr"}) == (
+        "Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14); simclr at 0.07 alone.",
+        "Usable band of lr, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14).",
+    )
+    assert band({"band_ratio": NAN}) == ("Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5.",)
+
+
+def test_a_band_whose_levels_are_noisy_is_not_claimed():
+    noisy = {"sd": 1.0, "sd_star": 0.9}  # the means' noise is 0.44 points, differences' 1.2 at 95 %
+    assert band(noisy, {**noisy, "objective": "simclr"}) == (
+        "The usable band of tau is not resolved for dcl and simclr: the seeds' noise is too large to tell levels "
+        "1 point apart.",
+    )
 
 
 @pytest.mark.parametrize(
-    "row", [{"num_seeds": 1}, {"band_low": NAN}, {"band_high": INF}, {"band_param": ""}, {"band_param": NAN}]
+    "row", [{"sd_star": NAN}, {"band_low": NAN}, {"band_high": INF}, {"band_param": ""}, {"band_param": NAN}]
 )
 def test_no_band_without_its_numbers(row):
-    assert band(**row) == ()
+    assert band(row) == ()
 
 
 def test_no_band_in_a_table_without_one():
