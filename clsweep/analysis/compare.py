@@ -179,7 +179,8 @@ def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[s
     a, b, is_ratio = part.a.scores, part.b.scores, options.stat == "std"
     blank = {"note": [], "needed": np.nan, "fixed": part.fixed}
     if min(len(a), len(b)) < FEWEST_SETTINGS:
-        return {**blank, "note": [f"fewer than {FEWEST_SETTINGS} settings: no {options.stat}"]}
+        why = f"fewer than {FEWEST_SETTINGS} settings: no {options.stat}"
+        return {**blank, "verdict": "not measured", "note": [why]}
     if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
         return {**blank, "note": [f"one seed: no {options.stat}, which needs the seed noise"]}
     statistic = _log_sd_star if is_ratio else _share(options.within)
@@ -268,7 +269,7 @@ def _say_what_it_takes(row: dict[str, Any]) -> None:
         if row["stat"] == "mean":
             notes.append("no difference seen")
     elif row["fixed"]:
-        row["seeds_needed"] = row["needed"]
+        row["seeds_needed"] = max(row["needed"], row["num_seeds"] + 1)  # p_holm may ask for more than the interval
     else:
         notes.append(f"needs about {row['needed']:.0f} configurations")
     row["note"] = "; ".join(notes)

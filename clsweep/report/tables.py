@@ -111,12 +111,17 @@ class Tables:
     @cached_property
     def spreads(self) -> pd.DataFrame:
         self.say("comparison of spreads")
-        return self.findings.compare(stat="std")
+        return self._of_sweeping(self.findings.compare(stat="std"))
 
     @cached_property
     def shares(self) -> pd.DataFrame:
         self.say("comparison of shares near the best")
-        return self.findings.compare(stat="within", within=self.within)
+        return self._of_sweeping(self.findings.compare(stat="within", within=self.within))
+
+    def _of_sweeping(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """Without the pairs of a baseline that sweeps nothing, which has no spread to compare."""
+        names = [sweep.objective for sweep in self.material.sweeps if sweep.params]
+        return pairs[pairs["a"].isin(names) & pairs["b"].isin(names)].reset_index(drop=True)
 
     @cached_property
     def winners(self) -> pd.DataFrame:

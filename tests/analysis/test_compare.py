@@ -245,7 +245,7 @@ def test_constant_scores_give_nan_and_no_warning(stat, shape):
     settings = {"tau": range(shape[0])} if shape[0] > 1 else {}
     with np.errstate(all="raise"):
         row = one(sweep("a", scores, **settings), sweep("b", scores, **settings), stat=stat)
-    assert row["verdict"] == "not resolved"
+    assert row["verdict"] == ("not measured" if stat != "mean" and shape[0] < 3 else "not resolved")
 
 
 def test_compare_all_is_every_pair_with_holm_and_deterministic():

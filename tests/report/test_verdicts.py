@@ -319,7 +319,8 @@ def band(*rows):
 
 def test_the_usable_band():
     assert band({}, {"objective": "simclr", "band_high": 0.07, "band_ratio": 1.0}, {"band_param": "lr"}) == (
-        "Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14); simclr at 0.07 alone.",
+        "Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14); simclr at 0.07 "
+        "alone.",
         "Usable band of lr, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14).",
     )
     assert band({"band_ratio": NAN}) == ("Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5.",)
