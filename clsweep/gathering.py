@@ -59,7 +59,7 @@ def of_studies(studies: Sequence[Results], *, metric: str | None = None) -> Mate
         mode=mode,
         params=params,
         symbols=_SYMBOLS,
-        sweeps=_sweeps(trials, studies[0].path, name, mode, params, planned, scales),
+        sweeps=_sweeps(trials, studies[0].path, name, mode, params, planned, scales, _bounds(studies)),
         chance=_chance(studies, name),
         defaults=_defaults(trials, params),
         notes=tuple(note for study in studies for note in _notes(study)),
@@ -105,7 +105,7 @@ def of_trials(
     swept = tuple(params) if params is not None else tuple(c for c in others if _is_setting(trials, c))
     left_out = [column for column in others if params is None and column not in swept]
     mode = mode or (METRIC[name].mode if name in METRIC else "max")
-    sweeps = _sweeps(trials, source, name, mode, swept, {}, {})
+    sweeps = _sweeps(trials, source, name, mode, swept)
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
@@ -166,13 +166,15 @@ def _sweeps(
     metric: str,
     mode: str,
     params: Sequence[str],
-    planned: Mapping[str, int],
-    scales: Mapping[str, str],
+    planned: Mapping[str, int] | None = None,
+    scales: Mapping[str, str] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
 ) -> tuple[Sweep, ...]:
     from clsweep.analysis.sweep import read_sweeps
 
+    space: dict[str, Any] = {"planned": planned, "scales": scales, "bounds": bounds}
     try:
-        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, planned=planned, scales=scales))
+        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **space))
     except ValueError as error:
         raise RequestError(f"{source}: {error}") from None
 
@@ -235,15 +237,31 @@ def _as_asked(study: Results) -> pd.DataFrame:
     return trials.assign(precision=asked.fillna(trials["precision"]))
 
 
-def _scales(study: Mapping[str, Any]) -> dict[str, str]:
-    """The axes of the ranges of a study; other dimensions show theirs by their values."""
+def _ranges(study: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The hyperparameters that a study draws from a range, in the shared space and in those of the objectives."""
     spaces = [study.get("space") or {}, *((spec or {}).get("space") or {} for spec in study["objectives"].values())]
-    return {
-        name: "log" if dimension.get("log") else "linear"
+    return [
+        (name, dimension)
         for space in spaces
         for name, dimension in space.items()
-        if isinstance(dimension, Mapping) and ("low" in dimension or dimension.get("log"))
-    }
+        if isinstance(dimension, Mapping) and "low" in dimension
+    ]
+
+
+def _scales(study: Mapping[str, Any]) -> dict[str, str]:
+    """The axes of the ranges of a study; other dimensions show theirs by their values."""
+    return {name: "log" if dimension.get("log") else "linear" for name, dimension in _ranges(study)}
+
+
+def _bounds(studies: Sequence[Results]) -> dict[str, tuple[float, float]]:
+    """Ends of the ranges that were sampled; none where objectives or studies have different ones, or of a grid."""
+    ends: dict[str, set[tuple[float, float] | None]] = {}
+    for study in studies:
+        is_grid = (study.study.get("search") or {}).get("method", "grid") == "grid"
+        for name, dimension in _ranges(study.study):
+            ends.setdefault(name, set()).add(None if is_grid else (float(dimension["low"]), float(dimension["high"])))
+    single = {name: next(iter(found)) for name, found in ends.items() if len(found) == 1}
+    return {name: found for name, found in single.items() if found is not None}
 
 
 def _chance(studies: Sequence[Results], metric: str) -> float | None:

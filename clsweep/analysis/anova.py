@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
+from scipy.stats import qmc
 
 from clsweep.analysis import resample
 from clsweep.analysis.sweep import Sweep
@@ -28,7 +29,7 @@ Array = NDArray[np.float64]
 NOISE, HIGHER = "seed noise", "higher interactions"
 POWER = 0.8
 MAX_SEEDS = 1000  # an effect that needs more is as good as none
-NUM_DRAWS = 1000
+LOG2_DRAWS = 8  # an evenly spread set: 256 of its points tell a quantile as well as thousands of random ones
 LARGE = 2e3  # above it the square root of a noncentral chi-square is as good as normal
 
 
@@ -169,12 +170,12 @@ def _share_interval(
     distribution: the one that puts the observed value at a uniform quantile. Draws of it for the part and for the rest,
     and sigma^2 = df s_w^2 / chi2(df), give draws of the share.
     """
-    rng = np.random.default_rng(seed)
-    scale = noise.freedom / rng.chisquare(noise.freedom, NUM_DRAWS)
+    points = (qmc.Sobol(3, scramble=False).random_base2(LOG2_DRAWS) + np.random.default_rng(seed).random(3)) % 1.0
+    scale = noise.freedom / special.chdtri(noise.freedom, points[:, 2])
     num_over_c = noise.num_cells / (noise.per_mean * scale)
     drawn = [
-        _noncentrality(share * num_over_c, df, rng.random(NUM_DRAWS)) / num_over_c if df else np.zeros(NUM_DRAWS)
-        for share, df in (part, rest)
+        _noncentrality(share * num_over_c, df, quantile) / num_over_c if df else np.zeros(len(points))
+        for (share, df), quantile in zip((part, rest), points[:, :2].T, strict=True)
     ]
     shares = drawn[0] / (drawn[0] + drawn[1] + noise.variance * scale)
     tail = (1.0 - confidence) / 2.0

@@ -13,6 +13,7 @@ from scipy import stats
 from clsweep.analysis import evidence, resample
 from clsweep.analysis.difference import STATS, Options, check_by, mean_difference, split
 from clsweep.analysis.evidence import Evidence
+from clsweep.analysis.multiple import holm
 from clsweep.analysis.pairing import Pairing, pair
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.analysis.winners import COLUMNS as WINNER_COLUMNS
@@ -242,7 +243,7 @@ def _num_seeds(scores: Array) -> int:
 
 def _table(rows: list[dict[str, Any]], options: Options) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the verdicts, and the seeds that unresolved ones need."""
-    adjusted = evidence.holm(np.array([row["p"] for row in rows], dtype=float))
+    adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm
         if row["verdict"]:

@@ -10,11 +10,13 @@ from scipy import stats
 
 from clsweep.analysis import evidence, resample
 from clsweep.analysis.evidence import Evidence
-from clsweep.analysis.pairing import Pairing, regions
+from clsweep.analysis.pairing import Pairing
+from clsweep.analysis.regions import Regions, cut
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.errors import nearest
 
 STATS = ("mean", "std", "within")
+PER_BIN = 10  # fewer pairs could not be told apart by flipping signs, 2^-9, once several bins are looked at
 SHIFT_LEVEL = 0.01  # significance at which the seeds are seen to shift all settings alike
 
 
@@ -46,15 +48,20 @@ def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
         raise ValueError(f"by: no objective sweeps {by!r}.{nearest(by, swept)} Swept: {', '.join(swept) or 'nothing'}")
 
 
+def regions_of(by: str, sweeps: Sequence[Sweep]) -> Regions:
+    """The regions of a hyperparameter along which objectives are compared: bins of some 10 configurations or more."""
+    return cut(by, sweeps, per_bin=PER_BIN)
+
+
 def split(pairing: Pairing, by: str | None, sweeps: Sequence[Sweep]) -> list[tuple[str, Pairing]]:
     """The regions of a pairing in which both sides have a score, each with its label; `sweeps` fix the regions."""
     if not len(pairing.a.scores) or not len(pairing.b.scores):
         return []
     if by is None:
         return [("", pairing)]
-    found, code = regions(by, sweeps)
-    at_a, at_b = code(pairing.a.settings[by]), code(pairing.b.settings[by])
-    rows = [(region.label, np.flatnonzero(at_a == k), np.flatnonzero(at_b == k)) for k, region in enumerate(found)]
+    found = regions_of(by, sweeps)
+    at_a, at_b = found.place(pairing.a.settings[by]), found.place(pairing.b.settings[by])
+    rows = [(label, np.flatnonzero(at_a == k), np.flatnonzero(at_b == k)) for k, label in enumerate(found.named)]
     return [(label, pairing.at(rows_a, rows_b)) for label, rows_a, rows_b in rows if len(rows_a) and len(rows_b)]
 
 

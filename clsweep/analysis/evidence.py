@@ -48,19 +48,6 @@ class Evidence:
     freedom: float = np.nan
 
 
-def holm(p: Array) -> Array:
-    """Holm's step-down adjusted p-values: p_(i) -> max_{j <= i} min(1, (m - j + 1) p_(j)); NaN counts in no m.
-
-    Holm 1979, Scandinavian Journal of Statistics 6.
-    """
-    out = np.full(len(p), np.nan)
-    known = np.flatnonzero(np.isfinite(p))
-    order = known[np.argsort(p[known], kind="stable")]
-    steps = np.minimum(1.0, p[order] * np.arange(len(order), 0, -1))
-    out[order] = np.maximum.accumulate(steps)
-    return out
-
-
 def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
     """Two-sided p-value of sum_u d_u when each d_u is as likely as -d_u, and the smallest p it could give.
 

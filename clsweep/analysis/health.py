@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
-from clsweep.analysis.sweep import Sweep, text_of
-
-Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
+from clsweep.analysis.multiple import holm
+from clsweep.analysis.regions import Codes, cut
+from clsweep.analysis.sweep import Array, Sweep
 
 COLUMNS = {
     "objective": "name, in order of first appearance",
@@ -43,7 +41,6 @@ REGION_COLUMNS = {
     "failed_configs": "of them with a failure",
 }
 PACKAGES = ("clsweep", "torch", "ray", "optuna")
-MAX_BINS = 6
 
 
 def health(trials: pd.DataFrame) -> pd.DataFrame:
@@ -124,16 +121,17 @@ def _failures(sweep: Sweep, confidence: float, significance: float) -> list[dict
     rows: list[dict[str, Any]] = []
     p_values: list[float] = []
     for name in sweep.params:
-        codes, texts = regions(sweep.settings[name])
-        trials, losses = (np.bincount(codes, x, len(texts)) for x in (ended, failed))
-        configs, hit = (np.bincount(codes, x, len(texts)).astype(int) for x in (ended > 0, failed > 0))
+        regions = cut(name, [sweep])
+        codes = regions.place(sweep.settings[name])
+        trials, losses = (np.bincount(codes, x, len(regions)) for x in (ended, failed))
+        configs, hit = (np.bincount(codes, x, len(regions)).astype(int) for x in (ended > 0, failed > 0))
         low, high = _rate_interval(codes, ended, failed, confidence)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
         p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
-        for at, text in enumerate(texts):
+        for at, region in enumerate(regions.named):
             counts = {"trials": int(trials[at]), "failed": int(losses[at])}
             rate = losses[at] / trials[at] if trials[at] else np.nan
-            row = {"objective": sweep.objective, "param": name, "region": f"{name}={text}", **counts, "rate": rate}
+            row = {"objective": sweep.objective, "param": name, "region": region, **counts, "rate": rate}
             row |= {"low": low[at], "high": high[at], "configs": configs[at], "failed_configs": hit[at]}
             rows.append(row)
     for row, p in zip(rows, holm(np.array(p_values)).tolist(), strict=True):
@@ -162,42 +160,3 @@ def _rate_interval(codes: Codes, ended: Codes, failed: Codes, confidence: float)
         high = np.where(hits < size, stats.beta.ppf(1 - tail, hits + 1, size - hits), 1.0)
     none = trials == 0
     return np.where(none, np.nan, low), np.where(none, np.nan, high)
-
-
-def hardly_repeats(column: pd.Series[Any]) -> bool:
-    """Whether a column holds numbers, all of them known, of which more than half the rows have a different one."""
-    numeric = pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
-    return bool(numeric and column.notna().all() and 2 * column.nunique() > len(column))
-
-
-def regions(column: pd.Series[Any], *, cut: bool | None = None) -> tuple[Codes, list[str]]:
-    """Region of each configuration along one hyperparameter, and the texts of the regions, in order of the values.
-
-    cut=True: by rank into at most `MAX_BINS` bins of equal count, equal numbers in one; by default so for numbers that
-    hardly repeat. Otherwise each value is a region, as is a missing one, and categories come as they first appear.
-    """
-    if not (hardly_repeats(column) if cut is None else cut):
-        numeric = pd.api.types.is_numeric_dtype(column)
-        codes, found = pd.factorize(column, sort=numeric, use_na_sentinel=False)
-        return codes.astype(np.int64), [text_of(value) for value in found]
-    values = column.to_numpy(dtype=float, na_value=np.nan)
-    known = np.isfinite(values)
-    num = int(known.sum())
-    bins = max(1, min(MAX_BINS, num // 2))
-    ranks = stats.rankdata(values[known], method="min").astype(np.int64) - 1
-    codes, found = pd.factorize(ranks * bins // max(num, 1), sort=True)
-    edges = pd.Series(values[known]).groupby(codes).agg(["min", "max"]).to_numpy()
-    texts = [text_of(low) if low == high else f"{text_of(low)}..{text_of(high)}" for low, high in edges]
-    placed = np.full(len(values), len(found), dtype=np.int64)
-    placed[known] = codes
-    return placed, texts if known.all() else [*texts, "nan"]
-
-
-def holm(p_values: Array) -> Array:
-    """Holm's step-down adjustment: p_(i) -> max_{j <= i} min(1, (m - j + 1) p_(j)); NaN stays, and counts in no m."""
-    known = np.flatnonzero(np.isfinite(p_values))
-    order = known[np.argsort(p_values[known], kind="stable")]
-    adjusted = np.full(len(p_values), np.nan)
-    steps = np.arange(len(order), 0, -1) * p_values[order]
-    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps)) if len(order) else steps
-    return adjusted

@@ -34,13 +34,11 @@ MAX_BINS = 8
 MAX_VALUES = 16  # a number that takes at most so many values, each twice on average, is not cut into bins
 
 
-def marginals(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int = 0) -> pd.DataFrame:  # noqa: ARG001
+def marginals(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFrame:
     """One row per objective, swept hyperparameter and value (or bin of equal count, at most 8) with these `COLUMNS`.
 
     The mean is over the settings of the other hyperparameters that have a score. Where configurations of a grid were
     lost, values rest on different settings, and the note says so. Adaptive samples (tpe, gp) have no band.
-
-    seed: taken as everywhere in the analysis; nothing here is drawn.
 
     Raises ValueError for a confidence outside (0, 1).
     """

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
-from clsweep.analysis.health import hardly_repeats, holm, regions
-from clsweep.analysis.sweep import Sweep, text_of
+from clsweep.analysis.multiple import holm
+from clsweep.analysis.regions import Regions, cut
+from clsweep.analysis.sweep import Array, Sweep, text_of
 from clsweep.errors import nearest
-
-Array = NDArray[np.float64]
 
 DIAGNOSTICS = {
     "q_b_mean": "negative-positive coupling multiplier (DCL Eq. 4)",
@@ -55,8 +53,8 @@ def mechanism(trials: pd.DataFrame, sweeps: Sequence[Sweep], *, metric: str, by:
 
     Means are over configurations, each the mean of its finished trials that have a finite metric, so that a failed seed
     does not change a configuration's weight. A diagnostic that no trial has is left out as a column; without any the
-    table is empty. Numbers of `by` that hardly repeat are cut by rank into at most 6 bins, the same for all objectives;
-    an objective that does not sweep `by` has one row, at its own value. Samples that do not cover the space evenly
+    table is empty. The regions of `by` are those of `regions.cut`, the same for all objectives; an
+    objective that does not sweep `by` has one row, at its own value. Samples that do not cover the space evenly
     (`Sweep.not_measured`) have one row without means, and the note.
 
     trials, metric: those that `sweeps` were read from; the metric in its own sign.
@@ -76,11 +74,13 @@ def mechanism(trials: pd.DataFrame, sweeps: Sequence[Sweep], *, metric: str, by:
     if not found:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []
-    for sweep, means, places in zip(sweeps, tables, _places(sweeps, trials, by), strict=True):
+    measured = [sweep for sweep in sweeps if by in sweep.params and not sweep.not_measured]
+    regions = cut(by, measured) if by is not None and measured else None
+    for sweep, means in zip(sweeps, tables, strict=True):
         if note := sweep.not_measured or ("" if len(means) else "no trial finished"):
             rows.append({"objective": sweep.objective, "at": "", "num_trials": int(means["num"].sum()), "note": note})
             continue
-        codes, texts = places
+        codes, texts = _places(sweep, trials, by, regions)
         for code, group in means.groupby(codes.reindex(means.index)):
             row = {"objective": sweep.objective, "at": texts[int(code)], "num_trials": int(group["num"].sum())}
             rows.append({**row, **{name: group[name].mean() for name in (metric, *found)}, "note": ""})
@@ -140,24 +140,17 @@ def _config_means(trials: pd.DataFrame, sweep: Sweep, metric: str) -> pd.DataFra
     return grouped.mean().assign(num=grouped.size())
 
 
-def _places(sweeps: Sequence[Sweep], trials: pd.DataFrame, by: str | None) -> list[tuple[pd.Series[Any], list[str]]]:
-    """Per sweep: configuration -> number of its region of `by`, and the regions' texts; the same cuts for all."""
-    if by is None:
-        return [(pd.Series(0, index=sweep.configs), [""]) for sweep in sweeps]
-    columns = [sweep.settings[by] for sweep in sweeps if by in sweep.params]
-    codes, texts = regions(pd.concat(columns, ignore_index=True), cut=any(map(hardly_repeats, columns)))
-    texts = [f"{by}={text}" for text in texts]
-    places, start = [], 0
-    for sweep in sweeps:
-        if by in sweep.params:
-            end = start + len(sweep.configs)
-            places.append((pd.Series(codes[start:end], index=sweep.configs), texts))
-            start = end
-            continue
+def _places(
+    sweep: Sweep, trials: pd.DataFrame, by: str | None, regions: Regions | None
+) -> tuple[pd.Series[Any], Sequence[str]]:
+    """Configuration -> number of its region of `by`, and the regions' texts."""
+    if regions is not None and regions.param in sweep.params:
+        return pd.Series(regions.place(sweep.settings[regions.param]), index=sweep.configs), regions.named
+    text = ""
+    if by is not None:
         own = trials.loc[trials["objective"].astype(str) == sweep.objective, by].dropna()
         text = f"{by}={text_of(own.iloc[0])}" if len(own) else ""
-        places.append((pd.Series(0, index=sweep.configs), [text]))
-    return places
+    return pd.Series(0, index=sweep.configs), [text]
 
 
 def _link(pairs: Array, withheld: str, confidence: float) -> dict[str, Any]:

@@ -1,25 +1,17 @@
-"""Two objectives side by side: which of their configurations and seeds belong together, and the regions of a setting.
+"""Two objectives side by side: which of their configurations and seeds belong together.
 
 Shape legend: C = settings, S = seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from clsweep.analysis.sweep import Array, Sweep, text_of
-
-Codes = NDArray[np.int64]
-
-MANTISSA_BITS = 40  # floats match when equal to about 12 significant digits
-MAX_BINS = 6
-BIN_SETTINGS = 10  # fewer in a bin could not be told apart by flipping signs, 2^-9, once several bins are looked at
+from clsweep.analysis.regions import Codes, numbers_in, rounded
+from clsweep.analysis.sweep import Array, Sweep
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,15 +46,6 @@ class Pairing:
             for side, rows in ((self.a, rows_a), (self.b, rows_b))
         ]
         return Pairing(a=parts[0], b=parts[1], paired=self.paired, fixed=self.fixed, notes=self.notes)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Region:
-    """A value or a bin of one hyperparameter; `low` and `high` are NaN for a category."""
-
-    label: str
-    low: float
-    high: float
 
 
 def pair(a: Sweep, b: Sweep) -> Pairing:
@@ -106,54 +89,13 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     )
 
 
-def regions(by: str, sweeps: Sequence[Sweep]) -> tuple[list[Region], Any]:
-    """The values or bins of one swept hyperparameter, and a function from a column of its values to region numbers.
-
-    A value of a grid or of a category is a region. Numbers that hardly repeat are cut by rank into 2 to 6 bins of about
-    equal count, of some 10 configurations each.
-    """
-    columns = [sweep.settings[by] for sweep in sweeps]
-    values = pd.concat(columns, ignore_index=True)
-    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
-    crowded = any(
-        2 * column.nunique() > len(column) and s.samplers != ("grid",)
-        for s, column in zip(sweeps, columns, strict=True)
-    )
-    if numeric and crowded and values.notna().all():
-        ordered = np.sort(_rounded(values))
-        num_bins = int(np.clip(min(map(len, columns)) // BIN_SETTINGS, 2, MAX_BINS))
-        starts = np.unique(ordered[np.arange(1, num_bins) * len(ordered) // num_bins])
-        starts = starts[starts > ordered[0]]
-        codes = np.searchsorted(starts, ordered, side="right")
-        bins = [ordered[codes == code] for code in range(len(starts) + 1)]
-        found = [Region(label=_span(by, part[0], part[-1]), low=part[0], high=part[-1]) for part in bins]
-        return found, lambda column: np.searchsorted(starts, _rounded(column), side="right")
-    if numeric:
-        levels = np.unique(_rounded(values))  # NaN, where an objective lacks the setting, comes last
-        found = [Region(label=f"{by}={text_of(float(level))}", low=float(level), high=float(level)) for level in levels]
-        return found, lambda column: np.searchsorted(levels, _rounded(column))
-    names = list(dict.fromkeys(values.map(str)))
-    found = [Region(label=f"{by}={name}", low=np.nan, high=np.nan) for name in names]
-    return found, lambda column: column.map(str).map({name: code for code, name in enumerate(names)}).to_numpy()
-
-
-def _span(by: str, low: float, high: float) -> str:
-    return f"{by}={text_of(float(low))}" if low == high else f"{by}={text_of(float(low))}..{text_of(float(high))}"
-
-
-def _rounded(column: pd.Series[Any]) -> Array:
-    """Numbers rounded to about 12 significant digits."""
-    mantissa, exponent = np.frexp(pd.to_numeric(column).to_numpy(dtype=float, na_value=np.nan))
-    return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS))
-
-
 def _matching_codes(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Codes, Codes]:
     """A number per row, equal where all settings are equal; a missing value equals a missing value."""
     codes = np.zeros(len(a) + len(b), dtype=np.int64)
     for name in a.columns:
         column = pd.concat([a[name], b[name]], ignore_index=True)
         numeric = all(pd.api.types.is_numeric_dtype(side[name]) for side in (a, b))
-        keys = pd.Series(_rounded(column)) if numeric else column.map(str)
+        keys = pd.Series(rounded(numbers_in(column))) if numeric else column.map(str)
         level, uniques = pd.factorize(keys, use_na_sentinel=False)
         codes = pd.factorize(codes * len(uniques) + level)[0].astype(np.int64)
     return codes[: len(a)], codes[len(a) :]

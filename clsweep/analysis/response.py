@@ -13,12 +13,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from clsweep.analysis import resample
-from clsweep.analysis.sweep import Sweep, text_of
-
-Array = NDArray[np.float64]
-
-MAX_BINS = 6
-MAX_VALUES = 12  # different numbers that a sampled design keeps apart
+from clsweep.analysis.regions import cut
+from clsweep.analysis.sweep import Array, Sweep
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,16 +56,15 @@ def respond(sweep: Sweep, param: str) -> Response:
 
     On a grid the noise is the seeds: a column is a seed, and a missing seed stands at its configuration's mean, else
     the average would be over other settings. In a qmc or random design the noise is the configurations that share a
-    value, whose other hyperparameters differ: a column is one of them. Its numbers are cut by rank into at most 6 bins
-    of equal count where they hardly repeat, or take more than 12 values; equal values stay in one bin. A configuration
-    that failed on every seed is left out of its average.
+    value, whose other hyperparameters differ: a column is one of them. Its numbers may be cut by rank into bins
+    (`regions.cut`). A configuration that failed on every seed is left out of its average.
     """
-    grid = "grid" in sweep.samplers
-    levels, low, high, texts, binned = _levels(sweep, param, allow_bins=not grid)
-    notes = [f"{param} cut by rank into {len(texts)} bins of equal count"] if binned else []
-    counts = np.bincount(levels, minlength=len(texts))
-    if grid:
-        table = _average(sweep, levels, len(texts))
+    regions = cut(param, [sweep])
+    levels = regions.place(sweep.settings[param])
+    notes = [f"{param} cut by rank into {regions.num_bins} bins of equal count"] if regions.is_binned else []
+    counts = np.bincount(levels, minlength=len(regions))
+    if sweep.samplers == ("grid",):
+        table = _average(sweep, levels, len(regions))
         if len(set(counts)) > 1:
             notes.append(f"unbalanced: values of {param} rest on different settings of the others")
     else:
@@ -77,14 +72,14 @@ def respond(sweep: Sweep, param: str) -> Response:
         order = np.argsort(levels, kind="stable")
         starts = np.cumsum(counts) - counts
         table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
-        notes.append(f"noise is the configurations that share a {'bin' if binned else 'value'}")
+        notes.append(f"noise is the configurations that share a {'bin' if regions.is_binned else 'value'}")
     if lost := int((~sweep.alive).sum()):
         notes.append(f"{lost} configurations failed on every seed and are left out of the averages over {param}")
     return Response(
         param=param,
-        label=lambda row: texts[row],
-        low=low,
-        high=high,
+        label=regions.named.__getitem__,
+        low=regions.low,
+        high=regions.high,
         scores=table,
         sampled=not sweep.is_grid,
         notes=tuple(notes),
@@ -177,24 +172,3 @@ def _average(sweep: Sweep, levels: NDArray[Any], num: int) -> Array:
     seen = pd.DataFrame(present).groupby(levels).any()
     rows = range(num)
     return np.where(seen.reindex(rows).to_numpy(dtype=bool), filled.reindex(rows).to_numpy(), np.nan)
-
-
-def _levels(sweep: Sweep, param: str, *, allow_bins: bool) -> tuple[NDArray[np.intp], Array, Array, list[str], bool]:
-    """Level number of each configuration; lower edge, upper edge and text of each level; whether they are bins."""
-    column = sweep.settings[param]
-    codes, uniques = pd.factorize(column, sort=False, use_na_sentinel=False)
-    numeric = sweep.scales[param] != "category"
-    many = 2 * len(uniques) > len(column) or len(uniques) > MAX_VALUES
-    if allow_bins and numeric and many and column.notna().all():
-        values = pd.to_numeric(column).to_numpy(dtype=float)
-        num = max(1, min(MAX_BINS, len(values) // 2))
-        ranks = pd.Series(values).rank(method="min").to_numpy().astype(int) - 1
-        levels = np.unique(ranks * num // len(values), return_inverse=True)[1]
-        low = pd.Series(values).groupby(levels).min().to_numpy()
-        high = pd.Series(values).groupby(levels).max().to_numpy()
-        texts = [f"{param}={text_of(a)}..{text_of(b)}" for a, b in zip(low, high, strict=True)]
-        return levels, low, high, texts, True
-    texts = [f"{param}={text_of(value)}" for value in uniques]
-    at = pd.to_numeric(pd.Series(uniques)).to_numpy(dtype=float, na_value=np.nan) if numeric else None
-    edges = np.full(len(texts), np.nan) if at is None else at
-    return codes, edges, edges, texts, False

@@ -231,7 +231,7 @@ def _band(sweep: Sweep, table: Response, notes: list[str], options: Options, *, 
         return {}
     found = band(table, within=options.within)
     if options.by is None and (table.low < table.high).any():
-        notes.append(f"band over {len(table.low)} bins of {table.param}, of equal count")
+        notes.append(f"band over {int(np.isfinite(table.low).sum())} bins of {table.param}, of equal count")
     if found.touches_end:
         notes.append("band reaches the end of the swept values")
     line = slope(sweep, table, confidence=options.confidence)

@@ -41,12 +41,18 @@ INERT_DRAWS = 32
 
 @dataclass(frozen=True)
 class Indices:
-    """Draws of the indices: first and total (d, draws), and the pair with the largest interaction with its draws."""
+    """Draws of the indices: first and total (d, draws), and the pair with the largest interaction with its draws.
+
+    first_error (d,), second_error: the share that the draws are off their mean by, 95 % quantile. A share is a square,
+    never drawn as 0: the effect may be none where it is not seen beyond that.
+    """
 
     first: Array
     total: Array
     pair: tuple[int, int] | None
     second: Array
+    first_error: Array
+    second_error: float
 
 
 class Integrals:
@@ -109,15 +115,18 @@ def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> Indic
     for refit in refits(surrogate, num_refits, rng):
         centres, drawn = refit.paths(extra, NUM_DRAWS // num_refits, rng)
         integrals = Integrals(refit, space, centres, rng)
+        average = drawn.mean(axis=1, keepdims=True)  # about the posterior mean
         if pairs and pair is None:
-            average = drawn.mean(axis=1, keepdims=True)  # about the posterior mean, which picks the pair
             pair = pairs[int(np.argmax([integrals.pair_effect(p, q, average)[0] for p, q in pairs]))]
-        effects = [integrals.main_effect(param, drawn) for param in params]
-        effects += [integrals.total_effect(param, drawn) for param in params]
-        effects += [integrals.pair_effect(*pair, drawn)] if pair else []
+        effects = [
+            *[integrals.main_effect(param, weights) for weights in (drawn, drawn - average) for param in params],
+            *[integrals.total_effect(param, drawn) for param in params],
+            *[integrals.pair_effect(*pair, weights) for weights in (drawn, drawn - average) if pair],
+        ]
         parts.append(np.stack(effects) / integrals.total_variance(drawn))
-    every = np.concatenate(parts, axis=1)
-    return Indices(every[: len(params)], every[len(params) : 2 * len(params)], pair, every[-1])
+    first, off, total, second = np.split(np.concatenate(parts, axis=1), len(params) * np.arange(1, 4))
+    error = np.quantile(second[1], 0.95) if pair else np.nan
+    return Indices(first, total, pair, second[0] if pair else second, np.quantile(off, 0.95, axis=1), float(error))
 
 
 def inert_totals(
@@ -142,7 +151,9 @@ def inert_totals(
             np.concatenate([space.owner, owner]),
             np.concatenate([space.margins, space.margins[copied]]),
         )
-        start = np.concatenate([theta[:-2], np.zeros(INERT_COLUMNS), theta[-2:]])
+        lengths, weights = np.split(theta[:-2], 2)
+        more = np.zeros(INERT_COLUMNS)
+        start = np.concatenate([lengths, more, weights, more - 1.0, theta[-2:]])
         surrogate = fit(np.concatenate([inputs, *added], axis=1), wider.owner, means, noise, start=start)
         centres, drawn = surrogate.paths(_extra(wider, rng)[: NUM_EXTRA // 2], INERT_DRAWS, rng)
         integrals = Integrals(surrogate, wider, centres, rng)

@@ -3,12 +3,17 @@
 Shape legend: n = configurations, d = swept parameters, q = input columns (a category has one per value), P = paths.
 
     y_i = f(z_i) + e_i,   f ~ GP(0, v prod_p k_p),   Var(e_i) = s_w^2 / S_i + nugget
-    k_p = (1 + a + a^2 / 3) exp(-a),   a = sqrt(5) |z_p - z'_p| / l_p      (Matern-5/2 in each parameter)
+    k_p = 1 - w_p + w_p m(a),   m(a) = (1 + a + a^2 / 3) exp(-a),   a = sqrt(5) |z_p - z'_p| / l_p     (Matern-5/2)
 
-on standardised means y and inputs z in the unit cube, each on its parameter's axis; a category is one-hot, with one
-length scale for all of its values. s_w^2 is known from the repeats; l, v and the nugget (what no smooth f explains)
-maximise the marginal likelihood (Rasmussen and Williams 2006, 5.4.1). The kernel is a product, so that integrals over
-the space are sums of products of one-dimensional ones (see `sobol`).
+on standardised means y and inputs z in the unit cube, each on its parameter's axis; a category is one-hot. s_w^2 is
+known from the repeats. The constant 1 - w_p makes the product a sum over all sets of parameters, each set with the
+variance prod w_p over it (an ANOVA kernel: Durrande et al. 2013): with small weights f is nearly additive and a
+parameter of weight 0 is inert. A plain product lets whatever bends in two parameters interact in them too, which
+credits every parameter with interactions where there are no configurations. Being a product still, integrals over the
+space are sums of products of one-dimensional ones (see `sobol`).
+
+The hyperparameters (l, w, v and the nugget, what no smooth f explains) have wide priors, `PRIORS`. They are fitted at
+their posterior mode, and `refits` draws them from their posterior around it (Rasmussen and Williams 2006, 5.4.1).
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg, optimize
+from scipy import linalg, optimize, special
 from scipy.spatial import distance
 
 from clsweep.analysis.sweep import Sweep
@@ -29,10 +34,10 @@ MAX_CONDITION = 512  # configurations that the process is conditioned on
 MAX_HELD_OUT = 4000
 NUM_FOLDS = 5
 JITTER = 1e-8
-MAX_SPREAD = 1.0
-STARTS = ((0.5, 0.01), (2.0, 0.3))  # length scales, nugget
+STARTS = ((0.5, 0.3, 2.0, 0.01), (1.0, 0.1, 10.0, 0.3))  # length scales, weights, variance, nugget
 MAX_LEVELS = 16  # a number that takes at most so many values, each twice on average, is drawn from them
-LENGTHS, VARIANCES, NUGGETS = (0.05, 50.0), (0.05, 100.0), (1e-6, 2.0)
+# Normal priors, mean and standard deviation: of log l, logit w, log v and the log of the nugget.
+PRIORS = ((np.log(0.7), 1.0), (-1.0, 2.0), (np.log(3.0), 1.5), (np.log(0.01), 2.5))
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,9 @@ class Space:
     """The swept space as a unit cube: per parameter its values there, or None where it is continuous.
 
     levels[p]: (L, width) input columns of each of the L values of parameter p; owner: (q,) parameter of every column.
-    margins[p]: how far, on average, the space goes on beyond the smallest and the largest value that were tried, which
-    are 0 and 1: 1 / (n - 1) of a random sample of a continuous parameter, 1 / 2n of an evenly spaced one, else 0.
+    margins[p]: how far, on average, the space goes on beyond 0 and 1. Those are the ends that were declared, then 0, or
+    the smallest and the largest value that were tried: 1 / (n - 1) of a random sample of a continuous parameter, 1 / 2n
+    of an evenly spaced one.
     """
 
     names: tuple[str, ...]
@@ -83,7 +89,8 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
         axis = sweep.axis(name)[sweep.alive]
         if not np.isfinite(axis).all():
             raise ValueError(f"some configurations have no place on the axis of {name}")
-        unit = (axis - axis.min()) / np.ptp(axis)
+        low, high = _ends(sweep, name, axis)
+        unit = (axis - low) / (high - low)
         distinct = np.unique(unit)
         levels.append(distinct[:, None] if len(distinct) <= min(MAX_LEVELS, len(unit) / 2) else None)
         columns.append(unit[:, None])
@@ -91,13 +98,22 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
     is_category = tuple(sweep.scales[name] == "category" for name in names)
     num = len(columns[0])
     margin = 1.0 / (num - 1) if sweep.samplers == ("random",) else 0.5 / num
-    margins = np.array([margin if values is None else 0.0 for values in levels])
+    is_open = [values is None and name not in sweep.bounds for name, values in zip(names, levels, strict=True)]
+    margins = np.where(is_open, margin, 0.0)
     return Space(tuple(names), is_category, tuple(levels), owner, margins), np.concatenate(columns, axis=1)
+
+
+def _ends(sweep: Sweep, name: str, axis: Array) -> tuple[float, float]:
+    """Where the unit interval of a number begins and ends on its axis: as declared, or where its values do."""
+    if name not in sweep.bounds:
+        return float(axis.min()), float(axis.max())
+    low, high = np.log2(sweep.bounds[name]) if sweep.scales[name] == "log" else sweep.bounds[name]
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)
 class Surrogate:
-    """The process conditioned on n means. `theta` = logs of (d length scales, variance v, nugget)."""
+    """The process conditioned on n means. `theta`: logs of d lengths, logits of d weights, logs of v and the nugget."""
 
     theta: Array
     owner: NDArray[np.intp]
@@ -134,14 +150,15 @@ class Surrogate:
     def kernel(self, left: Array, right: Array) -> Array:
         """Prior covariance (m, n) of f at (m, q) and (n, q)."""
         out = np.full((len(left), len(right)), self.variance)
-        for param in range(len(self.theta) - 2):
+        for param in range((len(self.theta) - 2) // 2):
             out *= self.factor_of(param, left[:, self.owner == param], right[:, self.owner == param])
         return out
 
     def factor_of(self, param: int, left: Array, right: Array) -> Array:
         """k_p (m, n) of one parameter's columns (m, width) and (n, width)."""
-        a = np.sqrt(5.0) * np.exp(-self.theta[param]) * distance.cdist(left, right)
-        return np.asarray((1.0 + a + a * a / 3.0) * np.exp(-a))
+        length, weight = self.theta[param], special.expit(self.theta[(len(self.theta) - 2) // 2 + param])
+        a = np.sqrt(5.0) * np.exp(-length) * distance.cdist(left, right)
+        return np.asarray(1.0 - weight + weight * (1.0 + a + a * a / 3.0) * np.exp(-a))
 
     @property
     def variance(self) -> float:
@@ -159,36 +176,28 @@ def fit(
     """Fit the hyperparameters and condition on (n, q) inputs with their means (n,) and noise variances (n,).
 
     The configurations are taken as they come: the first MAX_FIT for the hyperparameters, the first MAX_CONDITION to
-    condition on, so shuffle them before. start: logs to start from, two starts by default.
+    condition on, so shuffle them before. start: theta to start from, two starts by default.
     """
     inputs, means, noise = inputs[:MAX_CONDITION], means[:MAX_CONDITION], noise[:MAX_CONDITION]
     centre, scale = float(means.mean()), float(means.std())
     targets, noise = (means - centre) / scale, noise / scale**2
-    theta = _maximise(inputs[:MAX_FIT], owner, targets[:MAX_FIT], noise[:MAX_FIT], start)
+    data = _gaps(inputs[:MAX_FIT], owner), targets[:MAX_FIT], noise[:MAX_FIT]
+    starts = _starts(len(data[0])) if start is None else [start]
+    theta = min((_climb(first, data) for first in starts), key=lambda found: found[0])[1]
     empty = Surrogate(theta, owner, inputs, targets, noise, np.empty((0, 0)), centre, scale)
     return _conditioned(empty, theta)
 
 
 def refits(fitted: Surrogate, num: int, rng: np.random.Generator) -> list[Surrogate]:
-    """`num` surrogates whose hyperparameters are drawn from the Laplace approximation around the fitted ones.
-
-    The curvature of the likelihood is held at 1 / MAX_SPREAD^2 or more: a length scale that the data say nothing of,
-    beyond that it is long, moves by a factor of e^MAX_SPREAD at most or so.
-    """
-    columns = fitted.inputs[:MAX_FIT]
-    gaps = _gaps(columns, fitted.owner)
-    data = fitted.targets[:MAX_FIT], fitted.noise[:MAX_FIT]
+    """`num` surrogates whose hyperparameters are drawn from the Laplace approximation of their posterior."""
+    data = _gaps(fitted.inputs[:MAX_FIT], fitted.owner), fitted.targets[:MAX_FIT], fitted.noise[:MAX_FIT]
     step, size = 0.05, len(fitted.theta)
-    slopes = [
-        [_negative_likelihood(fitted.theta + sign * step * unit, gaps, *data)[1] for sign in (-1, 1)]
-        for unit in np.eye(size)
-    ]
+    slopes = [[_loss(fitted.theta + sign * step * unit, *data)[1] for sign in (-1, 1)] for unit in np.eye(size)]
     hessian = np.array([(up - down) / (2.0 * step) for down, up in slopes])
-    curvature, directions = np.linalg.eigh((hessian + hessian.T) / 2.0)
-    widths = 1.0 / np.sqrt(np.maximum(curvature, 1.0 / MAX_SPREAD**2))
-    drawn = fitted.theta + (rng.normal(size=(num, size)) * widths) @ directions.T
-    low, high = np.log(_bounds(size - 2)).T
-    return [_conditioned(fitted, theta) for theta in np.clip(drawn, low, high)]
+    width = _priors(len(data[0]))[1]  # in units of the prior: a direction that the data say nothing of has curvature 1
+    curvature, directions = np.linalg.eigh(width[:, None] * (hessian + hessian.T) / 2.0 * width)
+    drawn = rng.normal(size=(num, size)) / np.sqrt(np.maximum(curvature, 1.0)) @ directions.T * width
+    return [_conditioned(fitted, fitted.theta + move) for move in drawn]
 
 
 def _conditioned(surrogate: Surrogate, theta: Array) -> Surrogate:
@@ -223,55 +232,66 @@ def cross_validate(
     return 1.0 - missed / around
 
 
-def _maximise(inputs: Array, owner: NDArray[np.intp], targets: Array, noise: Array, start: Array | None) -> Array:
-    """Logs of the hyperparameters with the largest marginal likelihood that L-BFGS-B finds from the starts."""
-    gaps = _gaps(inputs, owner)
-    num_params = len(gaps)
-    starts = [np.log([*[x] * num_params, 1.0, nugget]) for x, nugget in STARTS] if start is None else [start]
-    found = [
-        optimize.minimize(
-            _negative_likelihood,
-            first,
-            args=(gaps, targets, noise),
-            jac=True,
-            method="L-BFGS-B",
-            bounds=np.log(_bounds(num_params)),
-            options={"maxiter": 60, "ftol": 1e-6},
-        )
-        for first in starts
+def _starts(num_params: int) -> list[Array]:
+    return [
+        np.array([*[np.log(a)] * num_params, *[special.logit(w)] * num_params, np.log(v), np.log(g)])
+        for a, w, v, g in STARTS
     ]
-    return np.asarray(min(found, key=lambda result: float(result.fun)).x)
+
+
+def _priors(num_params: int) -> tuple[Array, Array]:
+    """Means and standard deviations of theta."""
+    lengths, weights, variance, nugget = PRIORS
+    mean, width = np.array([*[lengths] * num_params, *[weights] * num_params, variance, nugget]).T
+    return mean, width
+
+
+def _climb(start: Array, data: tuple[Array, Array, Array]) -> tuple[float, Array]:
+    """The smallest loss that L-BFGS-B finds from `start`, and where."""
+    mean, width = _priors(len(data[0]))
+    bounds = np.stack([mean - 4.0 * width, mean + 4.0 * width], axis=1)
+    options = {"maxiter": 60, "ftol": 1e-5}
+    found = optimize.minimize(_loss, start, args=data, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    return float(found.fun), np.asarray(found.x)
 
 
 def _gaps(inputs: Array, owner: NDArray[np.intp]) -> Array:
-    """(d, n, n) sqrt(5) |z_p - z'_p| between all configurations."""
-    columns = [inputs[:, owner == param] for param in range(int(owner.max()) + 1)]
-    return np.sqrt(5.0) * np.stack([distance.cdist(column, column) for column in columns])
+    """(d, n (n - 1) / 2) sqrt(5) |z_p - z'_p| of every pair of configurations."""
+    return np.sqrt(5.0) * np.stack([distance.pdist(inputs[:, owner == param]) for param in range(int(owner.max()) + 1)])
 
 
-def _bounds(num_params: int) -> list[tuple[float, float]]:
-    return [*[LENGTHS] * num_params, VARIANCES, NUGGETS]
+def _loss(theta: Array, gaps: Array, targets: Array, noise: Array) -> tuple[float, Array]:
+    """-log p(y | theta) p(theta) without its constant, and its gradient."""
+    mean, width = _priors(len(gaps))
+    off = (theta - mean) / width
+    value, gradient = _negative_likelihood(theta, gaps, targets, noise)
+    return value + 0.5 * float(off @ off), gradient + off / width
 
 
 def _negative_likelihood(theta: Array, gaps: Array, targets: Array, noise: Array) -> tuple[float, Array]:
-    """-log p(y) without its constant, and its gradient in the logs; gaps: (d, n, n) sqrt(5) |z_p - z'_p|."""
+    """-log p(y | theta) without its constant, and its gradient; gaps: see `_gaps`."""
+    num_params = len(gaps)
     variance, nugget = np.exp(theta[-2:])
-    scaled = gaps * np.exp(-theta[:-2])[:, None, None]
-    bodies = 1.0 + scaled + scaled * scaled / 3.0
-    kernel = np.prod(bodies, axis=0) * np.exp(-scaled.sum(axis=0))
-    covariance = variance * kernel
-    covariance[np.diag_indices(len(targets))] += noise + nugget + JITTER
+    scaled = gaps * np.exp(-theta[:num_params])[:, None]
+    weight = special.expit(theta[num_params:-2])[:, None]
+    decay = np.exp(-scaled)
+    bodies = (1.0 + scaled + scaled * scaled / 3.0) * decay
+    factors = 1.0 - weight + weight * bodies
+    kernel = variance * np.prod(factors, axis=0)
+    covariance = distance.squareform(kernel, checks=False)
+    covariance[np.diag_indices(len(targets))] = variance + noise + nugget + JITTER
     factor, failed = linalg.lapack.dpotrf(covariance, lower=1, clean=1)
     if failed:
         return 1e25, np.zeros(len(theta))
-    weights = linalg.cho_solve((factor, True), targets, check_finite=False)
-    inverted, _ = linalg.lapack.dpotri(factor, lower=1)
-    inverted += np.tril(inverted, -1).T
-    slope = 0.5 * (inverted - np.outer(weights, weights))  # d loss / d covariance
-    by_kernel = slope * kernel * variance
+    solved = linalg.cho_solve((factor, True), targets, check_finite=False)
+    inverted, _ = linalg.lapack.dpotri(factor, lower=1)  # its lower half
+    slope = 0.5 * (inverted - np.outer(solved, solved))  # d loss / d covariance
+    trace = float(np.trace(slope))
+    by_kernel = 2.0 * distance.squareform(np.tril(slope, -1).T + np.tril(slope, -1), checks=False) * kernel
     gradient = np.empty(len(theta))
-    for param, (a, body) in enumerate(zip(scaled, bodies, strict=True)):  # d log k_p / d log l_p
-        gradient[param] = np.vdot(by_kernel, a * a * (1.0 + a) / (3.0 * body))
-    gradient[-2] = by_kernel.sum()
-    gradient[-1] = nugget * np.trace(slope)
-    return 0.5 * float(targets @ weights) + float(np.log(np.diag(factor)).sum()), gradient
+    by_factor = by_kernel / factors * weight
+    gradient[:num_params] = (by_factor * scaled * scaled * (1.0 + scaled) * decay / 3.0).sum(axis=1)  # m' a = -that
+    gradient[num_params:-2] = (by_factor * (1.0 - weight) * (bodies - 1.0)).sum(axis=1)
+    gradient[-2] = by_kernel.sum() + variance * trace
+    gradient[-1] = nugget * trace
+    return 0.5 * float(targets @ solved) + float(np.log(np.diag(factor)).sum()), gradient

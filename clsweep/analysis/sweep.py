@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ class Sweep:
     Attributes:
         params: the swept hyperparameters, those that take two or more values here.
         scales: of every swept one: "log", "linear" or "category".
+        bounds: (low, high) of the swept numeric ones whose range was declared; sensitivity's space ends there.
         settings: (n, params), the values; row i is that of configuration number `configs[i]`.
         scores: (n, S) float64, larger is better (`sign` times the metric), NaN = no score: the trial failed, did not
             run, or belongs to a configuration of which a trial was stopped early.
@@ -52,6 +53,7 @@ class Sweep:
     num_trials: int
     num_stopped: int
     num_planned: int
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def num_failed(self) -> int:
@@ -120,6 +122,7 @@ def read_sweeps(
     mode: str = "max",
     planned: Mapping[str, int] | None = None,
     scales: Mapping[str, str] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[Sweep]:
     """One sweep per objective, in order of first appearance; `trials` is not changed.
 
@@ -131,6 +134,8 @@ def read_sweeps(
         planned: number of planned configurations per objective, the ones seen by default.
         scales: "log", "linear" or "category" of some of the hyperparameters. By default text and truth values are
             categories, and positive numbers that span more than a factor of ten are read on a log scale.
+        bounds: (low, high) that the study declares for some of the hyperparameters. Ignored where the values seen are
+            not numbers within them, or where they have no place on the axis.
 
     Raises:
         ValueError: an empty table, a missing column, a repeated (objective, config, seed), a configuration with two
@@ -143,7 +148,7 @@ def read_sweeps(
     _check(trials, metric, params)
     sign = 1.0 if mode == "max" else -1.0
     return [
-        _sweep(str(name), group, metric, params, sign, (planned or {}).get(str(name)), scales or {})
+        _sweep(str(name), group, metric, params, sign, (planned or {}).get(str(name)), scales or {}, bounds or {})
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
 
@@ -179,6 +184,7 @@ def _sweep(
     sign: float,
     num_planned: int | None,
     scales: Mapping[str, str],
+    bounds: Mapping[str, tuple[float, float]],
 ) -> Sweep:
     rows, configs = pd.factorize(group["config"])
     columns, seeds = pd.factorize(group["seed"], sort=True)
@@ -203,11 +209,12 @@ def _sweep(
     lost = np.zeros(scores.shape, dtype=bool)
     lost[cells[failed]] = True
     shape = len(configs), len(seeds)
+    read_as = {name: scales.get(name) or _scale(settings[name]) for name in swept}
     return Sweep(
         objective=objective,
         sign=sign,
         params=tuple(swept),
-        scales={name: scales.get(name) or _scale(settings[name]) for name in swept},
+        scales=read_as,
         configs=np.asarray(configs),
         seeds=np.asarray(seeds),
         settings=settings,
@@ -217,7 +224,20 @@ def _sweep(
         num_trials=len(group),
         num_stopped=int((status == "stopped").sum()),
         num_planned=max(len(configs), num_planned or 0),
+        bounds={
+            name: bounds[name]
+            for name in swept
+            if name in bounds and _encloses(bounds[name], settings[name], read_as[name])
+        },
     )
+
+
+def _encloses(ends: tuple[float, float] | None, column: pd.Series[Any], scale: str) -> bool:
+    """Whether declared ends are finite, have a place on the axis, and hold every value seen."""
+    if ends is None or scale == "category" or not np.isfinite(ends).all() or (scale == "log" and ends[0] <= 0):
+        return False
+    values = pd.to_numeric(column)
+    return bool(ends[0] <= values.min() and values.max() <= ends[1])
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:

@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import evidence
-from clsweep.analysis.difference import Options, check_by, mean_difference, split
-from clsweep.analysis.pairing import Pairing, Region, pair, regions
+from clsweep.analysis.difference import Options, check_by, mean_difference, regions_of, split
+from clsweep.analysis.multiple import holm
+from clsweep.analysis.pairing import Pairing, pair
+from clsweep.analysis.regions import Regions
 from clsweep.analysis.sweep import Sweep
 
 COLUMNS = {
@@ -58,16 +60,16 @@ def winners(
     if not competing:
         blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, ""), "by": by, "region": ""}
         return pd.DataFrame([blank | {"verdict": "not measured", "note": "; ".join(notes)}], columns=list(COLUMNS))
-    found, code = regions(by, competing)
-    means = _region_means(competing, by, len(found), code)
+    found = regions_of(by, competing)
+    means = _region_means(competing, found)
     pairings: dict[tuple[int, int], tuple[Pairing, dict[str, Pairing]]] = {}
     rows = []
-    for k, region in enumerate(found):
+    for k, label in enumerate(found.named):
         order = [int(i) for i in np.argsort(-means[:, k], kind="stable") if np.isfinite(means[i, k])]
         if order:
-            row: dict[str, Any] = {"by": by, "region": region.label, "value_low": region.low, "value_high": region.high}
-            rows.append(row | _contest(competing, order, means[:, k], by, region, pairings, options, notes))
-    adjusted = evidence.holm(np.array([row["p_holm"] for row in rows]))
+            row: dict[str, Any] = {"by": by, "region": label, "value_low": found.low[k], "value_high": found.high[k]}
+            rows.append(row | _contest(competing, order, means[:, k], by, label, pairings, options, notes))
+    adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm
         resolved = row["excludes"] and p_holm <= 1.0 - confidence + 1e-12
@@ -75,13 +77,13 @@ def winners(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _region_means(sweeps: Sequence[Sweep], by: str, num_regions: int, code: Any) -> np.ndarray:
+def _region_means(sweeps: Sequence[Sweep], regions: Regions) -> np.ndarray:
     """(objectives, regions): mean of the configurations there that have a score, larger is better; NaN for none."""
-    out = np.full((len(sweeps), num_regions), np.nan)
+    out = np.full((len(sweeps), len(regions)), np.nan)
     for i, sweep in enumerate(sweeps):
-        at = code(sweep.settings[by])[sweep.alive]
-        count = np.bincount(at, minlength=num_regions)
-        total = np.bincount(at, weights=sweep.means[sweep.alive], minlength=num_regions)
+        at = regions.place(sweep.settings[regions.param])[sweep.alive]
+        count = np.bincount(at, minlength=len(regions))
+        total = np.bincount(at, weights=sweep.means[sweep.alive], minlength=len(regions))
         out[i] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
     return out
 
@@ -91,7 +93,7 @@ def _contest(
     order: list[int],
     means: np.ndarray,
     by: str,
-    region: Region,
+    region: str,
     pairings: dict[tuple[int, int], tuple[Pairing, dict[str, Pairing]]],
     options: Options,
     notes: list[str],
@@ -110,12 +112,12 @@ def _contest(
             pairings[best, other] = whole, dict(split(whole, by, sweeps))
         whole, parts = pairings[best, other]
         said += [note for note in whole.notes if note not in said]
-        if region.label not in parts:
+        if region not in parts:
             said.append(f"no pair of {sweeps[best].objective} and {sweeps[other].objective} has both scores here")
             tests.append(evidence.Evidence(estimate=np.nan))
             continue
         rng = np.random.default_rng(options.seed)
-        result, _, more = mean_difference(parts[region.label], whole, len(parts), options, rng)
+        result, _, more = mean_difference(parts[region], whole, len(parts), options, rng)
         said += [note for note in more if note not in said]
         tests.append(result)
     ps = [test.p for test in tests]

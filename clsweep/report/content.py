@@ -46,7 +46,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {  # what the appendix explains: the
     "links": mechanism.LINK_COLUMNS,
 }
 
-HEADLINES = 5  # sentences on one question at the top of the report
+HEADLINES = 4  # sentences on one question at the top of the report
 
 
 def build_report(findings: Findings, *, within: float = 1.0, progress: Say | None = None) -> Report:
@@ -87,7 +87,7 @@ def _headlines(tables: Tables) -> tuple[str, ...]:
     words = _words(tables)
     return (
         *verdicts.unmeasured(tables.material.sweeps),
-        *_first(verdicts.spreads(tables.spreads, words), "Comparison"),
+        *_first(verdicts.spreads(tables.spreads, words), "Robustness"),
         *_first(verdicts.means(tables.means, words), "Comparison"),
         *_first(verdicts.effects(tables.sensitivity), "Sensitivity"),
         *_first(verdicts.bands(tables.robustness_by, words), "Robustness"),
@@ -196,7 +196,6 @@ def _comparison(tables: Tables) -> Section:
         title="Comparison: which objective is better, and where",
         sentences=(
             *verdicts.means(tables.means, words),
-            *verdicts.spreads(tables.spreads, words),
             *verdicts.best_regions(tables.winners, words),
         ),
         notes=tuple(dict.fromkeys([*shown.notes(tables.means), *shown.notes(tables.spreads)])),

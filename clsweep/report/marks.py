@@ -80,13 +80,15 @@ def is_log(material: Material, param: str, values: NDArray[np.float64]) -> bool:
 def param_axis(material: Material, param: str, values: NDArray[np.float64], *, ticks: bool, field: str = "x") -> alt.X:
     """A numeric parameter's axis; with `ticks` it is marked at the values themselves, if they are few."""
     marked = np.unique(values).tolist() if ticks and len(np.unique(values)) <= MAX_TICKS else alt.Undefined
+    if is_log(material, param, values):
+        scale = alt.Scale(type="log", nice=False, padding=12)
+    else:
+        scale = alt.Scale(zero=False, nice=False, padding=12)
     return alt.X(
         field,
         type="quantitative",
         title=param_title(material, param),
-        scale=alt.Scale(
-            type="log" if is_log(material, param, values) else "linear", zero=False, nice=False, padding=12
-        ),
+        scale=scale,
         axis=alt.Axis(values=marked, format=NUMBER, labelOverlap="greedy", labelSeparation=5, grid=False),
     )
 

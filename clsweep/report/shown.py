@@ -14,6 +14,8 @@ import pandas as pd
 
 Row = dict[str, Any]
 
+MANY_NAMES = 4  # in front of one note
+
 ROBUSTNESS_LEGEND = (
     "sd: spread over the swept configurations; sd*: without the seeds' noise; within {within}: share of the space "
     "within {within} points of the best; worst 10 %: level of that tenth; the best and the worst are picked on other "
@@ -251,18 +253,23 @@ def links(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def notes(frame: pd.DataFrame) -> list[str]:
-    """The notes of a table, one line each, told by objective or pair; a note that all rows share stands once."""
+    """The notes of a table, each once, with the objectives or pairs that it is about unless that is all of them."""
     if "note" not in frame:
         return []
-    lines = []
+    about: dict[str, list[str]] = {}
     for row in _rows(frame):
-        who = f"{row['a']} - {row['b']}" if "a" in row else row.get("objective") or row.get("region", "")
-        if row["note"]:
-            lines.append((f"{who}: " if who else "", row["note"]))
-    shared = {note for _, note in lines}
-    if len(lines) > 1 and len(lines) == len(frame) and len(shared) == 1:
-        return [lines[0][1]]
-    return list(dict.fromkeys(who + note for who, note in lines))
+        about.setdefault(row["note"], []).append(_about(row))
+    return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items() if text]
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    return f"{row['a']} - {row['b']}" if "a" in row else str(row.get("objective") or row.get("region", ""))
+
+
+def _note(text: str, who: Sequence[str], num_rows: int) -> str:
+    if len(who) > MANY_NAMES:
+        return f"{', '.join(who[:MANY_NAMES])} and {len(who) - MANY_NAMES} more: {text}"
+    return text if len(who) == num_rows > 1 else f"{', '.join(who)}: {text}"
 
 
 def interval(row: Mapping[str, Any], name: str, stem: str | None = None, digits: int = 2) -> str:

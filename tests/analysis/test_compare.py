@@ -10,6 +10,7 @@ from scipy import stats
 
 from clsweep.analysis import evidence
 from clsweep.analysis.compare import COLUMNS, compare, compare_all
+from clsweep.analysis.multiple import holm
 from clsweep.analysis.pairing import pair
 from clsweep.analysis.sweep import Sweep
 
@@ -67,12 +68,6 @@ def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
         assert p_min == 1e-4
     assert evidence.sign_flips(np.ones(3000), rng)[0] == 1e-4
     assert evidence.sign_flips(np.zeros(3000), rng)[0] == 1.0
-
-
-def test_holm():
-    p = np.array([0.01, 0.04, np.nan, 0.03])
-    assert evidence.holm(p) == pytest.approx([0.03, 0.06, np.nan, 0.06], nan_ok=True)
-    assert evidence.holm(np.array([0.9, 0.8])) == pytest.approx([1.0, 1.0])
 
 
 def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
@@ -197,7 +192,7 @@ def test_by_pools_the_noise_of_a_grid_and_corrects_for_the_regions():
     assert list(out["region"]) == [f"tau={k}" for k in range(6)]
     assert list(out["verdict"][4:]) == ["a", "a"]
     assert (out["verdict"][:4] == "not resolved").all()
-    assert out["p_holm"].to_numpy() == pytest.approx(evidence.holm(out["p"].to_numpy()))
+    assert out["p_holm"].to_numpy() == pytest.approx(holm(out["p"].to_numpy()))
     assert "3 pairs are few for sign flips" in out["note"][0]
     u = rng.random(60)
     qmc = [
@@ -253,7 +248,7 @@ def test_compare_all_is_every_pair_with_holm_and_deterministic():
     sweeps = [sweep(name, rng.normal(0, 1, (6, 3)), tau=range(6)) for name in "cab"]
     out = compare_all(sweeps)
     assert list(zip(out["a"], out["b"], strict=True)) == [("c", "a"), ("c", "b"), ("a", "b")]
-    assert out["p_holm"].to_numpy() == pytest.approx(evidence.holm(out["p"].to_numpy()))
+    assert out["p_holm"].to_numpy() == pytest.approx(holm(out["p"].to_numpy()))
     pd.testing.assert_frame_equal(out, compare_all(sweeps))
     alone = compare(sweeps[1:], "a", "b").iloc[0]
     columns = ["estimate", "low", "high", "p"]

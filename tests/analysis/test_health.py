@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.health import COLUMNS, REGION_COLUMNS, failure_regions, health, holm, regions
+from clsweep.analysis.health import COLUMNS, REGION_COLUMNS, failure_regions, health
+from clsweep.analysis.multiple import holm
 from clsweep.analysis.sweep import read_sweeps
 
 NAN = float("nan")
@@ -151,18 +152,3 @@ def test_edge_cases():
     assert len(table) == 3
     with pytest.raises(ValueError, match=r"^significance: expected between 0 and 1, got 0"):
         failure_regions([], significance=0)
-
-
-def test_regions_by_rank():
-    codes, texts = regions(pd.Series(np.arange(12.0)[::-1]))
-    assert codes.tolist() == [5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
-    assert texts[:2] == ["0..1", "2..3"]
-    assert regions(pd.Series(["b", "a", "b"]))[1] == ["b", "a"]
-    assert regions(pd.Series([2.0, 1.0, 2.0, 1.0]))[1] == ["1", "2"]
-    codes, texts = regions(pd.Series([1.0, NAN, 2.0, 3.0, 4.0]), cut=True)
-    assert (codes.tolist(), texts) == ([0, 2, 0, 1, 1], ["1..2", "3..4", "nan"])
-
-
-def test_holm():
-    assert holm(np.array([0.01, NAN, 0.04, 0.03])).tolist() == pytest.approx([0.03, NAN, 0.06, 0.06], nan_ok=True)
-    assert holm(np.array([])).size == 0

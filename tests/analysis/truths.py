@@ -17,12 +17,12 @@ def additive(u):
     return 4 * u[:, 0] + 2 * u[:, 1]
 
 
-def planted(function, u, *, num_seeds=2, noise=0.1, rng, sampler="random", **columns):
+def planted(function, u, *, num_seeds=2, noise=0.1, rng, sampler="random", bounds=None, **columns):
     """A sweep over x0, x1, ... = 1 + u (n, d), or over `columns` instead of some of them."""
     num = len(u)
     at = {f"x{p}": 1 + u[:, p] for p in range(u.shape[1])} | columns
     scores = function(u)[:, None] + noise * rng.normal(size=(num, num_seeds))
-    return sweep(scores, at, sampler=sampler)
+    return sweep(scores, at, sampler=sampler, bounds=bounds)
 
 
 def sweep(scores, at, *, sampler="grid", **options):

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def make_results(folder: Path, num_configs: int, num_objectives: int, num_seeds:
         "dataset": {"name": "digits"},
         "metric": {"name": "knn_top1", "mode": "max"},
         "space": space,
+        "search": {"method": "random"},
         "objectives": {f"objective{i}": {"framework": "simclr", "loss": "infonce"} for i in range(num_objectives)},
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
@@ -94,7 +96,7 @@ def make_objective(name: str, num_configs: int, num_seeds: int, rng: np.random.G
         wall_time_s=30.0,
         device="cpu",
         workers=1,
-        clsweep_version=clsweep.__name__,
+        clsweep_version=version("clsweep"),
         torch_version="2",
     )
 

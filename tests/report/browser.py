@@ -133,7 +133,7 @@ class Page:
 
     def show_all(self, width):
         """Make the window as tall as the page, so that every chart is near, and wait until all are drawn."""
-        self.resize(width, 30_000)
+        self.resize(width, 200_000)
         self.evaluate(RENDERED)
         self.resize(width, self.evaluate("Math.ceil(document.body.getBoundingClientRect().bottom)"))
 

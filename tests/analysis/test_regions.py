@@ -1,0 +1,169 @@
+"""Regions of a hyperparameter: hand-made columns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.analysis.regions import cut
+from tests.analysis.truths import sweep
+
+NAN = float("nan")
+
+
+def sampled(values, *, sampler="random", scores=None):
+    values = np.asarray(values)
+    return sweep(np.zeros((len(values), 1)) if scores is None else scores, {"tau": values}, sampler=sampler)
+
+
+def placed(values, *, sampler="random", **options):
+    """The regions of one sweep, and the region of each of its values."""
+    one = sampled(values, sampler=sampler)
+    found = cut("tau", [one], **options)
+    return found, found.place(one.settings["tau"]).tolist()
+
+
+def spans(found):
+    return list(zip(found.low.tolist(), found.high.tolist(), strict=True))
+
+
+def test_numbers_that_hardly_repeat_are_cut_into_bins_of_equal_count():
+    found, codes = placed(np.arange(12.0)[::-1])
+    assert codes == [5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
+    assert found.labels == ("0..1", "2..3", "4..5", "6..7", "8..9", "10..11")
+    assert found.named[0] == "tau=0..1"
+    assert (found.is_binned, found.num_bins, len(found)) == (True, 6, 6)
+    assert spans(found)[:2] == [(0, 1), (2, 3)]
+    assert np.bincount(placed(np.arange(40.0))[1]).tolist() == [7, 7, 6, 7, 7, 6]
+    assert np.bincount(placed(np.arange(40.0), max_bins=8)[1]).tolist() == [5] * 8
+    assert np.bincount(placed(np.arange(40.0), per_bin=10)[1]).tolist() == [10] * 4
+    assert placed(np.arange(15.0), per_bin=10)[0].labels == ("0..14",)
+    assert placed([3.0, 1.0, 2.0])[0].labels == ("1..3",)  # 2 in a bin at least, so one bin
+
+
+def test_when_numbers_are_cut():
+    few = np.tile(np.arange(12.0), 3)
+    many = np.tile(np.arange(13.0), 3)
+    assert not placed(few)[0].is_binned  # 12 values, each three times
+    assert placed(many)[0].is_binned
+    assert not placed(many, sampler="grid")[0].is_binned
+    assert placed([1.0, 2.0, 3.0, 1.0, 5.0])[0].is_binned  # 4 of 5 differ
+    assert not placed([1.0, 2.0, 1.0, 2.0])[0].is_binned  # no more than half do
+
+
+def test_a_grid_keeps_its_values_in_ascending_order():
+    found, codes = placed([0.5, 0.1, 0.2, 0.1, 100.0], sampler="grid")
+    assert found.labels == ("0.1", "0.2", "0.5", "100")
+    assert codes == [2, 0, 1, 0, 3]
+    assert spans(found) == [(x, x) for x in (0.1, 0.2, 0.5, 100.0)]
+    assert placed([64, 32, 64], sampler="grid")[0].named == ("tau=32", "tau=64")
+
+
+def test_equal_values_are_in_one_bin_and_no_bin_is_short():
+    found, codes = placed([5.0] * 10 + [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], max_bins=4)
+    assert len(set(codes[:10])) == 1
+    assert (found.low[1:] > found.high[:-1]).all()
+    assert found.labels == ("1..5", "6..9", "10..15")  # of 24 those below rank 6, 12 and 18: 14, 4, 6
+    found, codes = placed([0.0, *[1.0] * 20, *range(2, 15)], per_bin=5)
+    assert min(np.bincount(codes)) >= 5
+    found, _ = placed([*range(1, 14), *[50.0] * 20, 99.0], per_bin=5)
+    assert found.labels == ("1..6", "7..12", "13..99")  # 99 alone would be one of five
+
+
+def test_the_last_bits_do_not_tell_values_apart():
+    first, second = sampled([0.3, 0.1, 0.3], sampler="grid"), sampled([0.1 + 0.2, 0.1, 0.7], sampler="grid")
+    found = cut("tau", [first, second])
+    assert found.labels == ("0.1", "0.3", "0.7")
+    assert found.place(second.settings["tau"]).tolist() == [1, 0, 2]
+    assert spans(found)[1] == (0.3, 0.3)
+    found, codes = placed([0.3, 0.1 + 0.2] * 2 + [0.1, 0.2, 0.4, 0.5, 0.6, 0.7])
+    assert len(set(codes[:4])) == 1
+
+
+def test_missing_values_are_the_last_region():
+    found, codes = placed([1.0, NAN, 2.0, 3.0, 4.0])
+    assert (codes, found.labels) == ([0, 2, 0, 1, 1], ("1..2", "3..4", "nan"))
+    assert (found.num_bins, len(found)) == (2, 3)
+    assert np.isnan([found.low[2], found.high[2]]).all()
+    found, codes = placed([2.0, NAN, 1.0, NAN], sampler="grid")
+    assert (codes, found.named) == ([1, 2, 0, 2], ("tau=1", "tau=2", "tau=nan"))
+    found, codes = placed(np.array([None, "b", "a"], dtype=object))
+    assert (codes, found.labels) == ([2, 0, 1], ("b", "a", "nan"))
+
+
+def test_categories_and_truth_values_come_as_they_first_appear():
+    found, codes = placed(["b", "a", "b"])
+    assert (codes, found.labels) == ([0, 1, 0], ("b", "a"))
+    assert np.isnan(found.low).all()
+    assert not found.is_binned
+    assert found.num_bins == 0
+    found, codes = placed([True, False, True])
+    assert (codes, found.labels) == ([0, 1, 0], ("True", "False"))
+    one = replace(sampled([64, 32, 64]), scales={"tau": "category"})
+    other = replace(sampled([32.0, 0.5, 64.0]), scales={"tau": "category"})
+    found = cut("tau", [one, other])
+    assert found.labels == ("64", "32", "0.5")
+    assert found.place(other.settings["tau"]).tolist() == [1, 2, 0]
+
+
+def test_labels_are_short_unless_two_would_be_alike():
+    assert placed([0.123456, 0.5], sampler="grid")[0].labels == ("0.1235", "0.5")
+    assert placed([0.123456, 0.123457], sampler="grid")[0].labels == ("0.123456", "0.123457")
+    one = replace(sampled([0.123456, 0.123457]), scales={"tau": "category"})
+    assert cut("tau", [one]).labels == ("0.123456", "0.123457")
+
+
+def test_log_values_are_cut_by_rank_as_others():
+    u = np.random.default_rng(0).random(50)
+    assert placed(10 ** (6 * u - 3))[1] == placed(u)[1]
+
+
+def test_several_objectives_have_the_same_bins():
+    rng = np.random.default_rng(0)
+    sweeps = [sampled(rng.random(num)) for num in (60, 25)]
+    found = cut("tau", sweeps, per_bin=10)
+    assert len(found) == 2  # 25 configurations fill two bins of ten
+    whole = np.concatenate([found.place(one.settings["tau"]) for one in sweeps])
+    assert np.bincount(whole).tolist() == [43, 42]
+    values = np.concatenate([one.settings["tau"] for one in sweeps])
+    for code in range(2):
+        assert spans(found)[code] == (values[whole == code].min(), values[whole == code].max())
+    grid = sampled([0.1, 0.9] * 10, sampler="grid")
+    assert cut("tau", [grid, sweeps[0]]).is_binned
+    assert cut("tau", [grid, grid]).labels == ("0.1", "0.9")
+
+
+def test_bins_of_those_with_a_score():
+    tau = np.arange(20.0)
+    scores = np.where(tau < 8, NAN, 90.0)[:, None]
+    one = sampled(tau, scores=scores)
+    found = cut("tau", [one], max_bins=3, scored=True)
+    assert spans(found) == [(0, 11), (12, 15), (16, 19)]  # four with a score in each
+    assert spans(cut("tau", [one], max_bins=2)) == [(0, 9), (10, 19)]
+    none = sampled(tau, scores=np.full((20, 1), NAN))
+    assert spans(cut("tau", [none], max_bins=2, scored=True)) == [(0, 9), (10, 19)]
+
+
+def test_a_value_that_is_in_no_region():
+    grid, _ = placed([0.1, 0.5], sampler="grid")
+    for value in (0.05, 0.3, 0.9, NAN):
+        with pytest.raises(ValueError, match=r"^tau: .* is none of the values 0.1, 0.5$"):
+            grid.place(pd.Series([0.1, value]))
+    with pytest.raises(ValueError, match="c is none"):
+        placed(["a", "b"])[0].place(pd.Series(["a", "c"]))
+    bins, _ = placed(np.arange(12.0))
+    assert bins.place(pd.Series([-5.0, 1.5, 99.0])).tolist() == [0, 0, 5]
+    with pytest.raises(ValueError, match="nan is none"):
+        bins.place(pd.Series([1.0, NAN]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_value_and_none_at_all():
+    one = replace(sampled([1.0, 2.0]), settings=pd.DataFrame({"tau": [2.0, 2.0]}))
+    assert spans(cut("tau", [one])) == [(2, 2)]
+    assert cut("tau", [one]).labels == ("2",)
+    one = replace(one, settings=pd.DataFrame({"tau": [NAN, NAN]}))
+    found = cut("tau", [one])
+    assert found.labels == ("nan",)
+    assert found.place(one.settings["tau"]).tolist() == [0, 0]
