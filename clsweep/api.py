@@ -35,7 +35,7 @@ class Results(StudyResults, Findings):
     def side_table(self, kind: str) -> pd.DataFrame:
         from clsweep.gathering import side_table
 
-        return side_table([self], kind)
+        return side_table([self], kind, metric=self.metric)
 
     def confirm(self, *, top: int | None = None) -> pd.DataFrame:
         """What the best configurations are worth on fresh seeds: one row per objective and configuration, best first.
@@ -125,7 +125,9 @@ class Gathered(Findings):
     def side_table(self, kind: str) -> pd.DataFrame:
         from clsweep.gathering import side_table
 
-        return side_table(self._studies, kind) if self._studies else super().side_table(kind)
+        if not self._studies:
+            return super().side_table(kind)
+        return side_table(self._studies, kind, metric=self.material.metric)
 
     @property
     def trials(self) -> pd.DataFrame:
@@ -136,8 +138,18 @@ class Gathered(Findings):
 @overload
 def open_results(source: str | os.PathLike[str], /) -> Results: ...
 @overload
-def open_results(*sources: str | os.PathLike[str], metric: str | None = None) -> Findings: ...
-def open_results(*sources: str | os.PathLike[str], metric: str | None = None) -> Findings:
+def open_results(
+    *sources: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+) -> Findings: ...
+def open_results(
+    *sources: str | os.PathLike[str],
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+) -> Findings:
     """Open results folders, `results/tau` or `s3://bucket/tau`, also while their studies run.
 
     One folder has all its tables and statistics (`Results`). Several are analysed together, each objective under its
@@ -146,6 +158,8 @@ def open_results(*sources: str | os.PathLike[str], metric: str | None = None) ->
     Args:
         sources: folders, or one Parquet file.
         metric: a column of the trials to analyse instead of the metric that the studies optimised.
+        mode: which of its values are best, "max" or "min", where nothing else says so.
+        params: of a Parquet file, the columns of the hyperparameters; see `analyse`.
 
     Raises:
         RequestError: there are no results of clsweep at a source, or none that the statistics can be made from.
@@ -156,13 +170,17 @@ def open_results(*sources: str | os.PathLike[str], metric: str | None = None) ->
         raise RequestError("open_results: expected a results folder, got none")
     paths = [os.fspath(source) for source in sources]
     if len(paths) == 1 and (file := gathering.trials_file(paths[0])):
-        return Gathered(gathering.of_trials(gathering.read_trials(file), source=file, metric=metric))
+        return Gathered(
+            gathering.of_trials(gathering.read_trials(file), source=file, metric=metric, mode=mode, params=params)
+        )
     if files := [path for path in paths if gathering.trials_file(path)]:
         raise RequestError(f"{files[0]}: a table of trials can only be analysed alone; with others, expected folders")
+    if params is not None:
+        raise RequestError(f"{paths[0]}: params: the hyperparameters of a study are known; expected none to be named")
     studies = [Results(open_folder(path)) for path in paths]
     if len(studies) == 1 and metric is None:
         return studies[0]
-    return Gathered(gathering.of_studies(studies, metric=metric), studies)
+    return Gathered(gathering.of_studies(studies, metric=metric, mode=mode), studies)
 
 
 def analyse(
@@ -174,8 +192,10 @@ def analyse(
         trials: one row a trial: objective, config (number of the configuration within its objective), seed, status
             ("finished" | "stopped" | "failed"), sampler ("grid" | "qmc" | "random" | "tpe" | "gp"), the metric, and
             the hyperparameters.
-        metric, mode: the metric's column, and whether "max" or "min" is best; the first known metric by default.
-        params: the hyperparameters' columns; by default all that have no other meaning in a trials table.
+        metric: the metric's column; the first known metric by default.
+        mode: whether "max" or "min" is best; to be said of a metric that clsweep does not know.
+        params: the hyperparameters' columns; by default all that have no other meaning in a trials table and one value
+            in each configuration, with a single seed those that clsweep knows.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.

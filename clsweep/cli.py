@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -40,8 +40,14 @@ Settings = Annotated[list[str] | None, typer.Option("--set", metavar="K=V", help
 ResultsPaths = Annotated[
     list[str], typer.Argument(metavar="DIR...", help="results folders, or one Parquet file of trials")
 ]
-Within = Annotated[float, typer.Option("--within", min=0, help="points from the best that count as good")]
+Within = Annotated[
+    float | None, typer.Option("--within", min=0, help="how far from the best counts as good; 1 point by default")
+]
 MetricOption = Annotated[str | None, typer.Option("--metric", help="another column; the study's own by default")]
+ModeOption = Annotated[str | None, typer.Option("--mode", help="max or min is best, where nothing else says so")]
+ParamsOption = Annotated[
+    list[str] | None, typer.Option("--param", metavar="COL", help="hyperparameter of a Parquet file; several times")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
 
 
@@ -146,7 +152,7 @@ def run(
         print("Nothing is left to run.")
     results = open_results(summary.path)
     if summary.finished:
-        _print_robustness(results, by=None, within=1.0, format=Format.table)
+        _print_robustness(results, by=None, within=None, format=Format.table)
     _print_failures(results)
     _print_end(summary, again)
     _exit_as(summary)
@@ -202,12 +208,14 @@ def trials(
 def robustness(
     paths: ResultsPaths,
     by: Annotated[str | None, typer.Option("--by", metavar="PARAM", help="marginal effect of one parameter")] = None,
-    within: Within = 1.0,
+    within: Within = None,
     metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
     format: FormatOption = Format.table,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with intervals."""
-    _print_robustness(_open(*paths, metric=metric), by=by, within=within, format=format)
+    _print_robustness(_open(*paths, metric=metric, mode=mode, params=params), by=by, within=within, format=format)
 
 
 @app.command()
@@ -215,12 +223,14 @@ def sensitivity(
     paths: ResultsPaths,
     objectives: Annotated[list[str] | None, typer.Option("--objective", "-o", help="only these")] = None,
     metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     from clsweep.report import shown
 
-    findings = _open(*paths, metric=metric)
+    findings = _open(*paths, metric=metric, mode=mode, params=params)
     frame = findings.sensitivity(*objectives or ())
     title = f"\nShares of the variance of {_metric_of(findings)}, with 95 % intervals"
     _print_frame(frame, shown.sensitivity(frame), format=format, title=title, legend=shown.SENSITIVITY_LEGEND)
@@ -233,18 +243,20 @@ def compare(
         Statistic.mean
     ),
     by: Annotated[str | None, typer.Option("--by", metavar="PARAM", help="a row for each value of it")] = None,
-    within: Within = 1.0,
+    within: Within = None,
     metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
     format: FormatOption = Format.table,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been seen."""
     from clsweep.report import shown
 
-    sources, pair = _split_pair(paths)
-    findings = _open(*sources, metric=metric)
+    findings, pair = _open_and_pair(paths, metric=metric, mode=mode, params=params)
     frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
-    title = f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=_metric_of(findings), within=f'{within:g}')}"
-    legend = shown.COMPARISON_LEGENDS[stat.value].format(within=f"{within:g}")
+    near = f"{findings.material.within if within is None else within:g}"
+    title = f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=_metric_of(findings), within=near)}"
+    legend = shown.COMPARISON_LEGENDS[stat.value].format(within=near)
     _print_frame(frame, shown.comparison(frame), format=format, title=title, legend=legend)
 
 
@@ -252,14 +264,16 @@ def compare(
 def report(
     paths: ResultsPaths,
     out: Annotated[str | None, typer.Option("--out", metavar="DIR", help="folder; reports/NAME by default")] = None,
-    within: Within = 1.0,
+    within: Within = None,
     metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
 ) -> None:
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the page's path."""
     from clsweep.report.bundle import write_bundle
     from clsweep.report.content import build_report
 
-    findings = _open(*paths, metric=metric)
+    findings = _open(*paths, metric=metric, mode=mode, params=params)
     target = out or _default_report(paths)
     with _progress() as say:
         content = build_report(findings, within=within, progress=say)
@@ -346,24 +360,25 @@ def _open_study(path: str) -> Results:
     return open_results(path)
 
 
-def _open(*paths: str, metric: str | None = None) -> Findings:
+def _open(*paths: str, **how: Any) -> Findings:
     """What the statistics are asked of."""
     from clsweep.api import open_results
 
-    return open_results(*paths, metric=metric)
+    return open_results(*paths, **how)
 
 
-def _print_robustness(findings: Findings, *, by: str | None, within: float, format: Format) -> None:
+def _print_robustness(findings: Findings, *, by: str | None, within: float | None, format: Format) -> None:
     from clsweep.report import shown
     from clsweep.results_listing import reference_notes
 
     frame = findings.robustness(by=by, within=within)
     material = findings.material
     title = f"\nRobustness of {_metric_of(findings)}, with 95 % intervals{f', by {by}' if by else ''}"
-    about = [shown.ROBUSTNESS_LEGEND.format(within=f"{within:g}")]
+    near = material.within if within is None else within
+    about = [shown.ROBUSTNESS_LEGEND.format(within=f"{near:g}")]
     about += reference_notes(findings.side_table("references"), metric=material.metric)
     _print_frame(
-        frame, shown.robustness(frame, within=within), format=format, title=title, legend=about, notes=material.notes
+        frame, shown.robustness(frame, within=near), format=format, title=title, legend=about, notes=material.notes
     )
 
 
@@ -393,20 +408,32 @@ def _metric_of(findings: Findings) -> str:
     return findings.material.metric + (f" ({unit})" if unit else "")
 
 
-def _split_pair(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Sources and the names of two objectives, if there are any: what is no file or folder here is a name."""
-    names = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
-    if len(names) not in (0, 2) or list(arguments[len(arguments) - len(names) :]) != names:
+def _open_and_pair(arguments: Sequence[str], **how: Any) -> tuple[Findings, Sequence[str]]:
+    """The results, and the two objectives after them, if there are any.
+
+    The last two arguments are objectives where they cannot be results, or where the results before them have such.
+    """
+    cannot_be = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
+    if len(arguments) > 2:
+        sources, pair = arguments[:-2], arguments[-2:]
+        if set(cannot_be) & set(pair) and not set(cannot_be) - set(pair):
+            return _open(*sources, **how), pair
+        if not cannot_be:
+            findings = _open(*sources, **how)
+            if set(pair) <= {sweep.objective for sweep in findings.material.sweeps}:
+                return findings, pair
+    if cannot_be:
         raise RequestError(
-            f"compare: expected results folders and then two objectives, or none for every pair; "
-            f"neither a file nor a folder: {', '.join(names)}"
+            "compare: expected results folders and then two objectives, or none for every pair; "
+            f"neither a file nor a folder: {', '.join(cannot_be)}"
         )
-    return arguments[: len(arguments) - len(names)], names
+    return _open(*arguments, **how), ()
 
 
 def _default_report(paths: Sequence[str]) -> str:
     """`reports/NAME`, by the names of the results folders."""
-    names = [path.rstrip("/").rpartition("/")[2].removesuffix(".parquet") for path in paths]
+    whole = [path if "://" in path else os.path.abspath(path) for path in paths]
+    names = [path.rstrip("/").rpartition("/")[2].removesuffix(".parquet") for path in whole]
     return os.path.join("reports", "-".join(names[:3]))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError, nearest
 from clsweep.objective.catalog import DATASET, METRIC, METRICS, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
-from clsweep.objective.ownership import default_of
+from clsweep.objective.ownership import YARDSTICK_PARAMS, default_of
 from clsweep.report.material import Material
 from clsweep.results.tables import ID_FIELDS, OUTCOME_FIELDS, params_in
 
@@ -21,15 +21,17 @@ if TYPE_CHECKING:
     from clsweep.api import Results
 
 _VOTES = {"knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5}  # guesses that a metric allows
+SPLIT_COLUMNS = ("dataset", "val_fraction", "image_size", "num_train", "num_classes", "images_digest")
 _SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
 
 
-def of_studies(studies: Sequence[Results], *, metric: str | None = None) -> Material:
+def of_studies(studies: Sequence[Results], *, metric: str | None = None, mode: str | None = None) -> Material:
     """The trials of one or several results folders; of several, an objective is called `study/objective`.
 
     Args:
         studies: opened results folders.
         metric: a column of the trials; by default the one that the studies optimised.
+        mode: "max" or "min"; known of the metrics of the catalog and the studies' own.
 
     Raises:
         RequestError: no trial has ended, there is no such metric, or the studies optimised different ones.
@@ -41,7 +43,7 @@ def of_studies(studies: Sequence[Results], *, metric: str | None = None) -> Mate
     if metric is None and len(asked) > 1:
         raise RequestError(f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one")
     name = metric or asked[0][0]
-    mode = METRIC[name].mode if metric and metric in METRIC else asked[0][1]
+    mode = _mode(name, mode or dict(asked).get(name), studies[0].path)
     prefixes = _prefixes(studies)
     trials = _together(studies, prefixes, _as_asked)
     planned = {
@@ -51,6 +53,7 @@ def of_studies(studies: Sequence[Results], *, metric: str | None = None) -> Mate
     }
     params = tuple(params_in(trials.columns))
     scales = {name: scale for study in studies for name, scale in _scales(study.study).items()}
+    sweeps = _sweeps(trials, studies[0].path, name, mode, params, planned, scales, _bounds(studies))
     return Material(
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
@@ -59,23 +62,25 @@ def of_studies(studies: Sequence[Results], *, metric: str | None = None) -> Mate
         mode=mode,
         params=params,
         symbols=_SYMBOLS,
-        sweeps=_sweeps(trials, studies[0].path, name, mode, params, planned, scales, _bounds(studies)),
+        sweeps=sweeps,
         chance=_chance(studies, name),
         defaults=_defaults(trials, params),
-        notes=tuple(note for study in studies for note in _notes(study)),
+        notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
+        within=_within(name, sweeps),
+        yardsticks=_yardsticks(studies, prefixes, name),
         trials=trials,
     )
 
 
-def side_table(studies: Sequence[Results], kind: str) -> pd.DataFrame:
-    """What only a report asks for: references, histograms (of the last scored epoch), points or confirmation."""
-    return _together(studies, _prefixes(studies), partial(_side_table, kind=kind))
+def side_table(studies: Sequence[Results], kind: str, *, metric: str) -> pd.DataFrame:
+    """What only a report asks for: references, histograms (of the last scored epoch), points, confirmation."""
+    return _together(studies, _prefixes(studies), partial(_side_table, kind=kind, metric=metric))
 
 
 def of_trials(
     trials: pd.DataFrame,
     *,
-    source: str = "trials",
+    source: str = "table",
     metric: str | None = None,
     mode: str | None = None,
     params: Sequence[str] | None = None,
@@ -86,9 +91,9 @@ def of_trials(
         trials: one row a trial.
         source: what messages call it.
         metric: by default the first of the known metrics that it has.
-        mode: "max" or "min"; by default that of the metric, "max" for one of your own.
+        mode: "max" or "min"; known of the metrics of the catalog.
         params: the hyperparameters; by default every column that a trials table does not have for something else and
-            that has one value in each configuration.
+            that has one value in each configuration; with one seed, where an outcome has that too, the known ones.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
@@ -98,13 +103,20 @@ def of_trials(
     scored = [m for m in known if trials[m].notna().any()]
     name = metric or next(iter([*scored, *known]), "")
     if name not in columns:
-        asked = f"no column {name!r}.{nearest(name, columns)}" if name else "none of the known metrics; name one"
+        asked = f"no column {name!r}.{nearest(name, columns)}" if name else "none of the known metrics; name one."
         raise RequestError(f"{source}: metric: {asked} Columns: {', '.join(columns)}")
     taken = {field.name for field in (*ID_FIELDS, *OUTCOME_FIELDS)} | {name}
     others = [column for column in columns if column not in taken]
-    swept = tuple(params) if params is not None else tuple(c for c in others if _is_setting(trials, c))
+    swept = tuple(others if params is None else params)
+    if params is None and _has_repeats(trials):
+        swept = tuple(column for column in others if _is_setting(trials, column))
+    elif params is None:
+        swept = tuple(params_in(others))
+        if others and not swept:
+            why = "with one trial in each configuration they cannot be told from outcomes"
+            raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")
     left_out = [column for column in others if params is None and column not in swept]
-    mode = mode or (METRIC[name].mode if name in METRIC else "max")
+    mode = _mode(name, mode, source)
     sweeps = _sweeps(trials, source, name, mode, swept)
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
@@ -121,10 +133,37 @@ def of_trials(
         sweeps=sweeps,
         chance=_chance_of(name, trials["num_classes"]) if "num_classes" in trials else None,
         defaults=_defaults(trials, swept),
-        notes=(f"not read as hyperparameters: {', '.join(left_out)}, which vary in a configuration",)
-        if left_out
-        else (),
+        notes=(f"read as hyperparameters: {', '.join(swept)}; not: {', '.join(left_out)}",) if left_out else (),
+        within=_within(name, sweeps),
     )
+
+
+def _mode(metric: str, mode: str | None, source: str) -> str:
+    """Which values of a metric are good, as said or as the catalog knows."""
+    known = mode or (METRIC[metric].mode if metric in METRIC else None)
+    if known is None:
+        raise RequestError(f"{source}: mode of metric {metric!r}: expected 'max' or 'min' is best, nothing says which")
+    return known
+
+
+def _within(metric: str, sweeps: Sequence[Sweep]) -> float:
+    """One point of a percentage; of another metric a twentieth of the range of its levels, rounded to 1, 2 or 5."""
+    import numpy as np
+
+    if metric in METRIC and METRIC[metric].unit == "%":
+        return 1.0
+    levels = np.concatenate([sweep.means[sweep.alive] for sweep in sweeps])
+    part = float(np.ptp(levels)) / 20 if len(levels) else 0.0
+    if part <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(part))
+    return float(f"{max(step for step in (1, 2, 5) if step * power <= part * (1 + 1e-9)) * power:.1g}")
+
+
+def _has_repeats(trials: pd.DataFrame) -> bool:
+    """Whether any configuration has two trials; without, an outcome looks like a setting."""
+    keys = ["objective", "config"]
+    return not set(keys) <= set(trials.columns) or bool(trials.duplicated(keys).any())
 
 
 def _is_setting(trials: pd.DataFrame, column: str) -> bool:
@@ -132,7 +171,10 @@ def _is_setting(trials: pd.DataFrame, column: str) -> bool:
     keys = ["objective", "config"]
     if not set(keys) <= set(trials.columns):
         return True  # what is missing is said elsewhere
-    return len(trials[[*keys, column]].drop_duplicates()) == len(trials[keys].drop_duplicates())
+    try:
+        return len(trials[[*keys, column]].drop_duplicates()) == len(trials[keys].drop_duplicates())
+    except TypeError:  # lists and the like
+        return False
 
 
 def trials_file(path: str) -> str:
@@ -156,6 +198,8 @@ def read_trials(file: str) -> pd.DataFrame:
 
     try:
         return to_frame(pq.read_table(file))
+    except FileNotFoundError:
+        raise RequestError(f"{file}: expected a Parquet file of trials, found none") from None
     except (OSError, pa.ArrowException) as error:
         raise RequestError(f"{file}: cannot be read as a table of trials: {str(error).splitlines()[0]}") from None
 
@@ -175,7 +219,7 @@ def _sweeps(
     space: dict[str, Any] = {"planned": planned, "scales": scales, "bounds": bounds}
     try:
         return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **space))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
         raise RequestError(f"{source}: {error}") from None
 
 
@@ -202,11 +246,12 @@ def _together(
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
 
 
-def _side_table(study: Results, kind: str) -> pd.DataFrame:
+def _side_table(study: Results, kind: str, metric: str) -> pd.DataFrame:
     import pandas as pd
 
-    if kind == "confirmation":
-        return study.confirm() if study.folder.confirmation.exists() else pd.DataFrame()
+    if kind == "confirmation":  # by the study's own metric; of another one nothing was confirmed
+        is_asked = study.folder.confirmation.exists() and metric == study.metric
+        return study.confirm() if is_asked else pd.DataFrame()
     table: pd.DataFrame = getattr(study, kind)
     if kind == "histograms" and not table.empty:  # of the last epoch that was scored
         table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
@@ -299,6 +344,41 @@ def _defaults(trials: pd.DataFrame, params: Sequence[str]) -> dict[str, dict[str
         except KeyError:  # a part that this version does not know
             continue
     return defaults
+
+
+def _yardsticks(studies: Sequence[Results], prefixes: Sequence[str], metric: str) -> dict[str, str]:
+    """What the scores of each objective depend on beside its encoder, where the studies differ in that."""
+    names = [*SPLIT_COLUMNS, *_yardstick_params(metric)]
+    found: dict[str, dict[str, Any]] = {}
+    for study, prefix in zip(studies, prefixes, strict=True):
+        trials = study.trials
+        for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
+            found[prefix + str(objective)] = {name: row[name] for name in names if name in trials}
+    differing = [name for name in names if len({str(values.get(name)) for values in found.values()}) > 1]
+    return {
+        objective: ", ".join(f"{name} {values.get(name, 'unknown')}" for name in differing)
+        for objective, values in found.items()
+    }
+
+
+def _yardstick_params(metric: str) -> list[str]:
+    """The hyperparameters of the score itself."""
+    probed = metric.startswith("linear")
+    return [name for name in YARDSTICK_PARAMS if name.startswith("knn") != probed]
+
+
+def _differences(studies: Sequence[Results]) -> list[str]:
+    """What is fixed in each of several studies and differs between them: a reader may take it for the objective's."""
+    fixed = []
+    for study in studies:
+        trials = study.trials
+        names = [name for name in (*SPLIT_COLUMNS, *params_in(trials.columns)) if name in trials]
+        values = {name: trials[name].dropna().unique() for name in names}
+        fixed.append({name: str(each[0]) for name, each in values.items() if len(each) == 1})
+    shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
+    differing = [name for name in shared if len({values[name] for values in fixed}) > 1]
+    listed = [f"{name} ({' / '.join(values[name] for values in fixed)})" for name in differing]
+    return [f"the studies differ in what each of them holds fixed: {', '.join(listed)}"] if listed else []
 
 
 def _notes(study: Results) -> list[str]:

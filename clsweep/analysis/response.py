@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,9 @@ class Response:
             category or a missing value. Empty where rows are configurations.
         scores: (rows, repeats), larger is better, NaN = none.
         sampled: whether the configurations are a sample of the space.
+        binned: whether a row is a bin.
+        balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair sample of them.
+        failing: (rows,) bool, more than half of the trials failed.
         notes: what the table is made of.
     """
 
@@ -37,6 +40,9 @@ class Response:
     high: Array
     scores: Array
     sampled: bool
+    binned: bool = False
+    balanced: bool = True
+    failing: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -55,26 +61,35 @@ def respond(sweep: Sweep, param: str) -> Response:
     """Averages over the other swept hyperparameters at each value of `param`, one row a value or bin.
 
     On a grid the noise is the seeds: a column is a seed, and a missing seed stands at its configuration's mean, else
-    the average would be over other settings. In a qmc or random design the noise is the configurations that share a
-    value, whose other hyperparameters differ: a column is one of them. Its numbers may be cut by rank into bins
-    (`regions.cut`). A configuration that failed on every seed is left out of its average.
+    the average would be over other settings. Where configurations have no score, all values are averaged over the
+    settings of the others that each of them has; without any such setting the table is not `balanced`. In a qmc or
+    random design the noise is the configurations that share a value, whose other hyperparameters differ: a column is
+    one of them. Its numbers may be cut by rank into bins (`regions.cut`).
     """
     regions = cut(param, [sweep])
     levels = regions.place(sweep.settings[param])
+    num, balanced = len(regions), True
     notes = [f"{param} cut by rank into {regions.num_bins} bins of equal count"] if regions.is_binned else []
-    counts = np.bincount(levels, minlength=len(regions))
+    lost = int((~sweep.alive).sum())
     if sweep.samplers == ("grid",):
-        table = _average(sweep, levels, len(regions))
-        if len(set(counts)) > 1:
-            notes.append(f"unbalanced: values of {param} rest on different settings of the others")
+        used, found = _shared(sweep, param, levels)
+        balanced = found > 0
+        table = _average(sweep, levels, num, used if balanced else sweep.alive)
+        if not balanced:
+            notes.append(f"unbalanced: values of {param} rest on different settings of the others, so no band")
+        elif (~used & sweep.alive).any():
+            settings = "the one setting" if found == 1 else f"the {found} settings"
+            notes.append(f"averages over {settings} of the others that every value of {param} has a score at")
     else:
-        table = np.full((len(counts), counts.max()), np.nan)
+        counts = np.bincount(levels, minlength=num)
+        table = np.full((num, counts.max()), np.nan)
         order = np.argsort(levels, kind="stable")
         starts = np.cumsum(counts) - counts
         table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
         notes.append(f"noise is the configurations that share a {'bin' if regions.is_binned else 'value'}")
-    if lost := int((~sweep.alive).sum()):
+    if lost:
         notes.append(f"{lost} configurations failed on every seed and are left out of the averages over {param}")
+    failed = np.bincount(levels, sweep.failed.sum(axis=1), num)
     return Response(
         param=param,
         label=regions.named.__getitem__,
@@ -82,39 +97,81 @@ def respond(sweep: Sweep, param: str) -> Response:
         high=regions.high,
         scores=table,
         sampled=not sweep.is_grid,
+        binned=regions.is_binned,
+        balanced=balanced,
+        failing=failed > np.bincount(levels, np.isfinite(sweep.scores).sum(axis=1), num),
         notes=tuple(notes),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    low: float
-    high: float
-    touches_end: bool
+    """A run of values, by its ends in units of the hyperparameter.
+
+    Attributes:
+        low, high: of the run by the means alone.
+        sure_low, sure_high: of the part of it that is shown to be within; NaN where nothing is.
+        noise: standard error of one level, NaN without a repeat.
+        end: which ends of the run are those of the swept values: "low", "high", "both" or "".
+    """
+
+    low: float = np.nan
+    high: float = np.nan
+    sure_low: float = np.nan
+    sure_high: float = np.nan
+    noise: float = np.nan
+    end: str = ""
 
 
-def band(table: Response, *, within: float) -> Band:
-    """The run of neighbouring values around the best one whose level is >= L - within, in units of the hyperparameter.
+def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
+    """The run of neighbouring values around the best one whose level is >= L - within.
 
-    L is the cross-fitted level of the best value. A value without a score ends the run; a setting that has no value
-    (a missing one) is not on the axis.
+    L is the cross-fitted level of the best value. A value without a score, or with more failed trials than scores, ends
+    the run; a setting that has no value (a missing one) is not on the axis.
+
+    A value k is shown to be within where m_k - w_k >= max m - within, with
+
+        w_k = t s_w sqrt(1 / S_k + 1 / min S),  t = t quantile of 1 - (1 - confidence) / (values - 1),
+
+    at once for all values (multiple comparisons with the best, Hsu 1981, with Bonferroni's t): that any value of the
+    sure run is truly more than `within` below the best one has a probability of at most 1 - confidence.
     """
     rows = np.flatnonzero(np.isfinite(table.low))
     rows = rows[np.argsort(table.low[rows], kind="stable")]
-    scores = table.scores[rows]
-    alive = np.isfinite(scores).any(axis=1)
-    if not alive.any():
-        return Band(low=np.nan, high=np.nan, touches_end=False)
+    usable = table.alive[rows] & ~table.failing[rows]
+    if usable.sum() < 2:
+        return Band()
+    scores = table.scores[rows][usable]
     means = np.full(len(rows), -np.inf)
-    means[alive] = resample.row_means(scores[alive])
-    good = means >= float(resample.best_level(scores[alive])) - within - resample.EPSILON
-    first = last = int(means.argmax())
+    means[usable] = resample.row_means(scores)
+    best = int(means.argmax())
+    first, last = _run(means >= float(resample.best_level(scores)) - within - resample.EPSILON, best)
+    end = {(True, True): "both", (True, False): "low", (False, True): "high"}.get((first == 0, last == len(rows) - 1), "")
+    found = {"low": float(table.low[rows[first]]), "high": float(table.high[rows[last]]), "end": end}
+    counts = np.isfinite(scores).sum(axis=1)
+    freedom = int((counts - 1).sum())
+    if not freedom:
+        return Band(**found)
+    variance = float(resample.noise_variance(scores))
+    noise = float(np.sqrt(variance / resample.mean_seeds(scores)))
+    quantile = float(stats.t.ppf(1 - (1 - confidence) / (len(scores) - 1), freedom))
+    means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
+    top = float(resample.row_means(scores).max())
+    shown = means >= top - within - resample.EPSILON
+    if shown[best]:
+        first, last = _run(shown, best)
+        found |= {"sure_low": float(table.low[rows[first]]), "sure_high": float(table.high[rows[last]])}
+    return Band(**found, noise=noise)
+
+
+def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:
+    """First and last of the run of true values that holds `start`."""
+    first = last = start
     while first > 0 and good[first - 1]:
         first -= 1
-    while last + 1 < len(rows) and good[last + 1]:
+    while last + 1 < len(good) and good[last + 1]:
         last += 1
-    low, high = float(table.low[rows[first]]), float(table.high[rows[last]])
-    return Band(low=low, high=high, touches_end=first == 0 or last == len(rows) - 1)
+    return first, last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +222,24 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
     return Slope(value=value, low=value - half, high=value + half)
 
 
-def _average(sweep: Sweep, levels: NDArray[Any], num: int) -> Array:
-    """(levels, S) mean over the configurations of each level, NaN for a seed that none of them has."""
-    present = np.isfinite(sweep.scores)
-    filled = pd.DataFrame(np.where(present, sweep.scores, sweep.means[:, None])).groupby(levels).mean()
+def _shared(sweep: Sweep, param: str, levels: NDArray[Any]) -> tuple[NDArray[np.bool_], int]:
+    """(n,) bool, scored configurations at settings of the others where every value with a score has one; how many."""
+    others = [name for name in sweep.params if name != param]
+    blocks = np.zeros(len(levels), dtype=np.int64)
+    if others:
+        blocks = sweep.settings.groupby(others, dropna=False, sort=False).ngroup().to_numpy(dtype=np.int64)
+    cells = np.unique(np.stack([blocks, levels], axis=1)[sweep.alive], axis=0)
+    if not len(cells):
+        return sweep.alive, 0
+    complete = np.bincount(cells[:, 0], minlength=int(blocks.max()) + 1) == len(np.unique(cells[:, 1]))
+    return np.asarray(sweep.alive & complete[blocks]), int(complete.sum())
+
+
+def _average(sweep: Sweep, levels: NDArray[Any], num: int, used: NDArray[np.bool_]) -> Array:
+    """(levels, S) mean over the `used` configurations of each level, NaN for a seed that none of them has."""
+    scores, levels = sweep.scores[used], levels[used]
+    present = np.isfinite(scores)
+    filled = pd.DataFrame(np.where(present, scores, sweep.means[used, None])).groupby(levels).mean()
     seen = pd.DataFrame(present).groupby(levels).any()
     rows = range(num)
-    return np.where(seen.reindex(rows).to_numpy(dtype=bool), filled.reindex(rows).to_numpy(), np.nan)
+    return np.where(seen.reindex(rows, fill_value=False).to_numpy(dtype=bool), filled.reindex(rows).to_numpy(), np.nan)

@@ -60,11 +60,19 @@ COLUMNS = {
     "band_low": "lowest value of the run of neighbouring values around the best one at which the (marginal) level is "
     ">= L - within, L of these levels; the outer edge of its bin where values are binned",
     "band_high": "highest value of that run",
-    "band_ratio": "band_high / band_low; none unless both are positive",
+    "band_ratio": "band_high / band_low; none unless both are positive, nor where a bin at the end of the swept values "
+    "is part of the band",
     "slope": "least-squares slope of the (marginal) level on log2(value): change per doubling; none unless every value "
     "is positive",
     "slope_low": "t-interval of slope",
     "slope_high": "",
+    "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= max m - within, w = t "
+    "sqrt(2) level_noise, at once for all values (multiple comparisons with the best); none where w > within",
+    "band_sure_high": "highest value of that part",
+    "band_end": 'whether the run reaches the "low" or "high" end of the swept values, or "both"',
+    "band_bins": "bins that the hyperparameter is cut into, whose means are its levels; none where values are single",
+    "level_noise": "standard error of one level that the band compares: sqrt(s_w^2 / S) of the (marginal) table",
+    "noise_of": 'what that is the noise of: "seeds" (grid), or the "configurations" that share a value or bin',
     "note": "what was not measured and why",
 }
 STATISTICS = {
@@ -78,7 +86,7 @@ STATISTICS = {
     "worst_10": "worst_10",
 }
 LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
-TEXT = ("best_at", "worst_at", "band_param", "note")
+TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of", "note")
 FEW_RANDOM = 32  # below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %
 
 
@@ -171,7 +179,9 @@ def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
         notes.append(f"does not sweep {by}")
     elif sweep.not_measured:
         notes.append(f"robustness not measured: {sweep.not_measured}")
-        row |= _extremes(Response.of_configs(sweep), sweep.sign, with_worst=False)
+        table = Response.of_configs(sweep)
+        row |= _extremes(table, sweep.sign, with_worst=False)
+        notes += _few_seeds(table)
     elif not sweep.alive.any():
         notes.append("no finished trial")
     else:
@@ -180,6 +190,7 @@ def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
         notes += table.notes
         bounds = _measure(row, table, notes, options, sign=sweep.sign, averaged=averaged)
         row |= _extremes(table, sweep.sign, with_worst=True)
+        notes += _few_seeds(table)
         if (param := by or (sweep.params[0] if len(sweep.params) == 1 else None)) and sweep.scales[param] != "category":
             row |= _band(sweep, table if averaged else respond(sweep, param), notes, options, with_interval=bounds)
     row["note"] = "; ".join(notes)
@@ -229,18 +240,27 @@ def _band(sweep: Sweep, table: Response, notes: list[str], options: Options, *, 
     """The usable band of a numeric hyperparameter, and the slope along it."""
     if table.alive.sum() < 2:
         return {}
-    found = band(table, within=options.within)
-    if options.by is None and (table.low < table.high).any():
-        notes.append(f"band over {int(np.isfinite(table.low).sum())} bins of {table.param}, of equal count")
-    if found.touches_end:
-        notes.append("band reaches the end of the swept values")
     line = slope(sweep, table, confidence=options.confidence)
-    row: dict[str, Any] = {"band_param": table.param, "band_low": found.low, "band_high": found.high}
-    if found.low > 0:
-        row["band_ratio"] = found.high / found.low
-    row["slope"] = sweep.sign * line.value
+    row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * line.value}
     if with_interval:
         row["slope_low"], row["slope_high"] = sorted((sweep.sign * line.low, sweep.sign * line.high))
+    if failing := [table.label(at) for at in np.flatnonzero(table.failing & table.alive)]:
+        notes.append(f"most trials at {', '.join(failing)} failed: in no band")
+    if not table.balanced:
+        return row
+    found = band(table, within=options.within, confidence=options.confidence)
+    row |= {"band_low": found.low, "band_high": found.high, "band_end": found.end, "level_noise": found.noise}
+    row |= {"band_sure_low": found.sure_low, "band_sure_high": found.sure_high}
+    if np.isfinite(found.noise):
+        row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
+    if table.binned:
+        row["band_bins"] = int(np.isfinite(table.low).sum())
+    if options.by is None and table.binned:
+        notes.append(f"band over {row['band_bins']} bins of {table.param}, of equal count")
+    if found.end:
+        notes.append("band reaches the end of the swept values")
+    if found.low > 0 and not (table.binned and found.end):
+        row["band_ratio"] = found.high / found.low
     return row
 
 
@@ -256,3 +276,12 @@ def _extremes(table: Response, sign: float, *, with_worst: bool) -> dict[str, An
         row |= {"worst": sign * float(means[low]), "worst_at": table.label(int(alive[low]))}
         row["range"] = means[top] - means[low]
     return row
+
+
+def _few_seeds(table: Response) -> list[str]:
+    """That the best configuration has fewer scores than others: a mean of few is more often high by chance."""
+    if table.param or not table.alive.any():
+        return []
+    counts = np.isfinite(table.scores).sum(axis=1)
+    top = counts[table.alive][int(resample.row_means(table.scores[table.alive]).argmax())]
+    return [f"best rests on {top} of {counts.max()} seeds"] if top < counts.max() else []

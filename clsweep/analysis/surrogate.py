@@ -29,9 +29,9 @@ from clsweep.analysis.sweep import Sweep
 
 Array = NDArray[np.float64]
 
-MAX_FIT = 192  # configurations that the hyperparameters are fitted to; the cost is cubic
-MAX_CONDITION = 512  # configurations that the process is conditioned on
-MAX_HELD_OUT = 4000
+MAX_FIT = 160  # configurations that the hyperparameters are fitted to; the cost is cubic
+MAX_CONDITION = 384  # configurations that the process is conditioned on
+MAX_HELD_OUT = 1000
 NUM_FOLDS = 5
 JITTER = 1e-8
 STARTS = ((0.5, 0.3, 2.0, 0.01), (1.0, 0.1, 10.0, 0.3))  # length scales, weights, variance, nugget
@@ -208,28 +208,25 @@ def _conditioned(surrogate: Surrogate, theta: Array) -> Surrogate:
     return replace(out, factor=linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False))
 
 
-def cross_validate(
-    inputs: Array, owner: NDArray[np.intp], means: Array, noise: Array, *, start: Array, rng: np.random.Generator
-) -> float:
+def cross_validate(fitted: Surrogate, inputs: Array, means: Array, noise: Array, rng: np.random.Generator) -> float:
     """R2 = 1 - sum (m_i - prediction)^2 / sum (m_i - mean of the others)^2 over configurations that were left out.
 
-    Hyperparameters are refitted without them, from `start`. More configurations than the process takes: the ones it
-    does not see are the left out. At most 1; below 0 where the surrogate is worse than the mean.
+    The ones that `fitted`, made of these same arrays, has not taken. Where it has taken all: NUM_FOLDS folds, with the
+    hyperparameters refitted without each, from the fitted ones. At most 1; below 0 where it is worse than the mean.
     """
-    num = len(means)
-    if num > MAX_CONDITION + NUM_FOLDS:
-        folds = np.where(np.arange(num) < MAX_CONDITION, 1, 0)
-        tested = [0]
-    else:
-        folds = rng.permutation(num) % NUM_FOLDS
-        tested = list(range(NUM_FOLDS))
-    missed = around = 0.0
-    for fold in tested:
-        left, kept = np.flatnonzero(folds == fold)[:MAX_HELD_OUT], folds != fold
-        surrogate = fit(inputs[kept], owner, means[kept], noise[kept], start=start)
-        missed += float(np.square(means[left] - surrogate.predict(inputs[left])).sum())
-        around += float(np.square(means[left] - means[kept].mean()).sum())
-    return 1.0 - missed / around
+    num, taken = len(means), len(fitted.targets)
+    if num > taken + NUM_FOLDS:
+        rest = slice(taken, taken + MAX_HELD_OUT)
+        missed, around = means[rest] - fitted.predict(inputs[rest]), means[rest] - means[:taken].mean()
+        return 1.0 - float(missed @ missed) / float(around @ around)
+    folds = rng.permutation(num) % NUM_FOLDS
+    missed, around = np.empty(num), np.empty(num)
+    for fold in range(NUM_FOLDS):
+        left, kept = folds == fold, folds != fold
+        surrogate = fit(inputs[kept], fitted.owner, means[kept], noise[kept], start=fitted.theta)
+        missed[left] = means[left] - surrogate.predict(inputs[left])
+        around[left] = means[left] - means[kept].mean()
+    return 1.0 - float(missed @ missed) / float(around @ around)
 
 
 def _starts(num_params: int) -> list[Array]:

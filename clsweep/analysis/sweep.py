@@ -203,7 +203,9 @@ def _sweep(
     # A failed trial's leftover value and an infinity are no score. Nor is what the other trials of a configuration
     # reached of which one was stopped: they would stand for it.
     scored = (status == "finished") & np.isfinite(score) & ~stopped_configs[rows]
-    failed = (status == "failed") | ((status == "finished") & ~np.isfinite(score) & ~stopped_configs[rows])
+    failed = status == "failed"
+    if np.isfinite(score).any():  # else an objective that does not have this metric
+        failed |= (status == "finished") & ~np.isfinite(score) & ~stopped_configs[rows]
     scores = np.full(len(configs) * len(seeds), np.nan)
     scores[cells[scored]] = sign * score[scored]
     lost = np.zeros(scores.shape, dtype=bool)

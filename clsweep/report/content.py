@@ -49,15 +49,16 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {  # what the appendix explains: the
 HEADLINES = 4  # sentences on one question at the top of the report
 
 
-def build_report(findings: Findings, *, within: float = 1.0, progress: Say | None = None) -> Report:
+def build_report(findings: Findings, *, within: float | None = None, progress: Say | None = None) -> Report:
     """Everything that is to be said of `findings`.
 
     Args:
         findings: one or several studies.
-        within: points from the best that still count as good.
+        within: how far from the best still counts as good, as in `Findings.robustness`.
         progress: called with a word on what is computed next.
     """
-    tables = Tables(findings=findings, within=within, say=progress or (lambda _: None))
+    near = findings.material.within if within is None else within
+    tables = Tables(findings=findings, within=near, say=progress or (lambda _: None))
     material = tables.material
     return Report(
         title=material.title,
@@ -78,6 +79,7 @@ def _facts(tables: Tables) -> dict[str, str]:
         "Objectives": str(len(material.sweeps)),
         "Trials": ", ".join(f"{count:,} {status}" for status, count in counts.items()),
         "Design": ", ".join(samplers),
+        "Near the best": f"within {_words(tables).amount(tables.within)}",
         "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 

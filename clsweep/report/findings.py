@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from clsweep.errors import RequestError, UserError, nearest
 
@@ -39,16 +39,17 @@ class Findings:
 
         return pd.DataFrame()
 
-    def robustness(self, *, by: str | None = None, within: float = 1.0) -> pd.DataFrame:
+    def robustness(self, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
         """One row per objective: spread of the metric over the swept space, with intervals (`analysis.robustness`).
 
         Args:
             by: one swept hyperparameter, for its marginal effect alone.
-            within: points from the best that still count as good.
+            within: how far from the best still counts as good: 1 point by default, for a metric that is not percent
+                about a twentieth of the range seen.
         """
         from clsweep.analysis.robustness import robustness
 
-        return self._ask(lambda m: robustness(m.sweeps, by=by, within=within, chance=m.chance))
+        return self._ask(lambda m: robustness(m.sweeps, by=by, within=_within(within, m), chance=m.chance))
 
     def tolerance(self) -> pd.DataFrame:
         """Share of the space within delta points of the best, one row per objective and delta, with intervals."""
@@ -79,7 +80,7 @@ class Findings:
         *,
         stat: str = "mean",
         by: str | None = None,
-        within: float = 1.0,
+        within: float | None = None,
     ) -> pd.DataFrame:
         """Objective `a` against `b`, or every pair: difference or ratio, interval, p, what could have been seen.
 
@@ -87,21 +88,32 @@ class Findings:
             stat: "mean" (difference of the metric), "std" (ratio of the noise-corrected spreads) or "within"
                 (difference of the shares of the space near the best).
             by: a hyperparameter: one row per value of it.
-            within: points from the best that count as near, of stat "within".
+            within: how far from the best counts as near, of stat "within"; as in `robustness` by default.
         """
         from clsweep.analysis.compare import compare, compare_all
 
+        if (a is None) != (b is None):
+            raise RequestError(f"compare: expected two objectives, or none for every pair; got {a or b!r} alone")
+        options: dict[str, Any] = {"stat": stat, "by": by, "within": _within(within, self.material)}
         if a is not None and b is not None:
-            return self._ask(lambda m: compare(m.sweeps, a, b, stat=stat, by=by, within=within))
-        if a is not None or by is not None:
-            raise RequestError("compare: expected two objectives, or none for every pair (without by)")
-        return self._ask(lambda m: compare_all(m.sweeps, stat=stat, within=within))
+            return self._ask(lambda m: _comparable(compare(m.sweeps, a, b, **options), m))
+        return self._ask(lambda m: _comparable(compare_all(m.sweeps, **options), m))
 
     def winners(self, by: str) -> pd.DataFrame:
         """The best objective at each value of one hyperparameter, where its lead is resolved."""
         from clsweep.analysis.winners import winners
 
-        return self._ask(lambda m: winners(m.sweeps, by=by))
+        def ask(material: Material) -> pd.DataFrame:
+            groups: dict[str, list[Sweep]] = {}
+            for sweep in material.sweeps:
+                groups.setdefault(material.yardsticks.get(sweep.objective, ""), []).append(sweep)
+            competing = [group for group in groups.values() if sum(by in sweep.params for sweep in group) > 1]
+            frames = [winners(group, by=by) for group in competing or groups.values()]
+            return pd.concat(frames, ignore_index=True)
+
+        import pandas as pd
+
+        return self._ask(ask)
 
     def best_of_k(self) -> pd.DataFrame:
         """Expected score of the best of k configurations tried at random, with intervals."""
@@ -109,11 +121,13 @@ class Findings:
 
         return self._ask(lambda m: best_of_k(m.sweeps, chance=m.chance))
 
-    def tuning_cost(self, *, within: float = 1.0) -> pd.DataFrame:
+    def tuning_cost(self, *, within: float | None = None) -> pd.DataFrame:
         """Tries until within so many points of the best, and what tuning gains over the default."""
         from clsweep.analysis.tuning import tuning_cost
 
-        return self._ask(lambda m: tuning_cost(m.sweeps, defaults=m.defaults, within=within, chance=m.chance))
+        return self._ask(
+            lambda m: tuning_cost(m.sweeps, defaults=m.defaults, within=_within(within, m), chance=m.chance)
+        )
 
     def recommend(self) -> pd.DataFrame:
         """The best configuration of each objective, and the one whose worst neighbour is best."""
@@ -145,7 +159,7 @@ class Findings:
 
         return self._ask(lambda m: links(m.trials, m.sweeps, metric=m.metric))
 
-    def figures(self, *, within: float = 1.0) -> dict[str, alt.TopLevelMixin]:
+    def figures(self, *, within: float | None = None) -> dict[str, alt.TopLevelMixin]:
         """Every figure of the report as an Altair chart, by name."""
         from clsweep.report.content import build_report
 
@@ -153,7 +167,7 @@ class Findings:
         return {figure.name: figure.chart for section in sections for figure in section.figures}
 
     def report(
-        self, out: str | os.PathLike[str], *, within: float = 1.0, progress: Callable[[str], None] | None = None
+        self, out: str | os.PathLike[str], *, within: float | None = None, progress: Callable[[str], None] | None = None
     ) -> Path:
         """Write the report: index.html, report.md, figures and tables, and return the page's path.
 
@@ -176,6 +190,21 @@ class Findings:
             raise
         except ValueError as error:
             raise RequestError(f"{', '.join(material.sources)}: {error}") from None
+
+
+def _within(within: float | None, material: Material) -> float:
+    return material.within if within is None else within
+
+
+def _comparable(pairs: pd.DataFrame, material: Material) -> pd.DataFrame:
+    """Pairs whose scores come from different yardsticks lose their numbers."""
+    yardsticks = [pairs[side].map(lambda name: material.yardsticks.get(name, "")) for side in ("a", "b")]
+    apart = yardsticks[0] != yardsticks[1]
+    measured = [name for name in pairs.columns if name not in ("a", "b", "region", "stat", "num_pairs", "num_seeds")]
+    pairs.loc[apart, measured] = float("nan")
+    pairs.loc[apart, "verdict"] = "not measured"
+    pairs.loc[apart, "note"] = "scored by different yardsticks: " + yardsticks[0] + " against " + yardsticks[1]
+    return pairs
 
 
 def _chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:

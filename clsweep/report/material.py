@@ -26,6 +26,9 @@ class Material:
         chance: value of the metric that chance reaches, in its own unit.
         defaults: objective -> param -> default value.
         confirmation: the best configurations once more on fresh seeds.
+        within: how far from the best still counts as good, unless somebody says otherwise.
+        yardsticks: objective -> what its scores depend on beside the encoder (data set, split, k of the kNN); scores of
+            different yardsticks are not compared. Objectives that are not named share one.
         notes: what limits the report ("still running: 12 of 60 trials are left").
     """
 
@@ -41,6 +44,8 @@ class Material:
     chance: float | None
     defaults: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
+    within: float = 1.0
+    yardsticks: Mapping[str, str] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -42,6 +42,18 @@ def test_the_space_is_a_unit_cube_on_each_axis():
     assert list(space.owner) == [0, 1, 2, 2, 2]
 
 
+def test_declared_ends_are_those_of_the_cube():
+    u = 0.1 + 0.8 * RNG.random((30, 2))
+    tau = 10 ** (2 * u[:, 1] - 2)
+    swept = planted(lambda u: u[:, 0], u[:, :1], rng=RNG, tau=tau, bounds={"x0": (1.0, 2.0), "tau": (0.01, 1.0)})
+    space, inputs = surrogate.read_space(swept)
+    np.testing.assert_allclose(inputs, u)
+    assert list(space.margins) == [0, 0]
+    space, inputs = surrogate.read_space(planted(lambda u: u[:, 0], u, rng=RNG))
+    assert (inputs.min(), inputs.max()) == (0, 1)
+    np.testing.assert_allclose(space.margins, 1 / 29)
+
+
 def test_gradient_of_the_likelihood():
     _, space, inputs = space_of()
     targets, noise = RNG.normal(size=40), np.full(40, 0.1)
@@ -116,7 +128,7 @@ def test_cross_validated_r2_is_what_new_points_give():
     space, inputs = surrogate.read_space(swept)
     noise = np.full(128, 0.045)
     fitted = surrogate.fit(inputs, space.owner, swept.means, noise)
-    r2 = surrogate.cross_validate(inputs, space.owner, swept.means, noise, start=fitted.theta, rng=RNG)
+    r2 = surrogate.cross_validate(fitted, inputs, swept.means, noise, RNG)
     new = RNG.random((2000, 3))
     low, high = u.min(axis=0), u.max(axis=0)
     missed = ishigami(new) - fitted.predict((new - low) / (high - low))

@@ -56,6 +56,16 @@ def test_scales():
         sweep.axis("opt")
 
 
+def test_bounds_are_kept_where_they_enclose_what_was_seen():
+    rows = [("dcl", k, 0, 0.01 * 10**k, 80.0) for k in range(3)]
+    columns = {"width": [64, 128, 256], "opt": ["sgd", "lars", "sgd"], "shift": [0, 1, 20], "fixed": [1, 1, 1]}
+    params = ["tau", *columns]
+    given = {"tau": (0.0, 1.0), "width": (64, 512), "opt": (0, 1), "shift": (1, 20), "fixed": (0, 2), "other": (0, 1)}
+    (sweep,) = read_sweeps(trials_of(rows, **columns), metric="acc", params=params, bounds=given)
+    assert sweep.bounds == {"width": (64, 512)}  # log2 0 has no place, opt is a category, a shift of 0 is outside
+    assert read_sweeps(trials_of(rows), metric="acc", params=["tau"])[0].bounds == {}
+
+
 def test_a_plan_that_still_runs_is_no_grid():
     (sweep, _) = read_sweeps(trials_of(ROWS), metric="acc", params=["tau"], planned={"dcl": 4})
     assert sweep.is_unfinished

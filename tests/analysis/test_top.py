@@ -40,7 +40,7 @@ def test_against_optuna():
 
 def test_pure_noise_stays_below_the_null_line():
     rng, above, largest = np.random.default_rng(1), [], []
-    for _ in range(60):
+    for _ in range(40):
         at = {name: rng.random(100) for name in "abc"}
         swept = sweep(rng.normal(size=(100, 1)), at, sampler="random")
         own, null = top.ped_anova(*surrogate.read_space(swept), swept.means, confidence=0.95, rng=rng)
