@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from clsweep.console import Format, cell, print_table
+from clsweep.console import Format, cell, is_numeric, print_table
 
 ODD = "[bold]<script>|`*_\\|[/]"
 ROWS = [
@@ -122,6 +122,43 @@ def test_a_long_table_says_the_same_as_a_short_one(printed, monkeypatch):
 )
 def test_a_cell_for_eyes(value, text):
     assert cell(value) == text
+
+
+CONTROLS = "a\x1b[31m\x07\r\t\x9b\x7f\udcff"
+
+
+def test_control_characters_are_shown_not_obeyed(printed, monkeypatch):
+    rows = [{f"head{CONTROLS}": CONTROLS, "n": 1}]
+    shown = r"a\x1b[31m\x07\r\t\x9b\x7f\udcff"
+    assert printed(rows, title=CONTROLS).split() == [shown, f"head{shown}", "n", shown, "1"]
+    assert printed(rows, format=Format.md).count("\\\\x1b[31m\\\\x07") == 2
+    monkeypatch.setattr("clsweep.console.MANY_ROWS", 0)
+    assert printed(rows).split() == [f"head{shown}", "n", shown, "1"]
+
+
+def test_texts_that_are_numbers_stand_to_the_right_and_are_never_folded(printed):
+    texts = ["-1.23e-07 [-2.34e-07, -1.00e-08]", "5.00e-08 [-inf, inf]", ""]
+    assert texts[0] in printed([{"name": "a" * 300, "n": texts[0]}]).splitlines()[1]
+    lines = printed([{"n": text, "z": "x"} for text in texts]).splitlines()
+    assert [line.index("x") for line in lines[1:]] == [34] * 3
+    assert lines[2].startswith(" " * 12 + texts[1])
+
+
+@pytest.mark.parametrize(
+    ("texts", "numeric"),
+    [
+        (["0.48 [0.40, 0.55]", ""], True),
+        (["1.2e-05 [1.0e-05, inf]", "-inf"], True),
+        (["< 0.001", "12 %"], True),
+        (["1", "one"], False),
+        (["infonce"], False),
+        (["1e", "e5"], False),
+        ([""], False),
+        ([], False),
+    ],
+)
+def test_which_columns_are_numeric(texts, numeric):
+    assert is_numeric(texts) is numeric
 
 
 def test_digits_count_for_eyes_alone(printed):

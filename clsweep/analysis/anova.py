@@ -22,6 +22,7 @@ from scipy import special, stats
 from scipy.stats import qmc
 
 from clsweep.analysis import resample
+from clsweep.analysis.multiple import holm
 from clsweep.analysis.sweep import Sweep
 
 Array = NDArray[np.float64]
@@ -101,7 +102,8 @@ def anova(cells: Array, names: Sequence[str], *, confidence: float, seed: int) -
     per_mean = noise * float(np.mean(1.0 / counts))
     cell_noise = _CellNoise(noise, per_mean, freedom, means.size)
     tests = {u: means.size * share / df / per_mean for u, (share, df) in effects.items()}
-    p_holm = holm({u: float(stats.f.sf(tests[u], effects[u][1], freedom)) for u in effects})
+    p_values = np.array([float(stats.f.sf(tests[u], effects[u][1], freedom)) for u in effects])
+    p_holm = dict(zip(effects, holm(p_values).tolist(), strict=True))
     if min(p_holm.values()) >= 1.0 - confidence:
         return [], _needed(effects, cell_noise, float(np.mean(counts)), confidence)
 
@@ -126,15 +128,6 @@ def anova(cells: Array, names: Sequence[str], *, confidence: float, seed: int) -
     rows.append({"term": NOISE, "order": 0, "first": noise / total, "resolved": False})
     rows[-1] |= {"first_low": min(1.0 - high, noise / total), "first_high": max(1.0 - low, noise / total)}
     return rows, ""
-
-
-def holm(p_values: Mapping[Any, float]) -> dict[Any, float]:
-    """Holm's step-down adjustment: p_(k) becomes max_{j <= k} (m - j + 1) p_(j), at most 1."""
-    out, level = {}, 0.0
-    for rank, key in enumerate(sorted(p_values, key=lambda key: p_values[key])):
-        level = max(level, min(1.0, (len(p_values) - rank) * p_values[key]))
-        out[key] = level
-    return out
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import stats
 
 from clsweep.analysis import resample
-from clsweep.analysis.sweep import Sweep, text_of
-
-Array = NDArray[np.float64]
+from clsweep.analysis.regions import Codes, Regions, cut
+from clsweep.analysis.sweep import Array, Sweep
 
 # Every column, in order. m_i is the mean of configuration i over its finished seeds, in the metric's own sign.
 COLUMNS = {
@@ -31,7 +29,6 @@ COLUMNS = {
     "note": "what was not measured and why",
 }
 MAX_BINS = 8
-MAX_VALUES = 16  # a number that takes at most so many values, each twice on average, is not cut into bins
 
 
 def marginals(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFrame:
@@ -49,8 +46,8 @@ def marginals(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFr
 
 
 def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
-    values = sweep.settings[name]
-    groups, num_groups = _groups(sweep, name)
+    regions = cut(name, [sweep], max_bins=MAX_BINS, scored=True)
+    groups, num_groups = regions.place(sweep.settings[name]), len(regions)
     alive, means = sweep.alive, sweep.sign * sweep.means
     counts = np.bincount(groups[alive], minlength=num_groups)
     sums = np.bincount(groups[alive], weights=means[alive], minlength=num_groups)
@@ -58,20 +55,11 @@ def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
     half, notes = _half_widths(sweep, groups, counts, centres, confidence)
     if sweep.is_grid and len(set(counts)) > 1:
         notes.append("unbalanced: the values rest on different settings of the others")
-    first = np.unique(groups, return_index=True)[1]
-    is_number = sweep.scales[name] != "category"
-    if is_number:
-        axis, numbers = sweep.axis(name), pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan)
-        lows, highs, places = _edges(numbers, groups, num_groups, axis)
-        places = np.where(lows == highs, lows, np.exp2(places) if sweep.scales[name] == "log" else places)
+    places = _places(sweep, regions, groups)
     rows = []
     for group in range(num_groups):
-        row: dict[str, Any] = {"objective": sweep.objective, "param": name, "label": text_of(values.iat[first[group]])}
-        row |= dict.fromkeys(("position", "value_low", "value_high"), np.nan)
-        if is_number:
-            row |= {"position": places[group], "value_low": lows[group], "value_high": highs[group]}
-            if lows[group] < highs[group]:
-                row["label"] = f"{text_of(float(lows[group]))}..{text_of(float(highs[group]))}"
+        row: dict[str, Any] = {"objective": sweep.objective, "param": name, "position": places[group]}
+        row |= {"label": regions.labels[group], "value_low": regions.low[group], "value_high": regions.high[group]}
         row |= {"num_configs": int(counts[group]), "mean": centres[group]}
         row |= {"low": centres[group] - half[group], "high": centres[group] + half[group]}
         rows.append(
@@ -80,35 +68,18 @@ def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
     return rows
 
 
-def _groups(sweep: Sweep, name: str) -> tuple[NDArray[np.intp], int]:
-    """(n,) the value or bin of each configuration, numbers in ascending order, and how many there are."""
-    values = sweep.settings[name]
-    if sweep.scales[name] == "category":
-        codes, uniques = values.factorize(use_na_sentinel=False)
-        return np.asarray(codes), len(uniques)
-    numbers = pd.to_numeric(values).to_numpy(dtype=float, na_value=np.nan)
-    uniques, codes = np.unique(numbers, return_inverse=True)
-    if sweep.samplers == ("grid",) or len(uniques) <= min(MAX_VALUES, len(numbers) / 2):
-        return np.asarray(codes), len(uniques)
-    # Configurations without a score go to the bin of their value, so that the bins hold equally many with one.
-    bins = max(1, min(MAX_BINS, int(sweep.alive.sum()) // 2, len(uniques)))
-    scored = np.sort(numbers[sweep.alive]) if sweep.alive.any() else np.sort(numbers)
-    cuts = np.unique(scored[np.arange(1, bins) * len(scored) // bins])
-    found, codes = np.unique(np.searchsorted(cuts, numbers, side="right"), return_inverse=True)
-    return np.asarray(codes), len(found)
-
-
-def _edges(numbers: Array, groups: NDArray[np.intp], num_groups: int, axis: Array) -> tuple[Array, Array, Array]:
-    """Smallest and largest value of each group, and the mean of its places on the axis."""
-    low, high = np.full(num_groups, np.inf), np.full(num_groups, -np.inf)
-    np.minimum.at(low, groups, numbers)
-    np.maximum.at(high, groups, numbers)
-    place = np.bincount(groups, weights=axis, minlength=num_groups) / np.bincount(groups, minlength=num_groups)
-    return low, high, place
+def _places(sweep: Sweep, regions: Regions, groups: Codes) -> Array:
+    """The value of each region, for a bin the centre of its configurations on the axis; NaN for a category."""
+    if sweep.scales[regions.param] == "category":
+        return regions.low
+    num = len(regions)
+    centre = np.bincount(groups, sweep.axis(regions.param), num) / np.bincount(groups, minlength=num)
+    centre = np.exp2(centre) if sweep.scales[regions.param] == "log" else centre
+    return np.where(regions.low == regions.high, regions.low, centre)
 
 
 def _half_widths(
-    sweep: Sweep, groups: NDArray[np.intp], counts: NDArray[np.intp], centres: Array, confidence: float
+    sweep: Sweep, groups: Codes, counts: Codes, centres: Array, confidence: float
 ) -> tuple[Array, list[str]]:
     """Half width of the interval of each group's mean, NaN where there is none, and notes."""
     none, level = np.full(len(counts), np.nan), 0.5 + confidence / 2.0

@@ -22,7 +22,8 @@ Rows = NDArray[np.int64]
 # Levels are in the metric's own sign.
 COLUMNS = {
     "objective": "name, in order of first appearance",
-    "kind": '"best": the highest mean over the seeds; "robust": the highest neighbourhood_worst',
+    "kind": '"best": the highest mean over the seeds; "robust": the highest neighbourhood_worst. Of the configurations '
+    "with as many scores as any has, where such a one is eligible",
     "config": "number of the configuration within its objective",
     "at": "its swept hyperparameters",
     "score": "its mean over the seeds; picked on its own noise, so optimistic",
@@ -65,6 +66,9 @@ def recommend(sweeps: Sequence[Sweep], *, chance: float | None = None, confidenc
     in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled configurations the nearest are
     found approximately (up to twice as far).
 
+    Both are picked among the configurations with as many scores as any has: a mean over the seeds that did not fail
+    would hide the failures. Where each robust place has lost a seed, the note says so.
+
     Samples that do not cover the space evenly (`Sweep.not_measured`) have the row "best" alone. One seed: no interval,
     and nothing is shrunk.
 
@@ -85,7 +89,8 @@ def _rows(sweep: Sweep, chance: float | None, confidence: float) -> list[dict[st
     kinds = ("best",) if sweep.not_measured else ("best", "robust")
     if not sweep.alive.any():
         return [{**start, "kind": kind, "note": "no trial finished"} for kind in kinds]
-    best = int(np.where(sweep.alive, sweep.means, -np.inf).argmax())
+    complete = _complete(sweep)
+    best = int(np.where(complete, sweep.means, -np.inf).argmax())
     row = {**start, "kind": "best", **_level(sweep, best, confidence)}
     notes = ["picked on its own noise: run clsweep confirm", *_cautions(sweep, best)]
     if sweep.not_measured:
@@ -100,12 +105,19 @@ def _rows(sweep: Sweep, chance: float | None, confidence: float) -> list[dict[st
         if (around.counts > 0).any() and sweep.num_failed:
             why = "each configuration has a neighbour that failed, or too few neighbours"
         return [*rows, {**start, "kind": "robust", "note": f"not measured: {why}"}]
-    worst = np.where(around.eligible, around.worst, -np.inf)
+    eligible = around.eligible & complete if (around.eligible & complete).any() else around.eligible
+    worst = np.where(eligible, around.worst, -np.inf)
     robust = int(np.where(worst == worst.max(), sweep.means, -np.inf).argmax())  # of equals, the better one
     notes = ["same as the best"] if robust == best else []
     notes += _cautions(sweep, robust)
     row = {**start, "kind": "robust", **_level(sweep, robust, confidence), **_around(sweep, around, robust)}
     return [*rows, {**row, "note": "; ".join(notes)}]
+
+
+def _complete(sweep: Sweep) -> NDArray[np.bool_]:
+    """(n,) bool, configurations with as many scores as any has: a mean of fewer is more often high by chance."""
+    counts = np.isfinite(sweep.scores).sum(axis=1)
+    return np.asarray(counts == counts.max())
 
 
 def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
@@ -133,6 +145,9 @@ def _cautions(sweep: Sweep, row: int) -> list[str]:
         notes.append(f"at the edge of the swept {', '.join(edges)}: the optimum may lie outside")
     if failed := int(sweep.failed[row].sum()):
         notes.append(f"{failed} of its {failed + int(np.isfinite(sweep.scores[row]).sum())} seeds failed")
+    counts = np.isfinite(sweep.scores).sum(axis=1)
+    if counts[row] < counts.max():
+        notes.append(f"rests on {counts[row]} seeds, others on {counts.max()}")
     if not sweep.has_repeats:
         notes.append("one seed: no interval, and the noise picks with it")
     return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from clsweep.analysis import resample
-from clsweep.analysis.regions import cut
+from clsweep.analysis.regions import cut, numbers_in
 from clsweep.analysis.sweep import Array, Sweep
 
 
@@ -26,6 +26,7 @@ class Response:
         label: text of a row.
         low, high: (rows,) edges of a row's values in units of the hyperparameter, equal for a single value; NaN for a
             category or a missing value. Empty where rows are configurations.
+        middle: (rows,) median of a row's values.
         scores: (rows, repeats), larger is better, NaN = none.
         sampled: whether the configurations are a sample of the space.
         binned: whether a row is a bin.
@@ -38,6 +39,7 @@ class Response:
     label: Callable[[int], str]
     low: Array
     high: Array
+    middle: Array
     scores: Array
     sampled: bool
     binned: bool = False
@@ -49,7 +51,15 @@ class Response:
     def of_configs(cls, sweep: Sweep) -> Response:
         """The table with one row a configuration and one column a seed."""
         none = np.empty(0)
-        return cls(param="", label=sweep.label, low=none, high=none, scores=sweep.scores, sampled=not sweep.is_grid)
+        return cls(
+            param="",
+            label=sweep.label,
+            low=none,
+            high=none,
+            middle=none,
+            scores=sweep.scores,
+            sampled=not sweep.is_grid,
+        )
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -89,12 +99,17 @@ def respond(sweep: Sweep, param: str) -> Response:
         notes.append(f"noise is the configurations that share a {'bin' if regions.is_binned else 'value'}")
     if lost:
         notes.append(f"{lost} configurations failed on every seed and are left out of the averages over {param}")
+    middle = regions.low
+    if regions.is_binned:
+        values = pd.Series(numbers_in(sweep.settings[param]))
+        middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
     failed = np.bincount(levels, sweep.failed.sum(axis=1), num)
     return Response(
         param=param,
         label=regions.named.__getitem__,
         low=regions.low,
         high=regions.high,
+        middle=middle,
         scores=table,
         sampled=not sweep.is_grid,
         binned=regions.is_binned,
@@ -110,7 +125,8 @@ class Band:
 
     Attributes:
         low, high: of the run by the means alone.
-        sure_low, sure_high: of the part of it that is shown to be within; NaN where nothing is.
+        sure_low, sure_high: of the part of it that is shown to be within; NaN where nothing is. Of an outer bin the
+            median counts, not the edge: towards it the level may be much lower than the bin's mean.
         noise: standard error of one level, NaN without a repeat.
         end: which ends of the run are those of the swept values: "low", "high", "both" or "".
     """
@@ -146,22 +162,23 @@ def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
     means[usable] = resample.row_means(scores)
     best = int(means.argmax())
     first, last = _run(means >= float(resample.best_level(scores)) - within - resample.EPSILON, best)
-    end = {(True, True): "both", (True, False): "low", (False, True): "high"}.get((first == 0, last == len(rows) - 1), "")
-    found = {"low": float(table.low[rows[first]]), "high": float(table.high[rows[last]]), "end": end}
+    ends = [name for name, at in (("low", first == 0), ("high", last == len(rows) - 1)) if at]
+    end = "both" if len(ends) == 2 else "".join(ends)
+    found = Band(low=float(table.low[rows[first]]), high=float(table.high[rows[last]]), end=end)
     counts = np.isfinite(scores).sum(axis=1)
     freedom = int((counts - 1).sum())
     if not freedom:
-        return Band(**found)
+        return found
     variance = float(resample.noise_variance(scores))
-    noise = float(np.sqrt(variance / resample.mean_seeds(scores)))
+    found = replace(found, noise=float(np.sqrt(variance / resample.mean_seeds(scores))))
     quantile = float(stats.t.ppf(1 - (1 - confidence) / (len(scores) - 1), freedom))
     means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
     top = float(resample.row_means(scores).max())
     shown = means >= top - within - resample.EPSILON
-    if shown[best]:
-        first, last = _run(shown, best)
-        found |= {"sure_low": float(table.low[rows[first]]), "sure_high": float(table.high[rows[last]])}
-    return Band(**found, noise=noise)
+    if not shown[best]:
+        return found
+    first, last = _run(shown, best)
+    return replace(found, sure_low=float(table.middle[rows[first]]), sure_high=float(table.middle[rows[last]]))
 
 
 def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:
@@ -225,9 +242,9 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
 def _shared(sweep: Sweep, param: str, levels: NDArray[Any]) -> tuple[NDArray[np.bool_], int]:
     """(n,) bool, scored configurations at settings of the others where every value with a score has one; how many."""
     others = [name for name in sweep.params if name != param]
-    blocks = np.zeros(len(levels), dtype=np.int64)
+    blocks: NDArray[Any] = np.zeros(len(levels), dtype=np.int64)
     if others:
-        blocks = sweep.settings.groupby(others, dropna=False, sort=False).ngroup().to_numpy(dtype=np.int64)
+        blocks = sweep.settings.groupby(others, dropna=False, sort=False).ngroup().to_numpy()
     cells = np.unique(np.stack([blocks, levels], axis=1)[sweep.alive], axis=0)
     if not len(cells):
         return sweep.alive, 0

@@ -66,8 +66,9 @@ COLUMNS = {
     "is positive",
     "slope_low": "t-interval of slope",
     "slope_high": "",
-    "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= max m - within, w = t "
-    "sqrt(2) level_noise, at once for all values (multiple comparisons with the best); none where w > within",
+    "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= max m - within, w = "
+    "t sqrt(2) level_noise, at once for all values (multiple comparisons with the best); of a bin its median. None "
+    "where w > within",
     "band_sure_high": "highest value of that part",
     "band_end": 'whether the run reaches the "low" or "high" end of the swept values, or "both"',
     "band_bins": "bins that the hyperparameter is cut into, whose means are its levels; none where values are single",
@@ -244,7 +245,7 @@ def _band(sweep: Sweep, table: Response, notes: list[str], options: Options, *, 
     row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * line.value}
     if with_interval:
         row["slope_low"], row["slope_high"] = sorted((sweep.sign * line.low, sweep.sign * line.high))
-    if failing := [table.label(at) for at in np.flatnonzero(table.failing & table.alive)]:
+    if failing := [table.label(at) for at in np.flatnonzero(table.failing & table.alive).tolist()]:
         notes.append(f"most trials at {', '.join(failing)} failed: in no band")
     if not table.balanced:
         return row

@@ -41,8 +41,8 @@ COLUMNS = {
     "null": "what a hyperparameter without any effect reaches in 95 % of cases: anova, the share at which its F test "
     "just passes; sobol, the ST of inert ones that were added to the same data",
     "resolved": "anova: F test against the seed noise, Holm over the terms. sobol: the lower end of total is above "
-    "the null line, which an ST below about 0.02 rarely is however real; of a pair, that of first is above it and above "
-    "how far the draws are off their mean",
+    "the null line, which a real ST below about 0.02 rarely is; of a pair, the lower end of first is above the null "
+    "line and above how far the draws are off their mean",
     "top10": "PED-ANOVA importance for reaching the best tenth; sums to 1 over the hyperparameters by construction",
     "top10_null": "what top10 reaches when the best tenth is a random one, in 95 % of cases",
     "r2": "sobol: share of the variance of configurations left out that the surrogate explains, may be below 0",
@@ -51,7 +51,8 @@ COLUMNS = {
     "note": "what was not measured and why",
 }
 MIN_CONFIGS = 10
-NUM_THREADS = 4  # one objective each; the interpreter's own work lets no more run at once
+WIDEN = 1.15  # no kernel is quite right: the draws' own quantiles covered 88-100 % (strong noise and kinks least)
+NUM_THREADS = 2  # one objective each; the interpreter's own work lets no more run at once
 SHARE_OF_CEILING = 0.5
 
 
@@ -63,7 +64,12 @@ def sensitivity(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int 
     interval of an ANOVA share is `anova._share_interval`'s; that of a Sobol index is the one of its draws, over
     functions and hyperparameters of the surrogate.
 
-@@COVERAGE@@
+    Measured coverage of its 95 %, 100-140 planted sweeps each of six functions that only `WIDEN` was chosen on (64 or
+    128 configurations, 1 or 3 seeds, noise 10-30 % of the SD, kinks, steps, a category): 92-100 % of S1 and of ST. Of
+    740 inert parameters none was resolved. Not mended: where some parameters interact strongly and another that bends
+    as much does not, the kernel deals out some of their interaction to it. Of Ishigami's function with 256
+    configurations (60 repeats), ST is off by 0.01 and its interval covers 88-90 %.
+
     Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
 
     Raises ValueError for a confidence outside (0, 1).
@@ -80,7 +86,8 @@ def sensitivity(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int 
 def noise_level(num_configs: int) -> float:
     """The cross-validated R2 that pure noise stays below in 95 % of cases and more: 2 / sqrt(n).
 
-@@GATE@@
+    Of pure noise, the 95 % quantile of R2 was at most 0.36 at n = 16, 0.14 at 32, 0.05 at 64 and 0.04 at 128 (2 to 8
+    parameters, 1 or 3 seeds, 40-200 repeats each), and the 99 % quantile reached the level at n = 16 alone.
     """
     return 2.0 / float(np.sqrt(num_configs))
 
@@ -182,13 +189,14 @@ def _from_surrogate(
 
 
 def _interval(column: str, drawn: Array, least: float, null: float, confidence: float) -> dict[str, float]:
-    """Mean and equal-tailed interval of an index over its draws.
+    """Mean and equal-tailed interval of an index over its draws, WIDEN times as far from their median.
 
     Shares are squares: they are never drawn as 0, nor as 1 where the rest has none. So a lower end that is not above
     `least`, what no effect at all reaches, is 0, and an upper end that leaves less than `null` to the rest is 1.
     """
     tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(drawn, [tail, 1.0 - tail])
+    low, middle, high = np.quantile(drawn, [tail, 0.5, 1.0 - tail])
+    low, high = middle - WIDEN * (middle - low), middle + WIDEN * (high - middle)
     low, high = low if low > least else 0.0, high if high < 1.0 - null else 1.0
     return {column: float(np.clip(drawn.mean(), 0.0, 1.0)), f"{column}_low": float(low), f"{column}_high": float(high)}
 

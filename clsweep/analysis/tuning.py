@@ -45,6 +45,7 @@ CHUNK_CELLS = 2_000_000
 FEW_RESAMPLES = 16
 EVERY_RANK = 512  # resamples count so many of the best ranks one by one, those below in runs
 NEAR = 0.05  # of an axis: how far from the default a sampled configuration may be
+NOTHING_TO_TUNE = "one configuration: nothing to tune"
 OPTIMISTIC = "one seed: picked and scored on the same noise, so optimistic; no interval"
 
 
@@ -157,6 +158,8 @@ def _cost(
             notes.append("the default has no score")
     if withheld := sweep.not_measured or ("" if sweep.alive.any() else "no trial finished"):
         return {**row, "note": "; ".join([withheld, *notes])}
+    if len(sweep.configs) == 1:
+        return {**row, "best_level": sweep.sign * sweep.means[0], "note": "; ".join([NOTHING_TO_TUNE, *notes])}
     if not sweep.has_repeats:
         notes.insert(0, OPTIMISTIC)
 

@@ -17,7 +17,7 @@ from clsweep.errors import RequestError
 from clsweep.report.markdown import render_markdown
 from clsweep.report.page import render_page, spec_of, vega_versions
 from clsweep.report.parts import NAME, Figure, Report, Table
-from clsweep.report.theme import themed, to_png, to_svg
+from clsweep.report.theme import svg_to_png, themed, to_svg
 from clsweep.results.files import Disk
 
 MANIFEST = "manifest.json"
@@ -132,8 +132,9 @@ def _encoded(text: str) -> bytes:
 def _figure(figure: Figure) -> Iterator[tuple[str, bytes]]:
     spec = themed(spec_of(figure), dark=False, background=None)
     place = f"figures/{figure.name}"
-    yield f"{place}.svg", to_svg(spec).encode()
-    yield f"{place}.png", to_png(spec)
+    svg = to_svg(spec)
+    yield f"{place}.svg", svg.encode()
+    yield f"{place}.png", svg_to_png(svg)
     yield f"{place}.vl.json", json.dumps(spec, ensure_ascii=False, allow_nan=False).encode()
     yield f"{place}.csv", to_csv(figure.data)
 
@@ -149,7 +150,7 @@ def to_csv(frame: pd.DataFrame) -> bytes:
     for i in range(safe.shape[1]):
         if not _is_plain(frame.dtypes.iloc[i]):
             safe.isetitem(i, [_harmless(value) for value in frame.iloc[:, i]])
-    return safe.to_csv(index=False, lineterminator="\n").encode()
+    return _encoded(safe.to_csv(index=False, lineterminator="\n"))
 
 
 def to_parquet(frame: pd.DataFrame) -> bytes:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from clsweep.console import cell
-
-# What a column of numbers may hold besides: "0.48 [0.40, 0.55]", "0.05..0.08", "12 %", "< 0.001".
-_FIGURES = re.compile(r"(?=.*\d)[-−+<>≤≥~≈±=.,:;%×()\[\]\s\d–…]*(e[-+]?\d+)?[)\]%\s]*|-?inf|n/a|[-–—]", re.IGNORECASE)
+from clsweep.console import cell, is_numeric
+from clsweep.report.theme import legible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +35,17 @@ def cells_of(frame: pd.DataFrame, *, limit: int | None = None, digits: int | Non
     Columns of whole numbers have no decimals.
     """
     head = frame if limit is None else frame.head(limit)
-    texts = [_texts(head.iloc[:, i].tolist(), digits) for i in range(head.shape[1])]
+    texts = [texts_of_values(head.iloc[:, i].tolist(), digits) for i in range(head.shape[1])]
     return Cells(
-        columns=tuple(str(name) for name in frame.columns),
-        is_numeric=tuple(_is_numeric(column) for column in texts),
+        columns=tuple(legible(str(name)) for name in frame.columns),
+        is_numeric=tuple(is_numeric(column) for column in texts),
         rows=tuple(zip(*texts, strict=True)),
         left=len(frame) - len(head),
     )
 
 
-def _texts(values: Sequence[Any], digits: int | None) -> list[str]:
+def texts_of_values(values: Sequence[Any], digits: int | None = None) -> list[str]:
+    """The texts of one column, as `cells_of` has them."""
     plain = [_plain(value) for value in values]
     floats = [value for value in plain if isinstance(value, float)]
     # A parameter such as batch_size is made of floats wherever one objective does not have it.
@@ -85,9 +83,4 @@ def _plain(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
-    return value
-
-
-def _is_numeric(texts: Sequence[str]) -> bool:
-    filled = [text for text in texts if text]
-    return bool(filled) and all(_FIGURES.fullmatch(text) for text in filled)
+    return legible(value) if isinstance(value, str) else value

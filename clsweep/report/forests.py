@@ -47,7 +47,7 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
     chart = _forest(
         frame,
         material,
-        alt.X("x", type="quantitative", title=title, scale=alt.Scale(zero=True, padding=8), axis=_plain_axis()),
+        alt.X("x", type="quantitative", title=title, scale=alt.Scale(domainMin=0, padding=8), axis=_plain_axis()),
         legend=False,
         describe=f"SD* of {material.metric} with its interval, a row an objective.",
     )

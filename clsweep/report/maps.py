@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis.sweep import Sweep, text_of
+from clsweep.analysis.regions import cut
+from clsweep.analysis.sweep import Sweep
 from clsweep.report.marks import (
     HEIGHT,
     colour,
@@ -27,7 +26,6 @@ from clsweep.report.parts import Figure
 from clsweep.report.theme import GREY
 
 FAVOURITES = ("tau", "batch_size")
-MAX_BINS = 6
 MAX_CELLS_WITH_TEXT = 8  # a row of more has no room for numbers on a phone
 REGION_HEIGHT = 30
 
@@ -36,7 +34,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     """Mean metric over two hyperparameters of every objective that sweeps two, all on one scale of colours.
 
     The two are tau and batch_size if both are swept, else those of the largest interaction in `sensitivity`, else the
-    first two. Values that hardly repeat are cut by rank into six bins of equal count.
+    first two. Their regions are those of `regions.cut`.
     """
     tables = {}
     for sweep in material.sweeps:
@@ -84,23 +82,10 @@ def _cells(sweep: Sweep, x: str, y: str) -> pd.DataFrame:
     return cells.agg(mean="mean", num="size", scored="count").reset_index()
 
 
-def _levels(sweep: Sweep, param: str) -> Any:
-    """Text of the level of each configuration, in the order of the levels."""
-    values, num = sweep.settings[param], len(sweep.settings)
-    if sweep.scales[param] == "category":
-        order = list(values.unique())
-    elif sweep.is_grid or values.nunique() <= 2 * MAX_BINS:
-        order = sorted(values.unique(), key=lambda value: (np.isnan(value), value))
-    else:
-        bins = values.rank(method="first", na_option="bottom").astype(int).sub(1).mul(MAX_BINS).floordiv(num)
-        ranges = {b: f"{_short(part.min())}..{_short(part.max())}" for b, part in values.groupby(bins)}
-        return pd.Categorical(bins.map(ranges), list(dict.fromkeys(ranges.values())))
-    return pd.Categorical([text_of(value) for value in values], list(dict.fromkeys(map(text_of, order))))
-
-
-def _short(value: float) -> str:
-    """An edge of a bin in two digits, or three of a hundred and more."""
-    return text_of(float(f"{value:.{2 if abs(value) < 100 else 3}g}"))
+def _levels(sweep: Sweep, param: str) -> pd.Categorical[str]:
+    """Text of the region of each configuration, in the order of the regions."""
+    regions = cut(param, [sweep])
+    return pd.Categorical.from_codes(regions.place(sweep.settings[param]), pd.Index(regions.labels))
 
 
 def _heatmap(

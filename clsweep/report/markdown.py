@@ -10,6 +10,7 @@ import pandas as pd
 from clsweep.console import MD_ESCAPES
 from clsweep.report.cells import cells_of
 from clsweep.report.parts import Figure, Report, Section, Table, check
+from clsweep.report.theme import legible
 
 MAX_ROWS = 200  # of one table; all are in its files
 
@@ -83,7 +84,7 @@ def text(words: str) -> str:
 
 
 def _inline(words: str, marks: re.Pattern[str] = _EDGE) -> str:
-    return marks.sub(r"\\\g<0>", " ".join(words.split()).translate(_INLINE))
+    return marks.sub(r"\\\g<0>", legible(" ".join(words.split())).translate(_INLINE))
 
 
 def _escaped_start(start: str) -> str:

@@ -6,7 +6,6 @@ reads dots and brackets in a field name as a path. Names that people give are on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.report.material import Material
+from clsweep.report.parts import slug
 from clsweep.report.theme import GREY
 
 NUMBER = ".4~r"  # four significant digits, never an exponent
@@ -25,18 +25,14 @@ MAX_TICKS = 12  # more grid values than this and the axis picks its own
 LEGEND_COLUMNS = alt.ExprRef("width > 460 ? 4 : 2")
 
 
-def slug(text: str) -> str:
-    """Lower-case letters, digits and dashes, for the name of a file."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "unnamed"
-
-
 def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
-    """One different name for each of the texts, even where their slugs agree."""
+    """One different name for each of the texts, not too long for a file, even where their slugs agree."""
     names: list[str] = []
     for text in texts:
-        name, count = f"{prefix}-{slug(text)}", 2
+        start = f"{prefix}-{slug(text)[:60].rstrip('-')}"
+        name, count = start, 2
         while name in names:
-            name, count = f"{prefix}-{slug(text)}-{count}", count + 1
+            name, count = f"{start}-{count}", count + 1
         names.append(name)
     return names
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from clsweep.report.cells import Cells, cells_of
 from clsweep.report.parts import Figure, Report, Table, check
-from clsweep.report.theme import themed
+from clsweep.report.theme import legible, legible_spec, themed
 
 MAX_ROWS = 200  # of one table on the page; all are in its files
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
@@ -86,7 +86,7 @@ def spec_of(figure: Figure) -> dict[str, Any]:
         spec = {"description": figure.title, **figure.chart.to_dict()}
     # Vega takes a title into an expression, where a line separator would be the end of the line.
     text = json.dumps(spec, ensure_ascii=False, allow_nan=False).translate(_LINE_SEPARATORS)
-    return json.loads(text)
+    return legible_spec(json.loads(text))
 
 
 def escape_json(value: Any) -> Markup:
@@ -127,10 +127,16 @@ def _templates() -> Environment:
     return Environment(
         loader=PackageLoader("clsweep.report", "templates"),
         autoescape=True,
+        finalize=_legible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _legible(value: Any) -> Any:
+    """Texts without characters that HTML forbids; what is marked as HTML or script stays as it is."""
+    return legible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _source(templates: Environment, name: str) -> str:

@@ -1,30 +1,42 @@
 """The tables of the analysis for eyes: an interval stands beside its number, what is empty everywhere is left out.
 
 Frames come from `clsweep.analysis`; what is returned has texts and numbers under headings. The command line prints it,
-the report sets it.
+the report sets it. Whatever is in the unit of the metric is text already, with as many decimals as its column needs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+
+from clsweep.report.cells import texts_of_values
+from clsweep.report.numerals import Number, is_number, texts_of
 
 Row = dict[str, Any]
 
 MANY_NAMES = 4  # in front of one note
 
+# {within} is what `points` makes of it. Columns that are named here are in the tables below.
 ROBUSTNESS_LEGEND = (
-    "sd: spread over the swept configurations; sd*: without the seeds' noise; within {within}: share of the space "
-    "within {within} points of the best; worst 10 %: level of that tenth; the best and the worst are picked on other "
+    "sd: spread over the swept configurations; sd*: without the seeds' noise; best: the best mean of a configuration, "
+    "range: best - worst mean, both picked by their own noise and so optimistic; within {within}: share of the space "
+    "that loses no more than that against the best; worst 10 %: level of that tenth; these two are picked on other "
     "seeds than they are scored on"
 )
 MORE_LEGEND = (
-    "regret: mean loss against the best; tolerance area: mean share of the space within 0 to D points of the best; "
-    "IQM: mean of the middle half; usable band: values around the best that lose no more than that; per doubling: "
-    "slope on log2 of the parameter"
+    "worst: the worst mean of a configuration, picked by its own noise and so pessimistic; regret: mean loss against "
+    "the best, which is picked on other seeds than it is scored on; tolerance area: mean share of the space that loses "
+    "no more than 0 to D points, D = 10 x within; IQM: mean of the middle half; usable band: values around the best "
+    "that lose no more than `within`; hi/lo: ratio of its ends; per doubling: slope on log2 of the hyperparameter"
+)
+ROBUSTNESS_BY_LEGEND = (
+    "sd: spread over the values of this hyperparameter; sd*: without the seeds' noise; range: best - worst value; "
+    "within: share of the values that lose no more than that against the best; usable band: values around the best "
+    "that lose no more than that; hi/lo: ratio of its ends; per doubling: slope on log2 of the hyperparameter"
 )
 SENSITIVITY_LEGEND = (
     "alone: first-order share; in all: with its interactions; null line: what a parameter without any effect reaches; "
@@ -32,36 +44,48 @@ SENSITIVITY_LEGEND = (
     "unseen configurations, of what seed noise leaves to predict"
 )
 COMPARISON_TITLES = {
-    "mean": "Difference of {metric}, a - b, over what both sweep, with 95 % intervals",
+    "mean": "Lead of a over b in {metric}, over what both sweep, with 95 % intervals",
     "std": "Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with 95 % intervals",
-    "within": "Difference of the shares of the space within {within} points of the best of {metric}",
+    "within": "Difference of the shares of the space within {within} of the best of {metric}, with 95 % intervals",
 }
 _TESTED = (
     "p: by flipping signs, least p: the least it could be; detectable: what would be found in four of five studies"
 )
 COMPARISON_LEGENDS = {
-    "mean": f"positive: a is better; P(a > b): a's chance to be ahead in a pair; {_TESTED}",
+    "mean": "lead: by how much a is better than b, whether high or low values of the metric are good; negative: b is "
+    f"better; P(a > b): a's chance to be ahead in a pair; {_TESTED}",
     "std": "below 1: a depends less on its hyperparameters",
-    "within": "positive: more of a's space is within {within} points of a's own best",
+    "within": "positive: more of a's space is within {within} of a's own best",
 }
+RECOMMENDATION_LEGEND = (
+    "score: mean over the study's seeds, by which it was picked, so optimistic; worst neighbour: the worst level "
+    "among the setting itself and its neighbours, each shrunk towards the mean of its own neighbourhood by what seed "
+    "noise explains of the difference; neighbours: one step away on a grid, else the nearest"
+)
+
+
+def points(within: float) -> str:
+    """`1 point`, `2.5 points`."""
+    return f"{within:g} point{'' if within == 1 else 's'}"
 
 
 def robustness(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
     """One row per objective: the spread, and what it costs."""
+    unit = _unit(frame["best"])
     return _shown(
         {
             "objective": row["objective"],
             "configs": row["num_configs"],
             "seeds": row["num_seeds"],
             "failed": row["num_failed"],
-            "mean": row["mean"],
-            "sd": interval(row, "sd"),
-            "sd*": interval(row, "sd_star"),
-            "range": row["range"],
-            "best": row["best"],
+            "mean": unit.level(row, "mean", row["sd"]),
+            "sd": unit.interval(row, "sd"),
+            "sd*": unit.interval(row, "sd_star"),
+            "range": unit.level(row, "range", row["sd"]),
+            "best": unit.level(row, "best", row["sd"]),
             "at": row["best_at"],
-            f"within {within:g}": interval(row, "share_within", "share"),
-            "worst 10 %": interval(row, "worst_10", digits=1),
+            f"within {within:g}": _share(row, "share_within", "share"),
+            "worst 10 %": unit.interval(row, "worst_10", least=1),
         }
         for row in _rows(frame)
     )
@@ -69,18 +93,19 @@ def robustness(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
 
 def robustness_more(frame: pd.DataFrame) -> pd.DataFrame:
     """The further statistics of the same table."""
+    unit = _unit(frame["best"])
     return _shown(
         (
             {
                 "objective": row["objective"],
-                "worst": row["worst"],
+                "worst": unit.level(row, "worst", row["sd"]),
                 "at": row["worst_at"],
-                "regret": interval(row, "regret"),
-                "tolerance area": interval(row, "tolerance_area"),
-                "IQM": interval(row, "iqm"),
+                "regret": unit.interval(row, "regret"),
+                "tolerance area": _share(row, "tolerance_area"),
+                "IQM": unit.interval(row, "iqm"),
                 "usable band": _band(row),
                 "hi/lo": row["band_ratio"],
-                "per doubling": interval(row, "slope"),
+                "per doubling": unit.interval(row, "slope"),
             }
             for row in _rows(frame)
         ),
@@ -90,20 +115,21 @@ def robustness_more(frame: pd.DataFrame) -> pd.DataFrame:
 
 def robustness_by(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
     """One row per hyperparameter and objective, over its values alone."""
+    unit = _unit(frame["best"])
     return _shown(
         (
             {
                 "by": row["by"],
                 "objective": row["objective"],
-                "sd": interval(row, "sd"),
-                "sd*": interval(row, "sd_star"),
-                "range": row["range"],
+                "sd": unit.interval(row, "sd"),
+                "sd*": unit.interval(row, "sd_star"),
+                "range": unit.level(row, "range", row["sd"]),
                 "best at": row["best_at"],
                 "worst at": row["worst_at"],
-                f"within {within:g}": interval(row, "share_within", "share"),
+                f"within {within:g}": _share(row, "share_within", "share"),
                 "usable band": _band(row, named=False),
                 "hi/lo": row["band_ratio"],
-                "per doubling": interval(row, "slope"),
+                "per doubling": unit.interval(row, "slope"),
             }
             for row in _rows(frame)
         ),
@@ -113,8 +139,8 @@ def robustness_by(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
 
 def plain(frame: pd.DataFrame) -> pd.DataFrame:
     """As it is, without columns that have no value, and without the notes, which stand apart."""
-    kept = [name for name in frame.columns if name != "note" and frame[name].notna().any()]
-    return frame[kept].rename(columns=lambda name: str(name).replace("_", " "))
+    kept = frame[[name for name in frame.columns if name != "note" and frame[name].notna().any()]]
+    return kept.apply(lambda column: texts_of_values(column.tolist()) if column.dtype.kind == "f" else column)
 
 
 def sensitivity(frame: pd.DataFrame) -> pd.DataFrame:
@@ -124,14 +150,14 @@ def sensitivity(frame: pd.DataFrame) -> pd.DataFrame:
             {
                 "objective": row["objective"],
                 "term": row["term"] or "not resolved",
-                "alone": interval(row, "first"),
-                "in all": interval(row, "total"),
+                "alone": _share(row, "first", most=2),
+                "in all": _share(row, "total", most=2),
                 "null line": row["null"],
                 "resolved": {True: "yes", False: "no"}.get(row["resolved"], "") if row["term"] else "",
                 "top 10 %": row["top10"],
                 "its null": row["top10_null"],
                 "R2": row["r2"],
-                "of possible": row["r2_ceiling"] if _is_number(row["r2"]) else None,
+                "of possible": row["r2_ceiling"] if is_number(row["r2"]) else None,
                 "configs": row["num_configs"],
             }
             for row in _rows(frame)
@@ -143,21 +169,23 @@ def sensitivity(frame: pd.DataFrame) -> pd.DataFrame:
 def comparison(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per pair or region."""
     stat = frame["stat"].iloc[0] if len(frame) else "mean"
-    name = {"mean": "difference", "std": "ratio of sd*", "within": "difference of shares"}[stat]
+    name = {"mean": "lead", "std": "ratio of sd*", "within": "difference of shares"}[stat]
+    unit = _unit(frame["value_a"] if stat == "mean" else ())
+    values = _Unit(is_fine=True) if stat == "std" else unit
     return _shown(
         (
             {
                 "a": row["a"],
                 "b": row["b"],
                 "region": row["region"],
-                "value a": row["value_a"],
-                "value b": row["value_b"],
-                name: interval(row, "estimate", ""),
+                "value a": values.level(row, "value_a", _spread(row, "estimate", "") if stat == "mean" else None),
+                "value b": values.level(row, "value_b", _spread(row, "estimate", "") if stat == "mean" else None),
+                name: unit.interval(row, "estimate", ""),
                 "p": row["p"],
                 "p Holm": row["p_holm"],
                 "least p": row["p_min"],
                 "P(a > b)": row["superiority"] if stat == "mean" else None,
-                "detectable": row["detectable"],
+                "detectable": unit.level(row, "detectable", None),
                 "seeds": row["num_seeds"],
                 "needs seeds": _whole(row["seeds_needed"]),
                 "verdict": row["verdict"],
@@ -170,13 +198,14 @@ def comparison(frame: pd.DataFrame) -> pd.DataFrame:
 
 def winners(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per region: who is ahead, by how much, and whether that is resolved."""
+    unit = _unit(frame["mean"])
     return _shown(
         {
             "region": row["region"],
             "ahead": row["objective"],
-            "mean": row["mean"],
+            "mean": unit.level(row, "mean", _spread(row, "lead", "")),
             "next": row["runner_up"],
-            "lead": interval(row, "lead", ""),
+            "lead": unit.interval(row, "lead", ""),
             "p Holm": row["p_holm"],
             "verdict": row["verdict"],
         }
@@ -185,23 +214,28 @@ def winners(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def tuning_cost(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
-    """One row per objective: tries, and the gain over the default."""
+    """One row per objective: tries, and the gain over the default, if any has one."""
+    unit = _unit(frame["best_level"])
     return _shown(
-        {
-            "objective": row["objective"],
-            "best level": row["best_level"],
-            f"tries to within {within:g}": _range(row["k_within"], row["k_low"], row["k_high"], digits=0),
-            "default at": row["default_at"],
-            "default": row["default"],
-            "gain over it": interval(row, "tunability"),
-        }
-        for row in _rows(frame)
+        (
+            {
+                "objective": row["objective"],
+                "best level": unit.level(row, "best_level", _spread(row, "tunability")),
+                f"tries to within {within:g}": _tries(row),
+                "default at": row["default_at"],
+                "default": unit.level(row, "default", _spread(row, "tunability")),
+                "gain over it": unit.interval(row, "tunability"),
+            }
+            for row in _rows(frame)
+        ),
+        droppable=("default at", "default", "gain over it"),
     )
 
 
 def recommendation(frame: pd.DataFrame, confirmation: pd.DataFrame) -> pd.DataFrame:
     """Two rows per objective: the best, and the best worst neighbour; beside them what fresh seeds and the test say."""
     confirmed = {(row["objective"], row["config"]): row for row in _rows(confirmation)}
+    unit = _unit(frame["score"])
     rows = []
     for row in _rows(frame):
         again: Mapping[str, Any] = confirmed.get((row["objective"], row["config"]), {})
@@ -211,11 +245,11 @@ def recommendation(frame: pd.DataFrame, confirmation: pd.DataFrame) -> pd.DataFr
                 "pick": row["kind"],
                 "config": row["config"],
                 "at": row["at"],
-                "score": _range(row["score"], row["low"], row["high"]),
-                "worst neighbour": row["neighbourhood_worst"],
+                "score": unit.interval(row, "score", ""),
+                "worst neighbour": unit.level(row, "neighbourhood_worst", _spread(row, "score", "")),
                 "neighbours": row["num_neighbours"],
-                "fresh seeds": _range(*(again.get(name, math.nan) for name in ("fresh", "fresh_low", "fresh_high"))),
-                "test": _range(*(again.get(name, math.nan) for name in ("test", "test_low", "test_high"))),
+                "fresh seeds": unit.interval(again, "fresh"),
+                "test": unit.interval(again, "test"),
             }
         )
     return _shown(rows, droppable=("fresh seeds", "test", "worst neighbour", "neighbours"))
@@ -229,7 +263,7 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
             "region": row["region"],
             "trials": row["trials"],
             "failed": row["failed"],
-            "rate": _range(row["rate"], row["low"], row["high"]),
+            "rate": _share(row, "rate", ""),
             "p Holm": row["p_holm"],
             "verdict": row["verdict"],
         }
@@ -244,7 +278,7 @@ def links(frame: pd.DataFrame) -> pd.DataFrame:
             "objective": row["objective"],
             "diagnostic": row["diagnostic"],
             "configs": row["num_configs"],
-            "rank correlation": _range(row["rho"], row["low"], row["high"]),
+            "rank correlation": _share(row, "rho", "", most=2),
             "p Holm": row["p_holm"],
             "verdict": row["verdict"],
         }
@@ -258,8 +292,9 @@ def notes(frame: pd.DataFrame) -> list[str]:
         return []
     about: dict[str, list[str]] = {}
     for row in _rows(frame):
-        about.setdefault(row["note"], []).append(_about(row))
-    return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items() if text]
+        if isinstance(row["note"], str) and row["note"]:
+            about.setdefault(row["note"], []).append(_about(row))
+    return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items()]
 
 
 def _about(row: Mapping[str, Any]) -> str:
@@ -272,32 +307,74 @@ def _note(text: str, who: Sequence[str], num_rows: int) -> str:
     return text if len(who) == num_rows > 1 else f"{', '.join(who)}: {text}"
 
 
-def interval(row: Mapping[str, Any], name: str, stem: str | None = None, digits: int = 2) -> str:
-    """A value with its interval: columns `name`, `<stem>_low` and `<stem>_high`; just `low` and `high` for stem ""."""
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    """How numbers in the unit of the metric are shown.
+
+    Attributes:
+        is_fine: two digits of what resolves them; of percent and the like, two decimals do as long as they show it.
+    """
+
+    is_fine: bool
+
+    def interval(self, row: Mapping[str, Any], name: str, stem: str | None = None, least: int = 2) -> Number | None:
+        """A value with its interval, in the columns that `_ends` says."""
+        low, high = _ends(row, name, stem)
+        return _number(row.get(name), low=low, high=high, is_fine=self.is_fine, least=least)
+
+    def level(self, row: Mapping[str, Any], name: str, spread: float | None = math.nan) -> Number | None:
+        """A value alone. `spread` says how fine it is; where that is not known, a hundredth of it, None: all of it."""
+        value = row[name]
+        if spread is not None and is_number(value) and not (is_number(spread) and spread):
+            spread = value / 100
+        return _number(value, spread=math.nan if spread is None else spread, is_fine=self.is_fine)
+
+
+def _unit(levels: Iterable[float]) -> _Unit:
+    sizes = [abs(level) for level in levels if is_number(level)]
+    return _Unit(is_fine=bool(sizes) and max(sizes) <= 1)
+
+
+def _number(value: Any, **options: Any) -> Number | None:
+    return Number(value=value, **options) if is_number(value) else None
+
+
+def _share(row: Mapping[str, Any], name: str, stem: str | None = None, most: int = 4) -> Number | None:
+    """A number between 0 and 1, or -1 and 1, with its interval."""
+    low, high = _ends(row, name, stem)
+    return _number(row[name], low=low, high=high, most=most)
+
+
+def _ends(row: Mapping[str, Any], name: str, stem: str | None = None) -> tuple[float, float]:
+    """The interval of a value: columns `<stem>_low` and `<stem>_high`, of `name` itself by default; `low` and `high`
+    for stem "".
+    """
     before = name if stem is None else stem
-    low, high = (f"{before}_{end}" if before else end for end in ("low", "high"))
-    return _range(row[name], row[low], row[high], digits=digits)
+    low, high = (row.get(f"{before}_{end}" if before else end, math.nan) for end in ("low", "high"))
+    return (low, high) if is_number(low) and is_number(high) else (math.nan, math.nan)
 
 
-def _range(value: Any, low: Any, high: Any, *, digits: int = 2) -> str:
-    if not _is_number(value):
+def _spread(row: Mapping[str, Any], name: str, stem: str | None = None) -> float:
+    """What a value is resolved to: half its interval, or its own size."""
+    low, high = _ends(row, name, stem)
+    return Number(value=row[name], low=low, high=high).resolution if is_number(row[name]) else math.nan
+
+
+def _tries(row: Mapping[str, Any]) -> str:
+    tries = row["k_within"], *_ends(row, "k_within", "k")
+    if not is_number(tries[0]):
         return ""
-    text = f"{value:.{digits}f}" if math.isfinite(value) else str(value)
-    return f"{text} [{low:.{digits}f}, {high:.{digits}f}]" if _is_number(low) and _is_number(high) else text
-
-
-def _is_number(value: Any) -> bool:
-    return value is not None and value == value and isinstance(value, int | float)
+    return f"{tries[0]:.0f} [{tries[1]:.0f}, {tries[2]:.0f}]" if is_number(tries[1]) else f"{tries[0]:.0f}"
 
 
 def _band(row: Mapping[str, Any], *, named: bool = True) -> str:
-    if not _is_number(row["band_low"]):
+    if not is_number(row["band_low"]):
         return ""
     return f"{row['band_param'] + ' ' if named else ''}{row['band_low']:.4g} to {row['band_high']:.4g}"
 
 
 def _whole(value: float) -> int | None:
-    return math.ceil(value) if _is_number(value) and math.isfinite(value) else None
+    return math.ceil(value) if is_number(value) and math.isfinite(value) else None
 
 
 def _rows(frame: pd.DataFrame) -> list[Row]:
@@ -305,7 +382,11 @@ def _rows(frame: pd.DataFrame) -> list[Row]:
 
 
 def _shown(rows: Any, droppable: Sequence[str] = ()) -> pd.DataFrame:
+    """Rows as a frame, the numbers with intervals as texts; without those of `droppable` that have no value."""
     frame = pd.DataFrame(list(rows), dtype=object)
-    empty = [name for name in droppable if name in frame and frame[name].isin(["", None]).all()]
-    blank = [name for name in droppable if name in frame and frame[name].isna().all()]
-    return frame.drop(columns=[*dict.fromkeys([*empty, *blank])])
+    for name in frame:
+        values = frame[name].tolist()
+        if any(isinstance(value, Number) for value in values):
+            frame[name] = texts_of([value if isinstance(value, Number) else None for value in values])
+    empty = [name for name in droppable if name in frame and (frame[name].isna() | frame[name].isin([""])).all()]
+    return frame.drop(columns=empty)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 WIDTH = 640  # pixels of a picture, where a page fills its column
 GREY = "#8b8f97"  # what is not resolved, and lines of reference: legible on white and on black
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+
+# Characters that XML 1.0 forbids, and so an SVG: most control characters, halves of pairs, two that are none.
+_ILLEGIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,22 +72,37 @@ def themed(chart: alt.TopLevelMixin | Mapping[str, Any], *, dark: bool, backgrou
     return spec
 
 
+def legible(text: str) -> str:
+    """Text with U+FFFD in the place of every character that XML forbids."""
+    return _ILLEGIBLE.sub("\ufffd", text)
+
+
+def legible_spec(value: Any) -> Any:
+    """A spec, or a part of one, whose every text is `legible`."""
+    if isinstance(value, str):
+        return legible(value)
+    if isinstance(value, Mapping):
+        return {legible_spec(key): legible_spec(part) for key, part in value.items()}
+    return [legible_spec(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def to_svg(spec: Mapping[str, Any], *, width: int = WIDTH) -> str:
     """A themed spec as SVG text, `width` pixels wide."""
     import vl_convert
 
-    return vl_convert.vegalite_to_svg(_sized(spec, width), vl_version=_version(spec))
+    return vl_convert.vegalite_to_svg(legible_spec({**spec, "width": width}), vl_version=_version(spec))
 
 
 def to_png(spec: Mapping[str, Any], scale: float = 2, *, width: int = WIDTH) -> bytes:
     """A themed spec as PNG, `width` times `scale` pixels wide."""
+    return svg_to_png(to_svg(spec, width=width), scale)
+
+
+def svg_to_png(svg: str, scale: float = 2) -> bytes:
+    """What `to_svg` returns as PNG, the same as that of its spec and sooner."""
     import vl_convert
 
-    return vl_convert.vegalite_to_png(_sized(spec, width), scale=scale, vl_version=_version(spec))
-
-
-def _sized(spec: Mapping[str, Any], width: int) -> Spec:
-    return {**spec, "width": width}
+    return vl_convert.svg_to_png(svg, scale=scale)
 
 
 def _version(spec: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from clsweep.analysis.sweep import Sweep
+from clsweep.analysis.tuning import NOTHING_TO_TUNE
 from clsweep.report.wording import Wording, counted, interval, known, listed, number, text
 
 Row = Mapping[Any, Any]
@@ -21,6 +22,7 @@ Sentences = tuple[str, ...]
 ALPHA = 0.05 + 1e-12
 UNRESOLVED, UNMEASURED = "not resolved", "not measured"
 NOTHING_SWEPT = "not measured: no hyperparameter takes two values"  # the note of a baseline: no news to a reader
+SMALL = 0.01  # of the variance: an effect below is real and hardly matters
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 
 
@@ -75,36 +77,49 @@ def effects(sensitivity: pd.DataFrame) -> Sentences:
 def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     """The usable range of each hyperparameter, from `robustness`: one sentence for each, with all its objectives.
 
-    Gate: the levels that are compared differ by the seeds' noise alone by less than `words.within` in 95 % of cases;
-    their noise variance is what SD* leaves out of SD.
+    Gate: only the part of a band is named whose values are shown to be within (`band_sure_low`, `band_sure_high`).
     """
     found: dict[str, list[str]] = {}
-    noisy: dict[str, list[str]] = {}
+    noisy: dict[tuple[str, str], list[str]] = {}
     for row in _records(robustness):
-        low, high, param = (row.get(f"band_{key}", math.nan) for key in ("low", "high", "param"))
-        if not text(param) or not known(low, high, row["sd"], row["sd_star"]):
+        param, name = text(row.get("band_param")), row["objective"]
+        if not param or not known(*(row.get(key) for key in ("band_low", "band_high", "level_noise"))):
             continue
-        noise = math.sqrt(max(0.0, row["sd"] ** 2 - row["sd_star"] ** 2))
-        if 1.96 * math.sqrt(2) * noise > words.within:
-            noisy.setdefault(param, []).append(row["objective"])
+        if known(row["band_sure_low"], row["band_sure_high"]):
+            found.setdefault(param, []).append(f"{name} {_band(row)}")
         else:
-            found.setdefault(param, []).append(f"{row['objective']} {_band(low, high, row['band_ratio'])}")
-    near = f"within {words.amount(words.within)} of the best"
+            noisy.setdefault((param, text(row["noise_of"])), []).append(name)
+    near, apart = f"within {words.amount(words.within)} of the best", f"{words.amount(words.within)} apart"
+    causes = {
+        "seeds": f"the seeds' noise is too large to tell levels {apart}",
+        "configurations": "the configurations that share a value or bin differ too much to tell levels "
+        f"{apart}, which more of them would mend, not more seeds",
+    }
     return (
         *(f"Usable band of {param}, {near}: {'; '.join(each)}." for param, each in found.items()),
         *(
-            f"The usable band of {param} is not resolved for {listed(names)}: the seeds' noise is too large to tell "
-            f"levels {words.amount(words.within)} apart."
-            for param, names in noisy.items()
+            f"The usable band of {param} is not resolved for {listed(names)}: {causes.get(of, causes['seeds'])}."
+            for (param, of), names in noisy.items()
         ),
     )
 
 
-def _band(low: float, high: float, ratio: float) -> str:
+def _band(row: Row) -> str:
+    """The part of a band that is shown; "at least" where the means alone reach further."""
+    low, high, ratio = row["band_sure_low"], row["band_sure_high"], row["band_ratio"]
+    at_low = low == row["band_low"] and row["band_end"] in ("low", "both")
+    at_high = high == row["band_high"] and row["band_end"] in ("high", "both")
+    least = "" if (low, high) == (row["band_low"], row["band_high"]) else "at least "
+    if known(row["band_bins"]):
+        middles = "the middle of a bin" if low == high else "the middles of bins"
+        return f"{least}{f'at {number(low)}' if low == high else f'from {number(low)} to {number(high)}'}, {middles}"
     if low == high:
-        return f"at {number(low)} alone"
-    factor = f" (a factor of {number(ratio)})" if known(ratio) and ratio > 1 else ""
-    return f"from {number(low)} to {number(high)}{factor}"
+        return f"{least}at {number(low)}{'' if least else ' alone'}"
+    if at_low and at_high:
+        return f"at every swept value, {number(low)} to {number(high)}"
+    start, stop = ", the lowest swept value," * at_low, ", the highest swept value" * at_high
+    factor = f" (a factor of {number(ratio)})" if known(ratio) and not (least or at_low or at_high) else ""
+    return f"{least}from {number(low)}{start} to {number(high)}{stop}{factor}"
 
 
 def best_regions(winners: pd.DataFrame, words: Wording) -> Sentences:
@@ -118,6 +133,8 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
     """What tuning costs and what it gains over the defaults, from `tuning_cost`."""
     tries, unknown, gains = [], [], []
     for row in _records(cost):
+        if NOTHING_TO_TUNE in text(row.get("note")):
+            continue
         name, k = row["objective"], row["k_within"]
         if known(k, row["k_low"], row["k_high"]):
             tries.append(f"{name} after about {counted(k, 'try', 'tries')}{interval(row['k_low'], row['k_high'])}")
@@ -325,26 +342,31 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
         if why != NOTHING_SWEPT:
             yield f"What matters for {name} is {why}."
         return
-    matter = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
+    real = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
+    matter, small = [row for row in real if _size(row)[0] >= SMALL], [row for row in real if _size(row)[0] < SMALL]
     own = " on its own" if singles[0]["method"] == "anova" else ""
-    if not matter:
+    if not real:
         lines = [row["null"] for row in singles if known(row["null"])]
         reach = f"; an inert one reaches {number(max(lines))}" if lines else ""
         yield f"{name}: no hyperparameter's effect{own} is resolved{reach}."
-    elif len(singles) == 1:
+    elif matter and len(singles) == 1:
         yield f"{name}: {_effect(matter[0])} matters."
-    elif _stands_out(matter[0], singles):
+    elif matter and _stands_out(matter[0], singles):
         also = f"; {listed([_effect(row) for row in matter[1:]])} matter{'s' * (len(matter) == 2)} too"
         yield f"{name}: {_effect(matter[0])} matters most{own}{also if matter[1:] else ''}."
     elif len(matter) == 1:
         yield f"{name}: {_effect(matter[0])} matters; that the others matter less is not resolved."
-    else:
+    elif matter:
         all_of_them = listed([_effect(row) for row in matter])
         yield f"{name}: {all_of_them} matter; which of them matters most{own} is not resolved."
+    if small:
+        verb = "has a small effect" if len(small) == 1 else "have small effects"
+        yield f"{name}: {listed([_effect(row) for row in small])} {verb}."
     for row in rows:
         if row["order"] == 2 and known(_size(row)[0]) and _matters(row):
             a, _, b = text(row["term"]).partition(" x ")
-            yield f"{name}: the effects of {a} and {b} depend on each other ({_measure(row)})."
+            little = " a little" if _size(row)[0] < SMALL else ""
+            yield f"{name}: the effects of {a} and {b} depend on each other{little} ({_measure(row)})."
 
 
 def _size(row: Row) -> tuple[float, float, float, str]:
@@ -421,13 +443,26 @@ def _confirmed(row: Row, words: Wording) -> str:
     out = f"The best {name} setting keeps {words.level(fresh)}{interval(low, high)} on {seeds}"
     if known(search):
         sign = 1 if words.mode == "max" else -1
-        end = high if sign > 0 else low
-        flattered = known(end) and sign * (search - end) > 0
-        excess = f", {words.amount(sign * (search - fresh))} too good" if flattered else ""
-        out += f"; the search said {words.level(search)}{excess}"
+        out += f"; the search said {words.level(search)}{_excess(row, sign, words)}"
     if known(row.get("test")):
         out += f"; the test split says {words.level(row['test'])}{interval(row['test_low'], row['test_high'])}"
     return f"{out}."
+
+
+def _excess(row: Row, sign: int, words: Wording) -> str:
+    """By how much the search's score is too good, where the noise of both scores does not explain it.
+
+    Half the interval of the difference: t sd sqrt(1 / n + 1 / m) for n fresh seeds and m of the search, one noise; it
+    is half the fresh interval times sqrt(1 + n / m).
+    """
+    num, searched, low, high = (row.get(key) for key in ("fresh_seeds", "search_seeds", "fresh_low", "fresh_high"))
+    if num is None or searched is None or not known(num, searched, low, high) or searched < 1:
+        return ""
+    excess = sign * (row["search"] - row["fresh"])
+    half = (row["fresh_high"] - row["fresh_low"]) / 2 * math.sqrt(1 + num / searched)
+    if excess <= half:
+        return ""
+    return f", {words.amount(excess)} too good{interval(excess - half, excess + half, apart_from=0.0)}"
 
 
 def _records(table: pd.DataFrame) -> list[dict[Any, Any]]:

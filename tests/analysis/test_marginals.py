@@ -89,7 +89,7 @@ def test_many_configurations_are_quick():
     big = sweep(RNG.normal(size=(100_000, 3)), {f"x{p}": values[:, p] for p in range(8)}, sampler="random")
     start = time.perf_counter()
     assert len(marginals([big])) == 64
-    assert time.perf_counter() - start < 10  # 0.5 s on an idle machine
+    assert time.perf_counter() - start < 10  # 0.15 s of processor time
 
 
 def test_options():

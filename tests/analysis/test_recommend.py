@@ -151,12 +151,33 @@ def test_notes():
     best, robust = pair(sweep_of(scores, tau=places[:, 0], batch_size=places[:, 1]))
     assert "at the edge of the swept tau, batch_size: the optimum may lie outside" in best["note"]
     assert robust["note"].startswith("same as the best; at the edge")
-    scores[15, 1] = NAN
-    best, _ = pair(sweep_of(scores, tau=places[:, 0], batch_size=places[:, 1]))
-    assert "1 of its 2 seeds failed" in best["note"]
+    every = np.repeat(scores, 2, axis=1)
+    every[:, 1] = NAN  # each configuration lost a seed
+    best, _ = pair(sweep_of(every, tau=places[:, 0], batch_size=places[:, 1]))
+    assert "1 of its 4 seeds failed" in best["note"]
     best, robust = pair(sweep_of(scores[:, :1], tau=places[:, 0], batch_size=places[:, 1]))
     assert np.isnan(best["low"])
     assert "one seed: no interval" in robust["note"]
+
+
+def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
+    scores = np.array([[90.0, 90, 90, 90, 90], [91, 91, 91, 91, 91], [99, NAN, NAN, NAN, NAN], [91, 91, 91, 91, 90]])
+    for status in (None, np.where(np.isnan(scores.ravel()), "failed", "finished")):
+        best, robust = pair(sweep_of(scores, tau=np.arange(4.0), status=status))
+        assert (best["config"], best["num_seeds"]) == (1, 5)
+        assert robust["config"] != 2
+    best, _ = pair(sweep_of(-scores, mode="min", sampler="random", tau=np.arange(4.0)))
+    assert (best["config"], best["score"]) == (1, -91)
+
+
+def test_a_robust_place_with_fewer_seeds_says_so():
+    scores = np.array([[90.0, 90, 90], [91, 91, NAN], [90, 90, NAN], [NAN, NAN, NAN], [89, 89, 89]])
+    best, robust = pair(sweep_of(scores, tau=np.arange(5.0)))
+    assert (best["config"], robust["config"]) == (0, 0)
+    alone = sweep_of(scores[1:], tau=np.arange(4.0))
+    best, robust = pair(alone)  # the only one with all its seeds has a neighbour that failed
+    assert (best["config"], robust["config"]) == (3, 0)
+    assert "rests on 2 seeds, others on 3" in robust["note"]
 
 
 @pytest.mark.parametrize(

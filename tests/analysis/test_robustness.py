@@ -365,6 +365,37 @@ def test_a_sample_of_one_hyperparameter_has_a_band_over_bins():
     assert flat["slope_low"] < 0 < flat["slope_high"]
 
 
+def test_a_band_of_bins_has_no_ratio_where_it_reaches_the_end():
+    rng = np.random.default_rng(0)
+    tau = 0.001 + rng.random(120)
+    flat = one(table(80 + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
+    assert (flat["band_end"], flat["band_bins"], flat["noise_of"]) == ("both", 6, "configurations")
+    assert math.isnan(flat["band_ratio"])  # the smallest number drawn is an accident
+    assert flat["band_low"] < flat["band_sure_low"] < flat["band_sure_high"] < flat["band_high"]
+    peak = one(table((90 - 30 * (tau - 0.5) ** 2)[:, None] + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
+    assert peak["band_end"] == ""
+    assert peak["band_ratio"] == peak["band_high"] / peak["band_low"]
+
+
+def test_noise_of_a_level():
+    scores = np.random.default_rng(0).normal(80, 1, (6, 3))
+    row = one(table(scores.tolist()))
+    assert row["level_noise"] == pytest.approx(math.sqrt(scores.var(axis=1, ddof=1).mean() / 3))
+    assert row["noise_of"] == "seeds"
+    assert math.isnan(one(table(scores[:, :1].tolist()))["level_noise"])
+
+
+def test_a_best_configuration_with_fewer_seeds_is_noted():
+    assert "best rests on 1 of 3 seeds" in one(table([[90.0, 90, 90], [95, None, None], [80, 80, 80]]))["note"]
+    assert "best rests" not in one(table([[90.0, 90, 90], [85, None, None], [80, 80, 80]]))["note"]
+
+
+def test_a_value_at_which_most_trials_failed_is_in_no_band():
+    row = one(table([[90.0, 90, 90], [95, None, None], [90, 90, 90]], tau=[1, 2, 4]))
+    assert "most trials at tau=2 failed: in no band" in row["note"]
+    assert (row["band_low"], row["band_high"]) == (1, 1)
+
+
 def test_stopped_trials_withhold_the_robustness():
     trials = table([[80.0, 81.0], [85.0, 86.0], [70.0, 71.0]])
     trials.loc[trials["config"] == 2, "status"] = "stopped"

@@ -9,6 +9,7 @@ import pytest
 
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
+from tests.planted import planted
 
 NAN = float("nan")
 
@@ -242,3 +243,12 @@ def test_wrong_options_and_the_same_seed():
         tuning_cost([sweep], within=-1.0)
     assert best_of_k([sweep], max_k=3)["k"].max() == 3
     pd.testing.assert_frame_equal(best_of_k([sweep, sweep]).iloc[6:].reset_index(drop=True), best_of_k([sweep]))
+
+
+def test_one_configuration_has_nothing_to_tune():
+    trials = planted(lambda at: 70 + 0 * at["w"], grid={"w": [1.0]})
+    (sweep,) = read_sweeps(trials, metric="knn_top1", params=["w"])
+    row = tuning_cost([sweep]).iloc[0]
+    assert row["note"].startswith("one configuration: nothing to tune")
+    assert row["best_level"] == row["default"] == pytest.approx(trials["knn_top1"].mean())
+    assert row[["k_within", "k_low", "k_high", "tunability", "tunability_low"]].isna().all()

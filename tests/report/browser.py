@@ -30,13 +30,14 @@ RENDERED = """new Promise((resolve) => {
 
 
 @contextmanager
-def open_browser(profile):
-    """A `Browser` with its profile in an empty folder."""
+def open_browser(profile, *, scrollbars=False):
+    """A `Browser` with its profile in an empty folder; with `scrollbars`, those that take room."""
+    flags = [flag for flag in FLAGS if not (scrollbars and flag == "--hide-scrollbars")]
     to_read, to_write = os.pipe(), os.pipe()  # what the browser reads, and what it writes
     # The protocol wants the descriptors 3 and 4.
     command = f'exec "$@" 3<&{to_read[0]} 4>&{to_write[1]}'
     process = subprocess.Popen(
-        ["bash", "-c", command, "bash", CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
+        ["bash", "-c", command, "bash", CHROMIUM, *flags, f"--user-data-dir={profile}"],
         pass_fds=(to_read[0], to_write[1]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -51,3 +51,19 @@ def evil_report():
         figures=(figure(title=EVIL, objective=EVIL), figure("long", title="y" * 300, objective="z" * 300)),
     )
     return Report(title=EVIL, facts={EVIL: EVIL, "long": "f" * 300}, verdicts=(EVIL, "v" * 300), sections=(parts,))
+
+
+CONTROL = "a\x1b[31m\x00\x0b\ufffeb"
+LEGIBLE = "a\ufffd[31m\ufffd\ufffd\ufffdb"
+
+
+def control_report():
+    """Texts with characters that a terminal obeys and that neither XML nor HTML may hold."""
+    parts = section(
+        title=CONTROL,
+        sentences=(CONTROL,),
+        notes=(CONTROL,),
+        tables=(table(objectives=(CONTROL, "dcl"), title=CONTROL),),
+        figures=(figure(title=CONTROL, objective=CONTROL),),
+    )
+    return Report(title=CONTROL, facts={CONTROL: CONTROL}, verdicts=(CONTROL,), sections=(parts,))

@@ -1,11 +1,15 @@
 """The page in a real browser: offline, quiet, legible at any width, and no text of it ever runs."""
 
+import math
 import re
 import zlib
 
+import pandas as pd
 import pytest
 
+import clsweep
 from clsweep.report.page import render_page
+from tests.planted import planted
 from tests.report.browser import CHROMIUM, RENDERED, open_browser
 from tests.report.samples import evil_report, figure, report, section
 
@@ -53,6 +57,45 @@ def test_the_page_is_quiet_offline_and_no_wider_than_the_window(browser, pages, 
         assert page.complaints() == []
         assert page.requests() == [pages[name].as_uri()]
         assert page.dialogs() == []
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """The page of a whole report: a grid with a region that fails, and an objective that hardly depends on anything."""
+    grid = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
+    steep = planted(
+        lambda at: 80 - 6 * abs(math.log2(at["tau"] / 0.1)),
+        objective="simclr",
+        grid=grid,
+        fail=lambda at: at["tau"] > 0.3,
+    )
+    flat = planted(lambda at: 79 - abs(math.log2(at["batch_size"] / 64)), grid=grid, seed=1)
+    odd = planted(lambda _: 70.0, objective="a\x1b[31m|<b>", grid=grid, seed=2)
+    analysis = clsweep.analyse(pd.concat([steep, flat, odd], ignore_index=True))
+    return analysis.report(tmp_path_factory.mktemp("real"))
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_whole_report_is_quiet_offline_and_no_wider_than_the_window(browser, real, width, dark):
+    with browser.page(real, width=width, dark=dark) as page:
+        page.show_all(width)
+        assert page.evaluate(CHARTS) == page.evaluate('document.querySelectorAll(".chart").length') > 10
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.complaints() == []
+        assert page.requests() == [real.as_uri()]
+
+
+def test_captions_of_tables_are_not_behind_a_scrollbar(tmp_path, real):
+    with open_browser(tmp_path, scrollbars=True) as classic, classic.page(real, width=400) as page:
+        assert page.evaluate("document.documentElement.clientWidth") < 400
+        assert (
+            page.evaluate(
+                '[...document.querySelectorAll(".table .scroll")].filter((box) => box.querySelector("caption > span")'
+                ".getBoundingClientRect().right > box.getBoundingClientRect().left + box.clientWidth + 0.5).length"
+            )
+            == 0
+        )
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -12,7 +12,7 @@ import pytest
 from clsweep.errors import RequestError
 from clsweep.report import bundle
 from clsweep.report.bundle import to_csv, to_parquet, write_bundle
-from tests.report.samples import evil_report, figure, report, section, table
+from tests.report.samples import control_report, evil_report, figure, report, section, table
 
 FILES = {
     *("index.html", "report.md", "manifest.json", "tables/robustness.csv", "tables/robustness.parquet"),
@@ -152,3 +152,11 @@ def test_parquet_takes_columns_of_any_kind():
 def test_tables_may_be_empty(tmp_path):
     nothing = section(tables=(table(objectives=()),), figures=(figure(rows=1),))
     assert write_bundle(report(nothing), tmp_path).exists()
+
+
+def test_names_with_control_characters_do_not_end_the_process(tmp_path):
+    page = write_bundle(control_report(), tmp_path / "report")
+    svg = (page.parent / "figures" / "tolerance.svg").read_text(encoding="utf-8")
+    assert "a\ufffd[31m" in svg
+    assert "\x1b" not in page.read_text(encoding="utf-8")
+    assert "a\x1b[31m" in pd.read_csv(page.parent / "tables" / "robustness.csv")["objective"].iloc[0]

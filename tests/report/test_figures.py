@@ -1,5 +1,6 @@
 """Charts: what their specs hold and leave out, and that every one of them renders."""
 
+import itertools
 import json
 import math
 import re
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.report import figures
 from clsweep.report.marks import in_order, numbers, param_title, slugs
@@ -450,6 +452,20 @@ def test_heatmaps_bin_sampled_values_and_skip_adaptive_designs():
     sampled = make_material(make_trials(sampler="qmc"))
     assert figures.heatmap_figures(sampled)[0].data["tau (across)"].nunique() == 6
     assert figures.heatmap_figures(make_material(make_trials(sampler="tpe"))) == []
+
+
+def test_the_regions_of_heatmaps_are_those_of_the_statistics():
+    sampled = make_trials(sampler="qmc").assign(batch_size=lambda t: t["config"] * 7 % 30 + 1)
+    sweeps = tuple(read_sweeps(sampled, metric="knn_top1", params=("tau", "batch_size")))
+    for figure, sweep in zip(figures.heatmap_figures(make_material(sampled, sweeps=sweeps)), sweeps, strict=True):
+        shown = list(dict.fromkeys(figure.data.sort_values("batch_size (up)")["batch_size (up)"]))
+        assert shown == list(cut("batch_size", [sweep]).labels)
+        edges = [tuple(map(float, label.split(".."))) for label in shown if ".." in label]
+        assert all(a[1] < b[0] for a, b in itertools.pairwise(edges))  # no value is in two regions
+
+
+def test_a_spread_begins_at_zero(drawn):
+    assert '"domainMin": 0' in json.dumps(spec_of(by_name(drawn, "robustness")))
 
 
 def test_a_metric_to_be_small_keeps_its_sign():

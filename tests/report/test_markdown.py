@@ -5,7 +5,7 @@ import re
 import pandas as pd
 
 from clsweep.report.markdown import MAX_ROWS, lines_of, render_markdown, text
-from tests.report.samples import evil_report, report, section, table
+from tests.report.samples import CONTROL, control_report, evil_report, report, section, table
 
 
 def test_everything_of_the_page_is_in_the_text():
@@ -24,6 +24,12 @@ def test_text_that_looks_like_markup_stays_text():
     own = r"\]\((figures|tables)/[a-z]+\.(svg|csv)\)"
     assert not re.search(r"(?<!\\)\]\(", re.sub(own, "", words))
     assert "|\\[a\\](javascript:alert(3))" in next(line for line in words.splitlines() if line.startswith("!["))
+
+
+def test_no_control_character_is_left():
+    words = render_markdown(control_report())
+    assert not set(CONTROL) & set(words) - set("a[31mb")
+    assert words.startswith("# a\ufffd[31m")
 
 
 def test_every_row_has_as_many_cells():

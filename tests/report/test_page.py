@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,8 @@ import pytest
 from clsweep.report.cells import cells_of
 from clsweep.report.page import MAX_NUMBERS, escape_json, render_page, vega
 from clsweep.report.parts import slug
-from tests.report.samples import EVIL, evil_report, figure, report, section, table
+from clsweep.report.theme import svg_to_png, themed, to_png, to_svg
+from tests.report.samples import CONTROL, EVIL, LEGIBLE, control_report, evil_report, figure, report, section, table
 
 
 class Elements(HTMLParser):
@@ -73,6 +75,25 @@ def test_text_that_looks_like_markup_stays_text(evil):
     assert not evil.all("img")
     assert sum(text.strip() == EVIL for text in evil.texts) >= 7
     assert not [name for _, attrs in evil.elements for name in attrs if name.startswith("on")]
+
+
+def test_characters_that_a_page_may_not_hold_are_replaced():
+    page = render_page(control_report())
+    assert re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe]", page) is None
+    elements = Elements(page)
+    assert sum(text.strip() == LEGIBLE for text in elements.texts) >= 7
+    light = json.loads(elements.scripts[0])["light"]
+    assert light["title"] == light["description"] == LEGIBLE
+    assert {row["objective"] for rows in light["datasets"].values() for row in rows} == {LEGIBLE}
+
+
+def test_pictures_of_names_with_control_characters():
+    spec = themed(figure(title=CONTROL, objective=CONTROL).chart, dark=False)
+    svg = to_svg(spec)
+    assert LEGIBLE in svg
+    ElementTree.fromstring(svg)
+    assert to_png(spec).startswith(b"\x89PNG")
+    assert svg_to_png(svg) == to_png(spec)
 
 
 def test_charts_are_json_that_holds_no_tag(evil):

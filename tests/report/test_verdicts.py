@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.robustness import robustness
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.analysis.tuning import NOTHING_TO_TUNE
 from clsweep.report import verdicts
 from clsweep.report.wording import Wording, interval, known, listed, number
+from tests.planted import planted
 
 WORDS = Wording(metric="knn_top1", unit="%")
 NATS = Wording(metric="mi_estimate", unit="nats")
@@ -261,6 +264,16 @@ def test_a_hyperparameter_matters_most_only_above_all_other_intervals():
     assert effects(tau) == ("dcl: tau (total effect 0.71 [0.6, 0.8], an inert one reaches 0.05) matters.",)
 
 
+def test_a_small_effect_is_called_small():
+    tau, small = effect("tau", 0.71, 0.6, 0.8), {"null": 0.001, "method": "anova", "first_low": 0.003}
+    lr = effect("lr", NAN, NAN, NAN, first=0.005, first_high=0.008, **small)
+    said = "dcl: lr (share of the variance 0.005 [0.003, 0.008], an inert one reaches 0.001) has a small effect."
+    assert effects({**tau, "method": "anova", "first": 0.7, "first_low": 0.6, "first_high": 0.8}, lr)[1] == said
+    assert effects(lr) == (said,)
+    pair = effects(effect("tau x lr", NAN, NAN, NAN, order=2, first=0.005, first_high=0.008, **small), lr)
+    assert "depend on each other a little (share" in pair[1]
+
+
 @pytest.mark.parametrize(
     "row",
     [{"resolved": False}, {"resolved": NAN}, {"null": 0.8}, {"null": NAN}, {"total_low": NAN}, {"resolved": None}],
@@ -304,12 +317,16 @@ def test_an_objective_below_the_gate_has_its_note():
 
 BAND = {
     "objective": "dcl",
-    "sd": 1.0,
-    "sd_star": 0.99,
     "band_param": "tau",
     "band_low": 0.07,
     "band_high": 0.5,
     "band_ratio": 7.14,
+    "band_sure_low": 0.07,
+    "band_sure_high": 0.5,
+    "band_end": "",
+    "band_bins": NAN,
+    "level_noise": 0.1,
+    "noise_of": "seeds",
 }
 
 
@@ -318,7 +335,8 @@ def band(*rows):
 
 
 def test_the_usable_band():
-    assert band({}, {"objective": "simclr", "band_high": 0.07, "band_ratio": 1.0}, {"band_param": "lr"}) == (
+    alone = {"objective": "simclr", "band_high": 0.07, "band_sure_high": 0.07, "band_ratio": 1.0}
+    assert band({}, alone, {"band_param": "lr"}) == (
         "Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14); simclr at 0.07 "
         "alone.",
         "Usable band of lr, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14).",
@@ -326,19 +344,80 @@ def test_the_usable_band():
     assert band({"band_ratio": NAN}) == ("Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5.",)
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"band_sure_low": 0.1}, "at least from 0.1 to 0.5"),  # no factor: it may be larger
+        ({"band_sure_low": 0.1, "band_sure_high": 0.1}, "at least at 0.1"),
+        ({"band_end": "low"}, "from 0.07, the lowest swept value, to 0.5"),
+        ({"band_end": "high"}, "from 0.07 to 0.5, the highest swept value"),
+        ({"band_end": "both"}, "at every swept value, 0.07 to 0.5"),
+        ({"band_end": "both", "band_sure_low": 0.1}, "at least from 0.1 to 0.5, the highest swept value"),
+        ({"band_end": "low", "band_sure_low": 0.1}, "at least from 0.1 to 0.5"),
+        (
+            {"band_bins": 6, "band_sure_low": 0.1, "band_sure_high": 0.3},
+            "at least from 0.1 to 0.3, the middles of bins",
+        ),
+        ({"band_bins": 6, "band_sure_low": 0.1, "band_sure_high": 0.1}, "at least at 0.1, the middle of a bin"),
+    ],
+)
+def test_a_band_is_named_as_far_as_it_is_shown(row, said):
+    assert band(row) == (f"Usable band of tau, within 1 point of the best: dcl {said}.",)
+
+
 def test_a_band_whose_levels_are_noisy_is_not_claimed():
-    noisy = {"sd": 1.0, "sd_star": 0.9}  # the means' noise is 0.44 points, differences' 1.2 at 95 %
+    noisy = {"band_sure_low": NAN, "band_sure_high": NAN, "level_noise": 0.44}
     assert band(noisy, {**noisy, "objective": "simclr"}) == (
         "The usable band of tau is not resolved for dcl and simclr: the seeds' noise is too large to tell levels "
         "1 point apart.",
     )
+    assert band({**noisy, "noise_of": "configurations"}) == (
+        "The usable band of tau is not resolved for dcl: the configurations that share a value or bin differ too much "
+        "to tell levels 1 point apart, which more of them would mend, not more seeds.",
+    )
 
 
 @pytest.mark.parametrize(
-    "row", [{"sd_star": NAN}, {"band_low": NAN}, {"band_high": INF}, {"band_param": ""}, {"band_param": NAN}]
+    "row", [{"level_noise": NAN}, {"band_low": NAN}, {"band_high": INF}, {"band_param": ""}, {"band_param": NAN}]
 )
 def test_no_band_without_its_numbers(row):
     assert band(row) == ()
+
+
+def planted_bands(level, grid, **options):
+    """Sentences of a planted grid, for each of 100 draws of the noise."""
+    for seed in range(100):
+        trials = planted(level, grid=grid, seed=seed, **options)
+        sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid))
+        yield verdicts.bands(robustness(sweeps, by=next(iter(grid)), num_resamples=2), WORDS)
+
+
+def test_noise_that_hides_an_effect_makes_no_band():
+    said = planted_bands(lambda at: 70 + 3 * at["w"], {"w": [0.0, 1.0]}, noise=3.0)
+    assert sum("Usable" in " ".join(each) for each in said) <= 5
+    said = planted_bands(lambda at: 70 + 0 * at["w"], {"w": [0.0, 0.25, 0.5, 0.75, 1.0]}, noise=1.0)
+    assert sum("Usable" in " ".join(each) for each in said) <= 5
+
+
+def test_a_band_holds_no_value_that_is_truly_worse():
+    """One value of 5 is the best, the others are just outside; the claims that name one of them are at most 5 %."""
+    said = planted_bands(lambda at: 70.0 if at["w"] == 0.5 else 68.99, {"w": [0.0, 0.25, 0.5, 0.75, 1.0]}, noise=0.3)
+    right = ("dcl at 0.5 alone.", "dcl at least at 0.5.")
+    claims = [sentence for each in said for sentence in each if "Usable" in sentence]
+    assert len(claims) >= 90
+    assert sum(not sentence.endswith(right) for sentence in claims) <= 5
+
+
+def test_a_configuration_that_failed_makes_no_band_of_the_others():
+    """The batch size has no effect; that of 64 failed at the best tau, and the plain averages say 3 points less."""
+    grid = {"batch_size": [32, 64, 128, 256], "tau": [0.05, 0.1, 0.2, 0.5, 1.0]}
+    level = dict(zip(grid["tau"], [80.0, 92.0, 80.0, 75.0, 70.0], strict=True))
+    said = planted_bands(
+        lambda at: level[at["tau"]], grid, noise=0.1, fail=lambda at: at["tau"] == 0.1 and at["batch_size"] == 64
+    )
+    assert set(said) == {
+        ("Usable band of batch_size, within 1 point of the best: dcl at every swept value, 32 to 256.",)
+    }
 
 
 def test_no_band_in_a_table_without_one():
@@ -385,6 +464,11 @@ def test_what_tuning_costs_and_gains():
         "eqco after about 1 try [1, 1]."
     )
     assert gains[0] == "Tuning dcl gains 2.1 points [1.5, 2.7] over its default (tau=0.1)."
+
+
+def test_one_configuration_has_nothing_to_tune():
+    alone = {**COST, "k_within": NAN, "k_low": NAN, "k_high": NAN, "tunability": NAN, "note": f"{NOTHING_TO_TUNE}; x"}
+    assert verdicts.tuning(pd.DataFrame([alone]), WORDS) == ()
 
 
 def test_tuning_that_is_not_resolved():
@@ -447,6 +531,7 @@ def test_a_link_behind_its_gate_is_not_resolved(row):
 FRESH = {"objective": "dcl", "rank": 1, "search": 94.9, "fresh": 94.1, "fresh_low": 93.8, "fresh_high": 94.4} | {
     "fresh_seeds": 5,
     "fresh_failed": 0,
+    "search_seeds": 3,
     "test": 93.5,
     "test_low": 93.1,
     "test_high": 93.9,
@@ -459,17 +544,18 @@ def fresh(words=WORDS, **row):
 
 def test_what_the_best_setting_keeps():
     assert fresh() == (
-        "The best dcl setting keeps 94.1 % [93.8, 94.4] on 5 fresh seeds; the search said 94.9 %, 0.8 points too good; "
-        "the test split says 93.5 % [93.1, 93.9].",
+        "The best dcl setting keeps 94.1 % [93.8, 94.4] on 5 fresh seeds; the search said 94.9 %, 0.8 points too good "
+        "[0.31, 1.29]; the test split says 93.5 % [93.1, 93.9].",
     )
-    assert "too good" not in fresh(search=94.3)[0]
+    assert "too good" not in fresh(search=94.5)[0]  # outside the fresh interval, but three seeds are noisy too
+    assert "too good" not in fresh(search_seeds=NAN)[0]
     assert "too good" not in fresh(fresh_low=NAN, fresh_high=NAN)[0]
     assert fresh(test=NAN, fresh_seeds=1, fresh_low=NAN, fresh_high=NAN) == (
         "The best dcl setting keeps 94.1 % on 1 fresh seed; the search said 94.9 %.",
     )
     low_is_good = Wording(metric="loss", mode="min")
     assert "too good" not in fresh(low_is_good)[0]
-    assert "1 too good" in fresh(low_is_good, search=93.1)[0]
+    assert "1 too good [0.51, 1.49]" in fresh(low_is_good, search=93.1)[0]
 
 
 def test_no_score_on_fresh_seeds_is_no_claim():
