@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from clsweep.console import Format, print_table
+from clsweep.console import Format, print_table, printable
 from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def compare(
 
     findings, pair = _open_and_pair(paths, metric=metric, mode=mode, params=params)
     frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
-    near = f"{findings.material.within if within is None else within:g}"
+    near = shown.points(findings.material.within if within is None else within)
     title = f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=_metric_of(findings), within=near)}"
     legend = shown.COMPARISON_LEGENDS[stat.value].format(within=near)
     _print_frame(frame, shown.comparison(frame), format=format, title=title, legend=legend)
@@ -279,7 +279,7 @@ def report(
         content = build_report(findings, within=within, progress=say)
         page = write_bundle(content, target, progress=say)
     for sentence in content.verdicts:
-        print(f"- {sentence}")
+        print(f"- {printable(sentence)}")
     print(f"\nReport: {page}")
 
 
@@ -375,7 +375,7 @@ def _print_robustness(findings: Findings, *, by: str | None, within: float | Non
     material = findings.material
     title = f"\nRobustness of {_metric_of(findings)}, with 95 % intervals{f', by {by}' if by else ''}"
     near = material.within if within is None else within
-    about = [shown.ROBUSTNESS_LEGEND.format(within=f"{near:g}")]
+    about = [shown.ROBUSTNESS_LEGEND.format(within=shown.points(near))]
     about += reference_notes(findings.side_table("references"), metric=material.metric)
     _print_frame(
         frame, shown.robustness(frame, within=near), format=format, title=title, legend=about, notes=material.notes
@@ -400,7 +400,7 @@ def _print_frame(
     print_table(rows, [str(name) for name in chosen.columns], format=format, title=title)
     if format is Format.table:
         for line in [*([legend] if isinstance(legend, str) else legend), *notes, *shown.notes(frame)]:
-            print(line)
+            print(printable(line))
 
 
 def _metric_of(findings: Findings) -> str:

@@ -98,7 +98,8 @@ def respond(sweep: Sweep, param: str) -> Response:
         table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
         notes.append(f"noise is the configurations that share a {'bin' if regions.is_binned else 'value'}")
     if lost:
-        notes.append(f"{lost} configurations failed on every seed and are left out of the averages over {param}")
+        counted = "1 configuration that failed" if lost == 1 else f"{lost} configurations that failed"
+        notes.append(f"the averages over {param} leave out {counted} on every seed")
     middle = regions.low
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))

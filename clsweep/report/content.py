@@ -127,7 +127,7 @@ def _health(tables: Tables) -> Section:
 
 def _robustness(tables: Tables) -> Section:
     words, within = _words(tables), tables.within
-    legend = shown.ROBUSTNESS_LEGEND.format(within=f"{within:g}")
+    legend = shown.ROBUSTNESS_LEGEND.format(within=shown.points(within))
     return Section(
         id="robustness",
         title="Robustness: how much depends on the hyperparameters",
@@ -155,7 +155,7 @@ def _robustness(tables: Tables) -> Section:
             _table(
                 "robustness-by-parameter",
                 "Each hyperparameter alone, the others averaged over",
-                shown.MORE_LEGEND,
+                shown.ROBUSTNESS_BY_LEGEND,
                 tables.robustness_by,
                 lambda frame: shown.robustness_by(frame, within=within),
             ),
@@ -224,8 +224,8 @@ def _pairs(tables: Tables) -> Iterable[tuple[str, pd.DataFrame]]:
 
 
 def _comparison_table(tables: Tables, stat: str, frame: pd.DataFrame) -> Table | None:
-    title = shown.COMPARISON_TITLES[stat].format(metric=tables.material.metric, within=f"{tables.within:g}")
-    legend = shown.COMPARISON_LEGENDS[stat].format(within=f"{tables.within:g}")
+    title = shown.COMPARISON_TITLES[stat].format(metric=tables.material.metric, within=shown.points(tables.within))
+    legend = shown.COMPARISON_LEGENDS[stat].format(within=shown.points(tables.within))
     return _table(f"comparison-{stat}", title, legend, frame, shown.comparison)
 
 
@@ -260,7 +260,7 @@ def _mechanism(tables: Tables) -> Section:
             _table(
                 "mechanism",
                 f"{tables.material.metric} and the diagnostics{f' by {by}' if by else ''}",
-                "Means over the finished trials.",
+                "Means over the configurations, each the mean of its finished trials.",
                 tables.mechanism,
                 shown.plain,
             ),
@@ -288,8 +288,7 @@ def _recommendation(tables: Tables) -> Section:
             _table(
                 "recommendation",
                 "The best setting, and the one whose worst neighbour is best",
-                "score: mean over the study's seeds, by which it was picked; worst neighbour: the lowest level among "
-                "the settings one step away.",
+                shown.RECOMMENDATION_LEGEND,
                 tables.recommendation,
                 lambda frame: shown.recommendation(frame, confirmed),
             ),

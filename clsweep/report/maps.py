@@ -28,6 +28,15 @@ from clsweep.report.theme import GREY
 FAVOURITES = ("tau", "batch_size")
 MAX_CELLS_WITH_TEXT = 8  # a row of more has no room for numbers on a phone
 REGION_HEIGHT = 30
+# On an axis the edges of a bin have two digits, or three of a hundred and more; the tooltips have them all.
+SHORT_EDGES = (
+    r"test(/^-?[0-9][0-9.e+-]*\.\.-?[0-9][0-9.e+-]*$/, datum.label) ? "
+    + " + '..' + ".join(
+        f"format(+split(datum.label, '..')[{end}], abs(+split(datum.label, '..')[{end}]) < 100 ? '.2~r' : '.3~r')"
+        for end in (0, 1)
+    )
+    + " : datum.label"
+)
 
 
 def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None) -> list[Figure]:
@@ -201,4 +210,6 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
 
 
 def _level_axis() -> alt.Axis:
-    return alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=90, ticks=False, domain=False, grid=False)
+    return alt.Axis(
+        labelExpr=SHORT_EDGES, labelAngle=0, labelOverlap="greedy", labelLimit=90, ticks=False, domain=False, grid=False
+    )

@@ -70,7 +70,7 @@ def _decimals(numbers: Sequence[Number], nothing: float) -> int:
     seen = sorted((number for number in numbers if number.resolution > nothing), key=lambda number: number.resolution)
     if not seen:
         return least
-    smallest, median = seen[0].resolution, statistics.median_low(number.resolution for number in seen)
+    smallest, median = seen[0].resolution, statistics.median_high(number.resolution for number in seen)
     needed = _place(smallest)
     if median < 10.0**-least or any(number.is_fine for number in seen):
         needed = max(needed, _place(median) + 1)

@@ -86,7 +86,9 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
         if not param or not known(*(row.get(key) for key in ("band_low", "band_high", "level_noise"))):
             continue
         if known(row["band_sure_low"], row["band_sure_high"]):
-            found.setdefault(param, []).append(f"{name} {_band(row)}")
+            failed = row.get("num_failed")
+            lost = ", failed trials left out" if failed is not None and known(failed) and failed > 0 else ""
+            found.setdefault(param, []).append(f"{name} {_band(row)}{lost}")
         else:
             noisy.setdefault((param, text(row["noise_of"])), []).append(name)
     near, apart = f"within {words.amount(words.within)} of the best", f"{words.amount(words.within)} apart"

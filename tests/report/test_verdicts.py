@@ -416,7 +416,10 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others():
         lambda at: level[at["tau"]], grid, noise=0.1, fail=lambda at: at["tau"] == 0.1 and at["batch_size"] == 64
     )
     assert set(said) == {
-        ("Usable band of batch_size, within 1 point of the best: dcl at every swept value, 32 to 256.",)
+        (
+            "Usable band of batch_size, within 1 point of the best: dcl at every swept value, 32 to 256, failed "
+            "trials left out.",
+        )
     }
 
 
