@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from clsweep.analysis import resample
 from clsweep.analysis.regions import Codes, Regions, cut
+from clsweep.analysis.response import shared_settings
 from clsweep.analysis.sweep import Array, Sweep
 
 # Every column, in order. m_i is the mean of configuration i over its finished seeds, in the metric's own sign.
@@ -34,8 +36,9 @@ MAX_BINS = 8
 def marginals(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFrame:
     """One row per objective, swept hyperparameter and value (or bin of equal count, at most 8) with these `COLUMNS`.
 
-    The mean is over the settings of the other hyperparameters that have a score. Where configurations of a grid were
-    lost, values rest on different settings, and the note says so. Adaptive samples (tpe, gp) have no band.
+    The mean is over the settings of the other hyperparameters that have a score; of a grid that lost configurations,
+    over those at which every value has one, or the note says that values rest on different settings. Adaptive samples
+    (tpe, gp) have no band.
 
     Raises ValueError for a confidence outside (0, 1).
     """
@@ -48,13 +51,12 @@ def marginals(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFr
 def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
     regions = cut(name, [sweep], max_bins=MAX_BINS, scored=True)
     groups, num_groups = regions.place(sweep.settings[name]), len(regions)
-    alive, means = sweep.alive, sweep.sign * sweep.means
-    counts = np.bincount(groups[alive], minlength=num_groups)
-    sums = np.bincount(groups[alive], weights=means[alive], minlength=num_groups)
+    used, said = _used(sweep, name, groups)
+    counts = np.bincount(groups[used], minlength=num_groups)
+    sums = np.bincount(groups[used], weights=sweep.sign * sweep.means[used], minlength=num_groups)
     centres = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    half, notes = _half_widths(sweep, groups, counts, centres, confidence)
-    if sweep.is_grid and len(set(counts)) > 1:
-        notes.append("unbalanced: the values rest on different settings of the others")
+    half, notes = _half_widths(sweep, used, groups, counts, centres, confidence)
+    notes += said
     places = _places(sweep, regions, groups)
     rows = []
     for group in range(num_groups):
@@ -68,6 +70,21 @@ def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
     return rows
 
 
+def _used(sweep: Sweep, name: str, groups: Codes) -> tuple[NDArray[np.bool_], list[str]]:
+    """(n,) bool, the configurations that are averaged, and notes.
+
+    Of a grid those at settings of the others where every value has a score: other averages would differ by what they
+    rest on.
+    """
+    if not sweep.is_grid or sweep.alive.all():
+        return sweep.alive, []
+    shared, found = shared_settings(sweep, name, groups)
+    if found:
+        settings = "the one setting" if found == 1 else f"the {found} settings"
+        return shared, [f"over {settings} of the others that every value has a score at"]
+    return sweep.alive, ["unbalanced: the values rest on different settings of the others"]
+
+
 def _places(sweep: Sweep, regions: Regions, groups: Codes) -> Array:
     """The value of each region, for a bin the centre of its configurations on the axis; NaN for a category."""
     if sweep.scales[regions.param] == "category":
@@ -79,24 +96,25 @@ def _places(sweep: Sweep, regions: Regions, groups: Codes) -> Array:
 
 
 def _half_widths(
-    sweep: Sweep, groups: Codes, counts: Codes, centres: Array, confidence: float
+    sweep: Sweep, used: NDArray[np.bool_], groups: Codes, counts: Codes, centres: Array, confidence: float
 ) -> tuple[Array, list[str]]:
     """Half width of the interval of each group's mean, NaN where there is none, and notes."""
     none, level = np.full(len(counts), np.nan), 0.5 + confidence / 2.0
     if sweep.not_measured:
         return none, [sweep.not_measured]
-    if not sweep.alive.any():
+    if not used.any():
         return none, []
     num = np.maximum(counts, 1)
     if sweep.is_grid:
         if not sweep.has_repeats:
             return none, ["one seed: no interval"]
-        seeds = np.isfinite(sweep.scores[sweep.alive]).sum(axis=1)
-        noise, freedom = resample.noise_variance(sweep.scores[sweep.alive]), int((seeds - 1).sum())
-        spread = np.sqrt(noise * np.bincount(groups[sweep.alive], weights=1.0 / seeds, minlength=len(counts))) / num
+        seeds = np.isfinite(sweep.scores[used]).sum(axis=1)
+        noise = resample.noise_variance(sweep.scores[sweep.alive])
+        freedom = int((np.isfinite(sweep.scores[sweep.alive]).sum(axis=1) - 1).sum())
+        spread = np.sqrt(noise * np.bincount(groups[used], weights=1.0 / seeds, minlength=len(counts))) / num
         return np.where(counts > 0, stats.t.ppf(level, freedom) * spread, np.nan), []
-    off = np.square(sweep.sign * sweep.means[sweep.alive] - centres[groups[sweep.alive]])
-    squares = np.bincount(groups[sweep.alive], weights=off, minlength=len(counts))
+    off = np.square(sweep.sign * sweep.means[used] - centres[groups[used]])
+    squares = np.bincount(groups[used], weights=off, minlength=len(counts))
     freedom_each = np.maximum(counts - 1, 1)
     spread = np.sqrt(squares / freedom_each / num)
     return np.where(counts > 1, stats.t.ppf(level, freedom_each) * spread, np.nan), []

@@ -82,7 +82,7 @@ def respond(sweep: Sweep, param: str) -> Response:
     notes = [f"{param} cut by rank into {regions.num_bins} bins of equal count"] if regions.is_binned else []
     lost = int((~sweep.alive).sum())
     if sweep.samplers == ("grid",):
-        used, found = _shared(sweep, param, levels)
+        used, found = shared_settings(sweep, param, levels)
         balanced = found > 0
         table = _average(sweep, levels, num, used if balanced else sweep.alive)
         if not balanced:
@@ -240,7 +240,7 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
     return Slope(value=value, low=value - half, high=value + half)
 
 
-def _shared(sweep: Sweep, param: str, levels: NDArray[Any]) -> tuple[NDArray[np.bool_], int]:
+def shared_settings(sweep: Sweep, param: str, levels: NDArray[Any]) -> tuple[NDArray[np.bool_], int]:
     """(n,) bool, scored configurations at settings of the others where every value with a score has one; how many."""
     others = [name for name in sweep.params if name != param]
     blocks: NDArray[Any] = np.zeros(len(levels), dtype=np.int64)

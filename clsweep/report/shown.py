@@ -29,14 +29,16 @@ ROBUSTNESS_LEGEND = (
 )
 MORE_LEGEND = (
     "worst: the worst mean of a configuration, picked by its own noise and so pessimistic; regret: mean loss against "
-    "the best, which is picked on other seeds than it is scored on; tolerance area: mean share of the space that loses "
-    "no more than 0 to D points, D = 10 x within; IQM: mean of the middle half; usable band: values around the best "
-    "that lose no more than `within`; hi/lo: ratio of its ends; per doubling: slope on log2 of the hyperparameter"
+    "the best, which is picked on other seeds than it is scored on; tolerance area: mean share of the space that "
+    "loses no more than 0 to D points, D = 10 x within; IQM: mean of the middle half; usable band: values around the "
+    "best that are shown to lose no more than `within`; by the means: that do so as measured; hi/lo: ratio of those "
+    "ends; per doubling: slope on log2 of the hyperparameter"
 )
 ROBUSTNESS_BY_LEGEND = (
     "sd: spread over the values of this hyperparameter; sd*: without the seeds' noise; range: best - worst value; "
     "within: share of the values that lose no more than that against the best; usable band: values around the best "
-    "that lose no more than that; hi/lo: ratio of its ends; per doubling: slope on log2 of the hyperparameter"
+    "that are shown to lose no more; by the means: that do so as measured; hi/lo: ratio of those ends; per doubling: "
+    "slope on log2 of the hyperparameter"
 )
 SENSITIVITY_LEGEND = (
     "alone: first-order share; in all: with its interactions; null line: what a parameter without any effect reaches; "
@@ -103,13 +105,14 @@ def robustness_more(frame: pd.DataFrame) -> pd.DataFrame:
                 "regret": unit.interval(row, "regret"),
                 "tolerance area": _share(row, "tolerance_area"),
                 "IQM": unit.interval(row, "iqm"),
-                "usable band": _band(row),
+                "usable band": _band(row, "band_sure"),
+                "by the means": _band(row, "band"),
                 "hi/lo": row["band_ratio"],
                 "per doubling": unit.interval(row, "slope"),
             }
             for row in _rows(frame)
         ),
-        droppable=("usable band", "hi/lo", "per doubling"),
+        droppable=("usable band", "by the means", "hi/lo", "per doubling"),
     )
 
 
@@ -127,13 +130,14 @@ def robustness_by(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
                 "best at": row["best_at"],
                 "worst at": row["worst_at"],
                 f"within {within:g}": _share(row, "share_within", "share"),
-                "usable band": _band(row, named=False),
+                "usable band": _band(row, "band_sure", named=False),
+                "by the means": _band(row, "band", named=False),
                 "hi/lo": row["band_ratio"],
                 "per doubling": unit.interval(row, "slope"),
             }
             for row in _rows(frame)
         ),
-        droppable=("usable band", "hi/lo", "per doubling"),
+        droppable=("usable band", "by the means", "hi/lo", "per doubling"),
     )
 
 
@@ -367,10 +371,9 @@ def _tries(row: Mapping[str, Any]) -> str:
     return f"{tries[0]:.0f} [{tries[1]:.0f}, {tries[2]:.0f}]" if is_number(tries[1]) else f"{tries[0]:.0f}"
 
 
-def _band(row: Mapping[str, Any], *, named: bool = True) -> str:
-    if not is_number(row["band_low"]):
-        return ""
-    return f"{row['band_param'] + ' ' if named else ''}{row['band_low']:.4g} to {row['band_high']:.4g}"
+def _band(row: Mapping[str, Any], name: str, *, named: bool = True) -> str:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{row['band_param'] + ' ' if named else ''}{low:.4g} to {high:.4g}" if is_number(low) else ""
 
 
 def _whole(value: float) -> int | None:

@@ -58,13 +58,23 @@ def test_categories_and_few_values():
         (RNG.normal(size=(6, 1)), {}, "one seed: no interval"),
         (RNG.normal(size=(6, 2)), {"sampler": "tpe"}, "tpe samples favour good configurations"),
         (np.full((6, 2), np.nan), {}, "no configuration with a score"),
-        (np.r_[[[np.nan] * 2], RNG.normal(size=(5, 2))], {}, "unbalanced"),
+        (np.where(np.arange(6)[:, None] % 4 == 0, np.nan, RNG.normal(size=(6, 2))), {}, "unbalanced"),
     ],
 )
 def test_notes(scores, options, said):
     table = marginals([sweep(scores, grid(2, 3), **options)])
     assert table["note"].str.contains(said).any()
     assert table["low"].isna().all() == (said != "unbalanced")
+
+
+def test_a_lost_configuration_takes_its_setting_of_the_others_along():
+    tau, size = np.repeat([0.1, 0.5], 3), np.tile([32, 64, 128], 2)
+    scores = np.where(tau == 0.1, 90.0, 80.0) + np.log2(size)
+    lost = np.where(np.arange(6) == 2, np.nan, scores)[:, None] + np.array([0.0, 0.1])
+    table = marginals([sweep(lost, {"tau": tau, "size": size})])
+    levels = table.loc[table["param"] == "tau", "mean"].to_numpy()
+    assert levels[0] - levels[1] == pytest.approx(10.0)  # 10.5 over whatever has a score
+    assert "over the 2 settings of the others" in table["note"].iloc[0]
 
 
 def test_a_failed_value_keeps_its_row():

@@ -35,7 +35,7 @@ def test_a_study_on_an_image_folder(write_study: Callable[..., Path], tmp_path: 
     assert results.trials["status"].tolist() == ["finished"] * 2
     for table in (results.plan, results.trials, results.references):
         assert {tuple(row) for row in table[["image_size", "num_train", "num_classes"]].to_numpy()} == {(16, 30, 3)}
-    assert results._chance() == 100 / 3
+    assert results.material.chance == 100 / 3
     code, output = command("run", path, "--out", out, "--set", "dataset.image_size=8")
     assert code == 2
     assert "dataset.image_size: 16 -> 8" in output
