@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Array = NDArray[np.float64]
 
@@ -230,10 +230,10 @@ class Bootstrap:
             return np.nan, np.nan
         tail = (1.0 - self.confidence) / 2.0
         if len(drawn) < NORMAL_BELOW:
-            half = float(stats.t.ppf(1.0 - tail, len(drawn) - 1) * drawn.std(ddof=1))
+            half = float(special.stdtrit(len(drawn) - 1, 1.0 - tail) * drawn.std(ddof=1))
             return estimate - half, estimate + half
         if self.population and num > 1:
-            tail = float(stats.norm.cdf(np.sqrt(num / (num - 1)) * stats.t.ppf(tail, num - 1)))
+            tail = float(special.ndtr(np.sqrt(num / (num - 1)) * special.stdtrit(num - 1, tail)))
         low, high = np.quantile(drawn, [tail, 1.0 - tail])
         shift = estimate - drawn.mean() if moved else 0.0
         return float(low + shift), float(high + shift)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import resample
 from clsweep.analysis.regions import cut, numbers_in
@@ -172,7 +172,7 @@ def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
         return found
     variance = float(resample.noise_variance(scores))
     found = replace(found, noise=float(np.sqrt(variance / resample.mean_seeds(scores))))
-    quantile = float(stats.t.ppf(1 - (1 - confidence) / (len(scores) - 1), freedom))
+    quantile = float(special.stdtrit(freedom, 1 - (1 - confidence) / (len(scores) - 1)))
     means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
     top = float(resample.row_means(scores).max())
     shown = means >= top - within - resample.EPSILON
@@ -236,7 +236,7 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
         variance = float(resample.noise_variance(scores) * (np.square(weights) / counts).sum())
     if freedom < 1:
         return Slope(value=value)
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * variance**0.5
+    half = float(special.stdtrit(freedom, (1 + confidence) / 2)) * variance**0.5
     return Slope(value=value, low=value - half, high=value + half)
 
 
