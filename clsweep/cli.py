@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from clsweep.console import Format, print_table, printable
-from clsweep.errors import RequestError, UserError
+from clsweep.errors import UserError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from clsweep.api import Results
     from clsweep.cluster.runner import RunSummary
-    from clsweep.report.findings import Findings
     from clsweep.study.resolve import Study
 
 app = typer.Typer(
@@ -129,6 +126,7 @@ def run(
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="run at most so many trials now")] = None,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
+    from clsweep.answers import print_robustness
     from clsweep.api import default_out, open_results
     from clsweep.cluster.runner import run_study
 
@@ -152,7 +150,7 @@ def run(
         print("Nothing is left to run.")
     results = open_results(summary.path)
     if summary.finished:
-        _print_robustness(results, by=None, within=None, format=Format.table)
+        print_robustness(results, by=None, within=None, format=Format.table)
     _print_failures(results)
     _print_end(summary, again)
     _exit_as(summary)
@@ -215,7 +213,10 @@ def robustness(
     format: FormatOption = Format.table,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with intervals."""
-    _print_robustness(_open(*paths, metric=metric, mode=mode, params=params), by=by, within=within, format=format)
+    from clsweep.answers import print_robustness
+    from clsweep.api import open_results
+
+    print_robustness(open_results(*paths, metric=metric, mode=mode, params=params), by=by, within=within, format=format)
 
 
 @app.command()
@@ -228,12 +229,14 @@ def sensitivity(
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
+    from clsweep.answers import metric_of, print_frame
+    from clsweep.api import open_results
     from clsweep.report import shown
 
-    findings = _open(*paths, metric=metric, mode=mode, params=params)
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
     frame = findings.sensitivity(*objectives or ())
-    title = f"\nShares of the variance of {_metric_of(findings)}, with 95 % intervals"
-    _print_frame(frame, shown.sensitivity(frame), format=format, title=title, legend=shown.SENSITIVITY_LEGEND)
+    title = f"\nShares of the variance of {metric_of(findings)}, with 95 % intervals"
+    print_frame(frame, shown.sensitivity(frame), format=format, title=title, legend=shown.SENSITIVITY_LEGEND)
 
 
 @app.command()
@@ -250,14 +253,15 @@ def compare(
     format: FormatOption = Format.table,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been seen."""
+    from clsweep.answers import metric_of, open_and_pair, print_frame
     from clsweep.report import shown
 
-    findings, pair = _open_and_pair(paths, metric=metric, mode=mode, params=params)
+    findings, pair = open_and_pair(paths, metric=metric, mode=mode, params=params)
     frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
     near = shown.points(findings.material.within if within is None else within)
-    title = f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=_metric_of(findings), within=near)}"
+    title = f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=metric_of(findings), within=near)}"
     legend = shown.COMPARISON_LEGENDS[stat.value].format(within=near)
-    _print_frame(frame, shown.comparison(frame), format=format, title=title, legend=legend)
+    print_frame(frame, shown.comparison(frame), format=format, title=title, legend=legend)
 
 
 @app.command()
@@ -270,12 +274,14 @@ def report(
     params: ParamsOption = None,
 ) -> None:
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the page's path."""
+    from clsweep.answers import default_report, progress
+    from clsweep.api import open_results
     from clsweep.report.bundle import write_bundle
     from clsweep.report.content import build_report
 
-    findings = _open(*paths, metric=metric, mode=mode, params=params)
-    target = out or _default_report(paths)
-    with _progress() as say:
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    target = out or default_report(paths)
+    with progress() as say:
         content = build_report(findings, within=within, progress=say)
         page = write_bundle(content, target, progress=say)
     for sentence in content.verdicts:
@@ -358,94 +364,6 @@ def _open_study(path: str) -> Results:
     from clsweep.api import open_results
 
     return open_results(path)
-
-
-def _open(*paths: str, **how: Any) -> Findings:
-    """What the statistics are asked of."""
-    from clsweep.api import open_results
-
-    return open_results(*paths, **how)
-
-
-def _print_robustness(findings: Findings, *, by: str | None, within: float | None, format: Format) -> None:
-    from clsweep.report import shown
-    from clsweep.results_listing import reference_notes
-
-    frame = findings.robustness(by=by, within=within)
-    material = findings.material
-    title = f"\nRobustness of {_metric_of(findings)}, with 95 % intervals{f', by {by}' if by else ''}"
-    near = material.within if within is None else within
-    about = [shown.ROBUSTNESS_LEGEND.format(within=shown.points(near))]
-    about += reference_notes(findings.side_table("references"), metric=material.metric)
-    _print_frame(
-        frame, shown.robustness(frame, within=near), format=format, title=title, legend=about, notes=material.notes
-    )
-
-
-def _print_frame(
-    frame: pd.DataFrame,
-    shown_frame: pd.DataFrame,
-    *,
-    format: Format,
-    title: str,
-    legend: str | Sequence[str],
-    notes: Sequence[str] = (),
-) -> None:
-    """For programs the whole table, for eyes the shown one, with its legend and notes."""
-    from clsweep.report import shown
-
-    for_programs = format in (Format.csv, Format.json)
-    chosen = frame if for_programs else shown_frame
-    rows = [{str(name): value for name, value in row.items()} for row in chosen.to_dict("records")]
-    print_table(rows, [str(name) for name in chosen.columns], format=format, title=title)
-    if format is Format.table:
-        for line in [*([legend] if isinstance(legend, str) else legend), *notes, *shown.notes(frame)]:
-            print(printable(line))
-
-
-def _metric_of(findings: Findings) -> str:
-    unit = findings.material.unit
-    return findings.material.metric + (f" ({unit})" if unit else "")
-
-
-def _open_and_pair(arguments: Sequence[str], **how: Any) -> tuple[Findings, Sequence[str]]:
-    """The results, and the two objectives after them, if there are any.
-
-    The last two arguments are objectives where they cannot be results, or where the results before them have such.
-    """
-    cannot_be = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
-    if len(arguments) > 2:
-        sources, pair = arguments[:-2], arguments[-2:]
-        if set(cannot_be) & set(pair) and not set(cannot_be) - set(pair):
-            return _open(*sources, **how), pair
-        if not cannot_be:
-            findings = _open(*sources, **how)
-            if set(pair) <= {sweep.objective for sweep in findings.material.sweeps}:
-                return findings, pair
-    if cannot_be:
-        raise RequestError(
-            "compare: expected results folders and then two objectives, or none for every pair; "
-            f"neither a file nor a folder: {', '.join(cannot_be)}"
-        )
-    return _open(*arguments, **how), ()
-
-
-def _default_report(paths: Sequence[str]) -> str:
-    """`reports/NAME`, by the names of the results folders."""
-    whole = [path if "://" in path else os.path.abspath(path) for path in paths]
-    names = [path.rstrip("/").rpartition("/")[2].removesuffix(".parquet") for path in whole]
-    return os.path.join("reports", "-".join(names[:3]))
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Says on one line of the terminal what is being done; silent where nobody looks."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status("") as status:
-        yield lambda text: status.update(text)
 
 
 def _print_failures(results: Results) -> None:

@@ -47,6 +47,23 @@ def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[
     return run
 
 
+@pytest.fixture
+def cli_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: exit code, stdout, stderr."""
+    from clsweep import cli
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["clsweep", *words])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        code = caught.value.code
+        return code if isinstance(code, int) else 0, *capsys.readouterr()
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[Any]:
     """An object store; see `s3`."""

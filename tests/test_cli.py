@@ -3,12 +3,10 @@
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from clsweep import cli
 from clsweep.objective.catalog import COMPONENT, DATASETS, METRICS, PARAMS
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
@@ -41,16 +39,8 @@ KINDS = {
 
 
 @pytest.fixture
-def clsweep(monkeypatch, capsys):
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["clsweep", *words])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        return caught.value.code or 0, *capsys.readouterr()
-
-    return run
+def clsweep(cli_command):
+    return cli_command
 
 
 @pytest.fixture

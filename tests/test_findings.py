@@ -5,7 +5,6 @@ import io
 import json
 import math
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep import cli
 from clsweep.errors import RequestError
 from clsweep.report.content import build_report
 from clsweep.report.markdown import render_markdown
@@ -53,16 +51,8 @@ def file(trials, tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, capsys):
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["clsweep", *words])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        return caught.value.code or 0, *capsys.readouterr()
-
-    return run
+def command(cli_command):
+    return cli_command
 
 
 def make_study(path, *, name="quickstart", level=None, ended=10**9, settings=(), columns=None):

@@ -21,7 +21,7 @@ from clsweep.analysis import (
     tuning,
     winners,
 )
-from clsweep.report import figures, shown, verdicts
+from clsweep.report import contrasts, figures, shown, verdicts
 from clsweep.report.parts import Figure, Report, Section, Table
 from clsweep.report.tables import Say, Tables
 from clsweep.report.wording import Wording
@@ -89,8 +89,8 @@ def _headlines(tables: Tables) -> tuple[str, ...]:
     words = _words(tables)
     return (
         *verdicts.unmeasured(tables.material.sweeps),
-        *_first(verdicts.spreads(tables.spreads, words), "Robustness"),
-        *_first(verdicts.means(tables.means, words), "Comparison"),
+        *_first(contrasts.spreads(tables.spreads, words), "Robustness"),
+        *_first(contrasts.means(tables.means, words), "Comparison"),
         *_first(verdicts.effects(tables.sensitivity), "Sensitivity"),
         *_first(verdicts.bands(tables.robustness_by, words), "Robustness"),
         *_first(verdicts.failures(tables.failure_regions), "Health"),
@@ -133,7 +133,7 @@ def _robustness(tables: Tables) -> Section:
         title="Robustness: how much depends on the hyperparameters",
         sentences=(
             *verdicts.unmeasured(tables.material.sweeps),
-            *verdicts.spreads(tables.spreads, words),
+            *contrasts.spreads(tables.spreads, words),
             *verdicts.bands(tables.robustness_by, words),
         ),
         notes=tuple(shown.notes(tables.robustness)),
@@ -197,7 +197,7 @@ def _comparison(tables: Tables) -> Section:
         id="comparison",
         title="Comparison: which objective is better, and where",
         sentences=(
-            *verdicts.means(tables.means, words),
+            *contrasts.means(tables.means, words),
             *verdicts.best_regions(tables.winners, words),
         ),
         notes=tuple(dict.fromkeys([*shown.notes(tables.means), *shown.notes(tables.spreads)])),

@@ -1,29 +1,35 @@
 """Tables -> sentences. A claim stands only where its gate has passed; else the sentence says that it is not resolved.
 
-The gate of a comparison: the table's verdict names one of the two, the corrected p-value is at most 5 %, and the
-interval lies on that side of no difference. All numbers are those of the tables; names are given verbatim.
+What compares two objectives is in `contrasts`. All numbers are those of the tables; names are given verbatim.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
 from clsweep.analysis.sweep import Sweep
 from clsweep.analysis.tuning import NOTHING_TO_TUNE
-from clsweep.report.wording import Wording, counted, interval, known, listed, number, text
+from clsweep.report.wording import (
+    ALPHA,
+    UNMEASURED,
+    UNRESOLVED,
+    Row,
+    Sentences,
+    Wording,
+    counted,
+    interval,
+    known,
+    listed,
+    number,
+    records,
+    text,
+)
 
-Row = Mapping[Any, Any]
-Sentences = tuple[str, ...]
-
-ALPHA = 0.05 + 1e-12
-UNRESOLVED, UNMEASURED = "not resolved", "not measured"
 NOTHING_SWEPT = "not measured: no hyperparameter takes two values"  # the note of a baseline: no news to a reader
 SMALL = 0.01  # of the variance: an effect below is real and hardly matters
-FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 
 
 def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
@@ -35,34 +41,6 @@ def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
     return tuple(f"The robustness of {listed(names)} is not measured: {why}." for why, names in reasons.items())
 
 
-def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
-    """Which objective is more robust, from `compare_all` of stat "std"."""
-    return _pairwise(
-        pairs,
-        null=1.0,
-        claim=lambda row: _spread_claim(row, words),
-        evidence=_ratio_seen,
-        champion=lambda name, num: f"{name} is more robust than each of the {num} other objectives.",
-        question=lambda a, b: f"Whether {a} or {b} is more robust",
-        questions="Which objective is more robust",
-        measured="spreads",
-    )
-
-
-def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
-    """Which objective is better on average, from `compare_all` of stat "mean"."""
-    return _pairwise(
-        pairs,
-        null=0.0,
-        claim=lambda row: _mean_claim(row, words),
-        evidence=lambda row: _difference_seen(row, words),
-        champion=lambda name, num: f"{name} is better on average than each of the {num} other objectives.",
-        question=lambda a, b: f"Whether {a} or {b} scores better on average",
-        questions="Which objective scores better on average",
-        measured="means",
-    )
-
-
 def effects(sensitivity: pd.DataFrame) -> Sentences:
     """What matters for each objective, from `sensitivity`."""
     if sensitivity.empty:
@@ -70,7 +48,7 @@ def effects(sensitivity: pd.DataFrame) -> Sentences:
     return tuple(
         sentence
         for name, rows in sensitivity.groupby("objective", sort=False)
-        for sentence in _effects(str(name), _records(rows))
+        for sentence in _effects(str(name), records(rows))
     )
 
 
@@ -81,7 +59,7 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     """
     found: dict[str, list[str]] = {}
     noisy: dict[tuple[str, str], list[str]] = {}
-    for row in _records(robustness):
+    for row in records(robustness):
         param, name = text(row.get("band_param")), row["objective"]
         if not param or not known(*(row.get(key) for key in ("band_low", "band_high", "level_noise"))):
             continue
@@ -128,13 +106,13 @@ def best_regions(winners: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is best where, from `winners`: one sentence for every hyperparameter."""
     if winners.empty:
         return ()
-    return tuple(_regions(str(by), _records(rows), words) for by, rows in winners.groupby("by", sort=False))
+    return tuple(_regions(str(by), records(rows), words) for by, rows in winners.groupby("by", sort=False))
 
 
 def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
     """What tuning costs and what it gains over the defaults, from `tuning_cost`."""
     tries, unknown, gains = [], [], []
-    for row in _records(cost):
+    for row in records(cost):
         if NOTHING_TO_TUNE in text(row.get("note")):
             continue
         name, k = row["objective"], row["k_within"]
@@ -161,7 +139,7 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
 def failures(regions: pd.DataFrame) -> Sentences:
     """Where trials fail more often than elsewhere, from `failure_regions`."""
     out = []
-    for row in _records(regions):
+    for row in records(regions):
         named = text(row["verdict"]) not in ("", UNRESOLVED, UNMEASURED)
         if not named or not known(row["p_holm"], row["rate"]) or row["p_holm"] > ALPHA or not row["failed"] > 0:
             continue
@@ -182,7 +160,7 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
         return ()
     out, unseen = [], []
     for name, rows in links.groupby("objective", sort=False):
-        found = [seen for row in _records(rows) if (seen := _link(row))]
+        found = [seen for row in records(rows) if (seen := _link(row))]
         what = "an association, not a cause" if len(found) == 1 else "associations, not causes"
         if found:
             out.append(f"Over the settings of {name}, {listed(found)} where {words.metric} is higher: {what}.")
@@ -200,140 +178,8 @@ def confirmed(confirmation: pd.DataFrame, words: Wording) -> Sentences:
     rows = confirmation.sort_values("rank", kind="stable") if "rank" in confirmation.columns else confirmation
     first = rows.drop_duplicates("objective")
     order = dict.fromkeys(confirmation["objective"])
-    by_name = {row["objective"]: row for row in _records(first)}
+    by_name = {row["objective"]: row for row in records(first)}
     return tuple(sentence for name in order if (sentence := _confirmed(by_name[name], words)))
-
-
-# Comparisons
-
-
-def _pairwise(
-    pairs: pd.DataFrame,
-    *,
-    null: float,
-    claim: Callable[[Row], str],
-    evidence: Callable[[Row], str],
-    champion: Callable[[str, int], str],
-    question: Callable[[str, str], str],
-    questions: str,
-    measured: str,
-) -> Sentences:
-    """Claims first, then what is not resolved, then what is not measured."""
-    rows = _records(pairs)
-    claims = {(row["a"], row["b"]): sentence for row in rows if _resolved(row, null) and (sentence := claim(row))}
-    open_rows = [row for row in rows if row["verdict"] != UNMEASURED and (row["a"], row["b"]) not in claims]
-    out = [*_champion([row for row in rows if (row["a"], row["b"]) in claims], rows, champion), *claims.values()]
-    if len(open_rows) <= FEW_PAIRS:
-        out += [f"{question(row['a'], row['b'])} is not resolved{evidence(row)}{_needs(row)}." for row in open_rows]
-    else:
-        named = [f"{row['a']} and {row['b']}{_needs_short(row)}" for row in open_rows]
-        out.append(f"{questions} is not resolved for {len(named)} pairs: {'; '.join(named)}.")
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if row["verdict"] == UNMEASURED:
-            reasons.setdefault(text(row["note"]) or "no reason given", []).append(f"{row['a']} and {row['b']}")
-    out += [f"The {measured} of {'; '.join(names)} are not compared: {why}." for why, names in reasons.items()]
-    return tuple(out)
-
-
-def _resolved(row: Row, null: float) -> bool:
-    """Whether the verdict names one of the two, and interval and p-value agree with it."""
-    if row["verdict"] not in (row["a"], row["b"]) or not known(row["p_holm"]) or row["p_holm"] > ALPHA:
-        return False
-    above = (row["verdict"] == row["a"]) == (null == 0.0)  # the ratio of spreads is small where a is the better
-    bound = row["low"] if above else row["high"]
-    return known(bound) and (bound > null if above else bound < null)
-
-
-def _champion(resolved: Sequence[Row], rows: Sequence[Row], sentence: Callable[[str, int], str]) -> Sentences:
-    """The one that is resolved against every other one, where there are two others or more."""
-    names = list(dict.fromkeys(name for row in rows for name in (row["a"], row["b"])))
-    won = [row["verdict"] for row in resolved]
-    return tuple(sentence(name, len(names) - 1) for name in names if won.count(name) == len(names) - 1 >= 2)
-
-
-def _spread_claim(row: Row, words: Wording) -> str:
-    first = row["verdict"] == row["a"]
-    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
-    own, other = (row["value_a"], row["value_b"]) if first else (row["value_b"], row["value_a"])
-    if not known(own, other) or own < 0 or other <= 0:
-        return ""
-    start = f"{winner} is more robust than {loser}: "
-    if own == 0:
-        return (
-            f"{start}its {words.metric} has no spread due to hyperparameters that shows above the seed noise, against "
-            f"SD* {words.amount(other)}."
-        )
-    if not known(row["estimate"]) or row["estimate"] <= 0:
-        return ""
-    ratio = row["estimate"] if first else 1 / row["estimate"]
-    low, high = (row["low"], row["high"]) if first else (_inverse(row["high"]), 1 / row["low"])
-    seen = (
-        interval(low, high, apart_from=1.0) if known(low) and low > 0 else f", at most {number(high, apart_from=1.0)}"
-    )
-    return (
-        f"{start}the spread of {words.metric} due to hyperparameters is {number(ratio, apart_from=1.0)} times as large"
-        f"{seen} (SD* {number(own)} against {words.amount(other)})."
-    )
-
-
-def _inverse(value: float) -> float:
-    """1 / value; 0 of infinity and of what is not known, which then counts as open."""
-    return 1 / value if known(value) and value > 0 else 0.0
-
-
-def _ratio_seen(row: Row) -> str:
-    """The ratio with its interval, where neither is made with a zero."""
-    if not known(row["estimate"], row["value_a"], row["value_b"]):
-        return ""
-    if min(row["estimate"], row["value_a"], row["value_b"]) <= 0:
-        return ""
-    low_known, high_known = known(row["low"]) and row["low"] > 0, known(row["high"])
-    if not low_known and not high_known:
-        return ""
-    seen = f" (SD* ratio {row['a']} / {row['b']} {number(row['estimate'])}"
-    if low_known and high_known:
-        return f"{seen}{interval(row['low'], row['high'])})"
-    return f"{seen}, at most {number(row['high'])})" if high_known else f"{seen}, at least {number(row['low'])})"
-
-
-def _mean_claim(row: Row, words: Wording) -> str:
-    first = row["verdict"] == row["a"]
-    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
-    low, high = (row["low"], row["high"]) if first else (-row["high"], -row["low"])
-    lead = row["estimate"] if first else -row["estimate"]
-    if not known(lead, low, high) or lead <= 0:
-        return ""
-    side = "higher" if words.mode == "max" else "lower"
-    return (
-        f"{winner} scores {words.amount(lead)} {side} than {loser} on average over the shared space"
-        f"{interval(low, high, apart_from=0.0)}."
-    )
-
-
-def _difference_seen(row: Row, words: Wording) -> str:
-    if not known(row["estimate"], row["low"], row["high"]):
-        return ""
-    return f" (lead of {row['a']}: {words.amount(row['estimate'])}{interval(row['low'], row['high'])})"
-
-
-def _needs(row: Row) -> str:
-    """`; it needs about 8 seeds`, or why that cannot be said."""
-    if short := _needs_short(row):
-        return f"; it {short.removeprefix(', ')}"
-    last = text(row["note"]).rpartition("; ")[2]
-    return f": {last}" if last else ""
-
-
-def _needs_short(row: Row) -> str:
-    seeds = row["seeds_needed"]
-    if known(seeds) and seeds > 0:
-        return f", needs about {counted(math.ceil(seeds), 'seed', 'seeds')}"
-    last = text(row["note"]).rpartition("; ")[2]
-    return f", {last}" if last.startswith("needs about") else ""
-
-
-# Effects, regions, links, fresh seeds
 
 
 def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
@@ -465,7 +311,3 @@ def _excess(row: Row, sign: int, words: Wording) -> str:
     if excess <= half:
         return ""
     return f", {words.amount(excess)} too good{interval(excess - half, excess + half, apart_from=0.0)}"
-
-
-def _records(table: pd.DataFrame) -> list[dict[Any, Any]]:
-    return table.to_dict("records")

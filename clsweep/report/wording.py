@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pandas as pd
+
+Row = Mapping[Any, Any]
+Sentences = tuple[str, ...]
+
+ALPHA = 0.05 + 1e-12
+UNRESOLVED, UNMEASURED = "not resolved", "not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +87,7 @@ def _plain(value: Any) -> Any:
     """A numpy number as a Python one; a truth value is no number."""
     item = value.item() if hasattr(value, "item") else value
     return None if isinstance(item, bool) else item
+
+
+def records(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    return table.to_dict("records")

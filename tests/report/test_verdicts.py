@@ -9,7 +9,7 @@ import pytest
 from clsweep.analysis.robustness import robustness
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuning import NOTHING_TO_TUNE
-from clsweep.report import verdicts
+from clsweep.report import contrasts, verdicts
 from clsweep.report.wording import Wording, interval, known, listed, number
 from tests.planted import planted
 
@@ -44,11 +44,11 @@ LEAD = {"a": "dcl", "b": "simclr", "stat": "mean", "estimate": 1.8, "low": 1.2, 
 
 
 def spread(**row):
-    return verdicts.spreads(pairs({**RATIO, **row}), WORDS)
+    return contrasts.spreads(pairs({**RATIO, **row}), WORDS)
 
 
 def mean(**row):
-    return verdicts.means(pairs({**LEAD, **row}), WORDS)
+    return contrasts.means(pairs({**LEAD, **row}), WORDS)
 
 
 # Numbers and words
@@ -166,17 +166,17 @@ def test_an_open_end_of_a_resolved_ratio_is_called_open():
 
 def test_pairs_that_were_not_measured_share_a_sentence_for_each_reason():
     rows = [{**RATIO, "b": name, "verdict": "not measured", "note": "dcl: tpe samples"} for name in ("simclr", "eqco")]
-    assert verdicts.spreads(pairs(*rows), WORDS) == (
+    assert contrasts.spreads(pairs(*rows), WORDS) == (
         "The spreads of dcl and simclr; dcl and eqco are not compared: dcl: tpe samples.",
     )
 
 
 def test_only_an_objective_that_beats_every_other_one_is_a_champion():
     rows = [{**RATIO, "b": "simclr"}, {**RATIO, "b": "eqco"}, {**RATIO, "a": "simclr", "b": "eqco", "verdict": "x"}]
-    said = verdicts.spreads(pairs(*rows), WORDS)
+    said = contrasts.spreads(pairs(*rows), WORDS)
     assert said[0] == "dcl is more robust than each of the 2 other objectives."
     rows[1] |= {"p_holm": 0.2}
-    assert not any("each of" in sentence for sentence in verdicts.spreads(pairs(*rows), WORDS))
+    assert not any("each of" in sentence for sentence in contrasts.spreads(pairs(*rows), WORDS))
     assert not any("each of" in sentence for sentence in spread())  # of two there is no superlative
 
 
@@ -187,7 +187,7 @@ def test_many_unresolved_pairs_share_one_sentence():
         for i, a in enumerate(names)
         for b in names[i + 1 :]
     ]
-    (sentence,) = verdicts.spreads(pairs(*rows), WORDS)
+    (sentence,) = contrasts.spreads(pairs(*rows), WORDS)
     assert sentence.startswith(
         "Which objective is more robust is not resolved for 6 pairs: a and b, needs about 5 seeds;"
     )
@@ -201,7 +201,7 @@ def test_a_resolved_mean_is_told_from_the_winner_s_side():
     assert mean() == (expected,)
     assert mean(a="simclr", b="dcl", estimate=-1.8, low=-2.4, high=-1.2) == (expected,)
     low_is_good = Wording(metric="loss", mode="min")
-    assert "1.8 lower than" in verdicts.means(pairs(LEAD), low_is_good)[0]
+    assert "1.8 lower than" in contrasts.means(pairs(LEAD), low_is_good)[0]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_an_unresolved_mean_shows_the_lead():
     )
 
 
-@pytest.mark.parametrize("function", [verdicts.spreads, verdicts.means])
+@pytest.mark.parametrize("function", [contrasts.spreads, contrasts.means])
 def test_one_objective_has_no_comparison(function):
     assert function(pd.DataFrame(columns=pairs(RATIO).columns), WORDS) == ()
     assert function(pd.DataFrame(), WORDS) == ()
