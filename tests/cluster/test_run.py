@@ -139,6 +139,7 @@ def test_a_result_can_be_reproduced_from_its_row(write_study: WriteStudy, tmp_pa
         assert row["epochs"] == 0 or again["train_loss"] == row["train_loss"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: WriteStudy, tmp_path: Path) -> None:
     path, out = write_study(seeds=[0, 1, 2, 3], base=SECONDS), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
@@ -166,6 +167,7 @@ def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: Wri
         assert Counter(t.state for t in journal(out, objective)) == {TrialState.COMPLETE: 8}
 
 
+@pytest.mark.slow
 def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
@@ -205,6 +207,7 @@ def test_two_workers_train_as_one_does(write_study: WriteStudy, tmp_path: Path) 
     assert two.epochs["knn_top1"].tolist() == pytest.approx(one.epochs["knn_top1"].tolist(), abs=1.5)
 
 
+@pytest.mark.slow
 def test_an_error_in_a_worker_group_is_a_failed_row(write_study: WriteStudy, tmp_path: Path) -> None:
     path, out = write_study(seeds=[0], space={}, objectives={"bad": DIVERGING}), tmp_path / "out"
     code, output = command("run", path, "--out", out, "--set", "resources.workers=2")
