@@ -196,7 +196,21 @@ def test_a_wrong_word_exits_with_2_and_a_usage(clsweep, words, message):
 
 
 @pytest.mark.parametrize(
-    "command", ["catalog", "plan", "try", "run", "status", "trials", "robustness", "confirm", "export"]
+    "command",
+    [
+        "catalog",
+        "plan",
+        "try",
+        "run",
+        "status",
+        "trials",
+        "robustness",
+        "sensitivity",
+        "compare",
+        "report",
+        "confirm",
+        "export",
+    ],
 )
 def test_help_names_the_command(clsweep, command):
     _, overview, _ = clsweep("--help")
@@ -209,7 +223,7 @@ def test_help_names_the_command(clsweep, command):
 # Folders without results
 
 
-@pytest.mark.parametrize("command", ["trials", "status", "robustness", "confirm"])
+@pytest.mark.parametrize("command", ["trials", "status", "robustness", "sensitivity", "report", "confirm"])
 @pytest.mark.parametrize("kind", ["missing", "empty", "file"])
 def test_a_folder_without_results_is_refused(clsweep, tmp_path, command, kind):
     folder = tmp_path / "results"

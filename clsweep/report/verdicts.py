@@ -225,8 +225,10 @@ def _size(row: Row) -> tuple[float, float, float, str]:
 
 
 def _matters(row: Row) -> bool:
+    """Whether the test, the null line and the two-sided interval, which asks for the most, all say so."""
     value, low, high, _ = _size(row)
-    return row["resolved"] in (True, 1) and known(value, low, high, row["null"]) and value > float(row["null"])
+    seen = known(value, low, high, row["null"]) and value > float(row["null"]) and low > 0
+    return row["resolved"] in (True, 1) and seen
 
 
 def _stands_out(top: Row, singles: Sequence[Row]) -> bool:

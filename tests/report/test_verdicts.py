@@ -297,6 +297,12 @@ def test_shares_of_an_anova_are_of_each_on_its_own():
     assert second.startswith("dcl: the effects of tau and lr depend on each other (share of the variance 0.2")
 
 
+def test_an_effect_whose_interval_holds_none_is_not_claimed():
+    (sentence,) = effects(effect("tau", 0.45, 0.0, 0.73))
+    assert "no hyperparameter's effect" in sentence
+    assert "tau" not in sentence
+
+
 def test_an_objective_below_the_gate_has_its_note():
     row = {**effect("", NAN, NAN, NAN, resolved=False), "first": NAN}
     note = "not resolved: the surrogate predicts too little, needs about 80 configurations"
