@@ -178,7 +178,7 @@ def open_results(
     if params is not None:
         raise RequestError(f"{paths[0]}: params: the hyperparameters of a study are known; expected none to be named")
     studies = [Results(open_folder(path)) for path in paths]
-    if len(studies) == 1 and metric is None:
+    if len(studies) == 1 and metric is None and mode is None:
         return studies[0]
     return Gathered(gathering.of_studies(studies, metric=metric, mode=mode), studies)
 

@@ -31,7 +31,7 @@ def of_studies(studies: Sequence[Results], *, metric: str | None = None, mode: s
     Args:
         studies: opened results folders.
         metric: a column of the trials; by default the one that the studies optimised.
-        mode: "max" or "min"; known of the metrics of the catalog and the studies' own.
+        mode: "max" or "min", to be said of a metric that is neither the catalog's nor the studies' own.
 
     Raises:
         RequestError: no trial has ended, there is no such metric, or the studies optimised different ones.
@@ -43,7 +43,7 @@ def of_studies(studies: Sequence[Results], *, metric: str | None = None, mode: s
     if metric is None and len(asked) > 1:
         raise RequestError(f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one")
     name = metric or asked[0][0]
-    mode = _mode(name, mode or dict(asked).get(name), studies[0].path)
+    mode = _mode(name, mode, dict(asked).get(name), studies[0].path)
     prefixes = _prefixes(studies)
     trials = _together(studies, prefixes, _as_asked)
     planned = {
@@ -91,7 +91,7 @@ def of_trials(
         trials: one row a trial.
         source: what messages call it.
         metric: by default the first of the known metrics that it has.
-        mode: "max" or "min"; known of the metrics of the catalog.
+        mode: "max" or "min", to be said of a metric that is not the catalog's.
         params: the hyperparameters; by default every column that a trials table does not have for something else and
             that has one value in each configuration; with one seed, where an outcome has that too, the known ones.
 
@@ -116,7 +116,7 @@ def of_trials(
             why = "with one trial in each configuration they cannot be told from outcomes"
             raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")
     left_out = [column for column in others if params is None and column not in swept]
-    mode = _mode(name, mode, source)
+    mode = _mode(name, mode, None, source)
     sweeps = _sweeps(trials, source, name, mode, swept)
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
@@ -138,12 +138,14 @@ def of_trials(
     )
 
 
-def _mode(metric: str, mode: str | None, source: str) -> str:
-    """Which values of a metric are good, as said or as the catalog knows."""
-    known = mode or (METRIC[metric].mode if metric in METRIC else None)
-    if known is None:
+def _mode(metric: str, asked: str | None, known: str | None, source: str) -> str:
+    """Which values of a metric are best: as the study or the catalog knows, else as asked."""
+    known = known or (METRIC[metric].mode if metric in METRIC else None)
+    if asked is not None and known is not None and asked != known:
+        raise RequestError(f"{source}: mode of metric {metric!r}: expected {known!r}, which is best, got {asked!r}")
+    if asked is None and known is None:
         raise RequestError(f"{source}: mode of metric {metric!r}: expected 'max' or 'min' is best, nothing says which")
-    return known
+    return str(asked or known)
 
 
 def _within(metric: str, sweeps: Sequence[Sweep]) -> float:

@@ -179,6 +179,9 @@ def test_another_metric_than_the_study_s_own(tmp_path):
     path = make_study(tmp_path / "a", columns={"train_loss": 2.0})
     with pytest.raises(RequestError, match="expected 'max' or 'min' is best"):
         clsweep.open_results(path, metric="train_loss")
+    for given in ({}, {"metric": "knn_top1"}, {"metric": "linear_top1"}):
+        with pytest.raises(RequestError, match="expected 'max', which is best, got 'min'"):
+            clsweep.open_results(path, mode="min", **given)
     found = clsweep.open_results(path, metric="train_loss", mode="min")
     assert found.robustness()["mean"].tolist() == [2.0] * 4
     with pytest.raises(RequestError, match="knn_topp"):

@@ -74,7 +74,8 @@ def sensitivity(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int 
 
     Raises ValueError for a confidence outside (0, 1).
     """
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # the matrices are small: a second thread mostly waits
+    # The matrices are small: a second thread mostly waits.
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
