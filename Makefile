@@ -4,10 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help study test test-slow check format bench clean
+# Processes that run tests, a thread each: two share two cores better than one with two threads.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: help study test test-full test-soak test-mutations check format bench clean
 help:
 	@echo "make study      run the quickstart study (about a minute after installation)"
-	@echo "make test       the tests; make test-slow: those that take minutes"
+	@echo "make test       the fast tests: minutes on two cores (WORKERS=8: on eight)"
+	@echo "make test-full  all that must hold before a change lands: also real clusters, statistics"
+	@echo "make test-soak  these and every combination of framework, loss, regularizer and views"
+	@echo "make test-mutations  which tier catches each of some planted faults"
 	@echo "make check      ruff and mypy; make format: ruff format"
 	@echo "make bench      the benchmarks"
 
@@ -15,10 +22,16 @@ study: $(VENV)/.installed
 	$(BIN)/clsweep run studies/quickstart.yaml
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
-test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow
+test-full: $(VENV)/.installed-dev
+	$(PYTEST) -m 'not soak'
+
+test-soak: $(VENV)/.installed-dev
+	$(PYTEST) -m ''
+
+test-mutations: $(VENV)/.installed-dev
+	$(BIN)/python tests/mutations.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

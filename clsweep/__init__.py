@@ -1,7 +1,7 @@
 """Hyperparameter studies for contrastive and self-supervised learning, distributed on Ray.
 
-`load_study`, `run`, `open_results` and `analyse` are all that a notebook needs. Importing clsweep imports neither
-torch nor Ray.
+`load_study`, `run`, `open_results` and `analyse` are all that a notebook needs. Importing clsweep
+imports neither torch nor Ray.
 """
 
 from __future__ import annotations

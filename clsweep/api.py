@@ -3,46 +3,129 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
-from clsweep.report.findings import Findings
-from clsweep.results.ranking import Ranked, Ranking, rank_configs
-from clsweep.results.store import StudyResults, open_folder
-from clsweep.results.tables import params_in
-from clsweep.results.tally import describe_params, swept_params
-from clsweep.study.resolve import Study
-from clsweep.study.schema import ConfirmSection
+from clsweep.findings.confirmed import confirmed
+from clsweep.findings.statistics import Findings
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.reading import StudyResults, open_folder
+from clsweep.study.design import Study
 
 if TYPE_CHECKING:
+    import altair as alt
     import pandas as pd
     from torch import nn
 
-    from clsweep.report.material import Material
+    from clsweep.findings.material import Material
 
 
 class Results(StudyResults, Findings):
-    """The tables of one results folder, and the statistics on them."""
+    """What `open_results` and `analyse` return: the statistics, and the tables that they rest on.
+
+    The statistics (`robustness`, `compare` and the other methods of `Findings`), `trials`,
+    `figures` and `report` are the same for one results folder, several, and a table of trials.
+    What only a study's folder has needs exactly one: the other tables (`plan`, `epochs`,
+    `references`, ...), `study`, `confirm`, `encoder` and `checkpoint`. Of several folders each
+    stands in `studies`; a table of trials has none, and asking raises RequestError.
+    """
+
+    def __init__(
+        self,
+        *folders: ResultsFolder,
+        table: Material | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        self._folders, self._table, self._metric, self._mode = folders, table, metric, mode
+
+    def __repr__(self) -> str:
+        return f"Results({', '.join(self.sources)})"
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The folders, or the file, as messages name them."""
+        return self._table.sources if self._table else tuple(f.path for f in self._folders)
+
+    @cached_property
+    def studies(self) -> tuple[Results, ...]:
+        """The results of each folder by itself; empty for a table of trials."""
+        if len(self._folders) == 1:
+            return (self,)
+        return tuple(Results(folder) for folder in self._folders)
+
+    @property
+    def folder(self) -> ResultsFolder:
+        """The results folder.
+
+        Raises:
+            RequestError: there are several, or none.
+        """
+        if len(self._folders) != 1:
+            which = "a table of trials" if self._table else "several: ask one of `studies`"
+            raise RequestError(
+                f"{', '.join(self.sources)}: expected one results folder for this, given {which}"
+            )
+        return self._folders[0]
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial that has ended."""
+        return super().trials if len(self._folders) == 1 else self.material.trials
 
     @cached_property
     def material(self) -> Material:
-        from clsweep.gathering import of_studies
+        from clsweep.findings.from_studies import of_studies
 
-        return of_studies([self])
+        return self._table or of_studies(self.studies, metric=self._metric, mode=self._mode)
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        from clsweep.gathering import side_table
+        from clsweep.findings.from_studies import side_table
 
-        return side_table([self], kind, metric=self.metric)
+        if self._table:
+            return super().side_table(kind)
+        return side_table(self.studies, kind, metric=self.material.metric)
+
+    def figures(self, *, within: float | None = None) -> dict[str, alt.TopLevelMixin]:
+        """Every figure of the report as an Altair chart, by name."""
+        from clsweep.report.sections import build_report
+
+        sections = build_report(self, within=within).sections
+        return {figure.name: figure.chart for section in sections for figure in section.figures}
+
+    def report(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        within: float | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Path:
+        """Write the report: index.html, report.md, figures and tables, and return the page's path.
+
+        Args:
+            out: a folder of this machine; an earlier report in it is replaced, other files stay.
+            within: points from the best that still count as good.
+            progress: called with a word on what is done next.
+        """
+        from clsweep.report.formats.folder import write_bundle
+        from clsweep.report.sections import build_report
+
+        return write_bundle(
+            build_report(self, within=within, progress=progress), out, progress=progress
+        )
 
     def confirm(self, *, top: int | None = None) -> pd.DataFrame:
-        """What the best configurations are worth on fresh seeds: one row per objective and configuration, best first.
+        """What the best configurations are worth on fresh seeds: one row per objective and
+        configuration, best first.
 
-        Of the configurations that are the best now, those that `clsweep confirm` has run: objective, config, rank and
-        its swept values `at`, search and search_seeds (the mean over the study's seeds), and the columns of
-        `analysis.confirmation.FRESH_COLUMNS`.
+        Of the configurations that are the best now, those that `clsweep confirm` has run:
+        objective, config, rank and its swept values `at`, search and search_seeds (the mean over
+        the study's seeds), and the columns of `analysis.confirmation.FRESH_COLUMNS`.
 
         Args:
             top: so many of each objective; as asked of `clsweep confirm` by default.
@@ -50,110 +133,41 @@ class Results(StudyResults, Findings):
         Raises:
             RequestError: nothing has been confirmed yet.
         """
-        import pandas as pd
-
-        from clsweep.analysis.confirmation import confirmation
-
-        folder = self.folder.confirmation
-        if not folder.exists():
-            raise RequestError(f"{self.path}: nothing is confirmed yet; clsweep confirm {self.path} does it")
-        columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
-        best = [
-            (r.objective, r.config, r.rank, self._described[r.objective, r.config], r.score, r.num_seeds)
-            for r in self.to_confirm(top)
-        ]
-        trials = Results(folder).trials
-        fresh = trials[~trials["seed"].isin(self.plan["seed"])]  # one that joined the search since has picked too
-        return confirmation(pd.DataFrame(best, columns=columns), fresh, metric=self.metric)
-
-    def to_confirm(self, top: int | None = None) -> list[Ranked]:
-        """The best configurations now, `top` of each objective, as asked of `clsweep confirm` by default."""
-        asked = self.folder.confirmation.study()["confirm"].get("top", ConfirmSection.model_fields["top"].default)
-        return [ranked for ranking in self.ranking for ranked in ranking.configs[: top or asked]]
-
-    @cached_property
-    def ranking(self) -> list[Ranking]:
-        """The configurations of each objective that have finished on all their seeds, best first."""
-        recorded = self.folder.trials(["trial_id", "status", self.metric]).to_pylist()
-        planned = self.folder.plan(["trial_id", "objective", "config"]).to_pylist()
-        return rank_configs(planned, recorded, metric=self.metric, mode=self.mode)
+        return confirmed(self, top=top)
 
     def encoder(self, trial_id: str) -> nn.Module:
-        """The trained encoder of a trial in eval mode, if the study kept it; images come normalised.
+        """The trained encoder of a trial in eval mode, if the study kept it; images come
+        normalised.
 
         Raises:
             RequestError: no such trial, or its encoder was not kept.
         """
-        from clsweep.exporting import load_encoder
+        from clsweep.trained import load_encoder
 
         return load_encoder(self.folder, trial_id)[0]
 
     def checkpoint(self, trial_id: str) -> dict[str, Any]:
-        """The stored checkpoint of a trial: under "state" the state dicts of networks and optimiser, on the CPU.
+        """The stored checkpoint of a trial: under "state" the state dicts of networks and
+        optimiser, on the CPU.
 
         Raises:
             RequestError: there is none: it has ended and was not kept, or has not saved one yet.
         """
-        from clsweep.train.checkpoint import unpack
+        from clsweep.trained import load_checkpoint
 
-        payload = self.folder.checkpoint(trial_id)
-        if payload is None:
-            stored = ", ".join(self.folder.checkpoints()[:5]) or "none"
-            advice = "A study with checkpoints: {keep: best} keeps that of each objective's best trial"
-            raise RequestError(f"{self.path}/{trial_id}: no checkpoint of this trial. Stored: {stored}. {advice}")
-        return unpack(payload)
-
-    @cached_property
-    def _described(self) -> dict[tuple[str, int], str]:
-        """The swept values of every configuration that has a row."""
-        names = ["objective", "config", *params_in(self.plan.columns)]
-        rows = self.folder.trials(names).to_pylist()
-        swept = swept_params(self.folder.plan(names).to_pylist(), rows)
-        return {(row["objective"], row["config"]): describe_params(row, swept) for row in rows}
+        return load_checkpoint(self.folder, trial_id)
 
 
-class Gathered(Findings):
-    """The statistics of several studies together, of a table of trials, or on another metric than a study's own."""
-
-    def __init__(self, material: Material, studies: Sequence[Results] = ()) -> None:
-        self._material, self._studies = material, studies
-
-    @property
-    def material(self) -> Material:
-        return self._material
-
-    def side_table(self, kind: str) -> pd.DataFrame:
-        from clsweep.gathering import side_table
-
-        if not self._studies:
-            return super().side_table(kind)
-        return side_table(self._studies, kind, metric=self.material.metric)
-
-    @property
-    def trials(self) -> pd.DataFrame:
-        """One row per trial that has ended."""
-        return self.material.trials
-
-
-@overload
-def open_results(source: str | os.PathLike[str], /) -> Results: ...
-@overload
 def open_results(
     *sources: str | os.PathLike[str],
     metric: str | None = None,
     mode: str | None = None,
     params: Sequence[str] | None = None,
-) -> Findings: ...
-def open_results(
-    *sources: str | os.PathLike[str],
-    metric: str | None = None,
-    mode: str | None = None,
-    params: Sequence[str] | None = None,
-) -> Findings:
+) -> Results:
     """Open results folders, `results/tau` or `s3://bucket/tau`, also while their studies run.
 
-    One folder has all its tables and statistics (`Results`). Several are analysed together, each objective under its
-    study's name; a Parquet file of trials alone can be given as well, and has the statistics.
+    Several are analysed together, each objective under its study's name. A Parquet file of trials
+    can be given too, alone. All have the same statistics; what only a folder has, see `Results`.
 
     Args:
         sources: folders, or one Parquet file.
@@ -162,64 +176,97 @@ def open_results(
         params: of a Parquet file, the columns of the hyperparameters; see `analyse`.
 
     Raises:
-        RequestError: there are no results of clsweep at a source, or none that the statistics can be made from.
+        RequestError: there are no results of clsweep at a source, or none that the statistics can
+            be made from.
     """
-    from clsweep import gathering
+    from clsweep.findings.from_trials import of_trials, read_trials, trials_file
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
     paths = [os.fspath(source) for source in sources]
-    if len(paths) == 1 and (file := gathering.trials_file(paths[0])):
-        return Gathered(
-            gathering.of_trials(gathering.read_trials(file), source=file, metric=metric, mode=mode, params=params)
+    if len(paths) == 1 and (file := trials_file(paths[0])):
+        found = read_trials(file)
+        return Results(table=of_trials(found, source=file, metric=metric, mode=mode, params=params))
+    if files := [path for path in paths if trials_file(path)]:
+        raise RequestError(
+            f"{files[0]}: a table of trials can only be analysed alone; with others, expected "
+            "folders"
         )
-    if files := [path for path in paths if gathering.trials_file(path)]:
-        raise RequestError(f"{files[0]}: a table of trials can only be analysed alone; with others, expected folders")
     if params is not None:
-        raise RequestError(f"{paths[0]}: params: the hyperparameters of a study are known; expected none to be named")
-    studies = [Results(open_folder(path)) for path in paths]
-    if len(studies) == 1 and metric is None and mode is None:
-        return studies[0]
-    return Gathered(gathering.of_studies(studies, metric=metric, mode=mode), studies)
+        raise RequestError(
+            f"{paths[0]}: params: the hyperparameters of a study are known; expected none to be "
+            "named"
+        )
+    results = Results(*map(open_folder, paths), metric=metric, mode=mode)
+    if len(paths) > 1 or metric is not None or mode is not None:
+        results.material  # noqa: B018  # what does not fit together is said at once
+    return results
 
 
 def analyse(
-    trials: pd.DataFrame, *, metric: str | None = None, mode: str | None = None, params: Sequence[str] | None = None
-) -> Findings:
+    trials: pd.DataFrame,
+    *,
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+) -> Results:
     """The statistics on a table of trials that came from anywhere.
 
     Args:
-        trials: one row a trial: objective, config (number of the configuration within its objective), seed, status
-            ("finished" | "stopped" | "failed"), sampler ("grid" | "qmc" | "random" | "tpe" | "gp"), the metric, and
-            the hyperparameters.
+        trials: one row a trial: objective, config (number of the configuration within its
+            objective), seed, status ("finished" | "stopped" | "failed"), sampler ("grid" | "qmc" |
+            "random" | "tpe" | "gp"), the metric, and the hyperparameters.
         metric: the metric's column; the first known metric by default.
         mode: whether "max" or "min" is best; to be said of a metric that clsweep does not know.
-        params: the hyperparameters' columns; by default all that have no other meaning in a trials table and one value
-            in each configuration, with a single seed those that clsweep knows.
+        params: the hyperparameters' columns. By default all that have no other meaning in a trials
+            table and one value in each configuration, with a single seed those that clsweep knows;
+            one that follows from others, as chunk_size from batch_size, is named in a note and
+            left out. What is named here stays.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
-    from clsweep.gathering import of_trials
+    from clsweep.findings.from_trials import of_trials
 
-    return Gathered(of_trials(trials, metric=metric, mode=mode, params=params))
+    return Results(table=of_trials(trials, metric=metric, mode=mode, params=params))
 
 
-def run(study: Study, *, out: str | os.PathLike[str] | None = None, **options: Any) -> Results:
+def run(
+    study: Study,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    address: str = "local",
+    resume: bool = True,
+    retry_failed: bool = False,
+    max_concurrent: int | None = None,
+    limit: int | None = None,
+) -> Results:
     """Run what is left of a study, and open its results.
 
     Args:
         study: from `load_study`.
-        out: results folder, `results/NAME` by default.
-        options: address, resume, retry_failed, max_concurrent and limit, as in `clsweep run`.
+        out: results folder, local or an object store's URI; `results/NAME` by default.
+        address: "local" starts Ray in this process, "auto" or HOST:PORT joins a cluster.
+        resume: False refuses a folder that already has results.
+        retry_failed: run failed trials again, from their checkpoints.
+        max_concurrent: at most so many trials at once; as many as the cluster holds by default.
+        limit: at most so many trials now.
 
     Raises:
         KeyboardInterrupt: the user interrupted; what has finished is kept.
-        RequestError: the folder holds another study or another run, or the cluster can never hold a trial.
+        RequestError: the folder holds another study or another run, or the cluster can never hold a
+            trial.
     """
-    from clsweep.cluster.runner import run_study
+    from clsweep.cluster.runner import Request, run_study
 
-    summary = run_study(study, out=out or default_out(study), **options)
+    asked = Request(
+        address=address,
+        resume=resume,
+        retry_failed=retry_failed,
+        max_concurrent=max_concurrent,
+        limit=limit,
+    )
+    summary = run_study(study, out or default_out(study), asked)
     if summary.interrupted:
         raise KeyboardInterrupt
     return open_results(summary.path)

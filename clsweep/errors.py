@@ -1,12 +1,16 @@
-"""Errors that are the user's to mend: the command line prints their lines and exits with 2, without a traceback."""
+"""Errors that are the user's to mend: the command line prints their lines and exits with 2, without
+a traceback.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class UserError(ValueError):
-    """A mistake in what the user gave: each line of the message says place, expected, given, nearest alternative."""
+    """A mistake in what the user gave: each line of the message says place, expected, given,
+    nearest alternative.
+    """
 
 
 class StudyError(UserError):
@@ -21,9 +25,13 @@ class BusyError(RequestError):
     """Another run holds the results folder."""
 
 
-def nearest(word: str, candidates: Iterable[str]) -> str:
-    """` Did you mean 'x'?` for the closest candidate, or the empty string."""
+def nearest(word: str, candidates: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
+    """` Did you mean 'x'?` for the candidate that `word` is another name of, else the closest one,
+    or the empty string.
+    """
     import difflib  # deferred: only a mistake pays for it
 
-    match = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
+    known = list(candidates)
+    meant = (aliases or {}).get(word.lower().replace("-", "_"))
+    match = [meant] if meant in known else difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f" Did you mean '{match[0]}'?" if match else ""

@@ -1,15 +1,18 @@
-"""Shared by the tests: one thread, real gloo process groups, and an object store.
+"""Shared by the tests: a guard of the fast tier, one thread, real gloo process groups, and an
+object store.
 
-Run as a script, this file is such a group: FILE FUNCTION FOLDER WORLD_SIZE.
+Run as a script, this file starts such groups, as lines of its input ask for them.
 """
 
+import importlib
+import json
 import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,13 +21,57 @@ import pytest
 import torch
 import torch.distributed as dist
 
-TIMEOUT_S = 90
+TIMEOUT_S = 240  # generous: a machine may be busy with something else
 BUCKET = "studies"
+FAST_CPU_S = 5.0  # what a test of the fast tier may use; what fixtures share is not counted
+SLOWER_TIERS = ("slow", "soak")
+STARTS_RAY = ("tests/cluster/", "tests/test_studies.py")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # the other core has a worker of its own
+    torch.set_num_threads(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests share a process, and so do all that start Ray: two clusters at once would only
+    get into each other's way. (The marks of `--dist loadgroup` do not reach pytest 9.2.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class FilesAndRay(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "ray" if file.startswith(STARTS_RAY) else file
+
+    return FilesAndRay(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A fast test stays fast. The processor's time counts, not the clock's: a machine that is busy
+    with something else fails no test.
+    """
+    before_s = _cpu_s()
+    result = yield
+    used_s = _cpu_s() - before_s
+    if used_s > FAST_CPU_S and not any(map(item.get_closest_marker, SLOWER_TIERS)):
+        pytest.fail(
+            f"{item.name} used {used_s:.1f} s of the processor. A fast test has {FAST_CPU_S:g} s: "
+            "make it smaller, or mark it slow.",
+            pytrace=False,
+        )
+    return result
+
+
+def _cpu_s() -> float:
+    """Of this process, and of the children that it has waited for."""
+    return sum(os.times()[:4])
 
 
 @pytest.fixture(scope="session")
 def one_thread() -> Iterator[None]:
     """The tensors are small: a second thread only waits, and sums differ in their last bits."""
+    _import_as_the_first_trial_does()
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -32,19 +79,54 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
-    """`run_workers(__file__, "function", world_size, *args)`: what function(*args) returns in each worker, by rank."""
+def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
+    """`run_workers(__file__, "function", world_size, *args)`: what function(*args) returns in each
+    worker, by rank.
+
+    All groups are forked off one process: to import torch takes longer than what they compute.
+    """
+    servers: list[subprocess.Popen[str]] = []
+    log = tmp_path_factory.mktemp("workers") / "stderr"
+
+    def server() -> subprocess.Popen[str]:
+        if not servers or servers[-1].poll() is not None:
+            path = os.pathsep.join(filter(None, sys.path))
+            with log.open("w") as stderr:
+                started = subprocess.Popen(
+                    [sys.executable, __file__],
+                    env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    text=True,
+                )
+            servers.append(started)
+        return servers[-1]
 
     def run(file: str, function: str, world_size: int, *args: Any) -> list[Any]:
         folder = tmp_path_factory.mktemp("workers")
         torch.save(args, folder / "args.pt")
-        env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        command = [sys.executable, __file__, file, function, str(folder), str(world_size)]
-        group = subprocess.run(command, env=env, capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False)
-        assert group.returncode == 0, group.stderr
+        process = server()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps([file, function, str(folder), world_size]), file=process.stdin, flush=True)
+        assert process.stdout.readline() == "ended\n", log.read_text()
         return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(world_size)]
 
-    return run
+    yield run
+    for process in servers:
+        process.communicate()  # its input ends, and so does it
+
+
+Pretend = Callable[[bool], None]
+
+
+@pytest.fixture
+def pretend_amx(monkeypatch: pytest.MonkeyPatch) -> Pretend:
+    """Has torch say that this CPU has AMX, or has none: no number may depend on it."""
+    return lambda has_amx: monkeypatch.setattr(
+        torch.cpu, "_is_amx_tile_supported", lambda: has_amx, raising=False
+    )
 
 
 @pytest.fixture
@@ -52,7 +134,7 @@ def cli_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """Run the command line in this process: exit code, stdout, stderr."""
-    from clsweep import cli
+    from clsweep.cli import main as cli
 
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["clsweep", *words])
@@ -78,7 +160,9 @@ def s3_server() -> Iterator[Any]:
 
 @pytest.fixture
 def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URI of an empty place in an object store; credentials for it are in the environment, for subprocesses too."""
+    """The URI of an empty place in an object store; credentials for it are in the environment, for
+    subprocesses too.
+    """
     from tests.s3_server import ENVIRONMENT
 
     for name, value in ENVIRONMENT.items():
@@ -87,9 +171,25 @@ def s3(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     s3_server.refuse = lambda _: None
 
 
-def _start(file: str, function: str, folder: Path, world_size: int) -> int:
-    """Fork the workers off one process that has imported everything: the imports are what takes the time."""
+def _import_as_the_first_trial_does() -> None:
+    """Seconds that no test shall be charged, and no forked worker pay again."""
+    importlib.import_module("sklearn.datasets")  # of digits
+    importlib.import_module("torch._dynamo")  # of whatever makes an optimizer
+
+
+def _serve() -> None:
+    """Answer each line of the input, a call of `_start`, when its workers have ended."""
+    _import_as_the_first_trial_does()
     torch.set_num_threads(1)
+    replies, sys.stdout = sys.stdout, sys.stderr  # which a test may print to
+    for line in sys.stdin:
+        file, function, folder, world_size = json.loads(line)
+        succeeded = _start(file, function, Path(folder), world_size)
+        print("ended" if succeeded else "failed", file=replies, flush=True)
+
+
+def _start(file: str, function: str, folder: Path, world_size: int) -> bool:
+    """Fork the workers off this process, which has imported everything; whether all succeeded."""
     call = runpy.run_path(file)[function]
     args = torch.load(folder / "args.pt", weights_only=False)
     context = multiprocessing.get_context("fork")
@@ -101,17 +201,23 @@ def _start(file: str, function: str, folder: Path, world_size: int) -> int:
         worker.start()
     for worker in workers:
         worker.join(TIMEOUT_S)
-    return int(any(worker.exitcode != 0 for worker in workers))
+    return all(worker.exitcode == 0 for worker in workers)
 
 
-def _work(call: Callable[..., Any], args: tuple[Any, ...], folder: Path, rank: int, world_size: int) -> None:
+def _work(
+    call: Callable[..., Any], args: tuple[Any, ...], folder: Path, rank: int, world_size: int
+) -> None:
     store = dist.FileStore(str(folder / "store"), world_size)
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=TIMEOUT_S / 2)
+        "gloo",
+        store=store,
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=TIMEOUT_S / 2),
     )
     torch.save(call(*args), folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    sys.exit(_start(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))
+    _serve()

@@ -26,10 +26,14 @@ def planted(
     seed: int = 0,
     metric: str = "knn_top1",
 ) -> pd.DataFrame:
-    """One objective: `level(setting)` plus normal noise, over a full grid or a random sample of ranges."""
+    """One objective: `level(setting)` plus normal noise, over a full grid or a random sample of
+    ranges.
+    """
     rng = np.random.default_rng(seed)
     if grid is not None:
-        settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+        settings = [
+            dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
+        ]
         sampler = "grid"
     else:
         settings = [

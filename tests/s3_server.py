@@ -21,7 +21,9 @@ REGION = "us-east-1"
 
 
 class S3Server:
-    """`refuse` decides on each request, given as its WSGI environment: None lets it pass. `requests` are all so far."""
+    """`refuse` decides on each request, given as its WSGI environment: None lets it pass.
+    `requests` are all so far.
+    """
 
     def __init__(self) -> None:
         from moto.server import DomainDispatcherApplication, create_backend_app
@@ -56,6 +58,9 @@ class S3Server:
             return self._moto(environ, start_response)
         environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         status, code = answer
-        body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>refused</Message></Error>".encode()
-        start_response(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        error = f"<Error><Code>{code}</Code><Message>refused</Message></Error>"
+        body = f"<?xml version='1.0'?>{error}".encode()
+        start_response(
+            status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+        )
         return [body]

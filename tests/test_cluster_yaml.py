@@ -1,4 +1,6 @@
-"""`cluster.yaml` and `kuberay.yaml` as Ray itself reads them, and what a study may expect of them."""
+"""`cluster.yaml` and `kuberay.yaml` as Ray itself reads them, and what a study may expect of
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from clsweep.cluster.capacity import Cluster, max_trials
+from clsweep.cluster.capacity import RAY_UP_CONFIG, Cluster, max_trials
 from clsweep.study.schema import ResourcesSection
 
 ROOT = Path(__file__).parents[1]
@@ -52,11 +54,17 @@ def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
     head = next(command for command in ray_starts(config) if "--head" in command)
     assert "--dashboard-host=127.0.0.1" in head
     known = {name for parameter in start.params for name in parameter.opts}
-    assert {flag for command in ray_starts(config) for flag in re.findall(r"--[a-z-]+", command)} <= known
-    assert "IpPermissions" not in config["provider"]["security_group"]  # what it would add to SSH and the group itself
+    assert {
+        flag for command in ray_starts(config) for flag in re.findall(r"--[a-z-]+", command)
+    } <= known
+    assert (
+        "IpPermissions" not in config["provider"]["security_group"]
+    )  # what it would add to SSH and the group itself
 
 
-def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(config: dict[str, Any]) -> None:
+def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(
+    config: dict[str, Any],
+) -> None:
     head, worker = (config["available_node_types"][name] for name in ("head", "gpu_worker"))
     assert worker["node_config"]["InstanceMarketOptions"]["MarketType"] == "spot"
     assert worker["min_workers"] == 0
@@ -67,32 +75,53 @@ def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(con
 
 def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str, Any]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {"clsweep", "pyproject.toml", "constraints.txt", project["readme"], *project["license-files"]}
-    mounts = {remote.removeprefix(f"{HOME}/clsweep/"): local for remote, local in config["file_mounts"].items()}
+    needed = {
+        "clsweep",
+        "pyproject.toml",
+        "constraints.txt",
+        project["readme"],
+        *project["license-files"],
+    }
+    mounts = {
+        remote.removeprefix(f"{HOME}/clsweep/"): local
+        for remote, local in config["file_mounts"].items()
+    }
     assert {name: mounts.get(name) for name in needed} == {name: name for name in needed}
     assert all((ROOT / name).exists() for name in needed)
 
 
 def test_every_version_is_pinned(config: dict[str, Any]) -> None:
-    installs = [c for c in config["setup_commands"] + config["head_setup_commands"] if "pip install" in c]
+    installs = [
+        c for c in config["setup_commands"] + config["head_setup_commands"] if "pip install" in c
+    ]
     assert len(installs) == 3
     assert all("==" in command or "-c ~/clsweep/constraints.txt" in command for command in installs)
     assert re.search(r"^ray==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+
+
+def test_the_limits_lie_where_they_are_looked_for(config: dict[str, Any]) -> None:
+    assert f"--autoscaling-config={RAY_UP_CONFIG}" in config["head_start_ray_commands"][-1]
 
 
 def test_capacity_counts_the_nodes_that_the_autoscaler_may_start(config: dict[str, Any]) -> None:
     cluster = Cluster(up=[{"CPU": 0}], limits=config, autoscales=True)
     assert max_trials(ResourcesSection(gpus_per_worker=1, cpus_per_worker=6), cluster) == 8
     assert max_trials(ResourcesSection(gpus_per_worker=0.25, cpus_per_worker=2), cluster) == 32
-    assert max_trials(ResourcesSection(workers=4, gpus_per_worker=1, cpus_per_worker=6), cluster) == 2
+    assert (
+        max_trials(ResourcesSection(workers=4, gpus_per_worker=1, cpus_per_worker=6), cluster) == 2
+    )
     assert max_trials(ResourcesSection(gpus_per_worker=2), cluster) == 0
 
 
 def test_kuberay_s_autoscaler_reads_the_same_capacity(ray_cluster: dict[str, Any]) -> None:
-    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+    from ray.autoscaler._private.kuberay.autoscaling_config import (
+        _derive_autoscaling_config_from_ray_cr,
+    )
 
     applied = {**ray_cluster, "metadata": {**ray_cluster["metadata"], "namespace": "default"}}
-    limits = _derive_autoscaling_config_from_ray_cr(applied)  # what the autoscaler does, with Ray's schema check
+    limits = _derive_autoscaling_config_from_ray_cr(
+        applied
+    )  # what the autoscaler does, with Ray's schema check
     cluster = Cluster(up=[{"CPU": 0}], limits=limits, autoscales=True)
     assert limits["available_node_types"]["headgroup"]["resources"]["CPU"] == 0
     assert max_trials(ResourcesSection(gpus_per_worker=1, cpus_per_worker=6), cluster) == 8

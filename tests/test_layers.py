@@ -1,10 +1,13 @@
-"""The layers of the design, read off the imports of every module, those inside of functions included."""
+"""The layers of the design, read off the imports of every file of the package, those inside of
+functions included.
+"""
 
 import ast
 import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,124 +15,192 @@ import pytest
 import clsweep
 
 PACKAGE = Path(clsweep.__file__).parent
-MODULES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
+TOP_LEVEL = {"clsweep", "clsweep.api", "clsweep.errors", "clsweep.trained"}
 
-ERRORS = "clsweep.errors"
-CATALOG = ["clsweep.objective.catalog", "clsweep.objective.ownership"]  # what exists, and who owns what
-HEAVY = {"torch", "torchvision", "ray", "optuna"}
+RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}
+HEAVY = RAY | TORCH | OPTUNA
 
-# layer: (packages that it never imports, what else of clsweep it may import)
+# From the ground up. A layer (a folder, or a module of the top level) may import those named here
+# and itself; of the heavy packages none of its files names those in the set, not in a function
+# either.
 LAYERS = {
-    "objective": ({"ray", "optuna"}, ["clsweep.model", "clsweep.data", ERRORS]),
-    "model": ({"ray", "optuna"}, [*CATALOG, ERRORS]),
-    "data": ({"ray", "optuna"}, [*CATALOG, ERRORS]),
-    "train": ({"ray", "optuna"}, ["clsweep.objective", "clsweep.model", "clsweep.data", ERRORS]),
-    "study": (
-        {"ray", "torch", "torchvision"},
-        ["clsweep.data.availability", "clsweep.data.folders", *CATALOG, ERRORS],
+    "errors": (HEAVY, ""),
+    "display": (HEAVY, "errors"),
+    "catalog": (HEAVY, "display errors"),
+    "model": (RAY | OPTUNA, "catalog display errors"),
+    "data": (RAY | OPTUNA, "catalog display errors"),
+    "objective": (RAY | OPTUNA, "model data catalog display errors"),
+    "study": (RAY | TORCH, "data catalog display errors"),
+    "analysis": (HEAVY, "display errors"),
+    "results": (RAY | TORCH, "study analysis catalog display errors"),
+    "findings": (HEAVY, "analysis results study catalog display errors"),
+    "train": (RAY | OPTUNA, "objective model data catalog display errors"),
+    "cluster": (set(), "train results study data catalog display errors"),
+    "report": (HEAVY, "findings analysis results catalog display errors"),
+    "trained": (RAY | OPTUNA, "train results objective catalog display errors"),
+    "api": (
+        RAY | TORCH | OPTUNA,
+        "trained report cluster train findings analysis results study catalog display errors",
     ),
-    "cluster": (
-        set(),
-        [
-            *("clsweep.study", "clsweep.train", "clsweep.results", "clsweep.data.availability", "clsweep.data.sources"),
-            *(*CATALOG, ERRORS),
-        ],
+    "cli": (
+        RAY | OPTUNA,
+        "api trained report cluster train findings analysis results study objective model data "
+        "catalog display errors",
     ),
-    "results": ({"ray", "torch", "torchvision"}, ["clsweep.study", *CATALOG, ERRORS]),
-    "analysis": ({"ray", "torch", "torchvision", "optuna"}, [ERRORS]),
-    "report": (
-        {"ray", "torch", "torchvision", "optuna"},
-        ["clsweep.analysis", "clsweep.results", "clsweep.console", ERRORS],
-    ),
+    "clsweep": (HEAVY, "api study"),
 }
+# Importing a file of these loads neither torch nor Ray, whatever it imports in turn.
+LIGHT = {*LAYERS} - {"model", "data", "objective", "train", "cluster", "trained"}
 
 
-def imports(module, *, top_level_only=False):
-    """Absolute names that a module of the package imports; `from a import b` counts as `a.b`. Type-checking is free."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    found, waiting = set(), [tree]
+def _files():
+    """All files of the package by module name."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = ("clsweep", *path.relative_to(PACKAGE).with_suffix("").parts)
+        yield ".".join(parts).removesuffix(".__init__"), path
+
+
+FILES = dict(_files())
+
+
+@cache
+def imports(module, *, when_loaded=False, typing=False):
+    """Absolute names that a file imports; `from a import b` counts as `a.b`.
+
+    Args:
+        when_loaded: leave out what stands in functions.
+        typing: with what only a type checker reads.
+    """
+    found, waiting = set(), [ast.parse(FILES[module].read_text(encoding="utf-8"))]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        is_typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if is_typing and not typing:
             waiting += node.orelse
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}:{node.lineno}: expected an absolute import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif not (top_level_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+        elif not (when_loaded and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
             waiting += ast.iter_child_nodes(node)
-    return found
+    return frozenset(found)
+
+
+def files_of(names):
+    """The files of the package among imported names: `clsweep.api.run` is of `clsweep.api`."""
+    candidates = {name if name in FILES else name.rpartition(".")[0] for name in names}
+    return {name for name in candidates if name in FILES}
 
 
 def roots(names):
     return {name.partition(".")[0] for name in names}
 
 
-def within(name, package):
-    return name == package or name.startswith(package + ".")
+def layer_of(module):
+    return "clsweep" if module == "clsweep" else module.split(".")[1]
 
 
-def in_layer(layer):
-    return [module for module in MODULES if module.startswith(f"{layer}/")]
+def loads(module):
+    """All files of the package that importing one brings along, with the folders they are in."""
+    loaded, waiting = set(), {module}
+    while waiting:
+        name = waiting.pop()
+        if name not in loaded and name in FILES:
+            loaded.add(name)
+            parents = {name.rpartition(".")[0]}
+            waiting |= files_of(imports(name, when_loaded=True)) | parents
+    return loaded
+
+
+def circle(edges):
+    """The files of one circle, the first again at its end; empty if there is none."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in done:
+            return []
+        path.append(name)
+        found = next(filter(None, map(visit, sorted(edges[name]))), [])
+        path.pop()
+        done.add(name)
+        return found
+
+    return next(filter(None, map(visit, sorted(edges))), [])
 
 
 def test_imports_are_found_wherever_they_stand():
-    assert "ray" in roots(imports("cluster/runner.py"))
-    assert "torch" in roots(imports("train/loop.py", top_level_only=True))
-    assert "torch" in roots(imports("trying.py"))
-    assert "torch" not in roots(imports("trying.py", top_level_only=True))
-    assert "optuna" in roots(imports("study/design.py"))
+    assert "ray" in roots(imports("clsweep.cluster.runner"))
+    assert "torch" in roots(imports("clsweep.train.loop", when_loaded=True))
+    assert "torch" in roots(imports("clsweep.cli.try_one"))
+    assert "torch" not in roots(imports("clsweep.cli.try_one", when_loaded=True))
+    assert "optuna" in roots(imports("clsweep.study.design"))
+    assert "clsweep.train.checkpoint" in loads("clsweep.train.loop")
+    assert "clsweep.results.folder" in files_of(imports("clsweep.cluster.trial", typing=True))
+    assert "clsweep.results.folder" not in files_of(imports("clsweep.cluster.trial"))
 
 
-def test_every_folder_is_a_known_layer():
-    folders = {module.partition("/")[0] for module in MODULES if "/" in module}
-    assert folders == set(LAYERS)
+def test_a_circle_is_found_with_its_path():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == ["b", "c", "b"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_imports_none_of_the_packages_below_or_beside_it(layer):
-    never, _ = LAYERS[layer]
-    for module in in_layer(layer):
-        assert not roots(imports(module)) & never, module
+def test_every_file_belongs_to_a_layer():
+    assert {layer_of(module) for module in FILES} <= {*LAYERS}
+    assert {module for module in FILES if module.count(".") < 2} <= TOP_LEVEL | {
+        f"clsweep.{folder.name}" for folder in PACKAGE.iterdir() if folder.is_dir()
+    }
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_layer_imports_only_the_layers_under_it(layer):
-    _, allowed = LAYERS[layer]
-    for module in in_layer(layer):
-        own = {name for name in imports(module) if within(name, "clsweep")}
-        wrong = {name for name in own if not any(within(name, a) for a in [f"clsweep.{layer}", *allowed])}
-        assert not wrong, module
+def test_the_layers_themselves_stand_one_on_another():
+    names = list(LAYERS)
+    for layer, (_, allowed) in LAYERS.items():
+        assert all(names.index(under) < names.index(layer) for under in allowed.split()), layer
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if not m.startswith("cluster/")])
-def test_only_cluster_imports_ray(module):
-    assert "ray" not in roots(imports(module))
+@pytest.mark.parametrize("module", FILES)
+def test_a_file_imports_only_the_layers_under_its_own(module):
+    never, allowed = LAYERS[layer_of(module)]
+    found = imports(module)
+    assert not roots(found) & never
+    under = {layer_of(file) for file in files_of(found)}
+    assert under <= {layer_of(module), *allowed.split()}
 
 
-@pytest.mark.parametrize("module", ["__init__.py", "cli.py", "console.py", "errors.py", "objective/catalog.py"])
+def test_no_circle_of_imports():
+    edges = {module: files_of(imports(module, typing=True)) - {module} for module in FILES}
+    assert not (path := circle(edges)), " -> ".join(path)
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if layer_of(module) in LIGHT])
+def test_importing_a_light_file_brings_neither_torch_nor_ray(module):
+    for file in loads(module):
+        assert not roots(imports(file, when_loaded=True)) & (RAY | TORCH), file
+
+
+@pytest.mark.parametrize("module", ["clsweep", "clsweep.cli.main", "clsweep.catalog"])
 def test_what_every_command_loads_is_light(module):
     allowed = {"typer", "rich", "clsweep"} | set(sys.stdlib_module_names)
-    assert roots(imports(module, top_level_only=True)) <= allowed
+    for file in loads(module):
+        assert roots(imports(file, when_loaded=True)) <= allowed, file
 
 
-def test_the_command_line_imports_nothing_of_the_layers_at_the_top():
-    own = {name for name in imports("cli.py", top_level_only=True) if within(name, "clsweep")}
-    assert all(within(name, "clsweep.console") or within(name, ERRORS) for name in own)
-
-
-def test_the_catalog_and_the_errors_import_nothing_of_clsweep():
-    for module in ("objective/catalog.py", "objective/__init__.py", "errors.py", "console.py"):
-        assert not [name for name in imports(module) if within(name, "clsweep")]
+def test_numbers_need_the_standard_library_alone():
+    assert roots(imports("clsweep.display.numbers")) <= set(sys.stdlib_module_names)
 
 
 # In a fresh interpreter.
 
-REPORT = "import sys, json; print(json.dumps(sorted(m for m in sys.modules if '.' not in m)), file=sys.stderr)"
+REPORT = (
+    "import sys, json; print(json.dumps(sorted(m for m in sys.modules if '.' not in m)), "
+    "file=sys.stderr)"
+)
 COMMAND = (
-    "sys.argv = ['clsweep', *{words!r}]\nfrom clsweep.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+    "sys.argv = ['clsweep', *{words!r}]\nfrom clsweep.cli.main import main\ntry:\n    "
+    "main()\nexcept SystemExit:\n    pass\n"
 )
 
 
@@ -152,13 +223,17 @@ def test_importing_clsweep_loads_nothing_heavy():
 
 
 def test_loading_a_study_in_python_loads_neither_torch_nor_ray():
-    loaded, out = loaded_by(f"import clsweep; print(len(clsweep.load_study({str(STUDY)!r}).plan()))")
+    loaded, out = loaded_by(
+        f"import clsweep; print(len(clsweep.load_study({str(STUDY)!r}).plan()))"
+    )
     assert int(out) > 0
     assert not loaded & {"torch", "torchvision", "ray"}
 
 
 @pytest.mark.parametrize(
-    "words", [["catalog"], ["plan", str(STUDY)], ["plan", str(STUDY), "--trials"], ["status", "nowhere"]], ids=" ".join
+    "words",
+    [["catalog"], ["plan", str(STUDY)], ["plan", str(STUDY), "--trials"], ["status", "nowhere"]],
+    ids=" ".join,
 )
 def test_looking_commands_load_neither_torch_nor_ray(words):
     loaded, out = loaded_by(COMMAND.format(words=words))

@@ -18,7 +18,9 @@ def tables(path: Path, preset: str | None = None) -> dict[str, set[object]]:
     """Values of each swept hyperparameter in the plan."""
     study = clsweep.load_study(path, preset=preset)
     plan = study.plan()
-    return {name: set(plan[name].dropna()) for objective in study.objectives for name in objective.space}
+    return {
+        name: set(plan[name].dropna()) for objective in study.objectives for name in objective.space
+    }
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
@@ -32,10 +34,17 @@ def test_the_paper_studies_sweep_what_the_paper_swept() -> None:
     by_name = {path.stem: path for path in PAPER_STUDIES}
     temperatures = {0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
     assert tables(by_name["dcl_temperature"]) == {"tau": temperatures}  # DCL Table 18
-    assert tables(by_name["dcl_batch_size"]) == {"batch_size": {32, 64, 128, 256, 512}}  # DCL Table 1
-    assert tables(by_name["dimcl_frameworks"]) == {"lam": {0.03, 0.1, 0.3}}  # DimCL Fig. 5, around its 0.1
+    assert tables(by_name["dcl_batch_size"]) == {
+        "batch_size": {32, 64, 128, 256, 512}
+    }  # DCL Table 1
+    assert tables(by_name["dimcl_frameworks"]) == {
+        "lam": {0.03, 0.1, 0.3}
+    }  # DimCL Fig. 5, around its 0.1
     assert tables(by_name["ecpp_views"]) == {"num_views": {2, 4, 6, 8}}  # ECPP Fig. 2
-    queue, batch = {16, 64, 256, 4096, 65536}, {16, 64, 255}  # EqCo Fig. 2-3; 255: all others of the batch
+    queue, batch = (
+        {16, 64, 256, 4096, 65536},
+        {16, 64, 255},
+    )  # EqCo Fig. 2-3; 255: all others of the batch
     assert tables(by_name["eqco_negatives"]) == {"num_negatives": queue | batch}
 
 
@@ -49,11 +58,15 @@ def test_the_toy_sweeps_table_9_of_eqco() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PAPER_STUDIES, ids=lambda path: path.stem)
 def test_the_cpu_preset_runs(path: Path, tmp_path: Path) -> None:
-    code, output = command("run", path, "-p", "cpu", "--out", tmp_path / "out", "--set", "seeds=[0, 1]")
+    code, output = command(
+        "run", path, "-p", "cpu", "--out", tmp_path / "out", "--set", "seeds=[0, 1]"
+    )
     assert code == 0, output
     results = clsweep.open_results(tmp_path / "out")
     assert (results.trials["status"] == "finished").all()
     assert len(results.trials) == len(results.plan)
     scores = results.trials.groupby("objective")[["knn_top1", "linear_top1"]].mean()
-    assert (scores > (65, 90)).all(axis=None), scores  # untrained: about 76 and 94 with this split; collapsed: 10
+    assert (scores > (65, 90)).all(axis=None), (
+        scores
+    )  # untrained: about 76 and 94 with this split; collapsed: 10
     assert len(results.references) == 1 + 2

@@ -9,28 +9,36 @@ from scipy import stats
 
 FRESH_COLUMNS = {
     "fresh": "mean of the metric over the fresh seeds that finished",
-    "fresh_low": "95 % t-interval of that mean; none with one seed",
+    "fresh_low": "95 % t-interval of that mean, as far as the metric goes; none with one seed",
     "fresh_high": "its upper end",
     "fresh_seeds": "fresh seeds that finished",
     "fresh_failed": "fresh seeds that failed, which count in no mean",
-    "test": "mean of the metric on the test split over the same seeds; none where there is no test split",
+    "test": "mean of the metric on the test split over the same seeds; none where there is no "
+    "test split",
     "test_low": "95 % t-interval of that mean",
     "test_high": "its upper end",
     "difference": "search - fresh: by how much the search's score is too good",
 }
 
 
-def confirmation(best: pd.DataFrame, fresh: pd.DataFrame, *, metric: str, confidence: float = 0.95) -> pd.DataFrame:
-    """`best` with the columns of `FRESH_COLUMNS`, without the configurations that no fresh seed has ended for.
+def confirmation(
+    best: pd.DataFrame,
+    fresh: pd.DataFrame,
+    *,
+    metric: str,
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> pd.DataFrame:
+    """`best` with the columns of `FRESH_COLUMNS`, without the configurations that no fresh seed has
+    ended for.
 
-    The interval is that of a mean of normal values: mean +- t_{n-1} sd / sqrt(n).
+    The 95 % interval is that of a mean of normal values: mean +- t_{n-1} sd / sqrt(n).
 
     Args:
         best: one row a configuration: objective, config and search, its score there.
-        fresh: one row a trial on a fresh seed: objective, config, status, `metric` and, unless there is no test split,
-            `test_<metric>`.
+        fresh: one row a trial on a fresh seed: objective, config, status, `metric` and, unless
+            there is no test split, `test_<metric>`.
         metric: name of the metric.
-        confidence: of the intervals.
+        limits: the values that it can take; the intervals end there.
     """
     trials = dict(iter(fresh.groupby(["objective", "config"])))
     rows = []
@@ -39,20 +47,27 @@ def confirmation(best: pd.DataFrame, fresh: pd.DataFrame, *, metric: str, confid
         if group is None:
             continue
         finished = group[group["status"] == "finished"]
-        scores = {"fresh": finished[metric], "test": finished.get(f"test_{metric}", pd.Series(dtype="float64"))}
+        scores = {
+            "fresh": finished[metric],
+            "test": finished.get(f"test_{metric}", pd.Series(dtype="float64")),
+        }
         for name, values in scores.items():
-            row[name], row[f"{name}_low"], row[f"{name}_high"] = _mean(values.dropna(), confidence)
-        row |= {"fresh_seeds": len(finished), "fresh_failed": int((group["status"] == "failed").sum())}
+            row[name], low, high = _mean(values.dropna())
+            row[f"{name}_low"], row[f"{name}_high"] = (max(low, limits[0]), min(high, limits[1]))
+        row |= {
+            "fresh_seeds": len(finished),
+            "fresh_failed": int((group["status"] == "failed").sum()),
+        }
         rows.append({**row, "difference": row["search"] - row["fresh"]})
     return pd.DataFrame(rows, columns=[*best.columns, *FRESH_COLUMNS])
 
 
-def _mean(values: pd.Series[float], confidence: float) -> tuple[float, float, float]:
+def _mean(values: pd.Series[float]) -> tuple[float, float, float]:
     """Mean and its interval."""
     if values.empty:
         return math.nan, math.nan, math.nan
     mean, num = float(values.mean()), len(values)
     if num == 1:
         return mean, math.nan, math.nan
-    half = float(stats.t.ppf((1 + confidence) / 2, num - 1) * values.std(ddof=1) / math.sqrt(num))
+    half = float(stats.t.ppf(0.975, num - 1) * values.std(ddof=1) / math.sqrt(num))
     return mean, mean - half, mean + half

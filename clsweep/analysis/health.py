@@ -1,4 +1,6 @@
-"""What ran and what failed: counts, cost and versions, and where in the space more fails than elsewhere."""
+"""What ran and what failed: counts, cost and versions, and where in the space more fails than
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from clsweep.analysis.multiple import holm
+from clsweep.analysis.holm import holm
+from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Codes, cut
 from clsweep.analysis.sweep import Array, Sweep
 
@@ -19,7 +22,8 @@ COLUMNS = {
     "finished": "of them finished",
     "stopped": "stopped early by the scheduler",
     "failed": "failed",
-    "hours": "worker hours: sum of wall_time_s x workers / 3600, of the trials that say how long they took",
+    "hours": "worker hours: sum of wall_time_s x workers / 3600, of the trials that say how long "
+    "they took",
     "device": "devices that they ran on",
     "versions": 'versions that they ran with; "a / b" where there were several',
     "note": "what was not recorded, and what differs between trials",
@@ -31,12 +35,13 @@ REGION_COLUMNS = {
     "trials": "trials that finished or failed there; stopped ones count in neither",
     "failed": "trials that failed, or finished without a finite metric",
     "rate": "failed / trials",
-    "low": "Clopper-Pearson interval of rate on trials / deff (Korn and Graubard 1998), deff = by how much the "
+    "low": "Clopper-Pearson interval of rate on trials / deff (Korn and Graubard 1998), deff = by "
+    "how much the "
     "failures of one configuration go together: 1 = independently, number of seeds = always",
     "high": "",
-    "p_holm": "Fisher's exact test, one-sided, of configurations with a failure here against the rest of the "
-    "objective; Holm over all regions of the objective",
-    "verdict": '"more failures here", or empty',
+    "p_holm": "Fisher's exact test, one-sided, of configurations with a failure here against the "
+    "rest of the objective; Holm over all regions of the objective",
+    "resolved": "whether more failed here: p_holm is below the level of significance",
     "configs": "configurations there",
     "failed_configs": "of them with a failure",
 }
@@ -46,16 +51,21 @@ PACKAGES = ("clsweep", "torch", "ray", "optuna")
 def health(trials: pd.DataFrame) -> pd.DataFrame:
     """One row per objective with the columns of `COLUMNS`; `trials` is not changed.
 
-    trials: one row a trial: objective, status ("finished" | "stopped" | "failed") and, where recorded, wall_time_s,
-        workers (one where it is not said), device, clsweep_version, torch_version, ray_version, optuna_version.
+    trials: one row a trial: objective, status ("finished" | "stopped" | "failed") and, where
+        recorded, wall_time_s, workers (one where it is not said), device, clsweep_version,
+        torch_version, ray_version, optuna_version.
 
     Raises ValueError for a missing column.
     """
     for column in ("objective", "status"):
         if column not in trials.columns:
-            raise ValueError(f"trials: no column {column!r}. Columns: {', '.join(map(str, trials.columns))}")
+            raise ValueError(
+                f"trials: no column {column!r}. Columns: {', '.join(map(str, trials.columns))}"
+            )
     groups = trials.groupby("objective", sort=False, observed=True)
-    return pd.DataFrame([_health(str(name), group) for name, group in groups], columns=list(COLUMNS))
+    return pd.DataFrame(
+        [_health(str(name), group) for name, group in groups], columns=list(COLUMNS)
+    )
 
 
 def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
@@ -64,44 +74,57 @@ def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
     hours, notes = _hours(group)
     devices, versions = _values(group, "device"), []
     if len(devices) > 1:
-        notes.append("several devices")
+        notes.append(note(Reason.SEVERAL_DEVICES))
     for package in PACKAGES:
         found = _values(group, f"{package}_version")
         if found:
             versions.append(f"{package} {' / '.join(found)}")
         if len(found) > 1:
-            notes.append(f"several versions of {package}")
+            notes.append(note(Reason.SEVERAL_VERSIONS, package=package))
     if not versions:
-        notes.append("versions not recorded")
-    row = {"objective": objective, "trials": len(group), **counts, "hours": hours, "device": ", ".join(devices)}
-    return {**row, "versions": ", ".join(versions), "note": "; ".join(notes)}
+        notes.append(note(Reason.VERSIONS_UNKNOWN))
+    return {
+        "objective": objective,
+        "trials": len(group),
+        **counts,
+        "hours": hours,
+        "device": ", ".join(devices),
+        "versions": ", ".join(versions),
+        "note": tuple(notes),
+    }
 
 
-def _hours(group: pd.DataFrame) -> tuple[float, list[str]]:
+def _hours(group: pd.DataFrame) -> tuple[float, list[Note]]:
     if "wall_time_s" not in group.columns or group["wall_time_s"].isna().all():
-        return np.nan, ["wall_time_s not recorded"]
+        return np.nan, [note(Reason.TIMES_UNKNOWN)]
     seconds = pd.to_numeric(group["wall_time_s"]).to_numpy(dtype=float, na_value=np.nan)
     workers, notes = np.ones(len(group)), []
     if "workers" in group.columns:
         workers = pd.to_numeric(group["workers"]).to_numpy(dtype=float, na_value=1.0)
     else:
-        notes.append("workers not recorded: one counted")
+        notes.append(note(Reason.WORKERS_UNKNOWN))
     if unknown := int(np.isnan(seconds).sum()):
-        notes.append(f"{unknown} of {len(group)} trials do not say how long they took")
+        notes.append(note(Reason.SOME_TIMES_UNKNOWN, unknown=unknown, trials=len(group)))
     return float(np.nansum(seconds * workers) / 3600), notes
 
 
 def _values(group: pd.DataFrame, column: str) -> list[str]:
     """The different values of a column in order of first appearance, none if it is missing."""
-    return [str(value) for value in group[column].dropna().unique()] if column in group.columns else []
+    return (
+        [str(value) for value in group[column].dropna().unique()] if column in group.columns else []
+    )
 
 
-def failure_regions(sweeps: Sequence[Sweep], *, confidence: float = 0.95, significance: float = 0.05) -> pd.DataFrame:
-    """One row per objective with any failure, swept hyperparameter and value or bin; the columns of `REGION_COLUMNS`.
+def failure_regions(
+    sweeps: Sequence[Sweep], *, confidence: float = 0.95, significance: float = 0.05
+) -> pd.DataFrame:
+    """One row per objective with any failure, swept hyperparameter and value or bin; the columns of
+    `REGION_COLUMNS`.
 
-    What makes one seed fail often makes all seeds of the configuration fail, so trials are not independent. The test
-    counts configurations with any failure instead; the interval of the rate shrinks the number of trials. Regions of
-    different hyperparameters overlap: one failing corner shows in each of them.
+    What makes one seed fail often makes all seeds of the configuration fail, so trials are not
+    independent. The test counts configurations with any failure instead; the interval of the rate
+    shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
+    shows in each of them.
 
     Raises ValueError for an option out of range.
     """
@@ -124,28 +147,44 @@ def _failures(sweep: Sweep, confidence: float, significance: float) -> list[dict
         regions = cut(name, [sweep])
         codes = regions.place(sweep.settings[name])
         trials, losses = (np.bincount(codes, x, len(regions)) for x in (ended, failed))
-        configs, hit = (np.bincount(codes, x, len(regions)).astype(int) for x in (ended > 0, failed > 0))
+        configs, hit = (
+            np.bincount(codes, x, len(regions)).astype(int) for x in (ended > 0, failed > 0)
+        )
         low, high = _rate_interval(codes, ended, failed, confidence)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
         p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
         for at, region in enumerate(regions.named):
-            counts = {"trials": int(trials[at]), "failed": int(losses[at])}
-            rate = losses[at] / trials[at] if trials[at] else np.nan
-            row = {"objective": sweep.objective, "param": name, "region": region, **counts, "rate": rate}
-            row |= {"low": low[at], "high": high[at], "configs": configs[at], "failed_configs": hit[at]}
+            row = {
+                "objective": sweep.objective,
+                "param": name,
+                "region": region,
+                "trials": int(trials[at]),
+                "failed": int(losses[at]),
+                "rate": losses[at] / trials[at] if trials[at] else np.nan,
+                "low": low[at],
+                "high": high[at],
+                "configs": configs[at],
+                "failed_configs": hit[at],
+            }
             rows.append(row)
     for row, p in zip(rows, holm(np.array(p_values)).tolist(), strict=True):
-        row |= {"p_holm": p, "verdict": "more failures here" if p < significance else ""}
+        row |= {"p_holm": p, "resolved": p < significance}
     return rows
 
 
-def _rate_interval(codes: Codes, ended: Codes, failed: Codes, confidence: float) -> tuple[Array, Array]:
-    """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design effect.
+def _rate_interval(
+    codes: Codes, ended: Codes, failed: Codes, confidence: float
+) -> tuple[Array, Array]:
+    """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design
+    effect.
 
-    deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n configurations of all R regions,
-    between 1 and the seeds of a configuration.
+    deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
+    configurations of all R regions, between 1 and the seeds of a configuration.
     """
-    trials, losses = np.bincount(codes, ended).astype(float), np.bincount(codes, failed).astype(float)
+    trials, losses = (
+        np.bincount(codes, ended).astype(float),
+        np.bincount(codes, failed).astype(float),
+    )
     rates = losses / np.maximum(trials, 1)
     spread = np.square(failed - rates[codes] * ended).sum()
     expected = (trials * rates * (1 - rates)).sum()

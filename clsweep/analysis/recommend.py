@@ -13,30 +13,34 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import resample
-from clsweep.analysis.sweep import Sweep
+from clsweep.analysis import reasons, resample
+from clsweep.analysis.best import Place, place_of
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.sweep import Array, Sweep
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 # Levels are in the metric's own sign.
 COLUMNS = {
     "objective": "name, in order of first appearance",
-    "kind": '"best": the highest mean over the seeds; "robust": the highest neighbourhood_worst. Of the configurations '
+    "kind": '"best": the highest mean over the seeds; "robust": the highest neighbourhood_worst. '
+    "Of the configurations "
     "with as many scores as any has, where such a one is eligible",
     "config": "number of the configuration within its objective",
     "at": "its swept hyperparameters",
     "score": "its mean over the seeds; picked on its own noise, so optimistic",
-    "low": "t-interval of score: score -+ t s_w / sqrt(S_i), s_w = pooled seed noise; it knows nothing of the picking",
+    "low": "t-interval of score: score -+ t s_w / sqrt(S_i), s_w = pooled seed noise; it knows "
+    "nothing of the picking and ends where the metric ends",
     "high": "",
     "num_seeds": "seeds that the score rests on",
-    "neighbourhood_worst": "lowest level of the configuration and its neighbours, each mean m_j shrunk towards that of "
-    "its own neighbourhood: a_j + b (m_j - a_j), b = max(0, 1 - noise variance of m_j - a_j / its mean square). "
-    "Neighbours: on a grid one step in one numeric hyperparameter; else, of d numeric ones, the 2 d nearest within a "
-    "fifth of the axes, root mean square. Categories are the same. A neighbour that failed on every seed counts at "
+    "neighbourhood_worst": "lowest level of the configuration and its neighbours, each mean m_j "
+    "shrunk towards that of its own neighbourhood: a_j + b (m_j - a_j), b = max(0, 1 - noise "
+    "variance of m_j - a_j / its mean square). Neighbours: on a grid one step in one numeric "
+    "hyperparameter; else, of d numeric ones, the 2 d nearest within a fifth of the axes, root "
+    "mean square. Categories are the same. A neighbour that failed on every seed counts at "
     "`chance`, or rules the place out",
     "num_neighbours": "neighbours that it rests on",
-    "note": "what was not measured and why, and what to beware of",
+    **reasons.COLUMNS,
 }
 RADIUS = 0.2  # of each axis (log where it is log), root mean square over them
 APART = 100.0  # between categories, in axes: farther than any neighbour
@@ -46,8 +50,9 @@ EDGE = 0.05  # of an axis: how near its end a sampled configuration is at the ed
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbourhoods:
-    """worst: (n,) level of the worst around each configuration, larger is better; NaN where it cannot be told.
-    counts: (n,) neighbours; eligible: (n,) bool, whether enough of them are known to call a place robust.
+    """worst: (n,) level of the worst around each configuration, larger is better; NaN where it
+    cannot be told. counts: (n,) neighbours; eligible: (n,) bool, whether enough of them are known
+    to call a place robust.
     """
 
     worst: Array
@@ -55,22 +60,26 @@ class Neighbourhoods:
     eligible: NDArray[np.bool_]
 
 
-def recommend(sweeps: Sequence[Sweep], *, chance: float | None = None, confidence: float = 0.95) -> pd.DataFrame:
+def recommend(
+    sweeps: Sequence[Sweep], *, chance: float | None = None, confidence: float = 0.95
+) -> pd.DataFrame:
     """Two rows per objective, "best" and "robust", with the columns of `COLUMNS`.
 
-    The best configuration may stand next to a cliff. The robust one has the best worst case when each numeric
-    hyperparameter is off by a step. The lowest of several noisy means is too low, and the more so the more neighbours
-    there are, which would favour corners; so each mean is first shrunk towards its neighbourhood's, by the part of what
-    it deviates from it that seed noise explains (empirical Bayes). A category is chosen and not missed by a little, so
-    configurations of different categories are no neighbours. A configuration is eligible with at least d neighbours, as
-    in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled configurations the nearest are
-    found approximately (up to twice as far).
+    The best configuration may stand next to a cliff. The robust one has the best worst case when
+    each numeric hyperparameter is off by a step. The lowest of several noisy means is too low, and
+    the more so the more neighbours there are, which would favour corners; so each mean is first
+    shrunk towards its neighbourhood's, by the part of what it deviates from it that seed noise
+    explains (empirical Bayes). A category is chosen and not missed by a little, so configurations
+    of different categories are no neighbours. A configuration is eligible with at least d
+    neighbours, as in the corner of a grid of d numeric hyperparameters. Of more than 10,000 sampled
+    configurations the nearest are found approximately (up to twice as far).
 
-    Both are picked among the configurations with as many scores as any has: a mean over the seeds that did not fail
-    would hide the failures. Where each robust place has lost a seed, the note says so.
+    Both are picked among the configurations with as many scores as any has: a mean over the seeds
+    that did not fail would hide the failures. Where that is not all seeds, and where each robust
+    place has lost one, the note says so. The best is that of `analysis.best`.
 
-    Samples that do not cover the space evenly (`Sweep.not_measured`) have the row "best" alone. One seed: no interval,
-    and nothing is shrunk.
+    Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
+    no interval, and nothing is shrunk.
 
     chance: level of a failed configuration, in units of the metric.
 
@@ -86,38 +95,60 @@ def recommend(sweeps: Sequence[Sweep], *, chance: float | None = None, confidenc
 
 def _rows(sweep: Sweep, chance: float | None, confidence: float) -> list[dict[str, Any]]:
     start = {"objective": sweep.objective, "at": ""}
-    kinds = ("best",) if sweep.not_measured else ("best", "robust")
     if not sweep.alive.any():
-        return [{**start, "kind": kind, "note": "no trial finished"} for kind in kinds]
+        nothing = noted(why=sweep.nothing)
+        return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     complete = _complete(sweep)
-    best = int(np.where(complete, sweep.means, -np.inf).argmax())
+    best = _best(sweep, complete)
     row = {**start, "kind": "best", **_level(sweep, best, confidence)}
-    notes = ["picked on its own noise: run clsweep confirm", *_cautions(sweep, best)]
-    if sweep.not_measured:
-        return [{**row, "note": "; ".join([f"no robust one: {sweep.not_measured}", *notes])}]
+    notes = [note(Reason.PICKED), *_cautions(sweep, best)]
+    no_robust = {**start, "kind": "robust"}
+    if why := sweep.not_measured:
+        return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]
     around = neighbourhoods(sweep, chance)
     row |= _around(sweep, around, best)
     if around.counts[best] and np.isnan(around.worst[best]):
-        notes.append("a neighbour failed on every seed")
-    rows = [{**row, "note": "; ".join(notes)}]
+        notes.append(note(Reason.NEIGHBOUR_FAILED))
+    rows = [{**row, **noted(*notes)}]
     if not around.eligible.any():
-        why = "no configuration has a neighbour in every direction" if sweep.params else "no hyperparameter is swept"
+        cause = Reason.NO_NEIGHBOURHOOD if sweep.params else Reason.NOTHING_SWEPT
         if (around.counts > 0).any() and sweep.num_failed:
-            why = "each configuration has a neighbour that failed, or too few neighbours"
-        return [*rows, {**start, "kind": "robust", "note": f"not measured: {why}"}]
+            cause = Reason.NEIGHBOURS_FAILED
+        return [*rows, {**no_robust, **noted(why=note(cause))}]
     eligible = around.eligible & complete if (around.eligible & complete).any() else around.eligible
     worst = np.where(eligible, around.worst, -np.inf)
-    robust = int(np.where(worst == worst.max(), sweep.means, -np.inf).argmax())  # of equals, the better one
-    notes = ["same as the best"] if robust == best else []
+    # Of equals, the better one.
+    robust = int(np.where(worst == worst.max(), sweep.means, -np.inf).argmax())
+    notes = [note(Reason.SAME_AS_BEST)] if robust == best else []
     notes += _cautions(sweep, robust)
-    row = {**start, "kind": "robust", **_level(sweep, robust, confidence), **_around(sweep, around, robust)}
-    return [*rows, {**row, "note": "; ".join(notes)}]
+    row = {
+        **start,
+        "kind": "robust",
+        **_level(sweep, robust, confidence),
+        **_around(sweep, around, robust),
+    }
+    return [*rows, {**row, **noted(*notes)}]
 
 
 def _complete(sweep: Sweep) -> NDArray[np.bool_]:
-    """(n,) bool, configurations with as many scores as any has: a mean of fewer is more often high by chance."""
+    """(n,) bool, configurations with as many scores as any has: a mean of fewer is more often high
+    by chance.
+    """
     counts = np.isfinite(sweep.scores).sum(axis=1)
     return np.asarray(counts == counts.max())
+
+
+def _best(sweep: Sweep, complete: NDArray[np.bool_]) -> int:
+    """Row of the best configuration, by the rule of `analysis.best`, ties included."""
+    means = np.where(complete, sweep.means, -np.inf)
+    near = means >= means.max() - 1e-9 * abs(means.max())
+
+    def place(row: int) -> Place:
+        config: Any = sweep.configs[row]
+        scores = sweep.scores[row]
+        return place_of(config, scores[np.isfinite(scores)].tolist(), "max")
+
+    return min(np.flatnonzero(near).tolist(), key=place)
 
 
 def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
@@ -133,28 +164,35 @@ def _level(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
     if freedom:
         noise = float(resample.noise_variance(sweep.scores[sweep.alive]))
         half = float(stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(noise / num))
-    values = {"score": score, "low": score - half, "high": score + half, "num_seeds": num}
+    low, high = sweep.limited((score - half, score + half))
+    values = {"score": score, "low": low, "high": high, "num_seeds": num}
     return {"config": sweep.configs[row], "at": sweep.label(row), **values}
 
 
-def _cautions(sweep: Sweep, row: int) -> list[str]:
-    """What to know before taking a configuration: edges of the swept range, failed seeds, a single seed."""
+def _cautions(sweep: Sweep, row: int) -> list[Note]:
+    """What to know before taking a configuration: edges of the swept range, failed seeds, a single
+    seed.
+    """
     notes = []
-    edges = [name for name in sweep.params if _at_edge(sweep, name, row)]
-    if edges:
-        notes.append(f"at the edge of the swept {', '.join(edges)}: the optimum may lie outside")
-    if failed := int(sweep.failed[row].sum()):
-        notes.append(f"{failed} of its {failed + int(np.isfinite(sweep.scores[row]).sum())} seeds failed")
+    if edges := tuple(name for name in sweep.params if _at_edge(sweep, name, row)):
+        notes.append(note(Reason.AT_EDGE, params=edges))
     counts = np.isfinite(sweep.scores).sum(axis=1)
-    if counts[row] < counts.max():
-        notes.append(f"rests on {counts[row]} seeds, others on {counts.max()}")
+    own, most = int(counts[row]), int(counts.max())
+    if most < len(sweep.seeds):
+        notes.append(note(Reason.NO_WHOLE_CONFIG, seeds=len(sweep.seeds)))
+    if failed := int(sweep.failed[row].sum()):
+        notes.append(note(Reason.SEEDS_FAILED, failed=failed, seeds=failed + own))
+    if own < most:
+        notes.append(note(Reason.FEWER_SEEDS, seeds=own, most=most))
     if not sweep.has_repeats:
-        notes.append("one seed: no interval, and the noise picks with it")
+        notes += [note(Reason.ONE_SEED), note(Reason.OPTIMISTIC)]
     return notes
 
 
 def _at_edge(sweep: Sweep, name: str, row: int) -> bool:
-    """Whether a configuration has the first or last value of an axis; off a grid, is in its outermost twentieth."""
+    """Whether a configuration has the first or last value of an axis; off a grid, is in its
+    outermost twentieth.
+    """
     if sweep.scales[name] == "category":
         return False
     axis = sweep.axis(name)
@@ -174,13 +212,23 @@ def neighbourhoods(sweep: Sweep, chance: float | None = None) -> Neighbourhoods:
     counts = (near != itself).sum(axis=1)
     ruled_out = ~sweep.alive | (chance is None) & lost[near].any(axis=1)
     level = -np.inf if chance is None else chance
-    levels = np.where(sweep.alive, _shrunk(sweep, np.where(lost[near], itself, near)), np.where(lost, level, np.inf))
-    worst = np.where(ruled_out, np.nan, np.minimum(levels, levels[near].min(axis=1, initial=np.inf)))
-    return Neighbourhoods(worst=worst, counts=counts, eligible=~ruled_out & (counts >= max(1, len(numeric))))
+    levels = np.where(
+        sweep.alive,
+        _shrunk(sweep, np.where(lost[near], itself, near)),
+        np.where(lost, level, np.inf),
+    )
+    worst = np.where(
+        ruled_out, np.nan, np.minimum(levels, levels[near].min(axis=1, initial=np.inf))
+    )
+    return Neighbourhoods(
+        worst=worst, counts=counts, eligible=~ruled_out & (counts >= max(1, len(numeric)))
+    )
 
 
 def _shrunk(sweep: Sweep, near: Rows) -> Array:
-    """(n,) means shrunk towards those of their neighbourhoods; `near` holds the row itself for none."""
+    """(n,) means shrunk towards those of their neighbourhoods; `near` holds the row itself for
+    none.
+    """
     values = sweep.scores[sweep.alive]
     itself = np.arange(len(near))[:, None]
     means = np.where(sweep.alive, sweep.means, 0.0)
@@ -192,20 +240,26 @@ def _shrunk(sweep: Sweep, near: Rows) -> Array:
     if not sweep.has_repeats or square == 0.0:
         return means
     num_seeds = np.maximum(np.isfinite(sweep.scores).sum(axis=1), 1)
-    noise = float(resample.noise_variance(values)) * float(((1 - 1 / sizes) / num_seeds)[used].mean())
+    noise = float(resample.noise_variance(values)) * float(
+        ((1 - 1 / sizes) / num_seeds)[used].mean()
+    )
     return around + max(0.0, 1 - noise / square) * (means - around)
 
 
 def _grid_steps(sweep: Sweep, numeric: list[str]) -> Rows:
-    """(n, 2 d) rows one step away in one numeric hyperparameter; the row itself where there is none."""
+    """(n, 2 d) rows one step away in one numeric hyperparameter; the row itself where there is
+    none.
+    """
     num = len(sweep.configs)
     near = np.repeat(np.arange(num)[:, None], 2 * len(numeric), axis=1)
     codes = _category_codes(sweep)
     for name in numeric:
         axis = sweep.axis(name)
         levels, code = np.unique(axis, return_inverse=True)
-        codes.append(np.where(np.isnan(axis), len(levels) + 1, code))  # a gap before: none is no neighbour of a number
-    sizes = [int(code.max()) + 2 for code in codes]  # one to spare, so that a step past the end meets nothing
+        # A gap before: none is no neighbour of a number.
+        codes.append(np.where(np.isnan(axis), len(levels) + 1, code))
+    # One to spare, so that a step past the end meets nothing.
+    sizes = [int(code.max()) + 2 for code in codes]
     if math.prod(sizes) >= 2**62:  # a part of a grid that no key can number
         return _nearest(sweep, numeric)
     strides = np.cumprod([1, *sizes])[:-1].astype(np.int64)
@@ -222,7 +276,9 @@ def _grid_steps(sweep: Sweep, numeric: list[str]) -> Rows:
 
 
 def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
-    """(n, 2 d) nearest rows on the unit cube of the axes, within `RADIUS`; the row itself where there is none."""
+    """(n, 2 d) nearest rows on the unit cube of the axes, within `RADIUS`; the row itself where
+    there is none.
+    """
     num, dims = len(sweep.configs), len(numeric)
     itself = np.arange(num)[:, None]
     if not dims or num == 1:
@@ -243,4 +299,7 @@ def _nearest(sweep: Sweep, numeric: list[str]) -> Rows:
 def _category_codes(sweep: Sweep) -> list[Rows]:
     """(n,) code of every categorical hyperparameter; a missing value is one as well."""
     names = [name for name in sweep.params if sweep.scales[name] == "category"]
-    return [pd.factorize(sweep.settings[name], use_na_sentinel=False)[0].astype(np.int64) for name in names]
+    return [
+        pd.factorize(sweep.settings[name], use_na_sentinel=False)[0].astype(np.int64)
+        for name in names
+    ]

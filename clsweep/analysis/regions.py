@@ -1,8 +1,9 @@
 """The regions of a hyperparameter, along which configurations are counted, averaged and compared.
 
-A value of a grid or a category is a region. The numbers of a sampled design are cut by rank into bins of about equal
-count where they hardly repeat (more than half of an objective's configurations have a different one), or take more than
-12 different values. A missing value is a region of its own, the last.
+A value of a grid or a category is a region. The numbers of a sampled design are cut by rank into
+bins of about equal count where they hardly repeat (more than half of an objective's configurations
+have a different one), or take more than 12 different values. A missing value is a region of its
+own, the last.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from clsweep.analysis.sweep import Array, Sweep, text_of
+from clsweep.analysis.sweep import Array, Sweep
+from clsweep.display.numbers import setting, settings
 
 Codes = NDArray[np.int64]
 
@@ -27,11 +29,13 @@ MAX_VALUES = 12  # different numbers that a sampled design keeps apart
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Regions:
-    """The regions of one hyperparameter, numbers in ascending order, categories in order of first appearance.
+    """The regions of one hyperparameter, numbers in ascending order, categories in order of first
+    appearance.
 
     Attributes:
         labels: (R,) texts, all different: "0.1", "0.05..0.08" for a bin, "nan" for a missing value.
-        low, high: (R,) smallest and largest value, equal for a single value; NaN for a category or a missing value.
+        low, high: (R,) smallest and largest value, equal for a single value; NaN for a category or
+            a missing value.
         is_binned: whether numbers were cut into bins.
         starts: where the regions of the numbers begin, rounded; empty for categories.
         names: the categories, as they are compared; empty for numbers.
@@ -59,7 +63,8 @@ class Regions:
         return len(self.starts)
 
     def place(self, column: pd.Series[Any]) -> Codes:
-        """(rows,) number of the region of each value; a number beyond the outer bins counts to them.
+        """(rows,) number of the region of each value; a number beyond the outer bins counts to
+        them.
 
         Raises ValueError for a value that is in no region.
         """
@@ -71,12 +76,19 @@ class Regions:
         wrong = (codes < 0) | (codes >= len(self))
         if wrong.any():
             value = _name(column.iloc[int(wrong.argmax())])
-            raise ValueError(f"{self.param}: {value} is none of the values {', '.join(self.labels[:12])}")
+            raise ValueError(
+                f"{self.param}: {value} is none of the values {', '.join(self.labels[:12])}"
+            )
         return codes
 
 
 def cut(
-    param: str, sweeps: Sequence[Sweep], *, max_bins: int = MAX_BINS, per_bin: int = PER_BIN, scored: bool = False
+    param: str,
+    sweeps: Sequence[Sweep],
+    *,
+    max_bins: int = MAX_BINS,
+    per_bin: int = PER_BIN,
+    scored: bool = False,
 ) -> Regions:
     """The regions of a hyperparameter that one or more objectives sweep, the same for all of them.
 
@@ -84,19 +96,23 @@ def cut(
 
         bins = max(1, min(max_bins, n // per_bin)),  n = configurations of the smallest objective,
 
-    value v in bin floor(bins #{values < v} / N) of all N, so that equal values are in one. A cut that would leave fewer
-    than per_bin configurations (times the objectives) on one of its sides is left out, which equal values can bring
-    about. A missing value counts nowhere.
+    value v in bin floor(bins #{values < v} / N) of all N, so that equal values are in one. A cut
+    that would leave fewer than per_bin configurations (times the objectives) on one of its sides is
+    left out, which equal values can bring about. A missing value counts nowhere.
 
-    scored: n, N and the ranks are those of configurations with a score, where there are any. The others are in the bin
-        of their value, and in its `low` and `high`.
+    scored: n, N and the ranks are those of configurations with a score, where there are any. The
+        others are in the bin of their value, and in its `low` and `high`.
     """
     columns = [sweep.settings[param] for sweep in sweeps]
     if any(sweep.scales[param] == "category" for sweep in sweeps):
         return _categories(param, columns)
     numbers = [numbers_in(column) for column in columns]
     values = [rounded(column) for column in numbers]
-    is_binned = any(_hardly_repeats(x) for x, sweep in zip(values, sweeps, strict=True) if sweep.samplers != ("grid",))
+    is_binned = any(
+        _hardly_repeats(x)
+        for x, sweep in zip(values, sweeps, strict=True)
+        if sweep.samplers != ("grid",)
+    )
     whole = np.concatenate(values)
     if not is_binned:
         starts = np.unique(whole[~np.isnan(whole)])
@@ -113,7 +129,15 @@ def cut(
     labels = _labels(low, high)
     if np.isnan(whole).any():
         low, high, labels = np.append(low, np.nan), np.append(high, np.nan), [*labels, "nan"]
-    return Regions(param=param, labels=tuple(labels), low=low, high=high, is_binned=is_binned, starts=starts, names=())
+    return Regions(
+        param=param,
+        labels=tuple(labels),
+        low=low,
+        high=high,
+        is_binned=is_binned,
+        starts=starts,
+        names=(),
+    )
 
 
 def numbers_in(column: pd.Series[Any]) -> Array:
@@ -124,7 +148,9 @@ def numbers_in(column: pd.Series[Any]) -> Array:
 def rounded(values: Array) -> Array:
     """Numbers rounded to about 12 significant digits, so that 0.1 + 0.2 is 0.3."""
     mantissa, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.round(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS))
+    return np.asarray(
+        np.ldexp(np.round(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS)
+    )
 
 
 def _hardly_repeats(values: Array) -> bool:
@@ -145,7 +171,9 @@ def _starts(values: Array, bins: int, fewest: int) -> Array:
 
 
 def _place(values: Array, starts: Array, *, is_binned: bool) -> Codes:
-    """Region of each rounded number, one past the last for NaN, -1 for none; bins reach to infinity on both sides."""
+    """Region of each rounded number, one past the last for NaN, -1 for none; bins reach to infinity
+    on both sides.
+    """
     codes = np.searchsorted(starts, values, side="right").astype(np.int64) - 1
     if is_binned:
         codes = np.maximum(codes, 0)
@@ -156,7 +184,9 @@ def _place(values: Array, starts: Array, *, is_binned: bool) -> Codes:
 
 
 def _edges(numbers: Array, codes: Codes, num: int) -> tuple[Array, Array]:
-    """Smallest and largest number of each region, the smallest for both where they differ by rounding only."""
+    """Smallest and largest number of each region, the smallest for both where they differ by
+    rounding only.
+    """
     known = codes < num
     low, high = np.full(num, np.inf), np.full(num, -np.inf)
     np.minimum.at(low, codes[known], numbers[known])
@@ -165,30 +195,26 @@ def _edges(numbers: Array, codes: Codes, num: int) -> tuple[Array, Array]:
 
 
 def _labels(low: Array, high: Array) -> list[str]:
-    """Short texts of the regions, with all digits that count where short ones would name two regions alike."""
-    labels: list[str] = []
-    for text in (text_of, _name):
-        edges = zip(low.tolist(), high.tolist(), strict=True)
-        labels = [text(a) if a == b else f"{text(a)}..{text(b)}" for a, b in edges]
-        if len(set(labels)) == len(labels):
-            break
-    return labels
+    """Short texts of the regions, with as many digits as keep their edges apart."""
+    texts = settings([*low.tolist(), *high.tolist()])
+    edges = zip(texts[: len(low)], texts[len(low) :], strict=True)
+    return [a if a == b else f"{a}..{b}" for a, b in edges]
 
 
 def _categories(param: str, columns: Sequence[pd.Series[Any]]) -> Regions:
     """One region for each different text, a missing value last."""
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     missing = False
     for value in (value for column in columns for value in column.unique()):
         missing |= bool(pd.isna(value))
         if not pd.isna(value):
-            found.setdefault(_name(value), text_of(value))
-    names = tuple(found) + (("nan",) if missing else ())
-    labels = tuple(found.values()) + (("nan",) if missing else ())
+            found.setdefault(_name(value), value)
+    names = (*found, *(["nan"] if missing else []))
+    labels = (*settings(list(found.values())), *(["nan"] if missing else []))
     none = np.full(len(names), np.nan)
     return Regions(
         param=param,
-        labels=labels if len(set(labels)) == len(labels) else names,
+        labels=labels,
         low=none,
         high=none,
         is_binned=False,
@@ -201,4 +227,4 @@ def _name(value: Any) -> str:
     """Text by which a value is told from others: a number that is not whole to 12 digits."""
     if pd.isna(value):
         return "nan"
-    return f"{value:.12g}" if isinstance(value, float) and not value.is_integer() else text_of(value)
+    return setting(float(f"{value:.12g}") if isinstance(value, float) else value)

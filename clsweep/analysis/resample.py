@@ -1,11 +1,12 @@
 """Spread statistics of a (configurations x seeds) table of scores, and their bootstrap intervals.
 
-Shape legend: n = configurations, S = seeds, B = resamples. `values` is (..., n, S), larger is better, NaN = no score,
-and every configuration has at least one score. Everything is in the units of the scores (percent points).
+Shape legend: n = configurations, S = seeds, B = resamples. `values` is (..., n, S), larger is
+better, NaN = no score, and every configuration has at least one score. Everything is in the units
+of the scores (percent points).
 
-The model is x_is = theta_i + e_is with one noise variance s^2. Seeds are taken as noise that is independent between
-configurations: a shift that one seed gives to *all* configurations leaves SD unchanged but counts as noise, so SD*
-is then too small by at most s_shift^2 / S in variance.
+The model is x_is = theta_i + e_is with one noise variance s^2. Seeds are taken as noise that is
+independent between configurations: a shift that one seed gives to *all* configurations leaves SD
+unchanged but counts as noise, so SD* is then too small by at most s_shift^2 / S in variance.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from scipy import special
 
 Array = NDArray[np.float64]
 
-AREA_WIDTHS = 10.0  # the tolerance area reaches this many times `within` down from the best: 10 points for 1
+# The tolerance area reaches this many times `within` down from the best: 10 points for 1.
+AREA_WIDTHS = 10.0
 EPSILON = 1e-9  # a configuration exactly `within` away is within
 CELLS = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
 CHUNK = 400_000  # scores held at once
@@ -35,32 +37,43 @@ def row_means(values: Array) -> Array:
 
 
 def noise_variance(values: Array) -> Array:
-    """Pooled within-configuration variance: s_w^2 = sum_is (x_is - m_i)^2 / sum_i (S_i - 1). NaN without a repeat."""
+    """Pooled within-configuration variance: s_w^2 = sum_is (x_is - m_i)^2 / sum_i (S_i - 1). NaN
+    without a repeat.
+    """
     counts = np.isfinite(values).sum(axis=-1)
     freedom = (counts - 1).sum(axis=-1)
     squares = np.square(values - row_means(values)[..., None])
-    total = squares.sum(axis=(-2, -1)) if _is_complete(values) else np.nansum(squares, axis=(-2, -1))
+    total = (
+        squares.sum(axis=(-2, -1)) if _is_complete(values) else np.nansum(squares, axis=(-2, -1))
+    )
     return np.where(freedom > 0, total / np.maximum(freedom, 1), np.nan)
 
 
 def mean_seeds(values: Array) -> Array:
-    """Harmonic mean of seeds per configuration: S = n / sum_i (1 / S_i), so that mean_i Var(m_i) = s_w^2 / S."""
+    """Harmonic mean of seeds per configuration: S = n / sum_i (1 / S_i), so that mean_i Var(m_i) =
+    s_w^2 / S.
+    """
     return np.asarray(1.0 / np.mean(1.0 / np.isfinite(values).sum(axis=-1), axis=-1))
 
 
 def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
     """Level of the `num` worst configurations, cross-fitted over seeds.
 
-    tail_level = mean_s mean_{i in W(s)} x_is,  W(s) = the `num` configurations with the lowest mean without seed s.
+    tail_level = mean_s mean_{i in W(s)} x_is,  W(s) = the `num` configurations with the lowest mean
+    without seed s.
 
-    Picking and scoring on the same noise exaggerates an extreme; a left-out seed took no part in the picking. Only
-    configurations with a score at s and another one elsewhere compete at s. Without any repeat: the plain value, the
-    mean of the `num` lowest m_i.
+    Picking and scoring on the same noise exaggerates an extreme; a left-out seed took no part in
+    the picking. Only configurations with a score at s and another one elsewhere compete at s.
+    Without any repeat: the plain value, the mean of the `num` lowest m_i.
 
     clipped: keep it between the plain value, which is too extreme, and the mean of all m_i.
     """
     means = row_means(values)
-    plain = means.min(axis=-1) if num == 1 else np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
+    plain = (
+        means.min(axis=-1)
+        if num == 1
+        else np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
+    )
     if values.shape[-1] == 1:
         return np.asarray(plain)
     if _is_complete(values):
@@ -72,15 +85,19 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
 
 
 def best_level(values: Array, *, clipped: bool = True) -> Array:
-    """Cross-fitted level of the best configuration: mean_s x_{i(s),s}, i(s) = argmax_i of the mean without seed s."""
+    """Cross-fitted level of the best configuration: mean_s x_{i(s),s}, i(s) = argmax_i of the mean
+    without seed s.
+    """
     return np.asarray(-tail_level(-values, 1, clipped=clipped))
 
 
 def interquartile_mean(means: Array) -> Array:
-    """Mean of the middle half, (..., n) -> (...): n / 4 values are cut on each side, the last of them by its part.
+    """Mean of the middle half, (..., n) -> (...): n / 4 values are cut on each side, the last of
+    them by its part.
 
-    sum_i w_i x_(i) / (n / 2),  w_i = min(1, max(0, min(i, n + 1 - i) - n / 4)),  x_(i) the i-th smallest.
-    scipy.stats.trim_mean(x, 0.25) where 4 divides n. (Agarwal et al. 2021, arXiv:2108.13264.)
+    sum_i w_i x_(i) / (n / 2),  w_i = min(1, max(0, min(i, n + 1 - i) - n / 4)),  x_(i) the i-th
+    smallest. scipy.stats.trim_mean(x, 0.25) where 4 divides n. (Agarwal et al. 2021,
+    arXiv:2108.13264.)
     """
     num = means.shape[-1]
     place = np.arange(1, num + 1)
@@ -92,8 +109,8 @@ def spread(values: Array) -> dict[str, Array]:
     """What needs no best configuration.
 
     mean     = mean_i m_i
-    sd       = sqrt( sum_i (m_i - mean)^2 / (n - 1) );                NaN for one configuration
-    variance = sd^2 - s_w^2 / S, S = harmonic mean of seeds;          NaN without a repeat; below 0 by chance
+    sd       = sqrt( sum_i (m_i - mean)^2 / (n - 1) ); NaN for one configuration
+    variance = sd^2 - s_w^2 / S, S = harmonic mean of seeds; NaN without a repeat, below 0 by chance
     iqm      = interquartile_mean(m)
     """
     means = row_means(values)
@@ -118,16 +135,20 @@ def nearness(
     """How far the configurations are from the `best` level L (...); means is (..., n).
 
     regret         = mean_i (L - m_i); lost configurations count at `chance`, or are left out
-    share          = a #{i: m_i >= L - within} / n;  a = `alive`, the part of the configurations that is not lost
-    tolerance_area = 1/D int_0^D T(delta) d delta = a mean_i min(1, max(0, 1 - (L - m_i) / D)),  D = 10 within,
-                     T(delta) = the share for within = delta.  The share itself where within = 0
+    share          = a #{i: m_i >= L - within} / n;  a = `alive`, the part that is not lost
+    tolerance_area = 1/D int_0^D T(delta) d delta = a mean_i min(1, max(0, 1 - (L - m_i) / D)),
+                     D = 10 within, T(delta) = the share for within = delta.
+                     The share itself where within = 0
 
-    most: what one configuration may add to the area. Without a limit, noise above L makes up for the noise below it.
+    most: what one configuration may add to the area. Without a limit, noise above L makes up for
+    the noise below it.
     """
     below, mean = best[..., None] - means, means.mean(axis=-1)
     level = mean if chance is None else alive * mean + (1.0 - alive) * chance
     share = alive * (below <= within + EPSILON).mean(axis=-1)
-    reached = np.clip(1.0 - below / (AREA_WIDTHS * within), 0.0, most) if within else below <= EPSILON
+    reached = (
+        np.clip(1.0 - below / (AREA_WIDTHS * within), 0.0, most) if within else below <= EPSILON
+    )
     return {"regret": best - level, "share": share, "tolerance_area": alive * reached.mean(axis=-1)}
 
 
@@ -136,38 +157,50 @@ def worst_tenth(values: Array) -> Array:
     return tail_level(values, max(1, values.shape[-2] // 10))
 
 
-def statistics(values: Array, *, within: float, num_lost: int = 0, chance: float | None = None) -> dict[str, Array]:
-    """`spread`, `nearness` and worst_10 over the last two axes of `values`, and sd_star = sqrt(max(0, variance)).
+def statistics(
+    values: Array, *, within: float, num_lost: int = 0, chance: float | None = None
+) -> dict[str, Array]:
+    """`spread`, `nearness` and worst_10 over the last two axes of `values`, and sd_star =
+    sqrt(max(0, variance)).
 
-    num_lost: configurations that failed on every seed. They are never within, and join regret and worst_10 only
-    through `chance`.
+    num_lost: configurations that failed on every seed. They are never within, and join regret and
+    worst_10 only through `chance`.
     """
     alive = values.shape[-2] / (values.shape[-2] + num_lost)
     found = spread(values)
-    found |= nearness(row_means(values), best_level(values), within=within, alive=alive, chance=chance)
+    found |= nearness(
+        row_means(values), best_level(values), within=within, alive=alive, chance=chance
+    )
     if chance is not None and num_lost:
         lost = np.full((*values.shape[:-2], num_lost, values.shape[-1]), chance)
         values = np.concatenate([values, lost], axis=-2)
-    return {**found, "sd_star": np.sqrt(np.maximum(0.0, found["variance"])), "worst_10": worst_tenth(values)}
+    return {
+        **found,
+        "sd_star": np.sqrt(np.maximum(0.0, found["variance"])),
+        "worst_10": worst_tenth(values),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap:
     """How a table is resampled, and how its resamples become an interval.
 
-    x*_is = centre_i + g r / sqrt(1 - 1 / S_j),  r = x_jt - m_j drawn with replacement, g^2 = df / chi2(df)
+    x*_is = centre_i + g r / sqrt(1 - 1 / S_j),  r = x_jt - m_j drawn with replacement, g^2 = df /
+    chi2(df)
 
-    The observed means already hold noise of variance s_w^2 / S; adding resampled noise to them would count it twice.
-    So the centres are the means shrunk to  mean + (sd_star / sd) (m_i - mean),  whose spread is SD*. g, one a resample,
-    carries the uncertainty of the noise level itself (df = sum_i (S_i - 1)), as t does against z.
+    The observed means already hold noise of variance s_w^2 / S; adding resampled noise to them
+    would count it twice. So the centres are the means shrunk to  mean + (sd_star / sd) (m_i -
+    mean),  whose spread is SD*. g, one a resample, carries the uncertainty of the noise level
+    itself (df = sum_i (S_i - 1)), as t does against z.
 
-    population=False: the configurations are the space (a grid) and stay fixed. population=True: they are a sample of it
-    and are drawn with replacement too (with their pattern of missing seeds), inflated by sqrt(n / (n - 1)). The level
-    of the best stays that of the configurations tried: drawn with replacement, the best one would be missing from
-    every third resample.
+    population=False: the configurations are the space (a grid) and stay fixed. population=True:
+    they are a sample of it and are drawn with replacement too (with their pattern of missing
+    seeds), inflated by sqrt(n / (n - 1)). The level of the best stays that of the configurations
+    tried: drawn with replacement, the best one would be missing from every third resample.
 
-    A table of more than 500 scores takes fewer than `num_resamples`: so many that a million scores are drawn, and 24
-    at least. Below 200 the interval is  estimate -+ t_{B-1} SD of the resamples,  else it is their percentiles.
+    A table of more than 500 scores takes fewer than `num_resamples`: so many that a million scores
+    are drawn, and 24 at least. Below 200 the interval is  estimate -+ t_{B-1} SD of the resamples,
+    else it is their percentiles.
     """
 
     confidence: float
@@ -180,9 +213,13 @@ class Bootstrap:
         return int(min(self.num_resamples, max(FEWEST, CELLS // values.size)))
 
     def collect(
-        self, values: Array, measure: Callable[[Array, Array, np.random.Generator], dict[str, Array]]
+        self,
+        values: Array,
+        measure: Callable[[Array, Array, np.random.Generator], dict[str, Array]],
     ) -> dict[str, Array]:
-        """`measure` of every resample: of (b, n, S) drawn tables and those of the configurations as tried."""
+        """`measure` of every resample: of (b, n, S) drawn tables and those of the configurations as
+        tried.
+        """
         rng = np.random.default_rng(self.seed)
         parts = [measure(drawn, tried, rng) for drawn, tried in self._tables(values, rng)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -201,7 +238,8 @@ class Bootstrap:
         while left > 0:
             size = min(left, chunk)
             left -= size
-            # The longer axis is the last in memory, which numpy sums and searches several times faster.
+            # The longer axis is the last in memory, which numpy sums and searches several times
+            # faster.
             noise = pool[rng.integers(0, pool.size, (size, *sorted(values.shape)), dtype=np.int32)]
             noise = noise if num < values.shape[1] else noise.swapaxes(-1, -2)
             noise *= np.sqrt(freedom / rng.chisquare(freedom, (size, 1, 1)))
@@ -218,13 +256,15 @@ class Bootstrap:
                 drawn[~present[rows]] = np.nan
             yield drawn, tried
 
-    def bounds(self, drawn: Array, num: int, *, estimate: float, moved: bool = False) -> tuple[float, float]:
+    def bounds(
+        self, drawn: Array, num: int, *, estimate: float, moved: bool = False
+    ) -> tuple[float, float]:
         """Interval from the resamples of one statistic that rests on `num` configurations.
 
-        population=True widens the percentiles for that number (Hesterberg 2015, expanded percentile):
-        alpha'/2 = Phi( sqrt(n / (n - 1)) t_{alpha/2, n-1} ).
-        moved: shift the percentiles so that the mean of the resamples falls on `estimate`: for statistics whose value
-        on the shrunk centres is not their value on the table.
+        population=True widens the percentiles for that number (Hesterberg 2015, expanded
+        percentile): alpha'/2 = Phi( sqrt(n / (n - 1)) t_{alpha/2, n-1} ). moved: shift the
+        percentiles so that the mean of the resamples falls on `estimate`: for statistics whose
+        value on the shrunk centres is not their value on the table.
         """
         if len(drawn) < 2 or not np.isfinite(drawn).all():
             return np.nan, np.nan
@@ -240,29 +280,38 @@ class Bootstrap:
 
 
 def intervals(
-    values: Array, bootstrap: Bootstrap, *, within: float, num_lost: int = 0, chance: float | None = None
+    values: Array,
+    bootstrap: Bootstrap,
+    *,
+    within: float,
+    num_lost: int = 0,
+    chance: float | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Intervals of `statistics`; empty when no configuration has two scores.
 
-    sd, sd_star, share and worst_10 have percentile intervals; those of mean, regret, tolerance_area and iqm are moved
-    onto the estimate. Regret and area are resampled with the best level as cross-fitting gives it, unclipped: clipped
-    at zero regret, a nearly flat response would leave no spread to read an interval from. In a sample of the space,
-    lost configurations are lost by chance too, and the tail of worst_10 rests on a tenth of the configurations.
+    sd, sd_star, share and worst_10 have percentile intervals; those of mean, regret, tolerance_area
+    and iqm are moved onto the estimate. Regret and area are resampled with the best level as
+    cross-fitting gives it, unclipped: clipped at zero regret, a nearly flat response would leave no
+    spread to read an interval from. In a sample of the space, lost configurations are lost by
+    chance too, and the tail of worst_10 rests on a tenth of the configurations.
 
-    Measured coverage of 95 % intervals, in percent of 500 planted sweeps (tests/analysis/test_coverage.py; spread 1,
-    seed noise 0.3; grids of 6 and 11 x 5 with 2 and 3 seeds, random 64 and 128 of two hyperparameters with 3):
+    Measured coverage of 95 % intervals, in percent of 500 planted sweeps
+    (tests/analysis/test_coverage.py; spread 1, seed noise 0.3; grids of 6 and 11 x 5 with 2 and 3
+    seeds, random 64 and 128 of two hyperparameters with 3):
 
                       mean    sd      sd_star  regret  area    iqm     worst_10  share
         grids         94-95   93-95   93-96    92-96   93-98   93-95   93-96     94-100
         random        94-95   92-96   93-96    94-95   95-96   93-96   92-95     99-100
         flat          94-96   98-100  97-99    95-99   95-99   94-98   93-99     100
 
-    share is a count, and its percentiles hold both errors of the best level, so it is covered too often. Where the
-    response is flat, sd_star = 0 is the edge of what is possible (its interval held 0 in 97-99 %), and so are a regret
-    of 0 and an area of 1. A narrow peak in an else flat space is skewed: 64 and 128 random configurations then cover
-    sd in 91, mean in 92-96 and iqm in 90-93 % (300 sweeps). In a sample, L is the best of the configurations tried, not
-    of all that could be. In a table of many thousand configurations the interval of worst_10 is narrower than its bias:
-    the tenth is picked on S - 1 noisy seeds, so it is not quite the worst (0.01 points at noise 0.3 in a range of 5).
+    share is a count, and its percentiles hold both errors of the best level, so it is covered too
+    often. Where the response is flat, sd_star = 0 is the edge of what is possible (its interval
+    held 0 in 97-99 %), and so are a regret of 0 and an area of 1. A narrow peak in an else flat
+    space is skewed: 64 and 128 random configurations then cover sd in 91, mean in 92-96 and iqm in
+    90-93 % (300 sweeps). In a sample, L is the best of the configurations tried, not of all that
+    could be. In a table of many thousand configurations the interval of worst_10 is narrower than
+    its bias: the tenth is picked on S - 1 noisy seeds, so it is not quite the worst (0.01 points at
+    noise 0.3 in a range of 5).
     """
     if np.isfinite(values).sum(axis=-1).max() < 2:
         return {}
@@ -277,17 +326,26 @@ def intervals(
         if bootstrap.population and num_lost:
             lost = rng.random(lost.shape) < lost_part
         alive = 1.0 - lost.mean(axis=-1)
-        found = spread(drawn) | {"share": nearness(means, best, within=within, alive=alive)["share"]}
+        found = spread(drawn) | {
+            "share": nearness(means, best, within=within, alive=alive)["share"]
+        }
         open_ended = nearness(means, free, within=within, alive=alive, chance=chance, most=np.inf)
         found |= {name: open_ended[name] for name in ("regret", "tolerance_area")}
         if num_lost and chance is not None:
             extra = rng.integers(0, num, num_lost)
-            drawn = np.where(lost[..., None], chance, np.concatenate([drawn, drawn[:, extra]], axis=-2))
+            drawn = np.where(
+                lost[..., None], chance, np.concatenate([drawn, drawn[:, extra]], axis=-2)
+            )
         return {**found, "worst_10": worst_tenth(drawn)}
 
-    point = {name: float(x) for name, x in statistics(values, within=within, num_lost=num_lost, chance=chance).items()}
+    point = {
+        name: float(x)
+        for name, x in statistics(values, within=within, num_lost=num_lost, chance=chance).items()
+    }
     means, free = row_means(values), best_level(values, clipped=False)
-    point["regret"] = float(nearness(means, free, within=within, alive=1.0 - lost_part, chance=chance)["regret"])
+    point["regret"] = float(
+        nearness(means, free, within=within, alive=1.0 - lost_part, chance=chance)["regret"]
+    )
     bounds = {}
     for name, drawn in bootstrap.collect(values, measure).items():
         carriers = max(2, num // 10) if name == "worst_10" else num
@@ -295,8 +353,8 @@ def intervals(
         bounds[name] = bootstrap.bounds(drawn, carriers, estimate=point[name], moved=moved)
     low, high = np.sqrt(np.maximum(0.0, bounds.pop("variance")))
     bounds["sd_star"] = float(low), float(high)
-    for name, least, most in [("sd", 0.0, np.inf), ("regret", 0.0, np.inf), ("share", 0, 1), ("tolerance_area", 0, 1)]:
-        low, high = np.clip(bounds[name], least, most)
+    for name, most in {"sd": np.inf, "regret": np.inf, "share": 1, "tolerance_area": 1}.items():
+        low, high = np.clip(bounds[name], 0.0, most)
         bounds[name] = float(low), float(high)
     return bounds
 
@@ -307,7 +365,9 @@ def _is_complete(values: Array) -> bool:
 
 
 def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
-    """`tail_level`, unclipped, of a table with missing scores; `plain` where no configuration has two."""
+    """`tail_level`, unclipped, of a table with missing scores; `plain` where no configuration has
+    two.
+    """
     present = np.isfinite(values)
     filled = np.where(present, values, 0.0)
     others = present.sum(axis=-1, keepdims=True) - 1
@@ -318,7 +378,9 @@ def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
     folds = counted.any(axis=-2)
     scores = np.where(counted, np.take_along_axis(filled, picked, axis=-2), 0.0).sum(axis=-2)
     scores /= np.maximum(counted.sum(axis=-2), 1)
-    return np.where(folds.any(axis=-1), scores.sum(axis=-1) / np.maximum(folds.sum(axis=-1), 1), plain)
+    return np.where(
+        folds.any(axis=-1), scores.sum(axis=-1) / np.maximum(folds.sum(axis=-1), 1), plain
+    )
 
 
 def _lowest(values: Array, num: int) -> NDArray[np.intp]:

@@ -1,4 +1,6 @@
-"""What every statistic starts from: the trials of one objective as a (configurations x seeds) table of scores."""
+"""What every statistic starts from: the trials of one objective as a (configurations x seeds) table
+of scores.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.display.numbers import settings
 from clsweep.errors import nearest
 
 Array = NDArray[np.float64]
@@ -19,7 +23,9 @@ STATUSES = ("finished", "stopped", "failed")
 EVEN_SAMPLERS = ("grid", "qmc", "random")
 ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
 KEYS = ("objective", "config", "seed")
-LOG_RATIO = 10.0  # positive values that span more are read on a log scale, unless the study says otherwise
+ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
+# Positive values that span more are read on a log scale, unless the study says otherwise.
+LOG_RATIO = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,13 +37,16 @@ class Sweep:
     Attributes:
         params: the swept hyperparameters, those that take two or more values here.
         scales: of every swept one: "log", "linear" or "category".
-        bounds: (low, high) of the swept numeric ones whose range was declared; sensitivity's space ends there.
+        bounds: (low, high) of the swept numeric ones whose range was declared; sensitivity's space
+            ends there.
         settings: (n, params), the values; row i is that of configuration number `configs[i]`.
-        scores: (n, S) float64, larger is better (`sign` times the metric), NaN = no score: the trial failed, did not
-            run, or belongs to a configuration of which a trial was stopped early.
+        scores: (n, S) float64, larger is better (`sign` times the metric), NaN = no score: the
+            trial failed, did not run, or belongs to a configuration of which a trial was stopped
+            early.
         failed: (n, S) bool, trials that failed, or finished without a finite metric.
         samplers: how the configurations were chosen, usually one name.
         num_planned: configurations of the whole plan; more than n while it still runs.
+        limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
     """
 
     objective: str
@@ -54,6 +63,7 @@ class Sweep:
     num_stopped: int
     num_planned: int
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    limits: tuple[float, float] = ANYWHERE
 
     @property
     def num_failed(self) -> int:
@@ -70,16 +80,44 @@ class Sweep:
         return self.samplers == ("grid",) and not self.is_unfinished
 
     @property
-    def not_measured(self) -> str:
-        """Why these samples say nothing of the space as a whole; empty where they were drawn evenly."""
-        adaptive = [name for name in self.samplers if name in ADAPTIVE_SAMPLERS]
-        if adaptive:
-            return f"{', '.join(adaptive)} samples favour good configurations"
+    def not_measured(self) -> Note | None:
+        """Why these samples say nothing of the space as a whole; None where they were drawn
+        evenly.
+        """
+        if adaptive := tuple(name for name in self.samplers if name in ADAPTIVE_SAMPLERS):
+            return note(Reason.ADAPTIVE_SAMPLER, samplers=adaptive)
         if len(self.samplers) > 1:
-            return f"{', '.join(self.samplers)} mixed, not one even design"
-        if self.num_stopped:
-            return f"{self.num_stopped} of {self.num_trials} trials were stopped early, which hides the bad ones"
-        return ""
+            return note(Reason.MIXED_SAMPLERS, samplers=self.samplers)
+        return self.stopped
+
+    @property
+    def stopped(self) -> Note | None:
+        """That trials were stopped early, which count in no score."""
+        if not self.num_stopped:
+            return None
+        return note(Reason.TRIALS_STOPPED, stopped=self.num_stopped, trials=self.num_trials)
+
+    @property
+    def missing(self) -> tuple[Note, ...]:
+        """What of the plan has no score: trials that failed, were stopped or have not run."""
+        found = [self.stopped] if self.stopped else []
+        if self.num_failed:
+            figures = {"failed": self.num_failed, "trials": self.num_trials}
+            found.insert(0, note(Reason.TRIALS_FAILED, **figures))
+        if self.is_unfinished:
+            figures = {"configs": len(self.configs), "planned": self.num_planned}
+            found.append(note(Reason.UNFINISHED, **figures))
+        return tuple(found)
+
+    @property
+    def nothing(self) -> Note | None:
+        """Why there is nothing to say of the space as a whole: no even samples, or no score."""
+        return self.not_measured or (None if self.alive.any() else note(Reason.NO_SCORE))
+
+    def lost(self, reason: Reason, **figures: Any) -> tuple[Note, ...]:
+        """A note with this reason where configurations have no score."""
+        lost = int((~self.alive).sum())
+        return (note(reason, lost=lost, configs=len(self.alive), **figures),) if lost else ()
 
     @cached_property
     def alive(self) -> NDArray[np.bool_]:
@@ -88,7 +126,9 @@ class Sweep:
 
     @cached_property
     def has_repeats(self) -> bool:
-        """Whether any configuration has two scores: without, seed noise cannot be told from effects."""
+        """Whether any configuration has two scores: without, seed noise cannot be told from
+        effects.
+        """
         return bool((np.isfinite(self.scores).sum(axis=1) > 1).any())
 
     @cached_property
@@ -98,82 +138,141 @@ class Sweep:
         total = np.where(present, self.scores, 0.0).sum(axis=1)
         return np.where(self.alive, total / np.maximum(present.sum(axis=1), 1), np.nan)
 
+    def limited(self, ends: Any) -> Any:
+        """The ends of intervals of levels, in the metric's own sign, as far as the metric goes."""
+        return np.clip(ends, *self.limits)
+
     def axis(self, param: str) -> Array:
-        """(n,) the values of a numeric hyperparameter as they stand on its axis: log2 on a log scale, NaN if missing.
+        """(n,) the values of a numeric hyperparameter as they stand on its axis: log2 on a log
+        scale, NaN if missing.
 
         Raises ValueError for a categorical one.
         """
         if self.scales[param] == "category":
             raise ValueError(f"{param}: expected a numeric hyperparameter, it is categorical")
-        values = pd.to_numeric(self.settings[param]).to_numpy(dtype=float, na_value=np.nan)
-        return np.log2(values) if self.scales[param] == "log" else values
+        values = self._numbers[param]
+        return np.log2(values) if self.scales[param] == "log" else values.copy()
 
     def label(self, row: int) -> str:
         """Text of one configuration's setting, as `tau=0.2, batch_size=64`."""
-        at = ", ".join(f"{name}={text_of(self.settings[name].iat[row])}" for name in self.params)
+        alike = [row, *np.flatnonzero(self._alike(row))]
+        texts = (
+            (name, settings(self.settings[name].iloc[alike].tolist())[0]) for name in self.params
+        )
+        at = ", ".join(f"{name}={text}" for name, text in texts if text)
         return at or f"config {self.configs[row]}"
+
+    def _alike(self, row: int) -> NDArray[np.bool_]:
+        """(n,) other configurations that a few digits may not tell from this one."""
+        alike = np.arange(len(self.configs)) != row
+        for name in self.params:
+            if self.scales[name] == "category":
+                words = self.settings[name].astype(str).to_numpy()
+                alike &= words == words[row]
+            else:
+                values = self._numbers[name]
+                alike &= np.isclose(values, values[row], rtol=1e-3, atol=0.0, equal_nan=True)
+        return alike
+
+    @cached_property
+    def _numbers(self) -> dict[str, Array]:
+        """(n,) values of each numeric hyperparameter, NaN if missing."""
+        return {
+            name: pd.to_numeric(self.settings[name]).to_numpy(dtype=float, na_value=np.nan)
+            for name in self.params
+            if self.scales[name] != "category"
+        }
+
+
+def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
+    """Raises ValueError where no objective sweeps `by`."""
+    swept = list(dict.fromkeys(name for sweep in sweeps for name in sweep.params))
+    if by is not None and by not in swept:
+        raise ValueError(
+            f"by: no objective sweeps {by!r}.{nearest(by, swept)} Swept: "
+            f"{', '.join(swept) or 'nothing'}"
+        )
 
 
 def read_sweeps(
     trials: pd.DataFrame,
     *,
     metric: str,
-    params: Sequence[str],
+    params: Sequence[str] | Mapping[str, Sequence[str]],
     mode: str = "max",
     planned: Mapping[str, int] | None = None,
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    limits: tuple[float, float] = ANYWHERE,
 ) -> list[Sweep]:
     """One sweep per objective, in order of first appearance; `trials` is not changed.
 
     Args:
-        trials: one row a trial: objective, config, seed, status ("finished" | "stopped" | "failed"), sampler, `metric`
-            and `params`.
+        trials: one row a trial: objective, config, seed, status ("finished" | "stopped" |
+            "failed"), sampler, `metric` and `params`.
         metric, mode: the score, and whether "max" or "min" is best.
-        params: the hyperparameter columns. An objective sweeps those that take two or more values in its rows.
+        params: the hyperparameter columns, of all objectives or by objective. An objective sweeps
+            those that take two or more values in its rows.
         planned: number of planned configurations per objective, the ones seen by default.
-        scales: "log", "linear" or "category" of some of the hyperparameters. By default text and truth values are
-            categories, and positive numbers that span more than a factor of ten are read on a log scale.
-        bounds: (low, high) that the study declares for some of the hyperparameters. Ignored where the values seen are
-            not numbers within them, or where they have no place on the axis.
+        scales: "log", "linear" or "category" of some of the hyperparameters. By default text and
+            truth values are categories, and positive numbers that span more than a factor of ten
+            are read on a log scale.
+        bounds: (low, high) that the study declares for some of the hyperparameters. Ignored where
+            the values seen are not numbers within them, or where they have no place on the axis.
+        limits: the values that the metric can take. Ignored where scores lie outside.
 
     Raises:
-        ValueError: an empty table, a missing column, a repeated (objective, config, seed), a configuration with two
-            settings, an unknown mode, sampler, status or scale, a metric that is not numbers.
+        ValueError: an empty table, a missing column, a repeated (objective, config, seed), a
+            configuration with two settings, an unknown mode, sampler, status or scale, a metric
+            that is not numbers.
     """
     if mode not in ("max", "min"):
         raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
-    if unknown := [scale for scale in (scales or {}).values() if scale not in ("log", "linear", "category")]:
+    if unknown := [
+        scale for scale in (scales or {}).values() if scale not in ("log", "linear", "category")
+    ]:
         raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
-    _check(trials, metric, params)
+    names = trials["objective"].unique() if "objective" in trials else ()
+    axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
+    _check(trials, metric, list(dict.fromkeys(name for each in axes.values() for name in each)))
     sign = 1.0 if mode == "max" else -1.0
     return [
-        _sweep(str(name), group, metric, params, sign, (planned or {}).get(str(name)), scales or {}, bounds or {})
+        _sweep(
+            str(name),
+            group,
+            metric,
+            axes.get(str(name), ()),
+            sign,
+            (planned or {}).get(str(name)),
+            scales or {},
+            bounds or {},
+            limits,
+        )
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
-
-
-def text_of(value: Any) -> str:
-    """Short text of a setting; a whole number stays whole (a column with gaps holds integers as floats)."""
-    if not isinstance(value, float):  # np.float64 is a float
-        return str(value)
-    return str(int(value)) if value.is_integer() else f"{value:.4g}"
 
 
 def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
     labels, columns = [*KEYS, "status", "sampler"], [str(name) for name in trials.columns]
     for column in [*labels, metric, *params]:
         if column not in trials.columns:
-            raise ValueError(f"trials: no column {column!r}.{nearest(column, columns)} Columns: {', '.join(columns)}")
+            raise ValueError(
+                f"trials: no column {column!r}.{nearest(column, columns)} Columns: "
+                f"{', '.join(columns)}"
+            )
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
         raise ValueError(f"trials: missing values in {', '.join(gaps)}")
     for column, known in {"status": STATUSES, "sampler": EVEN_SAMPLERS + ADAPTIVE_SAMPLERS}.items():
         if unknown := [value for value in trials[column].unique() if value not in known]:
-            raise ValueError(f"trials: {column} is expected to be one of {', '.join(known)}; got {unknown[0]!r}")
+            raise ValueError(
+                f"trials: {column} is expected to be one of {', '.join(known)}; got {unknown[0]!r}"
+            )
     if not pd.api.types.is_numeric_dtype(trials[metric]) and trials[metric].notna().any():
-        raise ValueError(f"trials: metric {metric!r} is expected to be numbers, got {trials[metric].dtype}")
+        raise ValueError(
+            f"trials: metric {metric!r} is expected to be numbers, got {trials[metric].dtype}"
+        )
 
 
 def _sweep(
@@ -185,13 +284,16 @@ def _sweep(
     num_planned: int | None,
     scales: Mapping[str, str],
     bounds: Mapping[str, tuple[float, float]],
+    limits: tuple[float, float],
 ) -> Sweep:
     rows, configs = pd.factorize(group["config"])
     columns, seeds = pd.factorize(group["seed"], sort=True)
     cells = rows * len(seeds) + columns
     if len(repeated := group[pd.Series(cells).duplicated().to_numpy()]):
         config, seed = repeated[["config", "seed"]].iloc[0]
-        raise ValueError(f"trials: objective {objective!r}, config {config}, seed {seed} appears more than once")
+        raise ValueError(
+            f"trials: objective {objective!r}, config {config}, seed {seed} appears more than once"
+        )
     first = np.unique(rows, return_index=True)[1]
     swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
     settings = group[swept].iloc[first].reset_index(drop=True)
@@ -200,14 +302,15 @@ def _sweep(
     score = pd.to_numeric(group[metric]).to_numpy(dtype=float, na_value=np.nan)
     stopped_configs = np.zeros(len(configs), dtype=bool)
     stopped_configs[rows[status == "stopped"]] = True
-    # A failed trial's leftover value and an infinity are no score. Nor is what the other trials of a configuration
-    # reached of which one was stopped: they would stand for it.
+    # A failed trial's leftover value and an infinity are no score. Nor is what the other trials of
+    # a configuration reached of which one was stopped: they would stand for it.
     scored = (status == "finished") & np.isfinite(score) & ~stopped_configs[rows]
     failed = status == "failed"
     if np.isfinite(score).any():  # else an objective that does not have this metric
         failed |= (status == "finished") & ~np.isfinite(score) & ~stopped_configs[rows]
+    known = score[scored]
     scores = np.full(len(configs) * len(seeds), np.nan)
-    scores[cells[scored]] = sign * score[scored]
+    scores[cells[scored]] = sign * known
     lost = np.zeros(scores.shape, dtype=bool)
     lost[cells[failed]] = True
     shape = len(configs), len(seeds)
@@ -231,19 +334,27 @@ def _sweep(
             for name in swept
             if name in bounds and _encloses(bounds[name], settings[name], read_as[name])
         },
+        limits=limits if np.array_equal(np.clip(known, *limits), known) else ANYWHERE,
     )
 
 
 def _encloses(ends: tuple[float, float] | None, column: pd.Series[Any], scale: str) -> bool:
     """Whether declared ends are finite, have a place on the axis, and hold every value seen."""
-    if ends is None or scale == "category" or not np.isfinite(ends).all() or (scale == "log" and ends[0] <= 0):
+    if (
+        ends is None
+        or scale == "category"
+        or not np.isfinite(ends).all()
+        or (scale == "log" and ends[0] <= 0)
+    ):
         return False
     values = pd.to_numeric(column)
     return bool(ends[0] <= values.min() and values.max() <= ends[1])
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:
-    """Whether a hyperparameter takes two or more values; each configuration must have one value of it."""
+    """Whether a hyperparameter takes two or more values; each configuration must have one value of
+    it.
+    """
     codes, values = pd.factorize(column, use_na_sentinel=False)
     wrong = codes != codes[first][rows]
     if wrong.any():

@@ -1,4 +1,6 @@
-"""What tuning brings: the score to expect of the best of k random tries, and what that is over the default setting."""
+"""What tuning brings: the score to expect of the best of k random tries, and what that is over the
+default setting.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,23 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from clsweep.analysis import resample
-from clsweep.analysis.sweep import Sweep, text_of
-
-Array = NDArray[np.float64]
+from clsweep.analysis import reasons, resample
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.sweep import Array, Sweep
+from clsweep.display.numbers import setting
 
 # n = configurations tried, N = those of them with a score. Levels are in the metric's own sign.
 COLUMNS = {
     "objective": "name, in order of first appearance",
     "k": "configurations tried at random, without replacement, out of the n of the sweep",
-    "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) x_(r)s, r = rank by the "
-    "mean without seed s (r = n is the best). A configuration that failed on every seed ranks last: it counts at "
-    "`chance`, or, when that is not given, is a try that brings nothing",
-    "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or a jackknife over configurations",
+    "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
+    "x_(r)s, r = rank by the mean without seed s (r = n is the best). A configuration that failed "
+    "on every seed ranks last: it counts at `chance`, or, when that is not given, is a try that "
+    "brings nothing",
+    "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or a jackknife over "
+    "configurations",
     "high": "",
-    "note": "what was not measured and why",
+    **reasons.COLUMNS,
 }
 COST_COLUMNS = {
     "objective": "name, in order of first appearance",
@@ -33,11 +37,14 @@ COST_COLUMNS = {
     "k_low": "interval of k_within, percentiles of the bootstrap",
     "k_high": "",
     "default_at": "the configuration taken for the default one",
-    "default": "its mean over the seeds; hyperparameters that are not swept stand as the study sets them",
-    "tunability": "by how much best_level is better than default, in points (positive = tuning helps)",
-    "tunability_low": "interval of tunability, for the configurations tried: it carries the seeds' noise alone",
+    "default": "its mean over the seeds; hyperparameters that are not swept stand as the study "
+    "sets them",
+    "tunability": "by how much best_level is better than default, in points (positive = tuning "
+    "helps)",
+    "tunability_low": "interval of tunability, for the configurations tried: it carries the "
+    "seeds' noise alone",
     "tunability_high": "",
-    "note": "what was not measured and why",
+    **reasons.COLUMNS,
 }
 EVERY_K = 16  # up to here each k is listed, then steps of 12 %
 MAX_CELLS = 6_000_000  # scores that one bootstrap draws at most: large sweeps take fewer resamples
@@ -45,58 +52,66 @@ CHUNK_CELLS = 2_000_000
 FEW_RESAMPLES = 16
 EVERY_RANK = 512  # resamples count so many of the best ranks one by one, those below in runs
 NEAR = 0.05  # of an axis: how far from the default a sampled configuration may be
-NOTHING_TO_TUNE = "one configuration: nothing to tune"
-OPTIMISTIC = "one seed: picked and scored on the same noise, so optimistic; no interval"
+ONE_SEED = (note(Reason.ONE_SEED), note(Reason.OPTIMISTIC))
 
 
 def best_of_k(
     sweeps: Sequence[Sweep],
     *,
-    max_k: int | None = None,
     chance: float | None = None,
     confidence: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Expected score of the configuration that looks best among k tried at random; the columns of `COLUMNS`.
+    """Expected score of the configuration that looks best among k tried at random; the columns of
+    `COLUMNS`.
 
-    The order statistics of a sample without replacement (Dodge et al. 2019, Show Your Work) score the pick on the noise
-    that made it the pick, and so rise with k even where every configuration is equally good. Here the tries are ranked
-    by their mean over the other seeds, and scored at the seed left out, for each seed in turn: it is what somebody gets
-    who tries k configurations with S - 1 seeds each. Ties share their scores. A configuration without a score at that
-    seed is ranked but does not count there. One seed: the plain estimator, which the note calls optimistic.
+    The order statistics of a sample without replacement (Dodge et al. 2019, Show Your Work) score
+    the pick on the noise that made it the pick, and so rise with k even where every configuration
+    is equally good. Here the tries are ranked by their mean over the other seeds, and scored at the
+    seed left out, for each seed in turn: it is what somebody gets who tries k configurations with S
+    - 1 seeds each. Ties share their scores. A configuration without a score at that seed is ranked
+    but does not count there. One seed: the plain estimator, which the note calls optimistic.
 
-    k is 1, 2, ... n on a roughly logarithmic list that ends with n, or at `max_k`. Intervals: a grid is the whole
-    space, and new noise is drawn (`_noisy`); of any other design one configuration at a time is left out, with its
-    scores (`_jackknife`), and k above n / 2 has no interval. Samples that do not cover the space evenly
-    (`Sweep.not_measured`) have one row without k, and the note.
+    k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a
+    grid is the whole space, and new noise is drawn (`_noisy`); of any other design one
+    configuration at a time is left out, with its scores (`_jackknife`), and k above n / 2 has no
+    interval. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row without
+    k, and the note.
 
     chance: level of a failed configuration, in units of the metric.
 
     Raises ValueError for an option out of range.
     """
     _check(confidence=confidence, num_resamples=num_resamples, within=0.0)
-    if max_k is not None and max_k < 1:
-        raise ValueError(f"max_k: expected >= 1, got {max_k}")
     rows: list[dict[str, Any]] = []
     for sweep in sweeps:
-        if note := sweep.not_measured or ("" if sweep.alive.any() else "no trial finished"):
-            rows.append({"objective": sweep.objective, "note": note})
+        if why := sweep.nothing:
+            rows.append({"objective": sweep.objective, **noted(why=why)})
             continue
-        ks = _list_of_k(len(sweep.configs), max_k)
+        ks = _list_of_k(len(sweep.configs))
         level = None if chance is None else sweep.sign * chance
         point = _curve(sweep.scores, _weights(len(sweep.configs), ks), level)
         if sweep.has_repeats and not sweep.is_grid:
-            half = stats.t.ppf((1 + confidence) / 2, len(sweep.configs) - 1) * np.sqrt(_jackknife(sweep, ks, level))
+            half = stats.t.ppf((1 + confidence) / 2, len(sweep.configs) - 1) * np.sqrt(
+                _jackknife(sweep, ks, level)
+            )
         else:
             half = _half_width(_draws(sweep, ks, level, num_resamples, seed), confidence)
-        notes = [] if sweep.has_repeats else [OPTIMISTIC]
-        if lost := int((~sweep.alive).sum()):
-            at = "are tries that bring nothing" if chance is None else f"count at chance level ({chance:g})"
-            notes.append(f"{lost} of {len(sweep.configs)} configurations have no score and {at}")
+        notes: tuple[Note, ...] = () if sweep.has_repeats else ONE_SEED
+        if chance is None:
+            notes += sweep.lost(Reason.LOST_TRIES)
+        else:
+            notes += sweep.lost(Reason.LOST_TRIES_AT_CHANCE, chance=chance)
         for k, value, width in zip(ks.tolist(), sweep.sign * point, half, strict=True):
-            row = {"objective": sweep.objective, "k": k, "expected": value, "low": value - width, "high": value + width}
-            rows.append({**row, "note": "; ".join(notes)})
+            row = {
+                "objective": sweep.objective,
+                "k": k,
+                "expected": value,
+                "low": sweep.limited(value - width),
+                "high": sweep.limited(value + width),
+            }
+            rows.append({**row, **noted(*notes)})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -110,22 +125,25 @@ def tuning_cost(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Random tries to come within `within` of the best level, and the gain over the default (Probst et al. 2019).
+    """Random tries to come within `within` of the best level, and the gain over the default (Probst
+    et al. 2019).
 
-    One row per objective with the columns of `COST_COLUMNS`. `best_level` is cross-fitted as in `best_of_k`, k = n.
-    Between the listed k the curve is read off linearly and k_within rounded up.
+    One row per objective with the columns of `COST_COLUMNS`. `best_level` is cross-fitted as in
+    `best_of_k`, k = n. Between the listed k the curve is read off linearly and k_within rounded up.
 
-    defaults: objective -> hyperparameter -> default value. The default is looked up among the configurations by the
-        swept hyperparameters (numbers to 12 digits). Where it is not among them the nearest one stands for it, if each
-        number is within half a grid step (or, off a grid, 5 % of the axis) and each category the same; the note says
-        so.
+    defaults: objective -> hyperparameter -> default value. The default is looked up among the
+        configurations by the swept hyperparameters (numbers to 12 digits). Where it is not among
+        them the nearest one stands for it, if each number is within half a grid step (or, off a
+        grid, 5 % of the axis) and each category the same; the note says so.
     within, chance: in units of the metric.
 
     Raises ValueError for an option out of range.
     """
     _check(confidence=confidence, num_resamples=num_resamples, within=within)
     options = {"within": within, "chance": chance, "confidence": confidence}
-    rows = [_cost(x, (defaults or {}).get(x.objective), num_resamples, seed, **options) for x in sweeps]
+    rows = [
+        _cost(x, (defaults or {}).get(x.objective), num_resamples, seed, **options) for x in sweeps
+    ]
     return pd.DataFrame(rows, columns=list(COST_COLUMNS))
 
 
@@ -151,19 +169,20 @@ def _cost(
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"objective": sweep.objective, "default_at": ""}
     default, lookup = find_default(sweep, defaults)
-    notes = [lookup] if lookup else []
+    notes: tuple[Note, ...] = () if lookup is None else (lookup,)
     if default is not None:
         row |= {"default_at": sweep.label(default), "default": sweep.sign * sweep.means[default]}
         if not sweep.alive[default]:
-            notes.append("the default has no score")
-    if withheld := sweep.not_measured or ("" if sweep.alive.any() else "no trial finished"):
-        return {**row, "note": "; ".join([withheld, *notes])}
+            notes += (note(Reason.DEFAULT_WITHOUT_SCORE),)
+    if why := sweep.nothing:
+        return {**row, **noted(*notes, why=why)}
     if len(sweep.configs) == 1:
-        return {**row, "best_level": sweep.sign * sweep.means[0], "note": "; ".join([NOTHING_TO_TUNE, *notes])}
+        row["best_level"] = sweep.sign * sweep.means[0]
+        return {**row, **noted(*notes, why=note(Reason.ONE_CONFIG))}
     if not sweep.has_repeats:
-        notes.insert(0, OPTIMISTIC)
+        notes = (*ONE_SEED, *notes)
 
-    ks = _list_of_k(len(sweep.configs), None)
+    ks = _list_of_k(len(sweep.configs))
     level = None if chance is None else sweep.sign * chance
     point = _curve(sweep.scores, _weights(len(sweep.configs), ks), level)
     draws = _draws(sweep, ks, level, num_resamples, seed)
@@ -171,12 +190,15 @@ def _cost(
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
         low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-        row |= {"k_low": int(min(low, row["k_within"])), "k_high": int(np.ceil(max(high, row["k_within"])))}
+        row |= {
+            "k_low": int(min(low, row["k_within"])),
+            "k_high": int(np.ceil(max(high, row["k_within"]))),
+        }
     if default is not None and sweep.alive[default]:
         gain = float(point[-1] - sweep.means[default])
         half = float(_half_width(_gains(sweep, default, num_resamples, seed), confidence))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
-    return {**row, "note": "; ".join(notes)}
+    return {**row, **noted(*notes)}
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:
@@ -189,15 +211,16 @@ def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:
     return int(np.ceil(ks[at - 1] + part * (ks[at] - ks[at - 1]) - 1e-6))
 
 
-def _list_of_k(num: int, max_k: int | None) -> NDArray[np.int64]:
-    last = min(num, max_k or num)
-    steps = np.geomspace(1, last, 2 + int(np.log(last) / np.log(1.12)))
-    every = np.arange(1, min(EVERY_K, last) + 1)
+def _list_of_k(num: int) -> NDArray[np.int64]:
+    steps = np.geomspace(1, num, 2 + int(np.log(num) / np.log(1.12)))
+    every = np.arange(1, min(EVERY_K, num) + 1)
     return np.unique(np.concatenate([every, np.round(steps)])).astype(np.int64)
 
 
 def _weights(num: int, ks: NDArray[np.int64]) -> Array:
-    """(num, K): probability C(r - 1, k - 1) / C(num, k) that rank r, 1 = worst, is the best of k of `num`."""
+    """(num, K): probability C(r - 1, k - 1) / C(num, k) that rank r, 1 = worst, is the best of k of
+    `num`.
+    """
     logs = special.gammaln(np.arange(num + 1) + 1.0)  # log r!
     weights = np.zeros((num, len(ks)))
     for column, k in enumerate(ks.tolist()):
@@ -207,7 +230,9 @@ def _weights(num: int, ks: NDArray[np.int64]) -> Array:
 
 
 def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
-    """First rank, counted from 0, with a weight worth counting (1e-20 of all), and the weights from there on."""
+    """First rank, counted from 0, with a weight worth counting (1e-20 of all), and the weights from
+    there on.
+    """
     num = len(logs) - 1
     ranks = logs[k - 1 : num] - logs[: num - k + 1]
     ranks += logs[num - k] - logs[num] + logs[k] - logs[k - 1]
@@ -216,9 +241,11 @@ def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
 
 
 def _folds(tables: Array, chance: float | None) -> Iterator[tuple[Array, Array, Array]]:
-    """Per seed: how every configuration looks without it, its score at that seed, and whether it has one; all (B, n).
+    """Per seed: how every configuration looks without it, its score at that seed, and whether it
+    has one; all (B, n).
 
-    One fold without repeats: looks and score are the same. A configuration that failed on every seed looks worst.
+    One fold without repeats: looks and score are the same. A configuration that failed on every
+    seed looks worst.
     """
     present = np.isfinite(tables)
     counts = present.sum(axis=-1)
@@ -243,7 +270,8 @@ def _folds(tables: Array, chance: float | None) -> Iterator[tuple[Array, Array, 
 def _curve(scores: Array, weights: Array, chance: float | None) -> Array:
     """Expected score of the best of k, (n, S) -> (K,), ties broken at random.
 
-    Summed over the seeds, then divided by the weight of those that had a score: given that the pick has one.
+    Summed over the seeds, then divided by the weight of those that had a score: given that the pick
+    has one.
     """
     sums = np.zeros((2, weights.shape[1]))
     for looks, score, counted in _folds(scores[None], chance):
@@ -256,13 +284,20 @@ def _curve(scores: Array, weights: Array, chance: float | None) -> Array:
     return _ratio(sums[0], sums[1])
 
 
-def _rough_curves(tables: Array, weights: Array, edges: NDArray[np.int64], chance: float | None) -> Array:
-    """The same for resamples, (B, n, S) -> (B, K): ties as they fall, ranks summed from one edge to the next."""
+def _rough_curves(
+    tables: Array, weights: Array, edges: NDArray[np.int64], chance: float | None
+) -> Array:
+    """The same for resamples, (B, n, S) -> (B, K): ties as they fall, ranks summed from one edge to
+    the next.
+    """
     sums = np.zeros((2, len(tables), weights.shape[1]))
     for looks, score, counted in _folds(tables, chance):
         order = np.argsort(looks, axis=-1)
         for row, values in enumerate((score, counted)):
-            sums[row] += np.add.reduceat(np.take_along_axis(values, order, axis=-1), edges, axis=-1) @ weights
+            sums[row] += (
+                np.add.reduceat(np.take_along_axis(values, order, axis=-1), edges, axis=-1)
+                @ weights
+            )
     return _ratio(sums[0], sums[1])
 
 
@@ -280,7 +315,9 @@ def _best(tables: Array) -> Array:
     return _ratio(sums[0], sums[1])
 
 
-def _draws(sweep: Sweep, ks: NDArray[np.int64], chance: float | None, num_resamples: int, seed: int) -> Array:
+def _draws(
+    sweep: Sweep, ks: NDArray[np.int64], chance: float | None, num_resamples: int, seed: int
+) -> Array:
     """Bootstrap (B, K) of the curve, larger is better; B = 0 without repeats."""
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
@@ -288,17 +325,24 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64], chance: float | None, num_resamp
     weights, edges = _weights(num, ks), np.arange(num)
     if num > EVERY_RANK:  # below the best ones the weights hardly change from rank to rank
         steps = np.geomspace(EVERY_RANK, num, 2 + int(np.log(num / EVERY_RANK) / np.log(1.01)))
-        edges = np.unique(num - np.append(np.arange(1, EVERY_RANK), np.round(steps))).astype(np.int64)
+        edges = np.unique(num - np.append(np.arange(1, EVERY_RANK), np.round(steps))).astype(
+            np.int64
+        )
         weights = np.add.reduceat(weights, edges, axis=0) / np.diff(edges, append=num)[:, None]
-    tables = _noisy(sweep, num_resamples, seed) if sweep.is_grid else _redrawn(sweep, num_resamples, seed)
+    tables = (
+        _noisy(sweep, num_resamples, seed)
+        if sweep.is_grid
+        else _redrawn(sweep, num_resamples, seed)
+    )
     return np.concatenate([_rough_curves(chunk, weights, edges, chance) for chunk in tables])
 
 
 def _jackknife(sweep: Sweep, ks: NDArray[np.int64], chance: float | None) -> Array:
-    """(K,) variance of the curve, leaving out one configuration at a time; for such a mean over subsets it errs high.
+    """(K,) variance of the curve, leaving out one configuration at a time; for such a mean over
+    subsets it errs high.
 
-    var = (n - 1) / n sum_j (E_-j - mean)^2. Leaving out rank j moves the ranks above it down by one. (Efron and Stein
-    1981.) k above n / 2: NaN, as one configuration decides.
+    var = (n - 1) / n sum_j (E_-j - mean)^2. Leaving out rank j moves the ranks above it down by
+    one. (Efron and Stein 1981.) k above n / 2: NaN, as one configuration decides.
     """
     num = len(sweep.configs)
     variance = np.full(len(ks), np.nan)
@@ -333,10 +377,12 @@ def _chunks(sweep: Sweep, num_resamples: int) -> Iterator[int]:
 
 
 def _noisy(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
-    """The configurations as they are, under new noise; those without a score keep none. Chunks of (B, n, S).
+    """The configurations as they are, under new noise; those without a score keep none. Chunks of
+    (B, n, S).
 
-    x*_is = mean + c (m_i - mean) + g s_w z_is,  c^2 = max(0, 1 - s_w^2 / (S sd^2)),  g^2 = df / chi2(df),  z normal:
-    the means hold noise already, so they are drawn together first; g carries the uncertainty of s_w, as t against z.
+    x*_is = mean + c (m_i - mean) + g s_w z_is,  c^2 = max(0, 1 - s_w^2 / (S sd^2)),  g^2 = df /
+    chi2(df),  z normal: the means hold noise already, so they are drawn together first; g carries
+    the uncertainty of s_w, as t against z.
     """
     rng = np.random.default_rng(seed)
     values = sweep.scores[sweep.alive]
@@ -354,7 +400,9 @@ def _noisy(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
 
 
 def _redrawn(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
-    """Configurations drawn again with the scores they have: rows are independent, and hold effect and noise alike."""
+    """Configurations drawn again with the scores they have: rows are independent, and hold effect
+    and noise alike.
+    """
     rng = np.random.default_rng(seed)
     num = len(sweep.configs)
     for size in _chunks(sweep, num_resamples):
@@ -362,49 +410,60 @@ def _redrawn(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
 
 
 def _gains(sweep: Sweep, default: int, num_resamples: int, seed: int) -> Array:
-    """(B,) resamples of best level - level of the default, the configurations as they are; B = 0 without repeats."""
+    """(B,) resamples of best level - level of the default, the configurations as they are; B = 0
+    without repeats.
+    """
     if not sweep.has_repeats:
         return np.empty(0)
     tables = _noisy(sweep, num_resamples, seed)
-    return np.concatenate([_best(chunk) - resample.row_means(chunk[:, default]) for chunk in tables])
+    return np.concatenate(
+        [_best(chunk) - resample.row_means(chunk[:, default]) for chunk in tables]
+    )
 
 
 def _half_width(draws: Array, confidence: float) -> Array:
     """Half the interval from resamples (B, ...): t_{B-1} SD; NaN without any.
 
-    About the estimate, not their percentiles: the resamples' own centre carries the noise of the observed means, from
-    which a maximum makes a level that is too high.
+    About the estimate, not their percentiles: the resamples' own centre carries the noise of the
+    observed means, from which a maximum makes a level that is too high.
     """
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
     return np.asarray(stats.t.ppf((1 + confidence) / 2, len(draws) - 1) * draws.std(axis=0, ddof=1))
 
 
-def find_default(sweep: Sweep, defaults: Mapping[str, Any] | None) -> tuple[int | None, str]:
-    """Row of the default configuration, or of the nearest that may stand for it, and a note where it is not exact."""
+def find_default(
+    sweep: Sweep, defaults: Mapping[str, Any] | None
+) -> tuple[int | None, Note | None]:
+    """Row of the default configuration, or of the nearest that may stand for it, and a note where
+    it is not exact.
+    """
     if not sweep.params:
-        return (0, "") if len(sweep.configs) == 1 else (None, "no hyperparameter is swept")
-    missing = [name for name in sweep.params if name not in (defaults or {})]
+        return (0, None) if len(sweep.configs) == 1 else (None, note(Reason.NOTHING_SWEPT))
+    missing = tuple(name for name in sweep.params if name not in (defaults or {}))
     if defaults is None or missing:
-        return None, f"no default of {', '.join(missing)} is given"
-    at = ", ".join(f"{name}={text_of(defaults[name])}" for name in sweep.params)
-    steps = np.stack([_steps(sweep, name, defaults[name]) for name in sweep.params])  # (params, n), 1 = too far
+        return None, note(Reason.DEFAULT_UNKNOWN, params=missing)
+    at = ", ".join(f"{name}={setting(defaults[name])}" for name in sweep.params)
+    # (params, n), 1 = too far.
+    steps = np.stack([_steps(sweep, name, defaults[name]) for name in sweep.params])
     exact = (steps <= 1e-9).all(axis=0)
     if exact.any():
-        return int(exact.argmax()), ""
+        return int(exact.argmax()), None
     near = (steps <= 1.0).all(axis=0)
     if not near.any():
-        return None, f"the default ({at}) is not among the configurations"
+        return None, note(Reason.DEFAULT_NOT_TRIED, at=at)
     row = int(np.where(near, steps.sum(axis=0), np.inf).argmin())
-    return row, f"the nearest configuration stands for the default ({at})"
+    return row, note(Reason.DEFAULT_NEAREST, at=at)
 
 
 def _steps(sweep: Sweep, name: str, default: Any) -> Array:
-    """(n,) distance of every configuration from the default along one axis, 1 = as far as one may be; 0 = the same."""
+    """(n,) distance of every configuration from the default along one axis, 1 = as far as one may
+    be; 0 = the same.
+    """
     column = sweep.settings[name]
     same = column.isna().to_numpy() if pd.isna(default) else np.zeros(len(column), dtype=bool)
     if sweep.scales[name] == "category" or isinstance(default, str) or pd.isna(default):
-        same |= np.array([text_of(value) == text_of(default) for value in column])
+        same |= np.array([setting(value) == setting(default) for value in column])
         return np.where(same, 0.0, np.inf)
     log = sweep.scales[name] == "log"
     if log and default <= 0:

@@ -1,4 +1,6 @@
-"""Where the trials run: the only importer of Ray. Importing this package settles Ray's environment, before Ray."""
+"""Where the trials run: the only importer of Ray. Importing this package settles Ray's environment,
+before Ray.
+"""
 
 import os
 
@@ -22,7 +24,8 @@ ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     # The default of 2 s blocks every report for 1.8 s.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
-    # What never fits is refused before; what waits for its turn, or for machines to come, has not failed.
+    # What never fits is refused before; what waits for its turn, or for machines to come, has not
+    # failed.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "1e9",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",

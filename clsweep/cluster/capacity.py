@@ -1,34 +1,40 @@
-"""What a cluster can hold, checked before anything starts: Tune only warns, and Train would wait for ever."""
+"""What a cluster can hold, checked before anything starts: Tune only warns, and Train would wait
+for ever.
+"""
 
 from __future__ import annotations
 
 import heapq
 import math
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from clsweep.display.numbers import setting
 from clsweep.errors import RequestError
+from clsweep.study.design import Study
 from clsweep.study.document import preset_names
-from clsweep.study.resolve import Study, load_study
+from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection
 
 Resources = Mapping[str, float]
 
-PROCESS_GIB = 0.5  # of memory that a worker's process takes at least: Ray, torch and its own copies of their tables
-KUBERNETES_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # in every pod that may ask Kubernetes
+# of memory that a worker's process takes at least: Ray, torch and its own copies of their tables
+PROCESS_GIB = 0.5
+# Where `ray up` leaves the configuration of a cluster on its head.
+RAY_UP_CONFIG = Path("~/ray_bootstrap_config.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """What is up, and what may come.
 
-    `up` counts a node in full though others may use it now: they end, and trials wait. `limits` is the configuration
-    of the autoscaler in the form of a cluster.yaml; None without an autoscaler, or if nobody here may read it.
+    `up` counts a node in full though others may use it now: they end, and trials wait. `limits` is
+    the configuration of the autoscaler in the form of a cluster.yaml; None without an autoscaler,
+    or if nobody here may read it.
     """
 
     up: Sequence[Resources]
@@ -36,14 +42,22 @@ class Cluster:
     autoscales: bool = False
 
     def nodes_for(self, request: ResourcesSection) -> Sequence[Resources]:
-        """The nodes that hold the most of such trials: those that are up, or those that the autoscaler may have up."""
+        """The nodes that hold the most of such trials: those that are up, or those that the
+        autoscaler may have up.
+        """
         if not self.limits:
             return self.up
-        return max(scalable_nodes(self.limits, request), self.up, key=lambda nodes: _workers(request, nodes))
+        return max(
+            scalable_nodes(self.limits, request),
+            self.up,
+            key=lambda nodes: _workers(request, nodes),
+        )
 
 
 def max_trials(request: ResourcesSection, cluster: Cluster) -> int:
-    """How many trials fit at once. A worker lies on one node; the workers of a trial may lie on several."""
+    """How many trials fit at once. A worker lies on one node; the workers of a trial may lie on
+    several.
+    """
     return _workers(request, cluster.nodes_for(request)) // request.workers
 
 
@@ -51,8 +65,8 @@ def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) 
     """Trials that fit at once.
 
     Args:
-        stated: how many the user says may run at once; believed of an autoscaler whose limits are unknown, and there
-            alone.
+        stated: how many the user says may run at once; believed of an autoscaler whose limits are
+            unknown, and there alone.
 
     Raises:
         RequestError: not a single one does; says request, capacity and what would run here.
@@ -63,15 +77,19 @@ def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) 
     if concurrent:
         return concurrent
     nodes = cluster.nodes_for(request)
-    worker = f"{request.gpus_per_worker:g} GPUs and {request.cpus_per_worker} CPUs"
+    worker = f"{setting(request.gpus_per_worker)} GPUs and {request.cpus_per_worker} CPUs"
     wanted = f"{request.workers} x {worker}" if request.workers > 1 else worker
     advice = (
-        "Its autoscaler may add others, but its limits cannot be read: say with --max-concurrent how many trials may "
+        "Its autoscaler may add others, but its limits cannot be read: say with --max-concurrent "
+        "how many trials may "
         "run at once."
         if unknown
         else _advice(study, cluster)
     )
-    message = f"a trial needs {wanted}, but the cluster has {len(nodes)} node(s): {_described(nodes)}. {advice}"
+    message = (
+        f"a trial needs {wanted}, but the cluster has {len(nodes)} node(s): "
+        f"{_described(nodes)}. {advice}"
+    )
     raise RequestError(study.document.error(("resources",), message))
 
 
@@ -80,18 +98,22 @@ def running_cluster() -> Cluster:
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    head = next((node["NodeID"] for node in nodes if "node:__internal_head__" in node["Resources"]), None)
+    head = next(
+        (node["NodeID"] for node in nodes if "node:__internal_head__" in node["Resources"]), None
+    )
     here = ray.get_runtime_context()
     if here.get_node_id() == head:
-        limits, autoscales = autoscaler(here.gcs_address)
+        limits, autoscales = autoscaler()
     else:
         on_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
-        limits, autoscales = ray.get(ray.remote(**on_head)(autoscaler).remote(here.gcs_address))
+        limits, autoscales = ray.get(ray.remote(**on_head)(autoscaler).remote())
     return Cluster(up=_resources(nodes), limits=limits, autoscales=autoscales)
 
 
 def _resources(nodes: Sequence[Mapping[str, Any]]) -> list[Resources]:
-    """Of nodes as Ray tells them. Several on one machine each count its whole memory, of which they have a part."""
+    """Of nodes as Ray tells them. Several on one machine each count its whole memory, of which they
+    have a part.
+    """
     sharing = Counter(node["NodeManagerHostname"] for node in nodes)
     return [
         {
@@ -102,58 +124,24 @@ def _resources(nodes: Sequence[Mapping[str, Any]]) -> list[Resources]:
     ]
 
 
-def autoscaler(gcs_address: str) -> tuple[dict[str, Any] | None, bool]:
-    """Limits of the autoscaler of this head node, None if unknown; and whether it has one. To be called on the head.
+def autoscaler() -> tuple[dict[str, Any] | None, bool]:
+    """Limits of the autoscaler of this head node, None if unknown; and whether it may have one. To
+    be called on the head.
 
-    Ray keeps the node types nowhere else: its own record of them is never filled in.
+    Ray keeps the limits nowhere else, and KubeRay does not tell them to the pods that it names.
     """
     import yaml
-    from ray.experimental.internal_kv import _internal_kv_exists
 
-    monitor = _monitor(gcs_address.rpartition(":")[2])
-    if monitor:
-        flag = "--autoscaling-config="
-        path = next((argument.removeprefix(flag) for argument in monitor if argument.startswith(flag)), "")
-        return (yaml.safe_load(Path(path).expanduser().read_text()), True) if path else (None, False)
-    # No monitor here, and yet one has told where its metrics are: an autoscaler in a container of its own.
-    elsewhere = bool(_internal_kv_exists(b"AutoscalerMetricsAddress"))
-    return (_kuberay_limits() if elsewhere else None), elsewhere
-
-
-def _monitor(gcs_port: str) -> list[str]:
-    """The command line of this machine's monitor for the cluster at a port, which runs with an autoscaler or without.
-
-    The machine may be the head of several clusters, and go by several names.
-    """
-    import psutil
-
-    commands: list[list[str]] = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
-    address = re.compile(rf"--gcs-address=.*:{gcs_port}")
-    return next(
-        (
-            command
-            for command in commands
-            if any(argument.endswith("monitor.py") for argument in command) and any(map(address.fullmatch, command))
-        ),
-        [],
-    )
-
-
-def _kuberay_limits() -> dict[str, Any] | None:
-    """What KubeRay's autoscaler derives from the RayCluster, by Ray's own code and with the head pod's own rights."""
-    import requests
-    from ray.autoscaler._private.kuberay.autoscaling_config import AutoscalingConfigProducer
-
-    try:
-        namespace = (KUBERNETES_ACCOUNT / "namespace").read_text().strip()
-        config: dict[str, Any] = AutoscalingConfigProducer(os.environ["RAY_CLUSTER_NAME"], namespace)()
-    except (KeyError, OSError, ValueError, requests.RequestException):
-        return None
-    return config
+    config = RAY_UP_CONFIG.expanduser()
+    if config.is_file():
+        return yaml.safe_load(config.read_text()), True
+    return None, "RAY_CLUSTER_NAME" in os.environ
 
 
 def scalable_nodes(limits: Mapping[str, Any], request: ResourcesSection) -> list[Resources]:
-    """The nodes that an autoscaler may have up at once: the head, and of the workers those that hold the most."""
+    """The nodes that an autoscaler may have up at once: the head, and of the workers those that
+    hold the most.
+    """
     types, head = limits["available_node_types"], limits.get("head_node_type")
     at_most = limits.get("max_workers", 2)  # Ray's own default
     workers: list[Resources] = []
@@ -176,14 +164,21 @@ def _workers_on(node: Resources, request: ResourcesSection) -> int:
     if not need:
         return by_cpus
     # Parts of a GPU are parts of one GPU. A tenth of it fits ten times: forgive rounding.
-    by_gpus = math.floor(gpus) * math.floor(1 / need + 1e-9) if need < 1 else math.floor(gpus / need)
+    by_gpus = (
+        math.floor(gpus) * math.floor(1 / need + 1e-9) if need < 1 else math.floor(gpus / need)
+    )
     return min(by_cpus, by_gpus)
 
 
 def _described(nodes: Sequence[Resources]) -> str:
     """`0 CPUs, 0 GPUs; 8 x 8 CPUs, 1 GPUs`."""
-    counted = Counter(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
-    return "; ".join(f"{count} x {text}" if count > 1 else text for text, count in counted.items()) or "no node"
+    counted = Counter(
+        f"{setting(node.get('CPU', 0))} CPUs, {setting(node.get('GPU', 0))} GPUs" for node in nodes
+    )
+    return (
+        "; ".join(f"{count} x {text}" if count > 1 else text for text, count in counted.items())
+        or "no node"
+    )
 
 
 def _advice(study: Study, cluster: Cluster) -> str:
@@ -194,7 +189,9 @@ def _advice(study: Study, cluster: Cluster) -> str:
             continue
         if max_trials(resources, cluster):
             return f"This would run here: --preset {preset}"
-    smaller = study.sections.resources.model_copy(update={"gpus_per_worker": 0, "cpus_per_worker": 1, "workers": 1})
+    smaller = study.sections.resources.model_copy(
+        update={"gpus_per_worker": 0, "cpus_per_worker": 1, "workers": 1}
+    )
     if not max_trials(smaller, cluster):
         return "Name a cluster with --address."
     settings = [

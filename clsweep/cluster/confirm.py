@@ -1,60 +1,65 @@
 """The best configurations of a search, run again on fresh seeds and scored on the test split.
 
-The best of many is picked on its own noise, so its score in the search is too good. Seeds that took no part in the
-picking say what it is worth, and the test split, which nothing else reads, says it on images that chose nothing.
+The best of many is picked on its own noise, so its score in the search is too good. Seeds that took
+no part in the picking say what it is worth, and the test split, which nothing else reads, says it
+on images that chose nothing.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from clsweep.cluster.runner import Request, RunSummary, run_trials
+from clsweep.catalog.rows import Row
+from clsweep.cluster.runner import Request, RunSummary, recorded_plan, run_trials
 from clsweep.errors import RequestError
+from clsweep.results.folder import ResultsFolder
 from clsweep.results.ranking import Ranked, rank_configs
-from clsweep.results.store import ResultsFolder, open_folder
-from clsweep.study.design import PlannedTrial, plan_row, trial_id
+from clsweep.results.reading import open_folder
+from clsweep.study.continuation import changed_values, defining, difference
+from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
 from clsweep.study.document import Document, apply_setting
-from clsweep.study.extension import changed_values, defining, difference
-from clsweep.study.resolve import Study, resolve_study
-
-Row = Mapping[str, Any]
+from clsweep.study.resolve import resolve_study
 
 SAMPLER = "confirm"  # of the planned trials: how their configurations were chosen
 
 
 def confirm_study(
     path: str | os.PathLike[str],
+    asked: Request,
     *,
     top: int | None = None,
     seeds: Sequence[object] | None = None,
     settings: Sequence[str] = (),
-    **request: Any,
 ) -> RunSummary:
-    """Run the best configurations of each objective on fresh seeds, into the folder `confirm` among the results.
+    """Run the best configurations of each objective on fresh seeds, into the folder `confirm` among
+    the results.
 
     Args:
         path: results folder of a search that does not run any more.
         top: so many of each objective; by default as the study's `confirm` says.
         seeds: fresh ones; by default as the study's `confirm` says.
-        settings: `K=V` texts for what may change between two sessions of a study: resources, places of data.
-        request: of a `Request`.
+        settings: `K=V` texts for what may change between two sessions of a study: resources, places
+            of data.
 
     Raises:
-        UserError: the search runs, has no configuration that is finished, or was planned differently; no seeds are
-            given, or they are the search's own.
+        UserError: the search runs, has no configuration that is finished, or was planned
+            differently; no seeds are given, or they are the search's own.
     """
     folder = open_folder(path)
     if folder.is_running():
-        raise RequestError(f"{path}: the search still runs; confirm it once it has ended. See clsweep status {path}")
+        raise RequestError(
+            f"{path}: the search still runs; confirm it once it has ended. See clsweep status "
+            f"{path}"
+        )
     study = confirming_study(folder, top=top, seeds=seeds, settings=settings)
     planned, confirmation = plan_confirmation(study, folder), folder.confirmation
     with confirmation.lock():
         _require_same(confirmation, study, planned)
-        return run_trials(study, planned, confirmation, Request(**request), test=True)
+        return run_trials(study, planned, confirmation, asked, test=True)
 
 
 def confirming_study(
@@ -64,7 +69,9 @@ def confirming_study(
     seeds: Sequence[object] | None = None,
     settings: Sequence[str] = (),
 ) -> Study:
-    """The search's study with what was asked in its `confirm`; it stops no trial early and keeps no encoders."""
+    """The search's study with what was asked in its `confirm`; it stops no trial early and keeps no
+    encoders.
+    """
     document = Document(source=folder.place("study.yaml"), tree=folder.study())
     for setting in settings:
         apply_setting(document, setting)
@@ -73,8 +80,13 @@ def confirming_study(
     if isinstance(section, dict):
         document.tree["confirm"] = section = {**section, **asked}
         if "seeds" not in section:
-            both = f"give --seeds 10,11,12, or confirm: {{top: 3, seeds: [10, 11, 12]}} in {document.source}"
-            raise RequestError(f"{folder.path}: expected fresh seeds to confirm on, given none: {both}")
+            both = (
+                f"give --seeds 10,11,12, or confirm: {{top: 3, seeds: [10, 11, 12]}} in "
+                f"{document.source}"
+            )
+            raise RequestError(
+                f"{folder.path}: expected fresh seeds to confirm on, given none: {both}"
+            )
     for key, value in asked.items():
         shown = ",".join(map(str, value)) if isinstance(value, Sequence) else value
         document.places["confirm", key] = f"--{key} {shown}"
@@ -83,41 +95,56 @@ def confirming_study(
     study = resolve_study(document)
     changed = difference(_search(folder.study()), _search(document.tree))
     if changed:
-        reason = "expected a change of where it runs (resources, dataset.root), as the search's scores have the former"
+        reason = (
+            "expected a change of where it runs (resources, dataset.root), as the search's "
+            "scores have the former"
+        )
         raise RequestError("\n".join(f"--set {line}: {reason}" for line in changed))
     return study
 
 
 def plan_confirmation(study: Study, folder: ResultsFolder) -> list[PlannedTrial]:
-    """The best configurations of the search in `folder` on the seeds of `study`, best first, objectives interleaved.
+    """The best configurations of the search in `folder` on the seeds of `study`, best first,
+    objectives interleaved.
 
     Raises:
-        RequestError: no configuration has finished, or one of the best would not be the same here and now.
+        RequestError: no configuration has finished, or one of the best would not be the same here
+            and now.
     """
     assert study.sections.confirm is not None
     metric, plan = study.sections.metric, folder.plan()
     recorded = folder.trials(["trial_id", "status", metric.name]).to_pylist()
-    rows: list[Row] = plan.to_pylist()
+    rows: list[Row] = [*recorded_plan(folder)]
     rankings = rank_configs(rows, recorded, metric=metric.name, mode=metric.mode)
     if not any(ranking.configs for ranking in rankings):
-        seeds = "its seed" if len(study.sections.seeds) == 1 else f"all its {len(study.sections.seeds)} seeds"
+        seeds = (
+            "its seed"
+            if len(study.sections.seeds) == 1
+            else f"all its {len(study.sections.seeds)} seeds"
+        )
         advice = f"see clsweep status {folder.path}"
         raise RequestError(f"{folder.path}: no configuration has finished on {seeds} yet; {advice}")
     planned = _by_config(rows)
     chosen = _by_config(folder.trials(plan.column_names).to_pylist())
-    best = itertools.zip_longest(*(ranking.configs[: study.sections.confirm.top] for ranking in rankings))
+    best = itertools.zip_longest(
+        *(ranking.configs[: study.sections.confirm.top] for ranking in rankings)
+    )
     return [
         trial
         for ranked in itertools.chain.from_iterable(best)
         if ranked is not None
-        for trial in _trials(study, ranked, planned[_key(ranked)], chosen[_key(ranked)], at=folder.path)
+        for trial in _trials(
+            study, ranked, planned[_key(ranked)], chosen[_key(ranked)], at=folder.path
+        )
     ]
 
 
-def _trials(study: Study, ranked: Ranked, planned: Row, chosen: Row, *, at: str) -> Iterator[PlannedTrial]:
+def _trials(
+    study: Study, ranked: Ranked, planned: Row, chosen: Row, *, at: str
+) -> Iterator[PlannedTrial]:
     """A configuration on each fresh seed, exactly as the search had it.
 
-    Its values are those of the plan, where `auto` is still `auto`; what a live search chose stands in the trials alone.
+    Its values are those of the plan; what a live search chose stands in the trials alone.
     """
     assert study.sections.confirm is not None
     objective = next(o for o in study.objectives if o.name == ranked.objective)
@@ -133,20 +160,28 @@ def _trials(study: Study, ranked: Ranked, planned: Row, chosen: Row, *, at: str)
     changed = changed_values(planned, plan_row(study, trial))
     if changed:
         reason = "this would not be the configuration that the search has scored"
-        raise RequestError(f"{at}: configuration {ranked.config} of '{objective.name}': {changed}: {reason}")
-    params = {name: chosen[name] if value is None else value for name, value in trial.params.items()}
+        raise RequestError(
+            f"{at}: configuration {ranked.config} of '{objective.name}': {changed}: {reason}"
+        )
+    params = {
+        name: chosen[name] if value is None else value for name, value in trial.params.items()
+    }
     for seed in study.sections.confirm.seeds:
         identity = trial_id(objective.name, ranked.config, seed)
         yield replace(trial, trial_id=identity, seed=seed, sampler=SAMPLER, params=params)
 
 
-def _require_same(confirmation: ResultsFolder, study: Study, planned: Iterable[PlannedTrial]) -> None:
+def _require_same(
+    confirmation: ResultsFolder, study: Study, planned: Iterable[PlannedTrial]
+) -> None:
     """What has been confirmed already must have been of this search."""
     if not confirmation.exists():
         return
-    known = {row["trial_id"]: row for row in confirmation.plan().to_pylist()}
+    known = {row["trial_id"]: row for row in recorded_plan(confirmation)}
     for trial in planned:
-        if trial.trial_id in known and (changed := changed_values(known[trial.trial_id], plan_row(study, trial))):
+        if trial.trial_id in known and (
+            changed := changed_values(known[trial.trial_id], plan_row(study, trial))
+        ):
             reason = "holds trials of another search; move it away"
             raise RequestError(f"{confirmation.path}: {reason}: {trial.trial_id}: {changed}")
 

@@ -10,14 +10,16 @@ from typing import Any
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.sharing import Share
 from clsweep.errors import RequestError
-from clsweep.results.store import ResultsFolder
+from clsweep.results.folder import ResultsFolder
 
 INTERVAL_S = 2.0
 JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object store
 
 
 class Heartbeat:
-    """A context manager: says that the study is alive and what runs, and follows the other studies of the cluster."""
+    """A context manager: says that the study is alive and what runs, and follows the other studies
+    of the cluster.
+    """
 
     def __init__(self, folder: ResultsFolder, progress: Progress, share: Share):
         self._folder, self._progress, self._share = folder, progress, share
@@ -36,8 +38,11 @@ class Heartbeat:
         journal_kept = time.monotonic()
         while not self._ended.wait(INTERVAL_S):
             running = self._progress.running
-            self._say({"state": "running", "running": running, "headline": self._progress.headline()})
-            with contextlib.suppress(Exception):  # of Ray: the cluster is going away, and the trials will tell
+            self._say(
+                {"state": "running", "running": running, "headline": self._progress.headline()}
+            )
+            # of Ray: the cluster is going away, and the trials will tell
+            with contextlib.suppress(Exception):
                 self._share.update(running)
             if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
                 journal_kept = time.monotonic()
@@ -46,6 +51,7 @@ class Heartbeat:
         self._say({"state": "ended", "running": []})
 
     def _say(self, state: dict[str, Any]) -> None:
-        # A full disk is reported by the first row that does not fit, and so is a folder that another run has taken.
+        # A full disk is reported by the first row that does not fit, and so is a folder that
+        # another run has taken.
         with contextlib.suppress(RequestError):
             self._folder.beat({**state, "time": time.time()})

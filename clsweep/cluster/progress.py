@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -13,13 +11,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from clsweep.catalog.rows import Row
+from clsweep.display.numbers import count, duration, fixed
+from clsweep.display.text import cell
 from clsweep.results.tally import Tally
 
 PLAIN_INTERVAL_S = 10.0
 
 
 class Progress:
-    """Shows a `Tally` while trials start, report and end. A context manager; nothing is shown before and after."""
+    """Shows a `Tally` while trials start, report and end. A context manager; nothing is shown
+    before and after.
+    """
 
     def __init__(self, tally: Tally, *, concurrent: int, console: Console | None = None):
         self.tally, self._concurrent = tally, max(1, concurrent)
@@ -28,7 +31,9 @@ class Progress:
         self._num_images = 0.0
         self._trial_times: list[float] = []
         self._running: dict[str, tuple[str, str]] = {}  # trial id -> objective, what it last said
-        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True)
+        self._live = Live(
+            get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True
+        )
 
     def __enter__(self) -> Progress:
         if self._console.is_terminal:
@@ -39,25 +44,25 @@ class Progress:
         if self._console.is_terminal:
             self._live.stop()
 
-    def started(self, row: Mapping[str, Any]) -> None:
+    def started(self, row: Row) -> None:
         self._set_running(row, "running")
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_INTERVAL_S:
             self._last_line = time.monotonic()
             self._console.print(Text(self.headline()), soft_wrap=True)
 
-    def epoch(self, row: Mapping[str, Any], epoch: Mapping[str, Any]) -> None:
+    def epoch(self, row: Row, epoch: Row) -> None:
         text = f"epoch {epoch['epoch']}/{row['epochs']}"
         if epoch.get("train_loss") is not None:
-            text += f", loss {epoch['train_loss']:.3f}"
+            text += f", loss {fixed(epoch['train_loss'], 3)}"
         self._set_running(row, text)
 
-    def lost(self, row: Mapping[str, Any]) -> None:
+    def lost(self, row: Row) -> None:
         """A trial lost its process or machine."""
         self._set_running(row, None)
         text = f"{row['trial_id']} lost its process or machine; it goes on from its last checkpoint"
         self._console.print(Text(text), soft_wrap=True)
 
-    def ended(self, row: Mapping[str, Any]) -> None:
+    def ended(self, row: Row) -> None:
         """A trial has its row; a failure is shown at once."""
         self._set_running(row, None)
         self.tally.add(row)
@@ -68,7 +73,7 @@ class Progress:
             reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
             self._console.print(Text(f"{row['trial_id']} failed: {reason}"), soft_wrap=True)
 
-    def _set_running(self, row: Mapping[str, Any], text: str | None) -> None:
+    def _set_running(self, row: Row, text: str | None) -> None:
         """What a trial last said; None: it runs no longer."""
         self._running.pop(row["trial_id"], None)
         if text is not None:
@@ -85,28 +90,31 @@ class Progress:
         """`12 of 39 trials, 2 running, 1 failed; 5,300 images/s; about 2 min left`."""
         done = self.tally.num_done
         parts = [f"{done} of {self.tally.total('planned')} trials", f"{len(self._running)} running"]
-        parts += [f"{count} {name}" for name in ("stopped", "failed") if (count := self.tally.total(name))]
+        parts += [
+            f"{num} {name}" for name in ("stopped", "failed") if (num := self.tally.total(name))
+        ]
         text = ", ".join(parts)
         elapsed = time.monotonic() - self._start
         if self._num_images:
-            text += f"; {self._num_images / elapsed:,.0f} images/s"
+            text += f"; {count(self._num_images / elapsed)} images/s"
         if self._trial_times:
             left = self.tally.total("planned") - done
-            text += (
-                f"; about {duration(left * sum(self._trial_times) / len(self._trial_times) / self._concurrent)} left"
-            )
+            seconds = left * sum(self._trial_times) / len(self._trial_times) / self._concurrent
+            text += f"; about {duration(seconds)} left"
         return text
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False, padding=(0, 1))
         rows = self.tally.rows()
         for column in rows[0]:
-            table.add_column(Text(column), justify="left" if column in ("objective", "at") else "right")
+            table.add_column(
+                Text(column), justify="left" if column in ("objective", "at") else "right"
+            )
         for row in rows:
-            cells = (f"{v:.2f}" if isinstance(v, float) else "" if v is None else str(v) for v in row.values())
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*(Text(cell(value)) for value in row.values()))
         running = [
-            Text(f"  {trial_id}: {text}", style="dim") for trial_id, (_, text) in list(self._running.items())[:8]
+            Text(f"  {trial_id}: {text}", style="dim")
+            for trial_id, (_, text) in list(self._running.items())[:8]
         ]
         top = Table.grid(padding=(0, 1))
         top.add_row(
@@ -114,11 +122,3 @@ class Progress:
             Text(self.headline()),
         )
         return Group(top, table, *running)
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `3 min`, `2 h 05 min`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

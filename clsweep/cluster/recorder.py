@@ -1,22 +1,23 @@
-"""What is written while a study runs: a row for each trial that has ended, and what the progress view shows."""
+"""What is written while a study runs: a row for each trial that has ended, and what the progress
+view shows.
+"""
 
 from __future__ import annotations
 
 import subprocess
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
 
-from clsweep.cluster.desk import FolderUnreachableError
+from clsweep.catalog.rows import Row
+from clsweep.cluster.driver_actor import FolderUnreachableError
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
-from clsweep.results.kept import KeptFiles
-from clsweep.results.store import PARTS_BEFORE_COMPACTION, ResultsFolder
-from clsweep.results.tables import SIDE_SCHEMAS
-from clsweep.study.design import LIVE_METHODS
-from clsweep.study.resolve import Study
-
-Row = dict[str, Any]
+from clsweep.results.folder import PARTS_BEFORE_COMPACTION, ResultsFolder
+from clsweep.results.retention import KeptFiles
+from clsweep.results.schemas import SIDE_TABLES
+from clsweep.study.design import Study
+from clsweep.study.samplers import sampler_options
+from clsweep.study.schema import LIVE_METHODS
 
 
 class Recorder:
@@ -53,10 +54,11 @@ class Recorder:
         if outcome.get("error_class") == FolderUnreachableError.__name__:
             raise FolderUnreachableError(f"{row['trial_id']}: {outcome['error_message']}")
         outcome = dict(outcome)
-        side = {name: outcome.pop(name, []) for name in SIDE_SCHEMAS}
+        side = {name: outcome.pop(name, []) for name in SIDE_TABLES}
         if outcome.get("started_at"):
             outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
-        full = {**row, **self._constants, **outcome}
+        options = {"sampler_options": sampler_options(row["sampler"])}
+        full = {**row, **self._constants, **options, **outcome}
         if self._is_live:  # what has been chosen and judged must not be older than the rows
             self._folder.keep_journal()
         self._folder.add_trial(full, **side)

@@ -1,4 +1,6 @@
-"""Scores without training, once per study: raw pixels and untrained encoders, beside the trials on the same cluster."""
+"""Scores without training, once per study: raw pixels and untrained encoders, beside the trials on
+the same cluster.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from clsweep.catalog.rows import Row
 from clsweep.cluster.trial import TrialContext, describe
-from clsweep.results.store import ResultsFolder
-from clsweep.study.design import PlannedTrial, reference_rows
-from clsweep.study.resolve import Study
-
-Row = dict[str, Any]
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.design import PlannedTrial, Study, reference_rows
 
 
 class References:
-    """One Ray task that scores all references of a study; `collect` waits for it and keeps the rows."""
+    """One Ray task that scores all references of a study; `collect` waits for it and keeps the
+    rows.
+    """
 
-    def __init__(self, study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial], context: TrialContext):
+    def __init__(
+        self,
+        study: Study,
+        folder: ResultsFolder,
+        planned: Sequence[PlannedTrial],
+        context: TrialContext,
+    ):
         import ray
 
         self._folder = folder
@@ -29,17 +37,23 @@ class References:
         self._task = score.remote(reference_rows(study, planned), asdict(context))
 
     def collect(self) -> None:
-        """Write `references.parquet`. Without it the study's own numbers are none the worse: a failure is only said."""
+        """Write `references.parquet`. Without it the study's own numbers are none the worse: a
+        failure is only said.
+        """
         import ray
 
         try:
             self._folder.add_references(ray.get(self._task))
         except ray.exceptions.RayError as error:
-            print(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
+            print(
+                f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}"
+            )
 
 
 def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:
-    """Whether a study's references have yet to be scored: it is new, was interrupted meanwhile, or was extended."""
+    """Whether a study's references have yet to be scored: it is new, was interrupted meanwhile, or
+    was extended.
+    """
     num_recorded = folder.references().num_rows if folder.exists() else 0
     return len(reference_rows(study, planned)) > num_recorded
 
@@ -47,10 +61,13 @@ def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial
 def _score(rows: Sequence[Row], context: Mapping[str, Any]) -> list[Row]:
     import torch
 
-    from clsweep.cluster.memory import limited_memory
+    from clsweep.train.out_of_memory import limited_memory
     from clsweep.train.references import score_reference
 
     torch.set_num_threads(context["cpus_per_worker"])
-    device, place = "cuda" if context["gpus_per_worker"] else "cpu", TrialContext.restored(context).data
+    device, place = (
+        "cuda" if context["gpus_per_worker"] else "cpu",
+        TrialContext.restored(context).data,
+    )
     with limited_memory({}, torch.device(device), context["gpus_per_worker"]):
         return [{**row, **score_reference(row, place=place, device=device)} for row in rows]

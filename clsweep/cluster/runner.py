@@ -1,43 +1,44 @@
-"""A study on Ray: what is left of the plan, run by one Tuner over all objectives, recorded trial by trial."""
+"""A study on Ray: what is left of the plan, run by one Tuner over all objectives, recorded trial by
+trial.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from clsweep.catalog.rows import Row
+from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import require_capacity, running_cluster
-from clsweep.cluster.desk import desk_here
+from clsweep.cluster.driver_actor import desk_here
 from clsweep.cluster.heartbeat import Heartbeat
-from clsweep.cluster.judge import Rules
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
-from clsweep.cluster.restarts import Restarts
 from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
 from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
+from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.kept import KeptFiles
-from clsweep.results.store import ResultsFolder
-from clsweep.results.tables import params_in
+from clsweep.results.retention import KeptFiles
 from clsweep.results.tally import Tally
-from clsweep.study.design import PlannedTrial, plan_row, plan_trials, split_columns
+from clsweep.study.continuation import difference, extension
+from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.document import preset_names
-from clsweep.study.extension import difference, extension
-from clsweep.study.resolve import Study
 
 if TYPE_CHECKING:
     from optuna.storages import JournalStorage
+    from ray import tune
+    from ray.tune.experiment import Trial
 
-    from clsweep.cluster.dispatch import Dispatch
-
-Row = dict[str, Any]
+    from clsweep.cluster.searcher import Dispatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +46,8 @@ class Request:
     """What a user asks of a run, beside the study and the folder.
 
     Args:
-        address: "local" starts Ray in this process, "auto" or a URL joins a cluster. Ray that is already
-            initialised is used as it is.
+        address: "local" starts Ray in this process, "auto" or a URL joins a cluster. Ray that is
+            already initialised is used as it is.
         resume: False refuses a folder that already has results.
         retry_failed: run the trials again that have failed, from their checkpoints.
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
@@ -62,7 +63,9 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """How a run ended. `ran` counts the trials of this run, `left` the planned ones that have no row yet."""
+    """How a run ended. `ran` counts the trials of this run, `left` the planned ones that have no
+    row yet.
+    """
 
     path: str
     ran: int
@@ -73,27 +76,32 @@ class RunSummary:
     interrupted: bool = False
 
 
-def run_study(study: Study, *, out: str | os.PathLike[str], **request: Any) -> RunSummary:
-    """Run what is left of a study and record it in `out`; an existing folder is continued, or extended where that is
-    sound.
+def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunSummary:
+    """Run what is left of a study and record it in `out`; an existing folder is continued, or
+    extended where that is sound.
 
     Args:
         study: a validated study.
         out: results folder, local or an object store's URI.
-        request: of a `Request`.
 
     Raises:
-        RequestError: the folder holds another study or another run, or the cluster can never hold a trial.
+        RequestError: the folder holds another study or another run, or the cluster can never hold a
+            trial.
     """
-    folder, asked = ResultsFolder(str(out)), Request(**request)
+    folder, planned = ResultsFolder(str(out)), plan_trials(study)
     with folder.lock():
         if folder.exists():
-            _require_same(folder, study, asked)
-        return run_trials(study, plan_trials(study), folder, asked)
+            _require_same(folder, study, planned, asked)
+        return run_trials(study, planned, folder, asked)
 
 
 def run_trials(
-    study: Study, planned: Sequence[PlannedTrial], folder: ResultsFolder, asked: Request, *, test: bool = False
+    study: Study,
+    planned: Sequence[PlannedTrial],
+    folder: ResultsFolder,
+    asked: Request,
+    *,
+    test: bool = False,
 ) -> RunSummary:
     """Run those of the planned trials that have no row yet. The caller holds the folder.
 
@@ -118,7 +126,9 @@ def run_trials(
             folder.compact()
         run.kept().settle()
         folder.remove_scratch()
-    status = {row["trial_id"]: row["status"] for row in folder.trials().select(["trial_id", "status"]).to_pylist()}
+    status = {
+        row["trial_id"]: row["status"] for row in folder.trials(["trial_id", "status"]).to_pylist()
+    }
     statuses = [status.get(trial.trial_id) for trial in planned]
     return RunSummary(
         path=folder.path,
@@ -132,7 +142,9 @@ def run_trials(
 
 
 class _MemoryShortError(Exception):
-    """Ray has stopped trials on a machine that ran out of memory, with so many at once. Tune gives up at that."""
+    """Ray has stopped trials on a machine that ran out of memory, with so many at once. Tune gives
+    up at that.
+    """
 
     def __init__(self, concurrent: int):
         super().__init__(concurrent)
@@ -143,12 +155,23 @@ class _Run:
     """One session of a study: what it has to do, and doing it."""
 
     def __init__(
-        self, study: Study, planned: Sequence[PlannedTrial], folder: ResultsFolder, asked: Request, test: bool
+        self,
+        study: Study,
+        planned: Sequence[PlannedTrial],
+        folder: ResultsFolder,
+        asked: Request,
+        test: bool,
     ):
-        self._study, self._planned, self._folder, self._asked, self._test = study, planned, folder, asked, test
+        self._study, self._planned, self._folder, self._asked, self._test = (
+            study,
+            planned,
+            folder,
+            asked,
+            test,
+        )
         failed = {row["trial_id"] for row in self._rows() if row["status"] == "failed"}
         self._retried = failed if asked.retry_failed else set()
-        self._restarts = Restarts(study.sections.resources.max_restarts)
+        self._losses: Counter[str] = Counter()
         self.ran: set[str] = set()  # trials that have a row of this session
 
     def left(self) -> list[PlannedTrial]:
@@ -166,16 +189,16 @@ class _Run:
         """All rows so far, with what the rest of a study depends on."""
         if not self._folder.exists():
             return []
-        trials = self._folder.trials()
         names = ["trial_id", "objective", "config", "seed", "sampler", "status", "epochs_trained"]
-        names.append(self._study.sections.metric.name)
-        rows: list[Row] = trials.select([*names, *params_in(trials.column_names)]).to_pylist()
+        names += [self._study.sections.metric.name, *self._folder.params()]
+        rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
 
     def kept(self) -> KeptFiles:
         sections = self._study.sections
         return KeptFiles(
             self._folder,
+            self._folder.plan(["trial_id", "objective", "config"]).to_pylist(),
             self.recorded(),
             encoders=sections.encoders.keep,
             checkpoints=sections.checkpoints.keep,
@@ -187,7 +210,9 @@ class _Run:
         return not self._test and are_owed(self._study, self._folder, self._planned)
 
     def work(self) -> bool:
-        """Run the trials, on fewer places where memory does not suffice; whether the user interrupted."""
+        """Run the trials, on fewer places where memory does not suffice; whether the user
+        interrupted.
+        """
         while True:
             num_before = len(self.ran)
             try:
@@ -195,33 +220,55 @@ class _Run:
             except _MemoryShortError as error:
                 if error.concurrent == 1 and len(self.ran) == num_before:
                     help_ = "a smaller batch_size or chunk_size, or machines with more memory"
-                    message = "a machine of the cluster runs out of memory even with one trial at once. What helps: "
+                    message = (
+                        "a machine of the cluster runs out of memory even with one trial "
+                        "at once. What helps: "
+                    )
                     raise RequestError(message + help_) from None
                 fewer = max(1, error.concurrent * 3 // 4)
                 self._asked = replace(self._asked, max_concurrent=fewer)
-                print(f"A machine ran out of memory with {error.concurrent} trials at once; going on with {fewer}.")
+                print(
+                    f"A machine ran out of memory with {error.concurrent} trials at once; going on "
+                    f"with {fewer}."
+                )
 
     def _session(self) -> bool:
         """Run the trials on one session of Ray, which has let go of everything when this ends."""
         study, folder = self._study, self._folder
         rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
         with contextlib.ExitStack() as stack:
-            is_alone = stack.enter_context(ray_session(self._asked.address, dashboard=resources.workers > 1))
+            is_alone = stack.enter_context(
+                ray_session(self._asked.address, dashboard=resources.workers > 1)
+            )
             capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
             self.lay_out()
             kept = self.kept()
             kept.settle()
-            concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
-            tally = Tally.of(folder.plan().to_pylist(), self.recorded(), metric=metric.name, mode=metric.mode)
+            concurrent = max(
+                1, min(self._asked.max_concurrent or capacity, capacity, len(self.left()))
+            )
+            tally = Tally.of(
+                folder.plan().to_pylist(),
+                self.recorded(),
+                metric=metric.name,
+                mode=metric.mode,
+                axes={objective.name: tuple(objective.space) for objective in study.objectives},
+            )
             progress = stack.enter_context(Progress(tally, concurrent=concurrent))
             journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
-            desk = stack.enter_context(desk_here(folder, rules, needed=rules is not None or not is_alone))
+            desk = stack.enter_context(
+                desk_here(folder, rules, needed=rules is not None or not is_alone)
+            )
             share = Share(desk, capacity, concurrent)
             stack.enter_context(Heartbeat(folder, progress, share))
             recorder = Recorder(study, folder, progress, kept)
             context = TrialContext.of(study, folder, desk=desk, test=self._test)
             try:
-                references = References(study, folder, self._planned, context) if self.owes_references() else None
+                references = (
+                    References(study, folder, self._planned, context)
+                    if self.owes_references()
+                    else None
+                )
                 self._take_turns(concurrent, context, journal, recorder, share)
                 if references:
                     references.collect()
@@ -230,26 +277,43 @@ class _Run:
             return False
 
     def _take_turns(
-        self, concurrent: int, context: TrialContext, journal: JournalStorage, recorder: Recorder, share: Share
+        self,
+        concurrent: int,
+        context: TrialContext,
+        journal: JournalStorage,
+        recorder: Recorder,
+        share: Share,
     ) -> None:
-        """Let Tune run trials until none is left. Where studies are more than places, a Tuner is one study's turn."""
+        """Let Tune run trials until none is left. Where studies are more than places, a Tuner is
+        one study's turn.
+        """
         from ray import tune
         from ray.exceptions import OutOfMemoryError
 
-        from clsweep.cluster.dispatch import Dispatch
         from clsweep.cluster.search import PlanSearch
+        from clsweep.cluster.searcher import Dispatch
 
         while left := self.left():
             share.begin_turn(len(left))
             plan = PlanSearch(self._study, left, self._rows(), journal)
-            dispatch = Dispatch(plan, asdict(context), share, self._restarts, metric=self._study.sections.metric.name)
+            dispatch = Dispatch(
+                plan,
+                asdict(context),
+                share,
+                self._losses,
+                max_restarts=self._study.sections.resources.max_restarts,
+                metric=self._study.sections.metric.name,
+            )
             try:
                 self._tuner(dispatch, concurrent, recorder).fit()
             except (tune.TuneError, RequestError) as error:
-                reason = error if isinstance(error, RequestError) else error.__context__  # a callback's comes wrapped
+                # a callback's comes wrapped
+                reason = error if isinstance(error, RequestError) else error.__context__
                 if not isinstance(reason, RequestError):
                     raise
-                advice = "The study stopped. What has finished is kept; the same command continues it."
+                advice = (
+                    "The study stopped. What has finished is kept; the same command continues it."
+                )
                 raise RequestError(f"{reason}\n{advice}") from None
             except RuntimeError as error:
                 if not isinstance(error.__cause__, OutOfMemoryError):
@@ -260,10 +324,10 @@ class _Run:
             if dispatch.is_over:
                 return
 
-    def _tuner(self, dispatch: Dispatch, concurrent: int, recorder: Recorder) -> Any:
+    def _tuner(self, dispatch: Dispatch, concurrent: int, recorder: Recorder) -> tune.Tuner:
         from ray import tune
 
-        from clsweep.cluster.callback import TuneBridge
+        from clsweep.cluster.tune_events import TuneBridge
 
         return tune.Tuner(
             tune.with_resources(run_trial, _trial_resources(self._study)),
@@ -271,7 +335,8 @@ class _Run:
                 search_alg=dispatch,
                 num_samples=-1,  # the search says when the plan is finished
                 max_concurrent_trials=concurrent,
-                # A worker group leaves nothing in its driver worth keeping, and hangs if its actor is reused.
+                # A worker group leaves nothing in its driver worth keeping, and hangs if its actor
+                # is reused.
                 reuse_actors=self._study.sections.resources.workers == 1,
                 trial_dirname_creator=_trial_dirname,
             ),
@@ -279,7 +344,7 @@ class _Run:
                 name="tune",
                 storage_path=self._folder.scratch,
                 verbose=0,
-                callbacks=[TuneBridge(recorder, self._restarts)],
+                callbacks=[TuneBridge(recorder, dispatch.is_lost_too_often)],
                 failure_config=tune.FailureConfig(max_failures=0),
             ),
         )
@@ -287,7 +352,8 @@ class _Run:
     def lay_out(self) -> None:
         """Write plan and study where they are new, extended, or changed in what may change.
 
-        Only once the cluster can hold the trials: a refused request leaves no folder that would refuse a corrected one.
+        Only once the cluster can hold the trials: a refused request leaves no folder that would
+        refuse a corrected one.
         """
         folder, rows = self._folder, [plan_row(self._study, trial) for trial in self._planned]
         if not folder.exists():
@@ -297,34 +363,74 @@ class _Run:
             folder.compact()
         known = folder.plan().to_pylist()
         new_ids = {row["trial_id"] for row in rows}
-        others = [row for row in known if row["trial_id"] not in new_ids]  # once the best, in a confirmation
+        # once the best, in a confirmation
+        others = [row for row in known if row["trial_id"] not in new_ids]
         if len(known) != len(rows) + len(others) or folder.study() != self._study.document.tree:
             folder.create(self._study.document.dump(), [*rows, *others])
 
 
-def _require_same(folder: ResultsFolder, study: Study, asked: Request) -> None:
+def _require_same(
+    folder: ResultsFolder, study: Study, planned: Sequence[PlannedTrial], asked: Request
+) -> None:
     """Only the study that the folder holds, or a sound extension of it, goes on there."""
     if not asked.resume:
-        raise RequestError(f"{folder.path}: holds results already. Continue them with --resume, or give another --out.")
-    reasons = _changed_images(folder, study) or extension(folder.study(), folder.plan().to_pylist(), study)
+        raise RequestError(
+            f"{folder.path}: holds results already. Continue them with --resume, or give another "
+            "--out."
+        )
+    reasons = _changed_images(folder, study) or extension(
+        folder.study(), recorded_plan(folder), study, planned
+    )
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
         raise RequestError(
-            f"{folder.path}: holds results of another version of this study. Give another --out, or undo:\n{shown}"
+            f"{folder.path}: holds results of another version of this study. Give another --out, "
+            f"or undo:\n{shown}"
         )
 
 
+def recorded_plan(folder: ResultsFolder) -> list[Row]:
+    """The rows of a folder's plan, with what its trials came to in place of `auto`.
+
+    Earlier versions planned `auto`, of which every device made its own.
+
+    Raises:
+        RequestError: the trials have several precisions.
+    """
+    rows: list[Row] = folder.plan().to_pylist()
+    if all(row.get("precision") != "auto" for row in rows):
+        return rows
+    is_open = {row["trial_id"] for row in rows if row.get("precision") == "auto"}
+    ended = folder.trials(["trial_id", "precision"]).to_pylist()
+    came_to = {row["precision"] for row in ended if row["trial_id"] in is_open} - {None, "auto"}
+    if len(came_to) > 1:
+        raise RequestError(
+            f"{folder.path}: an earlier version left the precision to each device, and the trials "
+            f"have {' and '.join(sorted(came_to))}: further ones would compare with some only. "
+            "Give another --out"
+        )
+    decided = next(iter(came_to), "auto")
+    return [row | {"precision": decided} if row.get("precision") == "auto" else row for row in rows]
+
+
 def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
-    """How the user's own images have changed since the plan was made, which no file of the study says."""
+    """How the user's own images have changed since the plan was made, which no file of the study
+    says.
+    """
     planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
     now = split_columns(study)
-    known = [name for name in ("num_train", "num_classes", "images_digest") if name in planned]  # none in old folders
+    # none in old folders
+    known = [name for name in ("num_train", "num_classes", "images_digest") if name in planned]
     sizes = {name: now[name] for name in known}
-    return difference({name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}")
+    return difference(
+        {name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}"
+    )
 
 
 def _require_data(study: Study, address: str) -> None:
-    """Fail before Ray starts if the data set is missing here, and decode it; on a cluster each node does so itself."""
+    """Fail before Ray starts if the data set is missing here, and decode it; on a cluster each node
+    does so itself.
+    """
     if address != "local":
         return
     place = study.sections.dataset.place
@@ -339,13 +445,18 @@ def _require_data(study: Study, address: str) -> None:
 
 
 def _trial_resources(study: Study) -> dict[str, float]:
-    """What the Tune actor holds. With a worker group it only waits: holding CPUs would starve the workers."""
+    """What the Tune actor holds. With a worker group it only waits: holding CPUs would starve the
+    workers.
+    """
     resources = study.sections.resources
     if resources.workers > 1:
         return {"CPU": 0, "node:__internal_head__": 0.001}
-    held: Mapping[str, float] = {"CPU": resources.cpus_per_worker, "GPU": float(resources.gpus_per_worker)}
+    held: Mapping[str, float] = {
+        "CPU": resources.cpus_per_worker,
+        "GPU": float(resources.gpus_per_worker),
+    }
     return {name: amount for name, amount in held.items() if amount}
 
 
-def _trial_dirname(trial: Any) -> str:
+def _trial_dirname(trial: Trial) -> str:
     return f"trial_{trial.trial_id}"

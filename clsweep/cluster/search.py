@@ -1,7 +1,9 @@
-"""What is left of the plan, row by row: drawn rows are handed out as they are, live rows get their values then.
+"""What is left of the plan, row by row: drawn rows are handed out as they are, live rows get their
+values then.
 
-One search walks the interleaved plan for all objectives. For `tpe` and `gp` it holds a design per objective, which
-chooses one configuration; the seeds of that configuration run as separate trials and Optuna is told their mean.
+One search walks the interleaved plan for all objectives. For `tpe` and `gp` it holds a design per
+objective, which chooses one configuration; the seeds of that configuration run as separate trials
+and Optuna is told their mean.
 """
 
 from __future__ import annotations
@@ -9,20 +11,18 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
+from clsweep.catalog.rows import Row
 from clsweep.results.journal import Journal, Outcome
-from clsweep.study.design import LIVE_METHODS, PlannedTrial, distributions, plan_row, sampler_of
-from clsweep.study.resolve import Study
+from clsweep.study.design import PlannedTrial, Study, distributions, plan_row, sampler_of
+from clsweep.study.samplers import build_sampler
+from clsweep.study.schema import LIVE_METHODS
 from clsweep.study.space import Objective
-
-Row = dict[str, Any]
 
 
 class PlanSearch:
@@ -31,7 +31,8 @@ class PlanSearch:
     Args:
         study: the study that runs.
         left: trials to run, in order.
-        recorded: rows of the trials that have ended. One whose trial is in `left` too is run again, with its values.
+        recorded: rows of the trials that have ended. One whose trial is in `left` too is run again,
+            with its values.
         storage: the journal.
     """
 
@@ -39,17 +40,19 @@ class PlanSearch:
         self,
         study: Study,
         left: Sequence[PlannedTrial],
-        recorded: Iterable[Mapping[str, Any]],
+        recorded: Iterable[Row],
         storage: JournalStorage,
     ):
         self._left, self._metric = iter(left), study.sections.metric.name
         recorded = list(recorded)
         samplers = {o.name: sampler_of(study, o) for o in study.objectives}
-        samplers |= {row["objective"]: row["sampler"] for row in recorded} | {t.objective: t.sampler for t in left}
+        samplers |= {row["objective"]: row["sampler"] for row in recorded} | {
+            t.objective: t.sampler for t in left
+        }
         self._designs: dict[str, DrawnDesign | LiveDesign] = {
-            objective.name: (LiveDesign if samplers[objective.name] in LIVE_METHODS else DrawnDesign)(
-                study, objective, storage
-            )
+            objective.name: (
+                LiveDesign if samplers[objective.name] in LIVE_METHODS else DrawnDesign
+            )(study, objective, storage)
             for objective in study.objectives
         }
         again = {trial.trial_id for trial in left}
@@ -64,8 +67,10 @@ class PlanSearch:
         trial = next(self._left, None)
         return None if trial is None else self._designs[trial.objective].start(trial)
 
-    def tell(self, row: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
-        """How a trial ended: status, metric and epochs_trained, as in the tables; nothing if it left no word."""
+    def tell(self, row: Row, outcome: Row) -> None:
+        """How a trial ended: status, metric and epochs_trained, as in the tables; nothing if it
+        left no word.
+        """
         self._designs[row["objective"]].tell(row, Outcome.of(outcome, self._metric))
 
 
@@ -75,9 +80,11 @@ class DrawnDesign:
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         self._study = study
         mode = study.sections.metric.mode
-        self._journal = Journal(storage, objective.name, mode, distributions(objective), key="trial_id")
+        self._journal = Journal(
+            storage, objective.name, mode, distributions(objective), key="trial_id"
+        )
 
-    def know(self, row: Mapping[str, Any]) -> None:
+    def know(self, row: Row) -> None:
         """Nothing: the plan has all values."""
 
     def start(self, trial: PlannedTrial) -> Row:
@@ -85,25 +92,31 @@ class DrawnDesign:
         self._journal.start(_attributes(row), row)
         return row
 
-    def tell(self, row: Mapping[str, Any], outcome: Outcome) -> None:
+    def tell(self, row: Row, outcome: Outcome) -> None:
         self._journal.finish(_attributes(row), row, outcome)
 
 
 class LiveDesign:
-    """One objective whose next configuration depends on those before: each configuration is an entry of the journal.
+    """One objective whose next configuration depends on those before: each configuration is an
+    entry of the journal.
 
-    A suggestion depends on the search's seed, the objective, the number of the configuration and the entries of the
-    journal alone. With one trial at a time a study that was cut and continued thereby tries what it would have tried.
+    A suggestion depends on the search's seed, the objective, the number of the configuration and
+    the entries of the journal alone. With one trial at a time a study that was cut and continued
+    thereby tries what it would have tried.
     """
 
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         self._study, self._objective, self._space = study, objective, distributions(objective)
-        self._journal = Journal(storage, objective.name, study.sections.metric.mode, self._space, key="config")
+        self._journal = Journal(
+            storage, objective.name, study.sections.metric.mode, self._space, key="config"
+        )
         self._params: dict[int, Row] = {}
         self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
 
-    def know(self, row: Mapping[str, Any]) -> None:
-        """The values of a configuration of which a row is recorded, should the journal have lost them."""
+    def know(self, row: Row) -> None:
+        """The values of a configuration of which a row is recorded, should the journal have lost
+        them.
+        """
         self._params[row["config"]] = {name: row[name] for name in self._space}
 
     def start(self, trial: PlannedTrial) -> Row:
@@ -114,49 +127,50 @@ class LiveDesign:
         self._journal.start({"config": config}, self._params[config])
         return plan_row(self._study, trial, self._params[config])
 
-    def tell(self, row: Mapping[str, Any], outcome: Outcome) -> None:
+    def tell(self, row: Row, outcome: Outcome) -> None:
         config = row["config"]
         outcomes = self._outcomes.setdefault(config, {})
         outcomes[row["seed"]] = outcome
         seeds = self._study.sections.seeds
         if len(outcomes) == len(seeds):
-            self._journal.finish({"config": config}, self._params[config], _over_seeds([outcomes[s] for s in seeds]))
+            self._journal.finish(
+                {"config": config}, self._params[config], _over_seeds([outcomes[s] for s in seeds])
+            )
 
     def _choose(self, config: int) -> Row:
-        """Ask a new sampler, in a study of its own: the journal gets the configuration in one piece."""
+        """Ask a new sampler, in a study of its own: the journal gets the configuration in one
+        piece.
+        """
         search = self._study.sections.search
         digest = hashlib.sha256(f"{search.seed}/{self._objective.name}/{config}".encode()).digest()
-        sampler = _sampler(search.method, int.from_bytes(digest[:4], "big"))
+        sampler = build_sampler(search.method, int.from_bytes(digest[:4], "big"))
         entries = self._journal.entries().values()
         imagined = optuna.create_study(direction=self._journal.direction, sampler=sampler)
         imagined.add_trials(entries if search.method == "tpe" else map(_as_complete, entries))
         return dict(imagined.ask(self._space).params)
 
 
-def _attributes(row: Mapping[str, Any]) -> Row:
+def _attributes(row: Row) -> Row:
     return {name: row[name] for name in ("trial_id", "config", "seed")}
 
 
 def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
-    """How a configuration ended, from its seeds, of which the first stands for it while it is judged."""
+    """How a configuration ended, from its seeds, of which the first stands for it while it is
+    judged.
+    """
     if any(outcome.state == TrialState.FAIL for outcome in outcomes):
         return Outcome(status="failed")
     if outcomes[0].state == TrialState.PRUNED:
         return outcomes[0]
-    mean = math.fsum(outcome.score or 0.0 for outcome in outcomes) / len(outcomes)  # in whatever order they ended
+    # in whatever order they ended
+    mean = math.fsum(outcome.score or 0.0 for outcome in outcomes) / len(outcomes)
     return Outcome(status="finished", score=mean)
 
 
-def _sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
-    if method == "tpe":
-        return optuna.samplers.TPESampler(seed=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # GPSampler is marked experimental
-        return optuna.samplers.GPSampler(seed=seed)
-
-
 def _as_complete(entry: FrozenTrial) -> FrozenTrial:
-    """A stopped configuration with the score that it had reached: GPSampler would not look at it otherwise."""
+    """A stopped configuration with the score that it had reached: GPSampler would not look at it
+    otherwise.
+    """
     entry = copy.copy(entry)
     if entry.state == TrialState.PRUNED:
         entry.state = TrialState.COMPLETE

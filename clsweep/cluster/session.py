@@ -17,12 +17,14 @@ TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
 
 @contextlib.contextmanager
 def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
-    """Ray for the time of a run; left alone if it was already initialised. True if this run has it for itself.
+    """Ray for the time of a run; left alone if it was already initialised. True if this run has it
+    for itself.
 
     Meanwhile SIGTERM ends the run as Ctrl-C does.
     """
     if address != "local" and TOKEN_FILE.expanduser().exists():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a client of a named cluster must say so, before Ray is loaded
+        # a client of a named cluster must say so, before Ray is loaded
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     from clsweep.cluster import ENVIRONMENT
@@ -33,20 +35,24 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
         return
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # The line about a dead worker, with its page of advice: the trial's failed row says what happened.
+    # The line about a dead worker, with its page of advice: the trial's failed row says what
+    # happened.
     ray._private.worker._worker_logs_enabled = False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == "local":
-            # The dashboard's process is what cleans up after worker groups. Objects are small: rows and contexts.
+            # The dashboard's process is what cleans up after worker groups. Objects are small: rows
+            # and contexts.
             ray.init("local", include_dashboard=dashboard, object_store_memory=2**28, **quiet)
         else:
             ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise RequestError(
-            f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, auto on a machine of "
-            f"the cluster, or HOST:PORT of its head; with token authentication, the cluster's token in {TOKEN_FILE}"
+            f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, "
+            "auto on a machine of "
+            "the cluster, or HOST:PORT of its head; with token authentication, the cluster's "
+            f"token in {TOKEN_FILE}"
         ) from None
     with _terminable():  # only now: Ray's start sets a handler of its own
         try:
@@ -56,7 +62,9 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
 
 
 def _shutdown() -> None:
-    """Stop our Ray even if the user is impatient: a half-stopped one would leave processes behind."""
+    """Stop our Ray even if the user is impatient: a half-stopped one would leave processes
+    behind.
+    """
     import ray
 
     signals = (signal.SIGINT, signal.SIGTERM) if _in_main_thread() else ()

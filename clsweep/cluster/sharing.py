@@ -1,4 +1,6 @@
-"""Several studies on one cluster: what part of it each may hold, from what all of them could use."""
+"""Several studies on one cluster: what part of it each may hold, from what all of them could
+use.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,19 @@ import math
 import time
 from collections.abc import Collection, Sequence
 
-from clsweep.cluster.desk import NAMESPACE, PREFIX, Claim, ask
+from clsweep.cluster.driver_actor import NAMESPACE, PREFIX, Claim, ask
 
 POLL_S = 1.0
 ANSWER_S = 2.0  # a study that does not say what it could use for so long could use all
-PATIENCE_S = 60.0  # trials start within that; a study that has waited longer waits for what the others hold
+# trials start within that; a study that has waited longer waits for what the others hold
+PATIENCE_S = 60.0
 
 
 class Share:
     """How many trials this run may have at once: `limit` follows the studies that come and go.
 
-    `yields` asks for the end of the last trial's process too: with fewer places than studies, they take turns.
+    `yields` asks for the end of the last trial's process too: with fewer places than studies, they
+    take turns.
 
     Args:
         desk: of this run; None: nobody shares the cluster.
@@ -63,7 +67,9 @@ class Share:
         self.update([])
 
     def _let_others_begin(self) -> None:
-        """Return when nobody is awaited any more: of two requests Ray may well serve the later one first."""
+        """Return when nobody is awaited any more: of two requests Ray may well serve the later one
+        first.
+        """
         deadline = time.monotonic() + 2 * PATIENCE_S
         while time.monotonic() < deadline and any(map(_is_awaited, self._others(Claim(0.0)))):
             time.sleep(POLL_S)
@@ -82,7 +88,9 @@ class Share:
                     desk.make_claim.remote(mine)
                 else:
                     answers.append(desk.claim.remote())
-        ready, late = ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S) if answers else ([], [])
+        ready, late = (
+            ray.wait(answers, num_returns=len(answers), timeout=ANSWER_S) if answers else ([], [])
+        )
         claims = [Claim()] * len(late)
         for answer in ready:
             with contextlib.suppress(ray.exceptions.RayError):  # or that ended since it was asked
@@ -95,7 +103,9 @@ def _is_awaited(claim: Claim) -> bool:
 
 
 def fair_part(mine: float, others: Sequence[float]) -> float:
-    """The max-min fair part of a whole of 1: what a small claim leaves is shared by the larger ones equally."""
+    """The max-min fair part of a whole of 1: what a small claim leaves is shared by the larger ones
+    equally.
+    """
     left, claims = 1.0, sorted([mine, *others])
     for number, claim in enumerate(claims):
         equal = left / (len(claims) - number)

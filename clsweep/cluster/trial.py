@@ -1,6 +1,7 @@
 """One trial on Ray: a Tune trainable around a Ray Train `TorchTrainer` around `train_trial`.
 
-Imports nothing heavy at module level: the driver hands these functions to Ray without loading torch itself.
+Imports nothing heavy at module level: the driver hands these functions to Ray without loading torch
+itself.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ import re
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from clsweep.cluster.desk import TrialFiles, ask, node_id
-from clsweep.cluster.judge import Rules
+from clsweep.catalog.rows import Row
+from clsweep.cluster.asha import Rules
+from clsweep.cluster.driver_actor import TrialFiles, ask, node_id
 from clsweep.data.availability import DataPlace
 
 if TYPE_CHECKING:
-    from clsweep.results.store import ResultsFolder
-    from clsweep.study.resolve import Study
+    import torch
 
-Row = dict[str, Any]
+    from clsweep.results.folder import ResultsFolder
+    from clsweep.study.design import Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class TrialContext:
     cuda_graphs: bool
     results: str  # the results folder
     near: str | None  # the driver's machine, by Ray's id; None: this very one
-    desk: str | None = None  # of the run, see `desk.py`: for those on other machines
+    desk: str | None = None  # of the run, see `driver_actor.py`: for those on other machines
     metric: str | None = None  # what a scheduler judges the epochs by
     checkpoint_every_s: float | None = None  # None: no checkpoints
     keep_end: bool = False  # a checkpoint after the last epoch
@@ -44,7 +46,9 @@ class TrialContext:
     test: bool = False  # score the test split too
 
     @classmethod
-    def of(cls, study: Study, folder: ResultsFolder, *, desk: str | None = None, test: bool = False) -> TrialContext:
+    def of(
+        cls, study: Study, folder: ResultsFolder, *, desk: str | None = None, test: bool = False
+    ) -> TrialContext:
         sections, resources = study.sections, study.sections.resources
         checkpoints = sections.checkpoints
         return cls(
@@ -55,7 +59,9 @@ class TrialContext:
             metric=sections.metric.name if Rules.of(study) else None,
             checkpoint_every_s=None if checkpoints.keep == "none" else float(checkpoints.every_s),
             keep_end=checkpoints.keep == "best",
-            keep_encoder=sections.encoders.keep != "none" and study.dataset.kind == "images" and not test,
+            keep_encoder=sections.encoders.keep != "none"
+            and study.dataset.kind == "images"
+            and not test,
             test=test,
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
@@ -73,9 +79,16 @@ class TrialContext:
         is_near = self.near is None or self.near == node_id()
         return TrialFiles(self.results, None if is_near else self.desk, trial_id)
 
-    def may_go_on(self, row: Mapping[str, Any], epoch: Mapping[str, Any]) -> bool:
-        """The scheduler's answer after an epoch; without a scheduler, or a score that it could judge, yes."""
-        if self.metric is None or self.desk is None or self.metric not in epoch or epoch["epoch"] == row["epochs"]:
+    def may_go_on(self, row: Row, epoch: Row) -> bool:
+        """The scheduler's answer after an epoch; without a scheduler, or a score that it could
+        judge, yes.
+        """
+        if (
+            self.metric is None
+            or self.desk is None
+            or self.metric not in epoch
+            or epoch["epoch"] == row["epochs"]
+        ):
             return True
         trial = row["objective"], row["config"], row["seed"]
         return bool(ask(self.desk, "may_go_on", *trial, epoch["epoch"], epoch[self.metric]))
@@ -84,8 +97,9 @@ class TrialContext:
 def run_trial(config: Mapping[str, Any]) -> None:
     """Tune's function: runs one plan row and reports its outcome.
 
-    A trial that raises is reported, not raised: its actor is healthy and goes on with the next trial. What is raised is
-    the loss of a process or a machine: the trial goes on from its checkpoint elsewhere.
+    A trial that raises is reported, not raised: its actor is healthy and goes on with the next
+    trial. What is raised is the loss of a process or a machine: the trial goes on from its
+    checkpoint elsewhere.
     """
     import torch
     from ray import tune
@@ -106,7 +120,8 @@ def run_trial(config: Mapping[str, Any]) -> None:
         _free_memory()
     wall_time_s = outcome.pop("earlier_s", 0.0) + time.perf_counter() - start
     outcome |= {"started_at": started_at.isoformat(), "wall_time_s": wall_time_s}
-    outcome |= {"torch_version": str(torch.__version__)}  # its own type would load torch in the driver
+    # its own type would load torch in the driver
+    outcome |= {"torch_version": str(torch.__version__)}
     tune.report({"outcome": outcome})
 
 
@@ -116,7 +131,8 @@ def describe(error: BaseException) -> Row:
     name = type(root).__name__
     return {
         "error_class": name,
-        # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal messages.
+        # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal
+        # messages.
         "error_message": (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name,
         "error_traceback": "".join(traceback.format_exception(root)),
     }
@@ -137,7 +153,8 @@ _LOST = {
 }
 # What torch says in the other workers of a group when one of them is gone.
 _CUT_OFF = re.compile(
-    "connection|broken pipe|timed out|timeout|remote process|peer|shut ?down|aborted|system error", re.IGNORECASE
+    "connection|broken pipe|timed out|timeout|remote process|peer|shut ?down|aborted|system error",
+    re.IGNORECASE,
 )
 _OF_THE_GROUP = re.compile("gloo|nccl|c10d|distributed|tcpstore", re.IGNORECASE)
 
@@ -154,8 +171,14 @@ def _is_cut_off(error: BaseException) -> bool:
 
 
 def _may_be_torch_s(error: BaseException) -> bool:
-    """Whether torch's messages between workers raise such errors; what a trial itself raises has classes of its own."""
-    return type(error) is RuntimeError or isinstance(error, ConnectionError) or type(error).__name__.startswith("Dist")
+    """Whether torch's messages between workers raise such errors; what a trial itself raises has
+    classes of its own.
+    """
+    return (
+        type(error) is RuntimeError
+        or isinstance(error, ConnectionError)
+        or type(error).__name__.startswith("Dist")
+    )
 
 
 def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
@@ -164,7 +187,7 @@ def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     from ray import tune
     from ray.train.torch import TorchTrainer
 
-    def train_here(_: Any) -> Row:
+    def train_here(_: object) -> Row:
         return _train(row, context, report=lambda epoch: tune.report({"epoch": epoch}))
 
     trainer = TorchTrainer(
@@ -205,13 +228,15 @@ def _train_worker(config: Mapping[str, Any]) -> Row:
     return _train(config["row"], TrialContext.restored(config["context"]), report=lambda _: None)
 
 
-def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
-    """Train on this worker's own device and threads; the result carries all epochs, so that no report can be lost."""
+def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) -> Row:
+    """Train on this worker's own device and threads; the result carries all epochs, so that no
+    report can be lost.
+    """
     import torch
 
-    from clsweep.cluster.memory import limited_memory
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory
+    from clsweep.train.out_of_memory import limited_memory
 
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()
@@ -237,7 +262,8 @@ def _train(row: Row, context: TrialContext, *, report: Any) -> Row:
             keep_end=context.keep_end,
             test=context.test,
         )
-    encoder, normalisation = result.pop("encoder", None), result.pop("normalisation", None)  # no row: they go apart
+    # no row: they go apart
+    encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))
     if encoder is not None and context.keep_encoder and _is_first_worker(context):
         files.keep_encoder(row, encoder, normalisation)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
@@ -252,16 +278,18 @@ def _is_first_worker(context: TrialContext) -> bool:
     return bool(ray.train.get_context().get_world_rank() == 0)
 
 
-def _device(context: TrialContext) -> Any:
+def _device(context: TrialContext) -> torch.device:
     import torch
 
     if not context.gpus_per_worker:
         return torch.device("cpu")
     if context.workers == 1:
-        return torch.device("cuda", 0)  # the GPU that Ray assigned to this actor is the only visible one
+        # the GPU that Ray assigned to this actor is the only visible one
+        return torch.device("cuda", 0)
     from ray.train.torch import get_device
 
-    return get_device()
+    device: torch.device = get_device()
+    return device
 
 
 def _returned(result: Any) -> Row:
@@ -275,12 +303,15 @@ def _returned(result: Any) -> Row:
 def _root_cause(error: BaseException) -> BaseException:
     """What went wrong, out of Ray's wrappers, whose messages repeat tracebacks.
 
-    Of several workers that failed, the one with an error of its own. Where one of them died, the others only miss it,
-    in whatever words.
+    Of several workers that failed, the one with an error of its own. Where one of them died, the
+    others only miss it, in whatever words.
     """
     causes = list(_causes(error))
     has_died = any(map(_of_ray, causes))
-    return min(causes, key=lambda cause: (has_died and _may_be_torch_s(cause), _is_cut_off(cause), _of_ray(cause)))
+    return min(
+        causes,
+        key=lambda cause: (has_died and _may_be_torch_s(cause), _is_cut_off(cause), _of_ray(cause)),
+    )
 
 
 def _causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
@@ -296,7 +327,9 @@ def _causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
 
 
 def _free_memory() -> None:
-    """Give back what a trial left behind in a process that goes on, beside others that share its GPU."""
+    """Give back what a trial left behind in a process that goes on, beside others that share its
+    GPU.
+    """
     import gc
 
     import torch

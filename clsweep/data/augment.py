@@ -1,10 +1,11 @@
 """Random views of images in SimCLR's family, made for a whole batch at once.
 
-`draw` takes every random number of a view on the CPU; `apply` is a pure function of images and draws. So a view can be
-repeated, tested against torchvision image by image, and is the same however many workers share the batch.
+`draw` takes every random number of a view on the CPU; `apply` is a pure function of images and
+draws. So a view can be repeated, tested against torchvision image by image, and is the same however
+many workers share the batch.
 
-Shape suffixes: N images of the batch, M of a subset, C channels (1 or 3), H = W = S pixels, of a view V where it may
-have another size, L pixels of a window of the image; a digit is a length.
+Shape suffixes: N images of the batch, M of a subset, C channels (1 or 3), H = W = S pixels, of a
+view V where it may have another size, L pixels of a window of the image; a digit is a length.
 """
 
 import itertools
@@ -21,26 +22,30 @@ _CROP_ATTEMPTS = 10
 _JITTER_RANGE = 0.8, 0.8, 0.2  # brightness, contrast and hue at strength 1
 _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
-_CPU_BLOCK = 3 * 2**18  # pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
-# The place of each three bits in the sequence 000, 001, 011, 010, 110, 111, 101, 100: of neighbours, one bit differs.
+# pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
+_CPU_BLOCK = 3 * 2**18
+# The place of each three bits in the sequence 000, 001, 011, 010, 110, 111, 101, 100: of
+# neighbours, one bit differs.
 _GRAY_CODE_8 = torch.tensor([0, 1, 3, 2, 7, 6, 4, 5])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The distribution of one view: crop, flip, colour jitter, grayscale, blur and solarization, in that order.
+    """The distribution of one view: crop, flip, colour jitter, grayscale, blur and solarization, in
+    that order.
 
-    The defaults are SimCLR's, used by DCL as well (appendix A.4). With all probabilities at 0 a view is crop-only.
-    A value outside its range raises ValueError.
+    The defaults are SimCLR's, used by DCL as well (appendix A.4). With all probabilities at 0 a
+    view is crop-only. A value outside its range raises ValueError.
 
     Args:
-        crop_scale: smallest crop as a share of the image's area, in (0, 1]. The area is uniform up to crop_max, the
-            aspect ratio log-uniform in [3/4, 4/3].
+        crop_scale: smallest crop as a share of the image's area, in (0, 1]. The area is uniform up
+            to crop_max, the aspect ratio log-uniform in [3/4, 4/3].
         crop_max: largest crop as a share of the image's area, in [crop_scale, 1].
         output_size: side of the view in pixels, at least 1; None is the image's.
-        flip_prob, jitter_prob, gray_prob, blur_prob, solarize_prob: how likely each operation is, in [0, 1].
-        jitter_strength: s in ColorJitter(0.8 s, 0.8 s, jitter_saturation s, 0.2 s), in [0, 2.5]; 0 switches the jitter
-            off.
+        flip_prob, jitter_prob, gray_prob, blur_prob, solarize_prob: how likely each operation is,
+            in [0, 1].
+        jitter_strength: s in ColorJitter(0.8 s, 0.8 s, jitter_saturation s, 0.2 s), in [0, 2.5]; 0
+            switches the jitter off.
         jitter_saturation: range of the saturation at strength 1, in [0, 1].
     """
 
@@ -59,18 +64,29 @@ class Recipe:
         if not 0.0 < self.crop_scale <= 1.0:
             raise ValueError(f"crop_scale must be in (0, 1], got {self.crop_scale}")
         if not self.crop_scale <= self.crop_max <= 1.0:
-            raise ValueError(f"crop_max must be in [crop_scale, 1] = [{self.crop_scale}, 1], got {self.crop_max}")
+            raise ValueError(
+                f"crop_max must be in [crop_scale, 1] = [{self.crop_scale}, 1], got {self.crop_max}"
+            )
         if self.output_size is not None and self.output_size < 1:
             raise ValueError(f"output_size must be None or at least 1, got {self.output_size}")
         if not 0.0 <= self.jitter_strength <= 2.5:  # where the hue shift reaches half a turn
             raise ValueError(f"jitter_strength must be in [0, 2.5], got {self.jitter_strength}")
-        for name in ("jitter_saturation", "flip_prob", "jitter_prob", "gray_prob", "blur_prob", "solarize_prob"):
+        for name in (
+            "jitter_saturation",
+            "flip_prob",
+            "jitter_prob",
+            "gray_prob",
+            "blur_prob",
+            "solarize_prob",
+        ):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
 
     def crop_only(self) -> "Recipe":
         """The same crops, and nothing else."""
-        return replace(self, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0, solarize_prob=0.0)
+        return replace(
+            self, flip_prob=0.0, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0, solarize_prob=0.0
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,22 +97,27 @@ class Draws:
     """
 
     sizes: tuple[int, int]  # image_size and output_size; every other field has one row an image
-    i: Tensor  # (N,) int64 pixels: top of the crop; j left, h height, w width, named as in torchvision
+    # (N,) int64 pixels: top of the crop; j left, h height, w width, named as in torchvision
+    i: Tensor
     j: Tensor
     h: Tensor
     w: Tensor
-    flip: Tensor  # (N,) bool, as are jitter, gray, blur and solarize: whether the image undergoes it
+    # (N,) bool, as are jitter, gray, blur and solarize: whether the image undergoes it
+    flip: Tensor
     jitter: Tensor
     gray: Tensor
     blur: Tensor
     solarize: Tensor
-    factor_N4: Tensor  # float32: brightness, contrast, saturation (1 = unchanged), hue shift in turns (0 = unchanged)
-    order_N4: Tensor  # int64 permutations: order_N4[n, k] is the column of factor_N4 that image n undergoes k-th
+    # float32: brightness, contrast, saturation (1 = unchanged), hue shift in turns (0 = unchanged)
+    factor_N4: Tensor
+    # int64 permutations: order_N4[n, k] is the column of factor_N4 that image n undergoes k-th
+    order_N4: Tensor
     sigma: Tensor  # (N,) float32 pixels: the blur's standard deviation
 
     @classmethod
     def join(cls, parts: "Sequence[Draws]") -> "Draws":
-        """The draws of several views of equal sizes, one below the other: one `apply` makes them all.
+        """The draws of several views of equal sizes, one below the other: one `apply` makes them
+        all.
 
         Raises ValueError where the sizes differ.
         """
@@ -104,7 +125,10 @@ class Draws:
         if len(sizes) != 1:
             raise ValueError(f"expected draws of equal sizes, got {sorted(sizes)}")
         names = [field.name for field in fields(cls)[1:]]
-        return cls(sizes=sizes.pop(), **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+        return cls(
+            sizes=sizes.pop(),
+            **{name: torch.cat([getattr(part, name) for part in parts]) for name in names},
+        )
 
     @property
     def image_size(self) -> int:
@@ -120,19 +144,26 @@ class Draws:
         return len(self.i)
 
     def __getitem__(self, rows: slice | Tensor) -> "Draws":
-        return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]})
+        return replace(
+            self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]}
+        )
 
 
 def draw(recipe: Recipe, num_images: int, image_size: int, generator: torch.Generator) -> Draws:
-    """Draw a view's parameters for N = num_images >= 0, the *global* batch, of which each worker takes its slice.
+    """Draw a view's parameters for N = num_images >= 0, the *global* batch, of which each worker
+    takes its slice.
 
-    Everything is drawn whether or not it is used, so recipes that differ in one probability, strength or size agree in
-    all other draws: a sweep over an augmentation compares like with like. The generator, a CPU one, advances by an
-    amount that depends on N alone. Raises ValueError for num_images < 0 or image_size < 1.
+    Everything is drawn whether or not it is used, so recipes that differ in one probability,
+    strength or size agree in all other draws: a sweep over an augmentation compares like with like.
+    The generator, a CPU one, advances by an amount that depends on N alone. Raises ValueError for
+    num_images < 0 or image_size < 1.
     """
     if num_images < 0 or image_size < 1:
-        raise ValueError(f"expected num_images >= 0 and image_size >= 1, got {num_images} and {image_size}")
-    # float64, as a crop's side is a rounded product: float32 would round some the other way than torchvision
+        raise ValueError(
+            f"expected num_images >= 0 and image_size >= 1, got {num_images} and {image_size}"
+        )
+    # float64, as a crop's side is a rounded product: float32 would round some the other way than
+    # torchvision
     columns = (2 * _CROP_ATTEMPTS, 2, 4, 1, 1, 5)
     uniform = torch.rand(num_images * sum(columns), generator=generator, dtype=torch.float64)
     attempts, corner, factor, order, sigma, flags = uniform.split([num_images * c for c in columns])
@@ -140,47 +171,70 @@ def draw(recipe: Recipe, num_images: int, image_size: int, generator: torch.Gene
     corner_2N, side_2N = _crops(
         attempts.view(2, num_images, _CROP_ATTEMPTS), corner.view(2, num_images), bounds, image_size
     )
-    # strength 0 must skip the jitter, not run it with neutral factors, which would round the colours
+    # strength 0 must skip the jitter, not run it with neutral factors, which would round the
+    # colours
     jitter_prob = recipe.jitter_prob if recipe.jitter_strength > 0.0 else 0.0
-    probs = (recipe.flip_prob, jitter_prob, recipe.gray_prob, recipe.blur_prob, recipe.solarize_prob)
+    probs = (
+        recipe.flip_prob,
+        jitter_prob,
+        recipe.gray_prob,
+        recipe.blur_prob,
+        recipe.solarize_prob,
+    )
     flag_5N = flags.view(5, num_images) < torch.tensor(probs, dtype=torch.float64)[:, None]
     return Draws(
         sizes=(image_size, image_size if recipe.output_size is None else recipe.output_size),
         i=corner_2N[0], j=corner_2N[1], h=side_2N[0], w=side_2N[1],
         flip=flag_5N[0], jitter=flag_5N[1], gray=flag_5N[2], blur=flag_5N[3], solarize=flag_5N[4],
-        factor_N4=_jitter_factors(factor.view(num_images, 4), recipe.jitter_strength, recipe.jitter_saturation),
+        factor_N4=_jitter_factors(factor.view(num_images, 4), recipe.jitter_strength,
+                                  recipe.jitter_saturation),
         order_N4=_ORDERS_24[(order * len(_ORDERS_24)).long()],
         sigma=(_BLUR_SIGMA[0] + (_BLUR_SIGMA[1] - _BLUR_SIGMA[0]) * sigma).float(),
     )  # fmt: skip
 
 
 def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
-    """Make the drawn view of each image: crop and resize to draws.output_size, flip, jitter, gray, blur, solarize.
+    """Make the drawn view of each image: crop and resize to draws.output_size, flip, jitter, gray,
+    blur, solarize.
 
-    Equals torchvision's `resized_crop(antialias=True)`, `horizontal_flip`, `adjust_*`, `rgb_to_grayscale`,
-    `gaussian_blur` and `solarize` with the same parameters on float images, up to rounding. The blur's kernel is
-    SimCLR's (a tenth of the view, odd, at least 3). On 1-channel images saturation, hue and grayscale do nothing, as in
-    torchvision; brightness, contrast and solarization do.
+    Equals torchvision's `resized_crop(antialias=True)`, `horizontal_flip`, `adjust_*`,
+    `rgb_to_grayscale`, `gaussian_blur` and `solarize` with the same parameters on float images, up
+    to rounding. The blur's kernel is SimCLR's (a tenth of the view, odd, at least 3). On 1-channel
+    images saturation, hue and grayscale do nothing, as in torchvision; brightness, contrast and
+    solarization do.
 
-    Runs on the images' device. Every subset is known on the host, so nothing waits for a GPU; no operation here is
-    lowered to bfloat16 by autocast.
+    Runs on the images' device. Every subset is known on the host, so nothing waits for a GPU; no
+    operation here is lowered to bfloat16 by autocast.
 
     Args:
-        images_NCHW: float in [0, 1], or uint8, C = 1 or 3, H = W = draws.image_size, else ValueError; left unchanged.
+        images_NCHW: float in [0, 1], or uint8, C = 1 or 3, H = W = draws.image_size, else
+            ValueError; left unchanged.
         draws: one row an image, else ValueError.
 
-    Returns values in [0, 1], (N, C, output_size, output_size), of the images' dtype (float32 for uint8) and device;
-    channels_last if they are.
+    Returns values in [0, 1], (N, C, output_size, output_size), of the images' dtype (float32 for
+    uint8) and device; channels_last if they are.
     """
     size, shape = draws.image_size, tuple(images_NCHW.shape)
     if shape not in ((len(draws), 1, size, size), (len(draws), 3, size, size)):
-        raise ValueError(f"images must have shape ({len(draws)}, 1 or 3, {size}, {size}) for these draws, got {shape}")
+        raise ValueError(
+            f"images must have shape ({len(draws)}, 1 or 3, {size}, {size}) for these draws, got "
+            f"{shape}"
+        )
     if not images_NCHW.is_floating_point() and images_NCHW.dtype != torch.uint8:
-        raise ValueError(f"images must be floating point in [0, 1] or uint8, got {images_NCHW.dtype}")
-    # colour operations work on whole channel planes, so only the result takes the layout that convolutions prefer
-    is_channels_last = not images_NCHW.is_contiguous() and images_NCHW.is_contiguous(memory_format=torch.channels_last)
+        raise ValueError(
+            f"images must be floating point in [0, 1] or uint8, got {images_NCHW.dtype}"
+        )
+    # colour operations work on whole channel planes, so only the result takes the layout that
+    # convolutions prefer
+    is_channels_last = not images_NCHW.is_contiguous() and images_NCHW.is_contiguous(
+        memory_format=torch.channels_last
+    )
     layout = torch.channels_last if is_channels_last else torch.contiguous_format
-    block = max(1, _CPU_BLOCK // (shape[1] * max(draws.sizes) ** 2)) if images_NCHW.device.type == "cpu" else len(draws)
+    block = (
+        max(1, _CPU_BLOCK // (shape[1] * max(draws.sizes) ** 2))
+        if images_NCHW.device.type == "cpu"
+        else len(draws)
+    )
     if len(draws) <= block:
         return _views(images_NCHW, draws).contiguous(memory_format=layout)
     view_shape = (*shape[:2], draws.output_size, draws.output_size)
@@ -194,8 +248,9 @@ def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
 def _views(images_NCHW: Tensor, draws: Draws) -> Tensor:
     """As `apply`, in whatever memory layout.
 
-    In each round of the jitter the images lie sorted by the adjustment that they undergo, and after it by what is left
-    to do, so that every operation acts on slices, and only the way from one order to the next costs a copy.
+    In each round of the jitter the images lie sorted by the adjustment that they undergo, and after
+    it by what is left to do, so that every operation acts on slices, and only the way from one
+    order to the next costs a copy.
     """
     dtype = _float_type(images_NCHW)
     is_crop_only = not (draws.jitter | draws.gray | draws.blur | draws.solarize).any()
@@ -209,11 +264,14 @@ def _views(images_NCHW: Tensor, draws: Draws) -> Tensor:
     x_NCHW = x_NCHW.to(dtype, memory_format=torch.contiguous_format)
     if images_NCHW.dtype == torch.uint8:
         x_NCHW.div_(255.0)
-    x_NCHW = pixels.resize_antialiased(x_NCHW, *resize) if is_small else pixels.resize(x_NCHW, *resize)
+    x_NCHW = (
+        pixels.resize_antialiased(x_NCHW, *resize) if is_small else pixels.resize(x_NCHW, *resize)
+    )
     if is_crop_only:
         return x_NCHW
     _, moves_5N, factors_4N, weights_MR = rest
-    spare_NCHW = torch.empty_like(x_NCHW)  # memory that is new for every copy costs a CPU as much as the copy
+    # memory that is new for every copy costs a CPU as much as the copy
+    spare_NCHW = torch.empty_like(x_NCHW)
     for k, move_N in enumerate(moves_5N):
         if k < 4:
             pixels.adjust_(x_NCHW, factors_4N[k], stops[k][:4])
@@ -229,24 +287,36 @@ def _float_type(images_NCHW: Tensor) -> torch.dtype:
 
 
 def _orders(draws: Draws) -> tuple[Tensor, list[list[int]]]:
-    """The five orders that the images are in, (5, N), and in each, how many images have a key of at most 0, 1, ...
+    """The five orders that the images are in, (5, N), and in each, how many images have a key of at
+    most 0, 1, ...
 
-    In the first four the key is the adjustment, and 4 where there is none. In the last it is the place of (blur, gray,
-    solarize) in a Gray code, in which the images that are blurred are neighbours, and so are those turned gray.
+    In the first four the key is the adjustment, and 4 where there is none. In the last it is the
+    place of (blur, gray, solarize) in a Gray code, in which the images that are blurred are
+    neighbours, and so are those turned gray.
     """
     left_N = _GRAY_CODE_8[4 * draws.blur.long() + 2 * draws.gray.long() + draws.solarize.long()]
     key_5N = torch.cat([torch.where(draws.jitter, draws.order_N4.T, 4), left_N[None]])
     key_5N, order_5N = key_5N.sort(dim=1, stable=True)
-    return order_5N, torch.searchsorted(key_5N, torch.arange(8).expand(5, 8).contiguous(), right=True).tolist()
+    return order_5N, torch.searchsorted(
+        key_5N, torch.arange(8).expand(5, 8).contiguous(), right=True
+    ).tolist()
 
 
 def _rest(draws: Draws, order_5N: Tensor, stops: list[list[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """What the device must know after the resize: the moves to the next order (5, N), the last one back to the images'
-    own, the factor of each image's adjustment in the order of each round, (4, N), and the weights of the blur."""
-    place_5N = torch.empty_like(order_5N).scatter_(1, order_5N, torch.arange(len(draws)).expand(5, -1))
+    """What the device must know after the resize: the moves to the next order (5, N), the last one
+    back to the images' own, the factor of each image's adjustment in the order of each round, (4,
+    N), and the weights of the blur.
+    """
+    place_5N = torch.empty_like(order_5N).scatter_(
+        1, order_5N, torch.arange(len(draws)).expand(5, -1)
+    )
     moves_5N = torch.cat([place_5N[:4].gather(1, order_5N[1:]), place_5N[4:]])
     factor_4N = draws.factor_N4.gather(1, draws.order_N4).T.gather(1, order_5N[:4])
-    return moves_5N, factor_4N, _blur_weights(draws.sigma[order_5N[4, stops[4][3] :]], draws.output_size)
+    return (
+        moves_5N,
+        factor_4N,
+        _blur_weights(draws.sigma[order_5N[4, stops[4][3] :]], draws.output_size),
+    )
 
 
 def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:
@@ -260,8 +330,11 @@ def _finish_(x_NCHW: Tensor, weights_MR: Tensor, stops: list[int]) -> None:
             pixels.solarize_(x_NCHW[start:stop])
 
 
-def _ship(groups: Sequence[Sequence[Tensor]], device: torch.device, dtype: torch.dtype) -> list[list[Tensor]]:
-    """The tensors on the images' device, floats in the images' type; to a GPU in one copy for each type.
+def _ship(
+    groups: Sequence[Sequence[Tensor]], device: torch.device, dtype: torch.dtype
+) -> list[list[Tensor]]:
+    """The tensors on the images' device, floats in the images' type; to a GPU in one copy for each
+    type.
 
     The copies start from pinned memory, so that they wait for nothing that the GPU has yet to do.
     """
@@ -279,14 +352,20 @@ def _ship(groups: Sequence[Sequence[Tensor]], device: torch.device, dtype: torch
     return [[moved[id(t)] for t in group] for group in cast]
 
 
-def _crops(u_2NA: Tensor, u_2N: Tensor, bounds: tuple[float, float], size: int) -> tuple[Tensor, Tensor]:
-    """Turn uniform numbers into crops by torchvision's rule: of A attempts, the first that fits into the image.
+def _crops(
+    u_2NA: Tensor, u_2N: Tensor, bounds: tuple[float, float], size: int
+) -> tuple[Tensor, Tensor]:
+    """Turn uniform numbers into crops by torchvision's rule: of A attempts, the first that fits
+    into the image.
 
-    If none fits, torchvision takes the largest centred crop of an allowed ratio, whatever its area: for a square, the
-    whole image. Returns corners (top, left) and sides (height, width), int64 (2, N).
+    If none fits, torchvision takes the largest centred crop of an allowed ratio, whatever its area:
+    for a square, the whole image. Returns corners (top, left) and sides (height, width), int64 (2,
+    N).
     """
-    length_NA = (u_2NA[0] * (bounds[1] - bounds[0])).add_(bounds[0]).sqrt_().mul_(size)  # of a square of that area
-    stretch_NA = (u_2NA[1] - 0.5).mul_(math.log(4 / 3)).exp_()  # the square root of a ratio log-uniform in [3/4, 4/3]
+    # of a square of that area
+    length_NA = (u_2NA[0] * (bounds[1] - bounds[0])).add_(bounds[0]).sqrt_().mul_(size)
+    # the square root of a ratio log-uniform in [3/4, 4/3]
+    stretch_NA = (u_2NA[1] - 0.5).mul_(math.log(4 / 3)).exp_()
     side_2NA = torch.stack([length_NA / stretch_NA, length_NA.mul_(stretch_NA)]).round_()
     fits_NA = (side_2NA.amax(dim=0) <= size) & (side_2NA.amin(dim=0) >= 1.0)
     first_N = fits_NA.byte().argmax(dim=1)  # of equals, argmax gives the first
@@ -300,34 +379,51 @@ def _jitter_factors(u_N4: Tensor, strength: float, saturation: float) -> Tensor:
     range_4 = torch.tensor([brightness, contrast, saturation * strength, hue], dtype=torch.float64)
     neutral_4 = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     low_4, high_4 = neutral_4 - range_4, neutral_4 + range_4
-    low_4[:3].clamp_(min=0.0)  # a strength above 1.25 would reach negative brightness; torchvision cuts there as well
+    # a strength above 1.25 would reach negative brightness; torchvision cuts there as well
+    low_4[:3].clamp_(min=0.0)
     return (low_4 + (high_4 - low_4) * u_N4).float()
 
 
 def _positions(draws: Draws) -> list[Tensor]:
-    """What `pixels.resize` takes, for views no smaller than the image, which no antialiasing touches."""
+    """What `pixels.resize` takes, for views no smaller than the image, which no antialiasing
+    touches.
+    """
     size, start_2N1 = draws.output_size, torch.stack([draws.j, draws.i])[:, :, None]  # x before y
     length_2N1 = torch.stack([draws.w, draws.h])[:, :, None]
     position_2NV = (torch.arange(size) + 0.5) * (length_2N1.double() / size) - 0.5
-    # clamped to the crop, not the image: a resized crop repeats its own border and never sees the pixels around it
+    # clamped to the crop, not the image: a resized crop repeats its own border and never sees the
+    # pixels around it
     position_2NV.clamp_(min=0.0).clamp_(max=length_2N1 - 1.0).add_(start_2N1)
     _flip_(position_2NV, draws)
-    return [position_2NV.mul_(2.0).add_(1.0).div_(draws.image_size).sub_(1.0)]  # from pixels to [-1, 1]
+    # from pixels to [-1, 1]
+    return [position_2NV.mul_(2.0).add_(1.0).div_(draws.image_size).sub_(1.0)]
 
 
 def _filters(draws: Draws) -> list[Tensor]:
     """What `pixels.resize_antialiased` takes, for views smaller than the image."""
-    size, start_2N, length_2N = draws.output_size, torch.stack([draws.j, draws.i]), torch.stack([draws.w, draws.h])
-    # each crop is cut out in a window as long as the longest side of any, so that small crops make small matrices
+    size, start_2N, length_2N = (
+        draws.output_size,
+        torch.stack([draws.j, draws.i]),
+        torch.stack([draws.w, draws.h]),
+    )
+    # each crop is cut out in a window as long as the longest side of any, so that small crops make
+    # small matrices
     window = int(length_2N.max()) if len(draws) else 1
     corner_2N = start_2N.clamp(max=draws.image_size - window)
-    # positions count from the crop's first pixel, as where it lies in the window depends on the rest of the batch
+    # positions count from the crop's first pixel, as where it lies in the window depends on the
+    # rest of the batch
     pixel_2NL = torch.arange(window) - (start_2N - corner_2N)[:, :, None]
     is_crop_2NL = (pixel_2NL >= 0) & (pixel_2NL < length_2N[:, :, None])
     scale_2N1 = length_2N[:, :, None].double() / size
     centre_2NV = (torch.arange(size) + 0.5) * scale_2N1 - 0.5
     _flip_(centre_2NV, draws)
-    return [corner_2N, pixel_2NL.double(), is_crop_2NL.double(), centre_2NV, 1.0 / scale_2N1.clamp(min=1.0)]
+    return [
+        corner_2N,
+        pixel_2NL.double(),
+        is_crop_2NL.double(),
+        centre_2NV,
+        1.0 / scale_2N1.clamp(min=1.0),
+    ]
 
 
 def _flip_(position_2NV: Tensor, draws: Draws) -> None:

@@ -1,8 +1,9 @@
 """Images decoded once into arrays on disk that every process maps: CACHE/NAME-FINGERPRINT/.
 
-A cache is made under another name, NAME-SIZE-PLACE.partial, block by block; each block is marked with a digest of what
-it was made of as soon as it lies on the disk. Whoever was killed goes on behind the marks; only a complete cache is
-renamed, and only that name is ever read. A lock lets one process at a time make a cache: the others wait, then map.
+A cache is made under another name, NAME-SIZE-PLACE.partial, block by block; each block is marked
+with a digest of what it was made of as soon as it lies on the disk. Whoever was killed goes on
+behind the marks; only a complete cache is renamed, and only that name is ever read. A lock lets one
+process at a time make a cache: the others wait, then map.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from clsweep.display.numbers import byte_size, count
 from clsweep.errors import RequestError
 
 FORMAT = 1  # of the files here; another one is another cache
 BLOCK_IMAGES, BLOCK_BYTES = 512, 2**24  # a block is as large as both allow
 _MARK_BYTES = 8
 _SHOWN = 10  # files that an error names
-_GIB = 2**30
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -55,9 +56,10 @@ class Source:
         image_size: side S of the images, pixels.
         classes: names, or numbers where there are none.
         labels: int64 (N,) of each part, `train` and `test`; -1 is no class.
-        describe: a text of what some consecutive images are made of: names, sizes and times of their files.
-        fill: writes such images, uint8 (M, S, S, 3), calls its last argument with the number of images done, and
-            returns one line for each that cannot be read.
+        describe: a text of what some consecutive images are made of: names, sizes and times of
+            their files.
+        fill: writes such images, uint8 (M, S, S, 3), calls its last argument with the number of
+            images done, and returns one line for each that cannot be read.
     """
 
     name: str
@@ -72,7 +74,12 @@ class Source:
     def blocks(self) -> list[Block]:
         step = self.block_images
         return [
-            Block(part=part, index=start // step, rows=rows, mark=_digest(self.describe(part, rows), _MARK_BYTES))
+            Block(
+                part=part,
+                index=start // step,
+                rows=rows,
+                mark=_digest(self.describe(part, rows), _MARK_BYTES),
+            )
             for part, labels in self.labels.items()
             for start in range(0, len(labels), step)
             for rows in [range(start, min(start + step, len(labels)))]
@@ -99,7 +106,12 @@ class Source:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         counts = {part: len(labels) for part, labels in self.labels.items()}
-        return {"format": FORMAT, "image_size": self.image_size, "counts": counts, "classes": list(self.classes)}
+        return {
+            "format": FORMAT,
+            "image_size": self.image_size,
+            "counts": counts,
+            "classes": list(self.classes),
+        }
 
     @property
     def total_bytes(self) -> int:
@@ -110,7 +122,8 @@ def cached(source: Source, cache: Path) -> dict[str, tuple[np.ndarray, np.ndarra
     """Images, mapped from a file, and labels of each part; decoded now if they never were.
 
     Raises:
-        RequestError: images that cannot be read, a full disk, a cache folder that cannot be written.
+        RequestError: images that cannot be read, a full disk, a cache folder that cannot be
+            written.
     """
     folder = cache / f"{source.name}-{source.fingerprint}"
     if found := _opened(source, folder):  # also in a folder that may only be read
@@ -126,7 +139,9 @@ def cached(source: Source, cache: Path) -> dict[str, tuple[np.ndarray, np.ndarra
     except (OSError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
         hint = "Name another folder with --set dataset.cache=FOLDER"
-        raise RequestError(f"{cache}: expected a folder to keep {source.name} in, given: {reason}. {hint}") from error
+        raise RequestError(
+            f"{cache}: expected a folder to keep {source.name} in, given: {reason}. {hint}"
+        ) from error
     made = _opened(source, folder)
     assert made is not None
     return made
@@ -162,20 +177,29 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
     partial.mkdir(exist_ok=True)
     try:
         with contextlib.ExitStack() as stack:
-            files = {part: stack.enter_context(_PartFile(source, partial, part)) for part in source.labels}
+            files = {
+                part: stack.enter_context(_PartFile(source, partial, part))
+                for part in source.labels
+            }
             broken = _decode(source, files)
     except OSError as error:
         if error.errno not in _FULL:
             raise
         shutil.rmtree(partial)
-        needed, free = source.total_bytes / _GIB, shutil.disk_usage(partial.parent).free / _GIB
-        message = f"{partial.parent}: expected {needed:.2f} GiB free to keep {source.name} in, given {free:.2f} GiB"
-        raise RequestError(f"{message}. Name another folder with --set dataset.cache=FOLDER") from error
+        needed, free = source.total_bytes, shutil.disk_usage(partial.parent).free
+        message = (
+            f"{partial.parent}: expected {byte_size(needed, 3)} free to keep {source.name} in, "
+            f"given {byte_size(free, 3)}"
+        )
+        raise RequestError(
+            f"{message}. Name another folder with --set dataset.cache=FOLDER"
+        ) from error
     if broken:
         shown = "\n".join(f"  {line}" for line in broken[:_SHOWN])
         more = f"\n  and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
         raise RequestError(
-            f"{source.name}: expected images that can be read, given {len(broken)} that cannot. Repair or remove them; "
+            f"{source.name}: expected images that can be read, given {len(broken)} that cannot. "
+            "Repair or remove them; "
             f"the others need not be decoded again:\n{shown}{more}"
         )
     for part, labels in source.labels.items():
@@ -191,7 +215,8 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
 
 
 class _PartFile:
-    """One part's array while it is made: `part.npy`, and `part.marks` that says which of its blocks lie there.
+    """One part's array while it is made: `part.npy`, and `part.marks` that says which of its blocks
+    lie there.
 
     Written with pwrite, not through a map: a disk that fills up is then an error, not a signal.
     """
@@ -206,7 +231,9 @@ class _PartFile:
 
     def __enter__(self) -> _PartFile:
         try:
-            self._array, self._marks = (os.open(path, os.O_RDWR | os.O_CREAT, 0o644) for path in self._paths)
+            self._array, self._marks = (
+                os.open(path, os.O_RDWR | os.O_CREAT, 0o644) for path in self._paths
+            )
             self._forget_lost_blocks(os.fstat(self._array).st_size)
             os.ftruncate(self._array, self._size)
             _reserve(self._array, self._size, self._paths[0].parent)
@@ -231,13 +258,16 @@ class _PartFile:
         _write(self._marks, block.mark, block.index * _MARK_BYTES)
 
     def _forget_lost_blocks(self, found: int) -> None:
-        """Drop the marks of what does not lie in the array as found, for good: it is about to get its full length.
+        """Drop the marks of what does not lie in the array as found, for good: it is about to get
+        its full length.
 
         Before the array changes, as whoever is killed in between must not leave marks of zeros.
         """
         if found == self._size:
             return
-        whole = max(0, min(found, self._size) - len(self._header)) // (self._block_images * self._image_bytes)
+        whole = max(0, min(found, self._size) - len(self._header)) // (
+            self._block_images * self._image_bytes
+        )
         os.ftruncate(self._marks, min(os.fstat(self._marks).st_size, whole * _MARK_BYTES))
         os.fsync(self._marks)
 
@@ -246,7 +276,9 @@ class _PartFile:
 
 
 def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
-    """Fill all blocks that are not there yet, on every core of this process; one line for each broken image."""
+    """Fill all blocks that are not there yet, on every core of this process; one line for each
+    broken image.
+    """
     left = [block for block in source.blocks if not files[block.part].has(block)]
     num_left, size = sum(len(block.rows) for block in left), source.image_size
 
@@ -273,20 +305,34 @@ def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
 
 @contextlib.contextmanager
 def _progress(source: Source, num_left: int) -> Iterator[Callable[[int], object]]:
-    """A bar on a terminal, nothing elsewhere; gives what is to be called with the number of images done."""
+    """A bar on a terminal, nothing elsewhere; gives what is to be called with the number of images
+    done.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TimeRemainingColumn,
+    )
     from rich.text import Text
 
     class Speed(ProgressColumn):
         def render(self, task: Any) -> Text:
-            return Text(f"{task.speed:,.0f} images/s" if task.speed else "")
+            return Text(f"{count(task.speed)} images/s" if task.speed else "")
 
     total = sum(map(len, source.labels.values()))
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), Speed(), TimeRemainingColumn())
+    columns = (
+        "{task.description}",
+        BarColumn(),
+        MofNCompleteColumn(),
+        Speed(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"Decoding {source.name}", total=total, completed=total - num_left)
         yield lambda count: progress.advance(task, count)
@@ -315,7 +361,11 @@ def _reserve(descriptor: int, size: int, folder: Path) -> None:
 def _npy_header(shape: tuple[int, ...]) -> bytes:
     """NumPy's header of a uint8 array; as long for any number of images."""
     buffer = io.BytesIO()
-    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)), "fortran_order": False, "shape": shape}
+    header = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)),
+        "fortran_order": False,
+        "shape": shape,
+    }
     np.lib.format.write_array_header_1_0(buffer, header)
     return buffer.getvalue()
 

@@ -1,23 +1,26 @@
-"""The data sets: every split is rows of one uint8 array, in memory or on disk, that all trials of a process share."""
+"""The data sets: every split is rows of one uint8 array, in memory or on disk, that all trials of a
+process share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
+from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.data import synthetic
-from clsweep.data.availability import DataPlace, data_folder, missing_data_message, torchvision_class
+from clsweep.data.availability import DataPlace, missing_data_message, require_data
 from clsweep.data.sources import is_cached, source_of
 from clsweep.errors import RequestError
-from clsweep.objective.catalog import DATASET, Dataset
 
 # Every trial of every study is validated on the same images, whatever its seed: scores are paired.
 SPLIT_SEED = 0
-# More training images than these are not all looked at for the channels' statistics: so many, evenly spaced.
+# More training images than these are not all looked at for the channels' statistics: so many,
+# evenly spaced.
 STATISTICS_IMAGES = 50_000
 _STATISTICS_BLOCK = 512
 
@@ -35,6 +38,11 @@ class Split:
     images: np.ndarray
     rows: np.ndarray
     labels: np.ndarray
+
+    @classmethod
+    def whole(cls, images: np.ndarray, labels: np.ndarray) -> Split:
+        """All images of an array, uint8 (N, H, W, C), with their classes, int64 (N,)."""
+        return cls(images, np.arange(len(images)), labels)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -70,14 +78,16 @@ class Splits:
 def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     """Training, validation and test split of a data set, read once in a process.
 
-    The validation split is drawn from the labelled training images, stratified by class, always the same one.
+    The validation split is drawn from the labelled training images, stratified by class, always the
+    same one.
 
     Args:
         config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes.
         place: where the files lie.
 
     Raises:
-        RequestError: the files are not there, do not hold the data set or cannot be kept in the cache.
+        RequestError: the files are not there, do not hold the data set or cannot be kept in the
+            cache.
     """
     row = DATASET[config["dataset"]]
     dataset = replace(
@@ -86,24 +96,27 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
         num_train=config["num_train"] - row.num_unlabeled,
         num_classes=config["num_classes"],
     )
-    if row.name == "synthetic":
+    if "num_train" in row.options and dataset.num_train != row.num_train:
         dataset = replace(dataset, num_test=dataset.num_train // 5)
     return _load(dataset, config["val_fraction"], place)
 
 
 def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each channel in [0, 1], float32 (C,); of 50,000 evenly spaced images at most."""
+    """Mean and standard deviation of each channel in [0, 1], float32 (C,); of 50,000 evenly spaced
+    images at most.
+    """
     return split.channel_stats
 
 
 @lru_cache(maxsize=2)
 def _load(dataset: Dataset, val_fraction: float, place: DataPlace) -> Splits:
-    train, test = LOADERS[dataset.name](dataset, place)
+    train, test = implementation(dataset)(dataset, place)
     num_train, num_test = dataset.num_train + dataset.num_unlabeled, dataset.num_test
     if (len(train), len(test)) != (num_train, num_test or len(test)):
         expected = f"{num_train} training and {num_test} test images"
         raise RequestError(
-            f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and {len(test)}"
+            f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and "
+            f"{len(test)}"
         )
     labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
     _, num_val = dataset.split_sizes(val_fraction)
@@ -112,21 +125,25 @@ def _load(dataset: Dataset, val_fraction: float, place: DataPlace) -> Splits:
     return Splits(train=train.take(train_rows), val=train.take(labelled[held_out]), test=test)
 
 
-def _digits(_dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
+def digits(dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
+    """scikit-learn's digits, a fifth of each class for the test."""
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    everything = _whole(np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None], raw.target.astype(np.int64))
-    train_rows, test_rows = _stratified(everything.labels, DATASET["digits"].num_test, SPLIT_SEED)
+    everything = Split.whole(
+        np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None], raw.target.astype(np.int64)
+    )
+    train_rows, test_rows = _stratified(everything.labels, dataset.num_test, SPLIT_SEED)
     return everything.take(train_rows), everything.take(test_rows)
 
 
-def _synthetic(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+def textures(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    """Images made from a fixed seed, in memory if they fit there."""
     if is_cached(dataset):
-        return _cached(dataset, place)
+        return from_cache(dataset, place)
     size, num_classes = dataset.image_size, dataset.num_classes
     train, test = (
-        _whole(
+        Split.whole(
             synthetic.images(part, range(count), image_size=size, num_classes=num_classes),
             synthetic.labels(count, num_classes),
         )
@@ -135,49 +152,51 @@ def _synthetic(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     return train, test
 
 
-def _stl10(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+def stl10(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    """STL-10 with its unlabeled images, which torchvision fetches."""
     if place.download:
-        _download("stl10", place, split="train")
-    if not data_folder("stl10", place.root_folder).is_dir():
-        raise RequestError(missing_data_message("stl10", place.root_folder, "no such folder"))
-    return _cached(dataset, place)
+        _download(dataset, place, split="train")
+    require_data(dataset.name, place.root_folder)
+    return from_cache(dataset, place)
 
 
-def _cached(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+def from_cache(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+    """The arrays that the cache has of a data set, made first where they are not there."""
     from clsweep.data.cache import cached
 
     arrays = cached(source_of(dataset, place), place.cache_folder)
-    return _whole(*arrays["train"]), _whole(*arrays["test"])
+    return Split.whole(*arrays["train"]), Split.whole(*arrays["test"])
 
 
-def _torchvision(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
+def torchvision_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     """One of torchvision's data sets that keep all images in one array."""
     import torchvision
 
-    name, root = dataset.name, place.root_folder
+    root = place.root_folder
     if place.download:
-        _download(name, place, train=True)
-    reader = getattr(torchvision.datasets, torchvision_class(name))
+        _download(dataset, place, train=True)
+    reader = getattr(torchvision.datasets, dataset.reader)
     try:
         return _as_split(reader(root, train=True)), _as_split(reader(root, train=False))
     except _UNREADABLE as error:
-        raise _missing(name, place, error) from error
+        raise _missing(dataset.name, place, error) from error
 
 
-def _download(name: str, place: DataPlace, **part: Any) -> None:
+def _download(dataset: Dataset, place: DataPlace, **part: Any) -> None:
     import torchvision
     from filelock import FileLock
 
     root = place.root_folder
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f".{name}.lock"):  # two trials may start at once
-            getattr(torchvision.datasets, torchvision_class(name))(root, download=True, **part)
+        with FileLock(root / f".{dataset.name}.lock"):  # two trials may start at once
+            getattr(torchvision.datasets, dataset.reader)(root, download=True, **part)
     except _UNREADABLE as error:
-        raise _missing(name, place, error) from error
+        raise _missing(dataset.name, place, error) from error
 
 
-_UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)  # the last two: a truncated IDX file
+# the last two: a truncated IDX file
+_UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
 
 
 def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
@@ -185,24 +204,12 @@ def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
     return RequestError(missing_data_message(name, place.root_folder, reason))
 
 
-LOADERS: dict[str, Callable[[Dataset, DataPlace], tuple[Split, Split]]] = {
-    "digits": _digits,
-    "fashion_mnist": _torchvision,
-    "cifar10": _torchvision,
-    "cifar100": _torchvision,
-    "stl10": _stl10,
-    "imagefolder": _cached,
-    "synthetic": _synthetic,
-}
-
-
 def _as_split(dataset: Any) -> Split:
     images = np.asarray(dataset.data, dtype=np.uint8)
-    return _whole(images[..., None] if images.ndim == 3 else images, np.asarray(dataset.targets, dtype=np.int64))
-
-
-def _whole(images: np.ndarray, labels: np.ndarray) -> Split:
-    return Split(images, np.arange(len(images)), labels)
+    return Split.whole(
+        images[..., None] if images.ndim == 3 else images,
+        np.asarray(dataset.targets, dtype=np.int64),
+    )
 
 
 def _stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

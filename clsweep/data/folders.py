@@ -1,6 +1,8 @@
-"""What a study's data set holds, asked without loading torch: the sizes that a study chooses or that its files have.
+"""What a study's data set holds, asked without loading torch: the sizes that a study chooses or
+that its files have.
 
-A folder of images is ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewise, as ImageNet is laid out.
+A folder of images is ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewise, as ImageNet is
+laid out.
 """
 
 from __future__ import annotations
@@ -10,17 +12,29 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from clsweep.catalog import DATASET, Dataset
 from clsweep.data.availability import DataPlace
 from clsweep.errors import RequestError
-from clsweep.objective.catalog import DATASET, Dataset
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
+SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".ppm",
+    ".bmp",
+    ".pgm",
+    ".tif",
+    ".tiff",
+    ".webp",
+)  # torchvision's
 _HELD_OUT = ("val", "test")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder:
-    """Image files by class, names sorted; `test` lies in ROOT/val or ROOT/test and may lack classes of `train`."""
+    """Image files by class, names sorted; `test` lies in ROOT/val or ROOT/test and may lack classes
+    of `train`.
+    """
 
     root: Path
     held_out: str  # the folder of the test images
@@ -35,7 +49,9 @@ class ImageFolder:
         """Number of the class and path below the root of every image of `train` or `test`."""
         by_class, folder = (self.train, "train") if part == "train" else (self.test, self.held_out)
         number = {name: i for i, name in enumerate(self.classes)}
-        return [(number[c], f"{folder}/{c}/{name}") for c, names in by_class.items() for name in names]
+        return [
+            (number[c], f"{folder}/{c}/{name}") for c, names in by_class.items() for name in names
+        ]
 
 
 def sized_dataset(
@@ -59,30 +75,45 @@ def sized_dataset(
         num_classes, num_train = len(found.classes), None
     elif num_train is not None:
         row = replace(row, num_train=num_train, num_test=num_train // 5)
-    return replace(row, image_size=image_size or row.image_size, num_classes=num_classes or row.num_classes)
+    return replace(
+        row, image_size=image_size or row.image_size, num_classes=num_classes or row.num_classes
+    )
 
 
 def scan(root: Path) -> ImageFolder:
-    """The image files below `root`; names only, none is opened. Names that begin with a dot are left out.
+    """The image files below `root`; names only, none is opened. Names that begin with a dot are
+    left out.
 
     Raises:
         RequestError: says folder, expected and given.
     """
     if not (root / "train").is_dir():
-        given = f"a folder without train/: {_listed(_folders(root))}" if root.is_dir() else "no such folder"
-        raise RequestError(f"{root}: expected train/CLASS/*.jpg and val/ or test/ likewise, given {given}")
+        given = (
+            f"a folder without train/: {_listed(_folders(root))}"
+            if root.is_dir()
+            else "no such folder"
+        )
+        raise RequestError(
+            f"{root}: expected train/CLASS/*.jpg and val/ or test/ likewise, given {given}"
+        )
     train = _classes(root / "train")
     held_out = next((name for name in _HELD_OUT if (root / name).is_dir()), None)
     if held_out is None:
-        raise RequestError(f"{root}: expected val/ or test/ beside train/, given {_listed(_folders(root))}")
+        raise RequestError(
+            f"{root}: expected val/ or test/ beside train/, given {_listed(_folders(root))}"
+        )
     test = _classes(root / held_out)
     if unknown := [name for name in test if name not in train]:
-        raise RequestError(f"{root / held_out}: expected classes that train/ has, given {_listed(unknown)}")
+        raise RequestError(
+            f"{root / held_out}: expected classes that train/ has, given {_listed(unknown)}"
+        )
     if few := next((name for name, files in train.items() if len(files) < 2), None):
         expected = "at least 2 images, one to train on and one to validate on"
         raise RequestError(f"{root / 'train' / few}: expected {expected}, given {len(train[few])}")
     if len(train) < 2:
-        raise RequestError(f"{root / 'train'}: expected at least 2 class folders, given {_listed(list(train))}")
+        raise RequestError(
+            f"{root / 'train'}: expected at least 2 class folders, given {_listed(list(train))}"
+        )
     return ImageFolder(root=root, held_out=held_out, train=train, test=test)
 
 
@@ -100,7 +131,9 @@ def _classes(folder: Path) -> dict[str, tuple[str, ...]]:
 
 def _folders(folder: Path) -> list[str]:
     with _scanned(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(
+            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
+        )
 
 
 def _images(folder: Path) -> tuple[str, ...]:
@@ -113,11 +146,15 @@ def _scanned(folder: Path) -> os._ScandirIterator[str]:
     try:
         return os.scandir(str(folder))
     except OSError as error:
-        raise RequestError(f"{folder}: expected a readable folder, given: {error.strerror}") from None
+        raise RequestError(
+            f"{folder}: expected a readable folder, given: {error.strerror}"
+        ) from None
 
 
 def _digest(found: ImageFolder) -> str:
-    """Of names and sizes of all files, wherever the folder lies: images that were replaced are other images."""
+    """Of names and sizes of all files, wherever the folder lies: images that were replaced are
+    other images.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for part in ("train", "test"):
         for _, path in found.files(part):
@@ -130,4 +167,6 @@ def _digest(found: ImageFolder) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
+    return (
+        ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
+    )

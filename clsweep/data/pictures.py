@@ -13,22 +13,31 @@ if TYPE_CHECKING:
 
 
 def decode(path: Path, size: int) -> np.ndarray:
-    """An image as RGB, its shorter side resized to `size` (bicubic, antialiased), its centre cut out: uint8 (S, S, 3).
+    """An image as RGB, its shorter side resized to `size` (bicubic, antialiased), its centre cut
+    out: uint8 (S, S, 3).
 
-    As torchvision's `Resize` and `CenterCrop` on Pillow's images, of which the parts that are cut off are never made;
-    pixels differ by a level or two, on sharp noise by more. An orientation in the EXIF data is ignored, as there.
+    As torchvision's `Resize` and `CenterCrop` on Pillow's images, of which the parts that are cut
+    off are never made; pixels differ by a level or two, on sharp noise by more. An orientation in
+    the EXIF data is ignored, as there.
 
     Raises:
-        Exception: whatever Pillow and its plugins raise at a file that is damaged, truncated, too large or no image.
+        Exception: whatever Pillow and its plugins raise at a file that is damaged, truncated, too
+            large or no image.
     """
     ImageFile.LOAD_TRUNCATED_IMAGES = False  # another library may have asked for half an image
     with Image.open(path) as opened:
         width, height = opened.size
-        if Image.MAX_IMAGE_PIXELS and width * height > Image.MAX_IMAGE_PIXELS:  # Pillow only warns below twice as many
-            raise Image.DecompressionBombError(f"{width} x {height} pixels, more than {Image.MAX_IMAGE_PIXELS}")
+        # Pillow only warns below twice as many
+        if Image.MAX_IMAGE_PIXELS and width * height > Image.MAX_IMAGE_PIXELS:
+            raise Image.DecompressionBombError(
+                f"{width} x {height} pixels, more than {Image.MAX_IMAGE_PIXELS}"
+            )
         picture = _rgb(opened)
     # the longer side is a whole number of pixels, of which the middle is taken
-    shown = [size if side == min(width, height) else int(size * side / min(width, height)) for side in (width, height)]
+    shown = [
+        size if side == min(width, height) else int(size * side / min(width, height))
+        for side in (width, height)
+    ]
     starts = [round((side - size) / 2) for side in shown]
     (left, right), (top, bottom) = (
         (start * full / side, (start + size) * full / side)

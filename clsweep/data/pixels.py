@@ -1,8 +1,10 @@
-"""The pixel operations of random views, each on a whole batch of images at once, on whatever device they are.
+"""The pixel operations of random views, each on a whole batch of images at once, on whatever device
+they are.
 
-What is drawn comes in as tensors on that device, and how many images undergo an operation as plain numbers: nothing
-here waits for a GPU, and autocast lowers none of it to a half type. Shape suffixes are those of `augment`; R weights
-of one side of a blur, its centre first; A = N C planes, B = C L rows.
+What is drawn comes in as tensors on that device, and how many images undergo an operation as plain
+numbers: nothing here waits for a GPU, and autocast lowers none of it to a half type. Shape suffixes
+are those of `augment`; R weights of one side of a blur, its centre first; A = N C planes, B = C L
+rows.
 """
 
 from collections.abc import Sequence
@@ -17,12 +19,17 @@ _GRAY_WEIGHTS = (0.2989, 0.587, 0.114)  # BT.601 luma, with torchvision's digits
 
 
 def resize(images_NCHW: Tensor, position_2NV: Tensor) -> Tensor:
-    """Bilinear samples at every crossing of columns and rows, in [-1, 1] of the whole image: (N, C, V, V)."""
+    """Bilinear samples at every crossing of columns and rows, in [-1, 1] of the whole image: (N, C,
+    V, V).
+    """
     size = position_2NV.shape[2]
     x_NV, y_NV = position_2NV.unbind()
-    grid_NVV2 = torch.stack([x_NV[:, None, :].expand(-1, size, -1), y_NV[:, :, None].expand(-1, -1, size)], dim=-1)
+    grid_NVV2 = torch.stack(
+        [x_NV[:, None, :].expand(-1, size, -1), y_NV[:, :, None].expand(-1, -1, size)], dim=-1
+    )
     x_NCVV = F.grid_sample(images_NCHW, grid_NVV2, "bilinear", "border", align_corners=False)
-    return x_NCVV.contiguous().clamp_(0.0, 1.0)  # the weights of a sample sum to 1 only up to rounding
+    # the weights of a sample sum to 1 only up to rounding
+    return x_NCVV.contiguous().clamp_(0.0, 1.0)
 
 
 def resize_antialiased(
@@ -33,22 +40,29 @@ def resize_antialiased(
     centre_2NV: Tensor,
     slope_2N1: Tensor,
 ) -> Tensor:
-    """Filter a square window of L pixels a side of each image into a view of V; columns come before rows throughout.
+    """Filter a square window of L pixels a side of each image into a view of V; columns come before
+    rows throughout.
 
-    Torchvision's filter is a triangle of half-width max(scale, 1) pixels, cut off at the crop's border.
+    Torchvision's filter is a triangle of half-width max(scale, 1) pixels, cut off at the crop's
+    border.
 
     Args:
         corner_2N: int64, the window's first pixel.
-        pixel_2NL: where the window's pixels are, counted from the crop's first; is_crop_2NL: 1 for those of the crop.
+        pixel_2NL: where the window's pixels are, counted from the crop's first; is_crop_2NL: 1 for
+            those of the crop.
         centre_2NV: where the view's pixels are; slope_2N1: 1 / half-width.
     """
     window = pixel_2NL.shape[2]
     weight_2NVL = pixel_2NL[:, :, None, :] - centre_2NV[..., None]
-    weight_2NVL.abs_().mul_(slope_2N1[..., None]).neg_().add_(1.0).clamp_(min=0.0).mul_(is_crop_2NL[:, :, None, :])
+    weight_2NVL.abs_().mul_(slope_2N1[..., None]).neg_().add_(1.0).clamp_(min=0.0).mul_(
+        is_crop_2NL[:, :, None, :]
+    )
     weight_2NVL.div_(weight_2NVL.sum(dim=3, keepdim=True))
     x_NCLL = images_NCHW
     if window < images_NCHW.shape[3]:
-        every_NLLCLL = images_NCHW.unfold(2, window, 1).unfold(3, window, 1).permute(0, 2, 3, 1, 4, 5)  # a view
+        every_NLLCLL = (
+            images_NCHW.unfold(2, window, 1).unfold(3, window, 1).permute(0, 2, 3, 1, 4, 5)
+        )  # a view
         j_N, i_N = corner_2N.unbind()
         x_NCLL = every_NLLCLL[torch.arange(len(images_NCHW), device=images_NCHW.device), i_N, j_N]
     return _combine(x_NCLL, weight_2NVL)
@@ -61,22 +75,29 @@ def _combine(x_NCLL: Tensor, weight_2NVL: Tensor) -> Tensor:
     weight_x_NVL, weight_y_NVL = weight_2NVL.unbind()
     # each channel gets a copy of the matrix: left to broadcasting, the copy is several times slower
     weight_y_AVL = (
-        weight_y_NVL[:, None].expand(-1, num_channels, -1, -1).reshape(num_images * num_channels, view, window)
+        weight_y_NVL[:, None]
+        .expand(-1, num_channels, -1, -1)
+        .reshape(num_images * num_channels, view, window)
     )
     with _without_autocast(x_NCLL.device):
-        x_NBV = torch.bmm(x_NCLL.reshape(num_images, num_channels * window, window), weight_x_NVL.mT)
+        x_NBV = torch.bmm(
+            x_NCLL.reshape(num_images, num_channels * window, window), weight_x_NVL.mT
+        )
         x_AVV = torch.bmm(weight_y_AVL, x_NBV.view(num_images * num_channels, window, view))
     # the weights of a sum are 1 together only up to rounding
     return x_AVV.clamp_(0.0, 1.0).view(num_images, num_channels, view, view)
 
 
 def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    known = torch.amp.is_autocast_available(device.type)  # not to a device without values, on which tests run
+    # not to a device without values, on which tests run
+    known = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 def adjust_(x_MCHW: Tensor, factor_M: Tensor, stops: Sequence[int]) -> None:
-    """One adjustment an image: brightness up to the first stop, then contrast, saturation and hue up to the last."""
+    """One adjustment an image: brightness up to the first stop, then contrast, saturation and hue
+    up to the last.
+    """
     factor_M111 = factor_M[:, None, None, None]
     for one, start, stop in zip(_ADJUSTMENTS, [0, *stops], stops, strict=False):
         if stop > start:
@@ -88,7 +109,8 @@ def _brightness_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
 
 
 def _contrast_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
-    gray_M111 = gray(x_MCHW.mean(dim=(2, 3), keepdim=True))  # the gray of the mean is the mean of the gray image
+    # the gray of the mean is the mean of the gray image
+    gray_M111 = gray(x_MCHW.mean(dim=(2, 3), keepdim=True))
     x_MCHW.mul_(factor_M111).add_(gray_M111 * (1.0 - factor_M111)).clamp_(0.0, 1.0)
 
 
@@ -99,26 +121,36 @@ def _saturation_(x_MCHW: Tensor, factor_M111: Tensor) -> None:
 
 
 def _hue_(x_MCHW: Tensor, shift_M111: Tensor) -> None:
-    """Turn the hue of HSV. Value and chroma stay, so neither saturation nor a table of sextants is needed.
+    """Turn the hue of HSV. Value and chroma stay, so neither saturation nor a table of sextants is
+    needed.
 
-    The hue is measured in sextants from red, in [-3, 3]. With q = |green - blue| / chroma and p = (value - red) /
-    chroma it is +-(q + p (3 - 2 q)), positive where green > blue: p is 0 where red is the largest, 1 where it is the
-    smallest, and q is 1 where it is neither. A channel is value - chroma * clip(2 - d, 0, 1), d = distance on the
-    circle from the hue to the channel's opposite colour (3 for red, -1 for green, 1 for blue). Neither has a branch.
+    The hue is measured in sextants from red, in [-3, 3]. With q = |green - blue| / chroma and p =
+    (value - red) / chroma it is +-(q + p (3 - 2 q)), positive where green > blue: p is 0 where red
+    is the largest, 1 where it is the smallest, and q is 1 where it is neither. A channel is value -
+    chroma * clip(2 - d, 0, 1), d = distance on the circle from the hue to the channel's opposite
+    colour (3 for red, -1 for green, 1 for blue). Neither has a branch.
     """
     if x_MCHW.shape[1] == 1:
         return
     red, green, blue = x_MCHW.unbind(1)
     value = red.maximum(green).maximum(blue)
     chroma = value - red.minimum(green).minimum(blue)
-    divisor = chroma.clamp(min=torch.finfo(chroma.dtype).tiny)  # chroma 0 has any hue, but it must not be NaN
+    # chroma 0 has any hue, but it must not be NaN
+    divisor = chroma.clamp(min=torch.finfo(chroma.dtype).tiny)
     signed = (green - blue).div_(divisor)
     share, size = (value - red).div_(divisor), signed.abs()
-    hue = size.addcmul(share, size.mul(-2.0).add_(3.0)).copysign_(signed).add_(shift_M111[:, 0], alpha=6.0)
+    hue = (
+        size.addcmul(share, size.mul(-2.0).add_(3.0))
+        .copysign_(signed)
+        .add_(shift_M111[:, 0], alpha=6.0)
+    )
     spare = torch.mul(hue, 1 / 6, out=share).round_()
     hue.sub_(spare, alpha=6.0)
-    # on [-3, 3] the way around the circle is never the one that counts, except for red, where d = 3 - |hue|
-    torch.addcmul(value, chroma, torch.abs(hue, out=spare).sub_(1.0).clamp_(0.0, 1.0), value=-1.0, out=red)
+    # on [-3, 3] the way around the circle is never the one that counts, except for red, where d = 3
+    # - |hue|
+    torch.addcmul(
+        value, chroma, torch.abs(hue, out=spare).sub_(1.0).clamp_(0.0, 1.0), value=-1.0, out=red
+    )
     for channel, opposite in ((green, -1.0), (blue, 1.0)):
         distance = torch.sub(hue, opposite, out=spare).abs_()
         torch.addcmul(value, chroma, distance.sub_(2.0).clamp_(-1.0, 0.0), out=channel)
@@ -132,7 +164,11 @@ def gray(x_MCHW: Tensor) -> Tensor:
     if x_MCHW.shape[1] == 1:
         return x_MCHW
     red, green, blue = x_MCHW[:, :1], x_MCHW[:, 1:2], x_MCHW[:, 2:]
-    return (red * _GRAY_WEIGHTS[0]).add_(green, alpha=_GRAY_WEIGHTS[1]).add_(blue, alpha=_GRAY_WEIGHTS[2])
+    return (
+        (red * _GRAY_WEIGHTS[0])
+        .add_(green, alpha=_GRAY_WEIGHTS[1])
+        .add_(blue, alpha=_GRAY_WEIGHTS[2])
+    )
 
 
 def grayscale_(x_MCHW: Tensor) -> None:
@@ -142,7 +178,9 @@ def grayscale_(x_MCHW: Tensor) -> None:
 
 
 def blur_(x_MCVV: Tensor, weight_MR: Tensor) -> None:
-    """Convolve with a symmetric kernel of its own for each image; the image is reflected at its border."""
+    """Convolve with a symmetric kernel of its own for each image; the image is reflected at its
+    border.
+    """
     size = x_MCVV.shape[3]
     taps_RVV = _reflected_taps(weight_MR.shape[1], size, x_MCVV.dtype, x_MCVV.device)
     with _without_autocast(x_MCVV.device):
@@ -151,9 +189,16 @@ def blur_(x_MCVV: Tensor, weight_MR: Tensor) -> None:
 
 
 @lru_cache(maxsize=8)
-def _reflected_taps(num_weights: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """How often a pixel (columns) adds to a blurred one (rows) with each weight: twice where it is its own mirror."""
-    target_V1, source_V = torch.arange(size, device=device)[:, None], torch.arange(size, device=device)
+def _reflected_taps(
+    num_weights: int, size: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """How often a pixel (columns) adds to a blurred one (rows) with each weight: twice where it is
+    its own mirror.
+    """
+    target_V1, source_V = (
+        torch.arange(size, device=device)[:, None],
+        torch.arange(size, device=device),
+    )
     weight_R11 = torch.arange(num_weights, device=device)[:, None, None]
     direct = (target_V1 - source_V).abs() == weight_R11
     above = (target_V1 + source_V == weight_R11) & (source_V > 0)

@@ -1,4 +1,6 @@
-"""The data sets that are too large to be read again by every process: what their arrays in the cache are made of."""
+"""The data sets that are too large to be read again by every process: what their arrays in the
+cache are made of.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data.availability import DataPlace, data_folder, missing_data_message
 from clsweep.data.folders import scan
 from clsweep.errors import RequestError
-from clsweep.objective.catalog import DATASET, Dataset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,16 +27,17 @@ Step = Callable[[int], object]
 def is_cached(dataset: Dataset) -> bool:
     """Whether the images of a data set are mapped from the cache."""
     num_bytes = (dataset.num_train + dataset.num_test) * dataset.image_size**2 * 3
-    return dataset.name in ("stl10", "imagefolder") or (dataset.name == "synthetic" and num_bytes > MAX_SYNTHETIC_BYTES)
+    return bool(dataset.arrays) and (dataset.name != "synthetic" or num_bytes > MAX_SYNTHETIC_BYTES)
 
 
 def prepare(dataset: Dataset, place: DataPlace) -> None:
-    """Make the cache of a data set that has one; loads no torch. What is to be fetched first is left to the trials.
+    """Make the cache of a data set that has one; loads no torch. What is to be fetched first is
+    left to the trials.
 
     Raises:
         RequestError: as `source_of` and `cached` do.
     """
-    is_fetched = place.download and dataset.name == "stl10"
+    is_fetched = place.download and bool(dataset.reader)
     if is_cached(dataset) and not is_fetched:
         from clsweep.data.cache import cached
 
@@ -47,11 +50,12 @@ def source_of(dataset: Dataset, place: DataPlace) -> Source:
     Raises:
         RequestError: the files are not there, or not those that the study was planned with.
     """
-    makers = {"stl10": _stl10, "imagefolder": _imagefolder, "synthetic": _synthetic}
-    return makers[dataset.name](dataset, place)
+    source: Source = named(dataset.arrays)(dataset, place)
+    return source
 
 
-def _imagefolder(dataset: Dataset, place: DataPlace) -> Source:
+def imagefolder(dataset: Dataset, place: DataPlace) -> Source:
+    """Image files by class, decoded one by one."""
     import numpy as np
 
     from clsweep.data.cache import Source
@@ -61,9 +65,13 @@ def _imagefolder(dataset: Dataset, place: DataPlace) -> Source:
     found = scan(root)
     files = {part: found.files(part) for part in ("train", "test")}
     if (len(files["train"]), len(found.classes)) != (dataset.num_train, dataset.num_classes):
-        expected = f"{dataset.num_train} training images in {dataset.num_classes} classes, as planned"
+        expected = (
+            f"{dataset.num_train} training images in {dataset.num_classes} classes, as planned"
+        )
         given = f"{len(files['train'])} in {len(found.classes)}"
-        raise RequestError(f"{root}: expected {expected}, given {given}: the folder has changed since")
+        raise RequestError(
+            f"{root}: expected {expected}, given {given}: the folder has changed since"
+        )
 
     def describe(part: str, rows: range) -> Iterator[str]:
         for number, path in files[part][rows.start : rows.stop]:
@@ -82,18 +90,27 @@ def _imagefolder(dataset: Dataset, place: DataPlace) -> Source:
 
     return Source(
         name="imagefolder", place=str(root), image_size=dataset.image_size, classes=found.classes,
-        labels={part: np.array([number for number, _ in rows], np.int64) for part, rows in files.items()},
+        labels={part: np.array([number for number, _ in rows], np.int64) for part,
+                rows in files.items()},
         describe=describe, fill=fill,
     )  # fmt: skip
 
 
-def _stl10(dataset: Dataset, place: DataPlace) -> Source:
+def stl10(dataset: Dataset, place: DataPlace) -> Source:
+    """STL-10's binary files, those without a class among the training images."""
     import numpy as np
 
     from clsweep.data.cache import Source
 
-    folder, shape = data_folder("stl10", place.root_folder), (3, dataset.image_size, dataset.image_size)
-    counts = {"train": dataset.num_train, "unlabeled": dataset.num_unlabeled, "test": dataset.num_test}
+    folder, shape = (
+        data_folder("stl10", place.root_folder),
+        (3, dataset.image_size, dataset.image_size),
+    )
+    counts = {
+        "train": dataset.num_train,
+        "unlabeled": dataset.num_unlabeled,
+        "test": dataset.num_test,
+    }
     sizes = {f"{name}_X.bin": count * 3 * dataset.image_size**2 for name, count in counts.items()}
     sizes |= {"train_y.bin": dataset.num_train, "test_y.bin": dataset.num_test}
     for name, size in sizes.items():
@@ -104,7 +121,10 @@ def _stl10(dataset: Dataset, place: DataPlace) -> Source:
     stamp = "; ".join(f"{name} {_stamp(folder / name)}" for name in sizes)
     parts = {"train": ("train", "unlabeled"), "test": ("test",)}
     raw = {
-        part: [np.memmap(folder / f"{name}_X.bin", np.uint8, "r", shape=(counts[name], *shape)) for name in names]
+        part: [
+            np.memmap(folder / f"{name}_X.bin", np.uint8, "r", shape=(counts[name], *shape))
+            for name in names
+        ]
         for part, names in parts.items()
     }
 
@@ -113,15 +133,16 @@ def _stl10(dataset: Dataset, place: DataPlace) -> Source:
         for array in raw[part]:
             first, last = max(rows.start, start), min(rows.stop, start + len(array))
             if first < last:  # columns of red, green, blue
-                images[first - rows.start : last - rows.start] = array[first - start : last - start].transpose(
-                    0, 3, 2, 1
-                )
+                images[first - rows.start : last - rows.start] = array[
+                    first - start : last - start
+                ].transpose(0, 3, 2, 1)
             start += len(array)
         step(len(rows))
         return []
 
     def labels(part: str) -> np.ndarray:
-        known = np.fromfile(folder / f"{part}_y.bin", np.uint8).astype(np.int64) - 1  # the files count from 1
+        # the files count from 1
+        known = np.fromfile(folder / f"{part}_y.bin", np.uint8).astype(np.int64) - 1
         missing = sum(map(len, raw[part])) - len(known)
         return np.concatenate([known, np.full(missing, -1, np.int64)])
 
@@ -133,7 +154,8 @@ def _stl10(dataset: Dataset, place: DataPlace) -> Source:
     )  # fmt: skip
 
 
-def _synthetic(dataset: Dataset, _place: DataPlace) -> Source:
+def synthetic_images(dataset: Dataset, _place: DataPlace) -> Source:
+    """Images made from a fixed seed."""
     from clsweep.data import synthetic
     from clsweep.data.cache import Source
 

@@ -1,10 +1,13 @@
-"""Images made from a fixed seed: a data set of any size for a machine without files, the same everywhere.
+"""Images made from a fixed seed: a data set of any size for a machine without files, the same
+everywhere.
 
-A class is a coarse texture. An image shows it shifted, in colours and at a contrast of its own, under a second texture
-that says nothing and under noise. Pixels alone tell a part: at the default sizes the yardsticks on raw pixels find the
-class of 62.9 % (kNN) and 11.4 % (ridge) of the validation images, where a guess finds 10 %.
+A class is a coarse texture. An image shows it shifted, in colours and at a contrast of its own,
+under a second texture that says nothing and under noise. Pixels alone tell a part: at the default
+sizes the yardsticks on raw pixels find the class of 62.9 % (kNN) and 11.4 % (ridge) of the
+validation images, where a guess finds 10 %.
 
-Everything is whole numbers made of PCG64's raw output, which NumPy keeps as it is: no rounding of a platform's own.
+Everything is whole numbers made of PCG64's raw output, which NumPy keeps as it is: no rounding of a
+platform's own.
 """
 
 from __future__ import annotations
@@ -48,7 +51,11 @@ def _block(stream: int, index: int, textures: np.ndarray) -> np.ndarray:
     texture = textures[label[:, None, None], rows[:, :, None], columns[:, None, :]]
     other = _textures(draw[:, 16:].reshape(count, _CELLS, _CELLS), size)
     # each channel has its level and its own part of either texture
-    level, gain, other_gain = 64 + draw[:, 2:5] // 2, 48 + draw[:, 5:6] // 4 + draw[:, 6:9] // 8, draw[:, 9:12] // 4
+    level, gain, other_gain = (
+        64 + draw[:, 2:5] // 2,
+        48 + draw[:, 5:6] // 4 + draw[:, 6:9] // 8,
+        draw[:, 9:12] // 4,
+    )
     noise = _random((stream, index, 1), (count, size, size, 3)) // 4 - 32
     mixed = texture[..., None] * gain[:, None, None] + other[..., None] * other_gain[:, None, None]
     pixels = level[:, None, None] + mixed // 128 + noise
@@ -56,7 +63,9 @@ def _block(stream: int, index: int, textures: np.ndarray) -> np.ndarray:
 
 
 def _textures(cells: np.ndarray, size: int) -> np.ndarray:
-    """Cells 0 to 255 (N, G, G) -> int32 (N, S, S), -128 to 127: bilinear, twice a side, periodic: it may be shifted."""
+    """Cells 0 to 255 (N, G, G) -> int32 (N, S, S), -128 to 127: bilinear, twice a side, periodic:
+    it may be shifted.
+    """
     position = np.arange(size) * (2 * _CELLS * 256) // size % (_CELLS * 256)
     cell, share = position // 256, (position % 256).astype(np.int32)
     following = (cell + 1) % _CELLS

@@ -12,7 +12,8 @@ Stem = Literal["small", "standard"]
 class SpatialMean(nn.Module):
     """(N, C, H, W) -> (N, C), with a gradient that is channels_last where the maps are.
 
-    That of torch's own mean and pooling is not, and on a CPU the ReLU before them then takes ten times as long.
+    That of torch's own mean and pooling is not, and on a CPU the ReLU before them then takes ten
+    times as long.
     """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
@@ -60,10 +61,11 @@ def resnet50(*, stem: Stem) -> nn.Module:
 def _resnet(name: str, stem: Stem) -> nn.Module:
     """torchvision's network without its classifier, every parameter under torchvision's own name.
 
-    The small stem (3 x 3, stride 1, no pooling) keeps the resolution of 32 x 32 images, as in the CIFAR
-    experiments of DCL 4.1; only `conv1.weight` then has another shape than torchvision's.
+    The small stem (3 x 3, stride 1, no pooling) keeps the resolution of 32 x 32 images, as in the
+    CIFAR experiments of DCL 4.1; only `conv1.weight` then has another shape than torchvision's.
     """
-    import torchvision  # deferred: it brings torch's compiler along, seconds and 90 MB in every process of a trial
+    # deferred: it brings torch's compiler along, seconds and 90 MB in every process of a trial
+    import torchvision
 
     network: Any = getattr(torchvision.models, name)(weights=None)
     network.num_features = network.fc.in_features

@@ -1,4 +1,6 @@
-"""The heads on top of an encoder: projectors, predictors and critics are all multi-layer perceptrons."""
+"""The heads on top of an encoder: projectors, predictors and critics are all multi-layer
+perceptrons.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,16 @@ from torch import nn
 Norm = Literal["none", "hidden", "all", "bare"]
 
 
-def mlp(num_in: int, hidden: int, num_out: int, *, layers: int = 2, norm: Norm = "none") -> nn.Sequential:
-    """num_in -> hidden -> ... -> num_out with `layers` linear maps and ReLU between them; the output is not normalised.
+def mlp(
+    num_in: int, hidden: int, num_out: int, *, layers: int = 2, norm: Norm = "none"
+) -> nn.Sequential:
+    """num_in -> hidden -> ... -> num_out with `layers` linear maps and ReLU between them; the
+    output is not normalised.
 
     Args:
-        norm: batch norm after no linear map, after the hidden ones, after all, or ("bare") after all of which the last
-            has no scale and shift. A linear map before a batch norm has no bias: it would be subtracted again.
+        norm: batch norm after no linear map, after the hidden ones, after all, or ("bare") after
+            all of which the last has no scale and shift. A linear map before a batch norm has no
+            bias: it would be subtracted again.
     """
     widths = [num_in, *[hidden] * (layers - 1), num_out]
     modules: list[nn.Module] = []

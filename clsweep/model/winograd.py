@@ -1,12 +1,13 @@
 """3 x 3 convolutions with a quarter of the multiplications, for float32 on a CPU.
 
-Winograd's minimal filtering F(4 x 4, 3 x 3), Lavin & Gray 2016 (arXiv:1509.09308), eq. 12: a 4 x 4 block of the output
-is Y = A^T [(G g G^T) * (B^T d B)] A, with the 3 x 3 filter g and the 6 x 6 tile d of the input around the block. Over
-all channels and blocks the elementwise product is 36 matrix products. With the points 0, 1, -1, 2, -1/2 the errors are
-half of those with the paper's 0, ±1, ±2: r.m.s. 1e-6 to 2e-6 of the output's standard deviation (64, 512 channels).
+Winograd's minimal filtering F(4 x 4, 3 x 3), Lavin & Gray 2016 (arXiv:1509.09308), eq. 12: a 4 x 4
+block of the output is Y = A^T [(G g G^T) * (B^T d B)] A, with the 3 x 3 filter g and the 6 x 6 tile
+d of the input around the block. Over all channels and blocks the elementwise product is 36 matrix
+products. With the points 0, 1, -1, 2, -1/2 the errors are half of those with the paper's 0, ±1, ±2:
+r.m.s. 1e-6 to 2e-6 of the output's standard deviation (64, 512 channels).
 
-Shapes: a chunk of n images has T = n * rows * columns blocks. Tiles and blocks are held with their pixels in front,
-(6, 6, n, rows, columns, C) and (4, 4, n, rows, columns, O).
+Shapes: a chunk of n images has T = n * rows * columns blocks. Tiles and blocks are held with their
+pixels in front, (6, 6, n, rows, columns, C) and (4, 4, n, rows, columns, O).
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ CHUNK_BLOCKS = 256
 
 
 class WinogradConv2d(nn.Conv2d):
-    """nn.Conv2d, also in parameters and state dict, with Winograd's forward for the inputs that it is made for."""
+    """nn.Conv2d, also in parameters and state dict, with Winograd's forward for the inputs that it
+    is made for.
+    """
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         if not self._takes(x_NCHW):
@@ -45,7 +48,9 @@ class WinogradConv2d(nn.Conv2d):
 
 
 def use_winograd(module: ModuleT) -> ModuleT:
-    """`module` with Winograd's algorithm in its 3 x 3 convolutions of stride 1, where it is faster."""
+    """`module` with Winograd's algorithm in its 3 x 3 convolutions of stride 1, where it is
+    faster.
+    """
     for child in module.modules():  # same parameters, another forward
         if type(child) is nn.Conv2d and _is_faster(child):
             child.__class__ = WinogradConv2d
@@ -53,7 +58,10 @@ def use_winograd(module: ModuleT) -> ModuleT:
 
 
 def _is_faster(conv: nn.Conv2d) -> bool:
-    same_size = conv.kernel_size == (3, 3) and conv.stride == conv.dilation == conv.padding == (1, 1)
+    same_size = conv.kernel_size == (3, 3) and conv.stride == conv.dilation == conv.padding == (
+        1,
+        1,
+    )
     plain = conv.padding_mode == "zeros" and conv.groups == 1 and conv.bias is None
     return same_size and plain and min(conv.in_channels, conv.out_channels) >= LEAST_CHANNELS
 
@@ -61,7 +69,8 @@ def _is_faster(conv: nn.Conv2d) -> bool:
 def _matrices(points: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """The Kronecker squares of F(4, 3)'s B^T, G and A^T: (36, 36), (36, 9) and (16, 36).
 
-    Filter and block are polynomials, evaluated at the points and at infinity (Toom and Cook; section 4).
+    Filter and block are polynomials, evaluated at the points and at infinity (Toom and Cook;
+    section 4).
     """
     size = len(points) + 1
     b_t, g_, a_t = np.zeros((size, size)), np.zeros((size, 3)), np.zeros((4, size))
@@ -71,7 +80,9 @@ def _matrices(points: tuple[float, ...]) -> tuple[Tensor, Tensor, Tensor]:
         g_[i] = point ** np.arange(3) / np.prod(point - others)
         a_t[:, i] = point ** np.arange(4)
     b_t[-1], g_[-1, -1], a_t[-1, -1] = np.poly(points)[::-1], 1, 1
-    b, g, a = (torch.tensor(np.kron(matrix, matrix), dtype=torch.float32) for matrix in (b_t, g_, a_t))
+    b, g, a = (
+        torch.tensor(np.kron(matrix, matrix), dtype=torch.float32) for matrix in (b_t, g_, a_t)
+    )
     return b, g, a
 
 
@@ -79,7 +90,9 @@ B_T, G, A_T = _matrices((0.0, 1.0, -1.0, 2.0, -0.5))
 
 
 class _Convolution(torch.autograd.Function):
-    """(N, C, H, W), (O, C, 3, 3) -> (N, O, H, W). Its gradient is the transpose of the same linear maps."""
+    """(N, C, H, W), (O, C, 3, 3) -> (N, O, H, W). Its gradient is the transpose of the same linear
+    maps.
+    """
 
     @staticmethod
     def forward(ctx: Any, x_NCHW: Tensor, weight: Tensor) -> Tensor:
@@ -94,7 +107,8 @@ class _Convolution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_NOHW: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        if torch.is_grad_enabled():  # create_graph=True: it would count as a constant, without a word
+        # create_graph=True: it would count as a constant, without a word
+        if torch.is_grad_enabled():
             raise RuntimeError("the gradient of Winograd's convolution has no gradient of its own")
         x_NCHW, weight = ctx.saved_tensors
         needs_x, needs_weight = ctx.needs_input_grad
@@ -102,13 +116,17 @@ class _Convolution(torch.autograd.Function):
         u = _filters(weight)
         grad_x, grad_u = torch.empty_like(x), torch.zeros_like(u)
         for images in _chunks(x):
-            grad_products = (A_T.T @ _blocks(grad_y[images]).reshape(16, -1)).view(36, -1, len(weight))
+            grad_products = (A_T.T @ _blocks(grad_y[images]).reshape(16, -1)).view(
+                36, -1, len(weight)
+            )
             if needs_weight:  # the tiles anew: they hold 36/16 of the input's numbers
                 grad_u.baddbmm_(grad_products.transpose(1, 2), _tiles(x[images]))
             if needs_x:
                 _add_tiles(torch.bmm(grad_products, u), grad_x[images])
         grad_weight = (G.T @ grad_u.flatten(1)).view(3, 3, *u.shape[1:]).permute(2, 3, 0, 1)
-        return grad_x.permute(0, 3, 1, 2) if needs_x else None, grad_weight if needs_weight else None
+        return grad_x.permute(
+            0, 3, 1, 2
+        ) if needs_x else None, grad_weight if needs_weight else None
 
 
 def _chunks(x_NHWC: Tensor) -> list[slice]:
@@ -127,11 +145,14 @@ def _filters(weight: Tensor) -> Tensor:
 
 
 def _tiles(x_nHWC: Tensor) -> Tensor:
-    """B^T d B (36, T, C). Tile pixels 1 to 4 are a block's own, 0 and 5 its neighbours' or, at the edge, zero."""
+    """B^T d B (36, T, C). Tile pixels 1 to 4 are a block's own, 0 and 5 its neighbours' or, at the
+    edge, zero.
+    """
     blocks = _blocks(x_nHWC)
     d = x_nHWC.new_empty(6, 6, *blocks.shape[2:])
     d[1:5, 1:5] = blocks
-    for tiles, axis in ((d[:, 1:5], 3), (d.transpose(0, 1), 4)):  # above and below, then on both sides
+    # above and below, then on both sides
+    for tiles, axis in ((d[:, 1:5], 3), (d.transpose(0, 1), 4)):
         before, after = _neighbours(tiles, axis)
         after[0], before[5] = before[4], after[1]
         tiles[0].select(axis - 1, 0).zero_()

@@ -1,4 +1,5 @@
-"""What the contrastive losses share: positive logits, the log-sum-exp of the negatives, and their fused gradient.
+"""What the contrastive losses share: positive logits, the log-sum-exp of the negatives, and their
+fused gradient.
 
 Shapes, forms and the letters p and n are those of `losses.py`.
 """
@@ -11,12 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Similarities that are held at a time. On a CPU, by measurement: fewer make thin products, more leave its cache.
+# Similarities that are held at a time. On a CPU, by measurement: fewer make thin products, more
+# leave its cache.
 BLOCK_ELEMENTS = {"cpu": 2**20, "cuda": 2**24}
 
 
 class Negatives(NamedTuple):
-    """Which negatives the queries have, as `infonce` describes it; in the batch form rows is None."""
+    """Which negatives the queries have, as `infonce` describes it; in the batch form rows is
+    None.
+    """
 
     rows: Tensor | None
     index_NK: Tensor | None
@@ -33,17 +37,14 @@ class Negatives(NamedTuple):
 
 
 def mean_loss(p: Tensor, n: Tensor, *, coupled: bool) -> Tensor:
-    """The one term between InfoNCE, log(exp(p) + exp(n)) - p = -log sigmoid(p - n), and DCL, n - p."""
+    """The one term between InfoNCE, log(exp(p) + exp(n)) - p = -log sigmoid(p - n), and DCL, n -
+    p.
+    """
     return (-F.logsigmoid(p - n) if coupled else n - p).mean()
 
 
 def contrast(
-    z1_ND: Tensor,
-    z2_ND: Tensor,
-    tau: float,
-    negatives: Negatives,
-    *,
-    coupled: bool,
+    z1_ND: Tensor, z2_ND: Tensor, tau: float, negatives: Negatives, *, coupled: bool
 ) -> Tensor:
     if negatives.rows is None:
         check_positive(tau=tau)
@@ -52,7 +53,9 @@ def contrast(
     return mean_loss(*query_terms(z1_ND, z2_ND, tau, negatives), coupled=coupled)
 
 
-def batch_loss(z1_ND: Tensor, z2_ND: Tensor, tau: float, *, coupled: bool, absolute: bool = False) -> Tensor:
+def batch_loss(
+    z1_ND: Tensor, z2_ND: Tensor, tau: float, *, coupled: bool, absolute: bool = False
+) -> Tensor:
     if torch.is_grad_enabled() and (z1_ND.requires_grad or z2_ND.requires_grad):
         loss: Tensor = _BatchLoss.apply(z1_ND, z2_ND, tau, coupled, absolute)
         return loss
@@ -61,36 +64,52 @@ def batch_loss(z1_ND: Tensor, z2_ND: Tensor, tau: float, *, coupled: bool, absol
 
 
 class _BatchLoss(torch.autograd.Function):
-    """The mean loss of the 2N anchors. Its gradient is made in forward, while the similarities are at hand."""
+    """The mean loss of the 2N anchors. Its gradient is made in forward, while the similarities are
+    at hand.
+    """
 
     @staticmethod
-    def forward(ctx: Any, z1_ND: Tensor, z2_ND: Tensor, tau: float, coupled: bool, absolute: bool) -> Tensor:
-        p_2N, n_2N, grad_2ND = batch_terms(z1_ND, z2_ND, tau, absolute=absolute, grad_coupled=coupled)
+    def forward(
+        ctx: Any, z1_ND: Tensor, z2_ND: Tensor, tau: float, coupled: bool, absolute: bool
+    ) -> Tensor:
+        p_2N, n_2N, grad_2ND = batch_terms(
+            z1_ND, z2_ND, tau, absolute=absolute, grad_coupled=coupled
+        )
         ctx.save_for_backward(grad_2ND)
         ctx.dtypes = z1_ND.dtype, z2_ND.dtype
         return mean_loss(p_2N, n_2N, coupled=coupled)
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: it would count as a constant, without a word
-            raise RuntimeError("the gradient of this loss is made in forward and has no gradient of its own")
+        # create_graph=True: it would count as a constant, without a word
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "the gradient of this loss is made in forward and has no gradient of its own"
+            )
         (grad_2ND,) = ctx.saved_tensors
         grads = (grad_2ND * grad_loss).chunk(2)
         return *(g.to(dtype) for g, dtype in zip(grads, ctx.dtypes, strict=True)), None, None, None
 
 
 def batch_terms(
-    z1_ND: Tensor, z2_ND: Tensor, tau: float, *, absolute: bool = False, grad_coupled: bool | None = None
+    z1_ND: Tensor,
+    z2_ND: Tensor,
+    tau: float,
+    *,
+    absolute: bool = False,
+    grad_coupled: bool | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """p and n of the 2N anchors and, if `grad_coupled` is a bool, the mean loss's gradient (2N, D) by Proposition 1.
+    """p and n of the 2N anchors and, if `grad_coupled` is a bool, the mean loss's gradient (2N, D)
+    by Proposition 1.
 
-    The 2N x 2N similarities are made one block of rows at a time, in one buffer, and changed in place. `absolute`:
-    negatives count by |s|.
+    The 2N x 2N similarities are made one block of rows at a time, in one buffer, and changed in
+    place. `absolute`: negatives count by |s|.
     """
     z = wide(torch.cat([z1_ND.detach(), z2_ND.detach()]))
     num_anchors, num_samples = len(z), len(z1_ND)
     anchors = torch.arange(num_anchors, device=z.device)
-    same_sample = torch.stack([anchors, anchors.roll(num_samples)], dim=1)  # the anchor and its positive: no negatives
+    # the anchor and its positive: no negatives
+    same_sample = torch.stack([anchors, anchors.roll(num_samples)], dim=1)
     p = (z[:num_samples] * z[num_samples:]).sum(1).div_(tau).repeat(2)
     n, q_b = torch.empty_like(p), torch.ones_like(p)
     grad = None if grad_coupled is None else torch.zeros_like(z)
@@ -106,11 +125,13 @@ def batch_terms(
                 block.abs_()
             block.scatter_(1, same_sample[rows], -torch.inf)
             largest = block.amax(1, keepdim=True)
-            u = block.sub_(largest).exp_().sum(1, keepdim=True)  # U / exp(largest); the block now holds U's terms
+            # U / exp(largest); the block now holds U's terms
+            u = block.sub_(largest).exp_().sum(1, keepdim=True)
             n[rows] = (largest + u.log())[:, 0]
             if grad is None:
                 continue
-            # Proposition 1: all forces of an anchor carry q_B; DCL's, Proposition 2, carry 1 in its place.
+            # Proposition 1: all forces of an anchor carry q_B; DCL's, Proposition 2, carry 1 in its
+            # place.
             if grad_coupled:
                 q_b[rows] = torch.sigmoid(n[rows] - p[rows])
             force = q_b[rows, None] / (tau * num_anchors)
@@ -129,7 +150,9 @@ def batch_terms(
     return p, n, grad
 
 
-def query_terms(z1_ND: Tensor, z2_ND: Tensor, tau: float, negatives: Negatives) -> tuple[Tensor, Tensor]:
+def query_terms(
+    z1_ND: Tensor, z2_ND: Tensor, tau: float, negatives: Negatives
+) -> tuple[Tensor, Tensor]:
     """p and n of the N queries."""
     check_positive(tau=tau)
     if negatives.rows is None:
@@ -142,7 +165,9 @@ def query_terms(z1_ND: Tensor, z2_ND: Tensor, tau: float, negatives: Negatives) 
 
 
 def products(queries_ND: Tensor, negatives: Negatives) -> Tensor:
-    """Inner products (N, K) of each query with its negatives; own views that are skipped count as -inf."""
+    """Inner products (N, K) of each query with its negatives; own views that are skipped count as
+    -inf.
+    """
     assert negatives.rows is not None
     rows = wide(negatives.rows)
     if rows.ndim == 3:
@@ -177,7 +202,9 @@ def check_positive(**values: float) -> None:
 
 def check_views(z1_ND: Tensor, z2_ND: Tensor, least: int = 1, lacking: str = "") -> None:
     if z1_ND.shape != z2_ND.shape or z1_ND.ndim != 2:
-        raise ValueError(f"expected two views of one shape (N, D), given {shape_of(z1_ND)} and {shape_of(z2_ND)}")
+        raise ValueError(
+            f"expected two views of one shape (N, D), given {shape_of(z1_ND)} and {shape_of(z2_ND)}"
+        )
     if len(z1_ND) < least:
         why = f": a single one has no {lacking}" if lacking else ""
         raise ValueError(f"expected a batch of at least {least} samples, given {len(z1_ND)}{why}")
@@ -194,19 +221,32 @@ def check_pair(z1_ND: Tensor, z2_ND: Tensor, negatives: Negatives) -> None:
     check_views(z1_ND, z2_ND)
     (num_queries, dim), shape = z1_ND.shape, shape_of(rows)
     if shape[-1:] != (dim,) or shape[:-2] not in ((), (num_queries,)) or len(shape) < 2:
-        raise ValueError(f"negatives: expected (K, {dim}) or ({num_queries}, K, {dim}), given {shape}")
+        raise ValueError(
+            f"negatives: expected (K, {dim}) or ({num_queries}, K, {dim}), given {shape}"
+        )
     if shape[-2] < 1:
-        raise ValueError(f"negatives: expected at least 1, given {shape}: there is nothing to contrast with")
+        raise ValueError(
+            f"negatives: expected at least 1, given {shape}: there is nothing to contrast with"
+        )
     if skip_own and num_queries < 2:
-        raise ValueError("skip_own: expected at least 2 queries, given 1: nothing is left beside its own views")
+        raise ValueError(
+            "skip_own: expected at least 2 queries, given 1: nothing is left beside its own views"
+        )
     if skip_own and (index_NK is not None or len(shape) == 3 or shape[0] % num_queries):
         expected = f"expected a multiple of {num_queries} shared negatives and no index_NK"
         raise ValueError(f"skip_own: {expected}, given {shape}")
     if index_NK is None:
         return None
     if len(shape) == 3:
-        raise ValueError(f"negatives: expected shared ones (M, {dim}) beside index_NK, given {shape}")
-    if index_NK.ndim != 2 or len(index_NK) != num_queries or index_NK.shape[1] < 1 or index_NK.dtype != torch.int64:
+        raise ValueError(
+            f"negatives: expected shared ones (M, {dim}) beside index_NK, given {shape}"
+        )
+    if (
+        index_NK.ndim != 2
+        or len(index_NK) != num_queries
+        or index_NK.shape[1] < 1
+        or index_NK.dtype != torch.int64
+    ):
         given = f"{index_NK.dtype} {shape_of(index_NK)}"
         raise ValueError(f"index_NK: expected int64 ({num_queries}, K) with K >= 1, given {given}")
     return None

@@ -1,9 +1,11 @@
 """The frameworks: what is compared with what.
 
-A framework turns one worker's views into embeddings (`forward`, local) and the embeddings of the global batch into a
-loss (`loss`); the training loop gathers in between. So no framework knows how many workers there are.
+A framework turns one worker's views into embeddings (`forward`, local) and the embeddings of the
+global batch into a loss (`loss`); the training loop gathers in between. So no framework knows how
+many workers there are.
 
-Shapes: N samples of the global batch, D features of a projection, K negatives of a query. `i` and `j` are views.
+Shapes: N samples of the global batch, D features of a projection, K negatives of a query. `i` and
+`j` are views.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from clsweep.model.heads import Norm, mlp
-from clsweep.model.memory import FeatureQueue
+from clsweep.model.queue import FeatureQueue
 from clsweep.objective.contrast import wide
 from clsweep.objective.views import Pairs
 
-# What a forward pass gives, by kind and view: "online" projections, "predicted", "target", "logits".
+# What a forward pass gives, by kind and view: "online" projections, "predicted", "target",
+# "logits".
 Embeddings = dict[str, dict[int, Tensor]]
 Criterion = Callable[..., Tensor]
 
@@ -38,7 +41,9 @@ class Losses(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How views are compared: the loss of a pair, the pairs, and the regularizer's share (DimCL Eq. 6)."""
+    """How views are compared: the loss of a pair, the pairs, and the regularizer's share (DimCL Eq.
+    6).
+    """
 
     criterion: Criterion
     pairs: Pairs
@@ -54,8 +59,9 @@ class Comparison:
     def regularize(self, e: Embeddings) -> Tensor | None:
         """The regularizer over the same pairs, on the online projections before any predictor.
 
-        A view that only the momentum encoder has seen counts with that projection (DimCL Algorithm 1): encoding it
-        online as well would change the base method, and lam = 0 would not be the baseline.
+        A view that only the momentum encoder has seen counts with that projection (DimCL Algorithm
+        1): encoding it online as well would change the base method, and lam = 0 would not be the
+        baseline.
         """
         if self.regularizer is None:
             return None
@@ -64,41 +70,71 @@ class Comparison:
 
 
 class Framework(nn.Module):
+    """What a trial trains around its `encoder`.
+
+    A step calls `forward` on each worker, `prepare` and `loss` on the gathered embeddings. After
+    the optimiser `after_step` lets momentum encoders and memories follow.
+    """
+
+    encoder: nn.Module
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        """This worker's embeddings of its share of the batch, by view, not normalised."""
+        raise NotImplementedError
+
+    def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Projections and features of images: what diagnostics look at."""
+        raise NotImplementedError
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        """The embeddings, and what is computed from them once for the global batch."""
+        return embeddings
+
+    def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
+        """The loss of the global batch from prepared embeddings."""
+        raise NotImplementedError
+
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        """Called after the optimiser's step; `progress` is the share of all steps that are done."""
+
+
+class PairFramework(Framework):
     """An encoder and a projector whose views are compared pair by pair; each framework says how.
 
-    `prepare` adds what is computed once from the global batch, `compare` gives a criterion's value for one pair (one
-    value, or one for each direction), `after_step` lets momentum encoders and memories follow.
+    `compare` gives a criterion's value for one pair: one value, or one for each direction.
     """
 
     norm: Norm = "none"
 
     def __init__(
-        self, *, encoder: Any, comparison: Comparison, proj_dim: int, proj_hidden: int, proj_layers: int
+        self,
+        *,
+        encoder: Any,
+        comparison: Comparison,
+        proj_dim: int,
+        proj_hidden: int,
+        proj_layers: int,
     ) -> None:
         super().__init__()
         self.encoder, self.comparison = encoder, comparison
-        self.projector = mlp(encoder.num_features, proj_hidden, proj_dim, layers=proj_layers, norm=self.norm)
+        self.projector = mlp(
+            encoder.num_features, proj_hidden, proj_dim, layers=proj_layers, norm=self.norm
+        )
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        """This worker's embeddings of its share of the batch, by view, not normalised."""
         return {"online": self.project(dict(enumerate(views)))}
 
     def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
         return _per_view(lambda x: self.projector(self.encoder(x)), views)
 
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Projections and features of images: what diagnostics look at."""
         features = self.encoder(x_NCHW)
         return self.projector(features), features
-
-    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         raise NotImplementedError
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
-        """The loss of the global batch from prepared embeddings."""
         return self.comparison.total(
             self.over_pairs(prepared, self.comparison.criterion).mean(),
             self.comparison.regularize(prepared),
@@ -108,14 +144,17 @@ class Framework(nn.Module):
     def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
         """A criterion's values for all pairs of views, (num_pairs, ...)."""
         pairs = (self.compare(prepared, i, j, criterion) for i, j in self.comparison.pairs)
-        return torch.stack([torch.stack(directions).mean(0) if directions[0].ndim == 0 else torch.cat(directions)
-                            for directions in pairs])  # fmt: skip
-
-    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
-        """Called after the optimiser's step; `progress` is the share of all steps that are done."""
+        return torch.stack([_both_ways(directions) for directions in pairs])
 
 
-class SimCLR(Framework):
+def _both_ways(directions: list[Tensor]) -> Tensor:
+    """One pair's values: the mean of scalar losses, or every direction's terms."""
+    if directions[0].ndim == 0:
+        return torch.stack(directions).mean(0)
+    return torch.cat(directions)
+
+
+class SimCLR(PairFramework):
     """The other samples of the batch are the negatives (DCL Fig. 2).
 
     With `num_negatives` (eqco) every anchor has so many of them, drawn for each anchor (EqCo 2.3).
@@ -136,16 +175,25 @@ class SimCLR(Framework):
         if self.num_negatives is None:
             return [criterion(unit[i], unit[j])]
         both = torch.cat([unit[i], unit[j]])
-        return [criterion(unit[a], unit[b], negatives=both, **_chosen(e, a)) for a, b in ((i, j), (j, i))]
+        return [
+            criterion(unit[a], unit[b], negatives=both, **_chosen(e, a))
+            for a, b in ((i, j), (j, i))
+        ]
 
 
-class MomentumFramework(Framework):
-    """A framework whose targets come from a slowly following copy of encoder and projector (EqCo B.1)."""
+class MomentumFramework(PairFramework):
+    """A framework whose targets come from a slowly following copy of encoder and projector (EqCo
+    B.1).
+    """
 
-    def __init__(self, *, momentum: float, momentum_schedule: Literal["constant", "cosine"], **shared: Any):
+    def __init__(
+        self, *, momentum: float, momentum_schedule: Literal["constant", "cosine"], **shared: Any
+    ):
         super().__init__(**shared)
         self.momentum, self.momentum_schedule = momentum, momentum_schedule
-        self.target = nn.ModuleList([copy.deepcopy(self.encoder), copy.deepcopy(self.projector)]).requires_grad_(False)
+        self.target = nn.ModuleList(
+            [copy.deepcopy(self.encoder), copy.deepcopy(self.projector)]
+        ).requires_grad_(False)
 
     @torch.no_grad()
     def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
@@ -160,11 +208,13 @@ class MomentumFramework(Framework):
 
     @torch.no_grad()
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
-        online = [p.detach() for module in (self.encoder, self.projector) for p in module.parameters()]
+        online = [
+            p.detach() for module in (self.encoder, self.projector) for p in module.parameters()
+        ]
         torch._foreach_lerp_(list(self.target.parameters()), online, 1 - self.momentum_at(progress))
 
 
-class PredictorFramework(Framework):
+class PredictorFramework(PairFramework):
     """A framework with a predictor on top of the online projections."""
 
     def __init__(self, *, pred_hidden: int, **shared: Any):
@@ -179,7 +229,8 @@ class PredictorFramework(Framework):
 class KeyFramework(MomentumFramework):
     """Queries, online, against keys of the momentum encoder.
 
-    Of a pair of views the first is the query and the other its key; `symmetric`: each is both in turn.
+    Of a pair of views the first is the query and the other its key; `symmetric`: each is both in
+    turn.
     """
 
     def __init__(self, *, symmetric: bool, **shared: Any):
@@ -191,18 +242,29 @@ class KeyFramework(MomentumFramework):
         return [(i, j), (j, i)] if self.symmetric else [(i, j)]
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        compared = [direction for pair in self.comparison.pairs for direction in self.directions(*pair)]
+        compared = [
+            direction for pair in self.comparison.pairs for direction in self.directions(*pair)
+        ]
         return {
-            "online": self.project({query: views[query] for query in sorted({query for query, _ in compared})}),
-            "target": self.project_target({key: views[key] for key in sorted({key for _, key in compared})}),
+            "online": self.project(
+                {query: views[query] for query in sorted({query for query, _ in compared})}
+            ),
+            "target": self.project_target(
+                {key: views[key] for key in sorted({key for _, key in compared})}
+            ),
         }
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | {"unit": _unit(embeddings["online"]), "keys": _unit(embeddings["target"])}
+        return embeddings | {
+            "unit": _unit(embeddings["online"]),
+            "keys": _unit(embeddings["target"]),
+        }
 
 
 class MoCo(KeyFramework):
-    """Keys of a queue are the negatives (MoCo v2; EqCo 2.3 where the queue is shorter than the batch)."""
+    """Keys of a queue are the negatives (MoCo v2; EqCo 2.3 where the queue is shorter than the
+    batch).
+    """
 
     def __init__(self, *, num_negatives: int, **shared: Any):
         super().__init__(**shared)
@@ -210,7 +272,10 @@ class MoCo(KeyFramework):
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         negatives = self.queue.rows_KD
-        return [criterion(e["unit"][a], e["keys"][b], negatives=negatives) for a, b in self.directions(i, j)]
+        return [
+            criterion(e["unit"][a], e["keys"][b], negatives=negatives)
+            for a, b in self.directions(i, j)
+        ]
 
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         super().after_step(prepared, progress, generator)
@@ -218,7 +283,9 @@ class MoCo(KeyFramework):
 
 
 class SiMo(KeyFramework):
-    """Keys of the current batch are the negatives: K of the other samples' keys, and no queue (EqCo 3)."""
+    """Keys of the current batch are the negatives: K of the other samples' keys, and no queue (EqCo
+    3).
+    """
 
     norm = "all"
 
@@ -250,7 +317,9 @@ class BYOL(PredictorFramework, MomentumFramework):
 
 
 class SimSiam(PredictorFramework):
-    """Predictions of one view against the other's projection, whose gradient is stopped, both ways."""
+    """Predictions of one view against the other's projection, whose gradient is stopped, both
+    ways.
+    """
 
     norm = "bare"
 
@@ -258,7 +327,7 @@ class SimSiam(PredictorFramework):
         return [criterion(e["predicted"][a], e["online"][b].detach()) for a, b in ((i, j), (j, i))]
 
 
-class BarlowTwins(Framework):
+class BarlowTwins(PairFramework):
     """The cross-correlation of the two views' projections."""
 
     norm = "hidden"
@@ -268,10 +337,11 @@ class BarlowTwins(Framework):
 
 
 class NNCLR(PredictorFramework):
-    """The nearest neighbour of one view in a support set against predictions of the other view, both ways.
+    """The nearest neighbour of one view in a support set against predictions of the other view,
+    both ways.
 
-    The neighbour is the anchor and carries no gradient; the other samples' predictions are its negatives. The first
-    view's projections enter the support set after the step.
+    The neighbour is the anchor and carries no gradient; the other samples' predictions are its
+    negatives. The first view's projections enter the support set after the step.
     """
 
     norm = "bare"
@@ -283,20 +353,27 @@ class NNCLR(PredictorFramework):
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         unit = _unit(embeddings["online"])
         neighbours = {view: self.support.nearest(z_ND.detach()) for view, z_ND in unit.items()}
-        return embeddings | {"unit": unit, "neighbours": neighbours, "predicted": _unit(embeddings["predicted"])}
+        return embeddings | {
+            "unit": unit,
+            "neighbours": neighbours,
+            "predicted": _unit(embeddings["predicted"]),
+        }
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         neighbours, predicted = e["neighbours"], e["predicted"]
         return [
-            criterion(neighbours[a], predicted[b], negatives=predicted[b], skip_own=True) for a, b in ((i, j), (j, i))
+            criterion(neighbours[a], predicted[b], negatives=predicted[b], skip_own=True)
+            for a, b in ((i, j), (j, i))
         ]
 
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
         self.support.put(prepared["unit"][0].detach(), generator)
 
 
-class Supervised(nn.Module):
-    """Encoder and linear classifier, trained with the labels of every view; the regularizer acts on the features."""
+class Supervised(Framework):
+    """Encoder and linear classifier, trained with the labels of every view; the regularizer acts on
+    the features.
+    """
 
     def __init__(self, *, encoder: Any, comparison: Comparison, num_classes: int):
         super().__init__()
@@ -311,19 +388,17 @@ class Supervised(nn.Module):
         features = self.encoder(x_NCHW)
         return features, features
 
-    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings
-
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
-        base = torch.stack([self.comparison.criterion(logits, labels_N) for logits in prepared["logits"].values()])
+        base = torch.stack(
+            [self.comparison.criterion(logits, labels_N) for logits in prepared["logits"].values()]
+        )
         return self.comparison.total(base.mean(), self.comparison.regularize(prepared), 1)
-
-    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
-        """Nothing follows."""
 
 
 class MICritic(nn.Module):
-    """Two networks whose dot product scores pairs of vectors; the negatives of x are the other y (EqCo Appendix C)."""
+    """Two networks whose dot product scores pairs of vectors; the negatives of x are the other y
+    (EqCo Appendix C).
+    """
 
     def __init__(self, *, dim: int, criterion: Criterion, critic_hidden: int, critic_dim: int):
         super().__init__()
@@ -331,14 +406,18 @@ class MICritic(nn.Module):
         self.of_x, self.of_y = (mlp(dim, critic_hidden, critic_dim) for _ in range(2))
 
     def forward(self, x_ND: Tensor, y_ND: Tensor) -> Tensor:
-        """Loss of N pairs in one direction, x against y; the scores are dot products, not cosines."""
+        """Loss of N pairs in one direction, x against y; the scores are dot products, not
+        cosines.
+        """
         queries_ND, keys_ND = self.of_x(x_ND), self.of_y(y_ND)
         loss: Tensor = self.criterion(queries_ND, keys_ND, negatives=keys_ND, skip_own=True)
         return loss
 
 
 def _per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """`module` of every view; views of one size go through together, so that batch norm sees them all."""
+    """`module` of every view; views of one size go through together, so that batch norm sees them
+    all.
+    """
     sizes: dict[torch.Size, list[int]] = {}
     for view, x in views.items():
         sizes.setdefault(x.shape[1:], []).append(view)
@@ -356,9 +435,11 @@ def _unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
 def _draw_others(
     embeddings: Mapping[int, Tensor], num_views: int, num_drawn: int, generator: Generator
 ) -> dict[int, Tensor]:
-    """For each view as anchor, the negatives of each of its N samples: `num_drawn` rows of (num_views x N, D).
+    """For each view as anchor, the negatives of each of its N samples: `num_drawn` rows of
+    (num_views x N, D).
 
-    Drawn without repeats, for every sample apart, out of the other samples' views. Empty if all of these are taken.
+    Drawn without repeats, for every sample apart, out of the other samples' views. Empty if all of
+    these are taken.
     """
     num_samples = len(next(iter(embeddings.values())))
     num_others = num_views * (num_samples - 1)
@@ -368,7 +449,9 @@ def _draw_others(
     drawn: dict[int, Tensor] = {}
     for view in sorted(embeddings):
         # on the CPU, as every worker must draw the same
-        chosen_NK = torch.rand(num_samples, num_others, generator=generator).topk(num_drawn, dim=1).indices
+        chosen_NK = (
+            torch.rand(num_samples, num_others, generator=generator).topk(num_drawn, dim=1).indices
+        )
         which_view, offset = chosen_NK // (num_samples - 1), chosen_NK % (num_samples - 1)
         rows_NK = which_view * num_samples + (sample_N1 + 1 + offset) % num_samples
         drawn[view] = rows_NK.to(embeddings[view].device, non_blocking=True)

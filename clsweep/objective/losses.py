@@ -1,16 +1,17 @@
 """The losses, side by side, as pure functions of what the networks put out.
 
-Shapes: N samples, D features, K negatives of a query, M negatives that queries choose from, C classes. In batch form
-`z1_ND` and `z2_ND` are the two views of the *global* batch, so that every loss is the same number at any number of
-workers; the mean runs over all 2N anchors, each with the 2(N-1) views of other samples as negatives. In query form
-(`negatives` given) `z1_ND` are queries and `z2_ND` their positive keys, the mean runs over the N queries, and negatives
-are the rows of `negatives`: (K, D) for all queries, (N, K, D) for each its own, with `index_NK` the rows `index_NK[n]`
-of shared (M, D) ones (an index outside of [0, M) is torch's error), or with `skip_own` all shared rows but n, n + N and
-so on, which are views of query n itself.
+Shapes: N samples, D features, K negatives of a query, M negatives that queries choose from, C
+classes. In batch form `z1_ND` and `z2_ND` are the two views of the *global* batch, so that every
+loss is the same number at any number of workers; the mean runs over all 2N anchors, each with the
+2(N-1) views of other samples as negatives. In query form (`negatives` given) `z1_ND` are queries
+and `z2_ND` their positive keys, the mean runs over the N queries, and negatives are the rows of
+`negatives`: (K, D) for all queries, (N, K, D) for each its own, with `index_NK` the rows
+`index_NK[n]` of shared (M, D) ones (an index outside of [0, M) is torch's error), or with
+`skip_own` all shared rows but n, n + N and so on, which are views of query n itself.
 
-Below, p = s_pos/tau is a positive logit and n = log U the log-sum-exp of an anchor's negative ones: no bare
-exponential, finite at tau = 0.005. Half types are computed in float32, whatever autocast says; gradients have the
-inputs' type.
+Below, p = s_pos/tau is a positive logit and n = log U the log-sum-exp of an anchor's negative ones:
+no bare exponential, finite at tau = 0.005. Half types are computed in float32, whatever autocast
+says; gradients have the inputs' type.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from clsweep.objective.contrast import (
     wide,
 )
 
-# Least variance, or squared norm, to divide by: a collapsed column gets a gradient of sane size, any other its own.
+# Least variance, or squared norm, to divide by: a collapsed column gets a gradient of sane size,
+# any other its own.
 FLOOR = 1e-8
 
 
@@ -57,7 +59,8 @@ def infonce(
         tau: temperature, > 0.
         negatives: float (K, D) or (N, K, D), L2-normalised: the query form. None: the batch form.
         index_NK: int64 (N, K), which of the shared negatives (M, D) each query takes.
-        skip_own: every query takes all of the shared negatives but its own views, the rows n, n + N, ...
+        skip_own: every query takes all of the shared negatives but its own views, the rows n, n +
+            N, ...
 
     Returns:
         Scalar in float32 or wider: the mean over anchors or queries.
@@ -100,15 +103,18 @@ def dclw(
 ) -> Tensor:
     """Weighted decoupled contrastive loss (DCL Eq. 7): l = -w p + log U.
 
-    The paper does not say whether the gradient passes through w: here w is a constant unless `dclw_detach` is False.
+    The paper does not say whether the gradient passes through w: here w is a constant unless
+    `dclw_detach` is False.
 
     Args:
         sigma: > 0; of "vmf" the width (the larger, the closer to `dcl`), of "exponential" the rate.
-        weighting: "vmf", w = 2 - exp(s_pos/sigma) / mean_i exp(s_pos/sigma): negative von Mises-Fisher weights with
-            mean 1 over the global batch; or "exponential", w = delta exp(-sigma s_pos) (A.8).
+        weighting: "vmf", w = 2 - exp(s_pos/sigma) / mean_i exp(s_pos/sigma): negative von
+            Mises-Fisher weights with mean 1 over the global batch; or "exponential", w = delta
+            exp(-sigma s_pos) (A.8).
         delta: scale of the exponential weights, > 0.
 
-    The other arguments, the result and the errors are those of `infonce`; an unknown weighting is a ValueError too.
+    The other arguments, the result and the errors are those of `infonce`; an unknown weighting is a
+    ValueError too.
     """
     check_positive(sigma=sigma, delta=delta)
     if weighting not in ("vmf", "exponential"):
@@ -134,9 +140,11 @@ def eqco(
     index_NK: Tensor | None = None,
     skip_own: bool = False,
 ) -> Tensor:
-    """InfoNCE with EqCo's margin m = tau log(alpha/K) (EqCo Eq. 5, 10): l = -p + log(exp(p) + alpha/K U).
+    """InfoNCE with EqCo's margin m = tau log(alpha/K) (EqCo Eq. 5, 10): l = -p + log(exp(p) +
+    alpha/K U).
 
-    K negatives stand for alpha of them: the mutual-information bound and the gradient's size no longer depend on K.
+    K negatives stand for alpha of them: the mutual-information bound and the gradient's size no
+    longer depend on K.
 
     Args:
         alpha: number of negatives to be equivalent to, > 0; `infonce` where it is K.
@@ -160,22 +168,27 @@ def align_uniform(
     index_NK: Tensor | None = None,
     skip_own: bool = False,
 ) -> Tensor:
-    """Alignment and uniformity (Wang & Isola 2020; DCL A.5, "Hypersphere"): weight E|z1 - z2|^a + log E exp(-t d^2).
+    """Alignment and uniformity (Wang & Isola 2020; DCL A.5, "Hypersphere"): weight E|z1 - z2|^a +
+    log E exp(-t d^2).
 
-    In batch form the uniformity is the mean of the two views' own, over the pairs i < j within a view; in query form
-    its expectation runs over all (query, negative). Where two views coincide the distance has the subgradient 0, so
-    that the gradient is finite for every align_alpha >= 1.
+    In batch form the uniformity is the mean of the two views' own, over the pairs i < j within a
+    view; in query form its expectation runs over all (query, negative). Where two views coincide
+    the distance has the subgradient 0, so that the gradient is finite for every align_alpha >= 1.
 
     Args:
         z1_ND, z2_ND, negatives, index_NK, skip_own: as in `infonce`.
-        align_weight: >= 0. align_alpha: power of the distance, >= 1. uniform_t: of the Gaussian potential, > 0.
+        align_weight: >= 0. align_alpha: power of the distance, >= 1. uniform_t: of the Gaussian
+            potential, > 0.
 
     Raises:
         ValueError: shapes that do not fit, no negatives, a parameter out of its range.
     """
     check_positive(uniform_t=uniform_t)
     if not (align_weight >= 0 and align_alpha >= 1):
-        raise ValueError(f"expected align_weight >= 0 and align_alpha >= 1, given {align_weight} and {align_alpha}")
+        raise ValueError(
+            f"expected align_weight >= 0 and align_alpha >= 1, given {align_weight} and "
+            f"{align_alpha}"
+        )
     chosen = Negatives(negatives, index_NK, skip_own)
     check_pair(z1_ND, z2_ND, chosen)
     z1_ND, z2_ND = wide(z1_ND), wide(z2_ND)
@@ -189,14 +202,18 @@ def align_uniform(
             squares = squares if index_NK is None else squares[index_NK]
             products_NK = products(z1_ND, chosen)
             distances_NK = z1_ND.square().sum(1, keepdim=True) + squares - 2 * products_NK
-            uniformity = _log_mean_exp(-uniform_t * distances_NK, len(z1_ND) * chosen.count(len(z1_ND)))
+            uniformity = _log_mean_exp(
+                -uniform_t * distances_NK, len(z1_ND) * chosen.count(len(z1_ND))
+            )
     return align_weight * alignment + uniformity
 
 
 def cosine(p_ND: Tensor, z_ND: Tensor) -> Tensor:
-    """Negative cosine similarity, the loss of BYOL and SimSiam: l = -<p, z> / (|p| |z|), the mean over samples.
+    """Negative cosine similarity, the loss of BYOL and SimSiam: l = -<p, z> / (|p| |z|), the mean
+    over samples.
 
-    Normalises inside. No gradient is stopped here: which side is a target is the framework's business.
+    Normalises inside. No gradient is stopped here: which side is a target is the framework's
+    business.
 
     Args:
         p_ND, z_ND: float (N, D), raw, N >= 1. A norm below 1e-4 counts as 1e-4.
@@ -210,10 +227,11 @@ def cosine(p_ND: Tensor, z_ND: Tensor) -> Tensor:
 
 
 def barlow(z1_ND: Tensor, z2_ND: Tensor, off_diag: float = 0.0051) -> Tensor:
-    """Barlow Twins (Zbontar et al. 2021, Eq. 1-2): l = sum_i (1 - C_ii)^2 + off_diag sum_{i != j} C_ij^2.
+    """Barlow Twins (Zbontar et al. 2021, Eq. 1-2): l = sum_i (1 - C_ii)^2 + off_diag sum_{i != j}
+    C_ij^2.
 
-    C is the correlation over the batch of view 1's columns with view 2's, each standardised by its biased standard
-    deviation. A sum, as in the paper, not a mean.
+    C is the correlation over the batch of view 1's columns with view 2's, each standardised by its
+    biased standard deviation. A sum, as in the paper, not a mean.
 
     Args:
         z1_ND, z2_ND: float (N, D), raw, N >= 2. A column's variance below 1e-8 counts as 1e-8.
@@ -234,14 +252,17 @@ def barlow(z1_ND: Tensor, z2_ND: Tensor, off_diag: float = 0.0051) -> Tensor:
 
 
 def dimcl(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, *, dim_standardize: bool = True) -> Tensor:
-    """Dimensional contrastive learning (DimCL Eq. 5): `infonce` between the columns of the batch instead of its rows.
+    """Dimensional contrastive learning (DimCL Eq. 5): `infonce` between the columns of the batch
+    instead of its rows.
 
-    A column is L2-normalised along the batch; its negatives are the 2D-2 columns of the other dimensions, of both
-    views. Like the authors' code each column is standardised first (with the normalisation: it is centred), of which
-    the paper's equation says nothing. The columns of both views are queries, where Eq. 5 has one view's.
+    A column is L2-normalised along the batch; its negatives are the 2D-2 columns of the other
+    dimensions, of both views. Like the authors' code each column is standardised first (with the
+    normalisation: it is centred), of which the paper's equation says nothing. The columns of both
+    views are queries, where Eq. 5 has one view's.
 
     Args:
-        z1_ND, z2_ND: float (N, D), raw, N >= 2, D >= 2. A column's variance below 1e-8 counts as 1e-8.
+        z1_ND, z2_ND: float (N, D), raw, N >= 2, D >= 2. A column's variance below 1e-8 counts as
+            1e-8.
         dim_tau: temperature, > 0.
         dim_standardize: False takes the columns as they are, only normalised.
 
@@ -252,7 +273,8 @@ def dimcl(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, *, dim_standardize: bool
 
 
 def abscl(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, *, dim_standardize: bool = True) -> Tensor:
-    """AbsCL (DimCL Eq. 4): `dimcl` with |s| for the negatives, so that opposite columns are redundant too.
+    """AbsCL (DimCL Eq. 4): `dimcl` with |s| for the negatives, so that opposite columns are
+    redundant too.
 
     Arguments, result and errors as in `dimcl`.
     """
@@ -273,7 +295,8 @@ def cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
 
 
 def decoupled_cross_entropy(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
-    """Cross-entropy without the true class in the denominator (DCL A.7): l = -logit_y + log sum_{c != y} exp(logit_c).
+    """Cross-entropy without the true class in the denominator (DCL A.7): l = -logit_y + log sum_{c
+    != y} exp(logit_c).
 
     Arguments, result and errors as in `cross_entropy`. Unlike it, this loss has no lower bound.
     """
@@ -290,10 +313,12 @@ def npc_multiplier(
     index_NK: Tensor | None = None,
     skip_own: bool = False,
 ) -> Tensor:
-    """The negative-positive coupling of InfoNCE (DCL Eq. 4): q_B = U / (exp(p) + U), without gradient.
+    """The negative-positive coupling of InfoNCE (DCL Eq. 4): q_B = U / (exp(p) + U), without
+    gradient.
 
-    With `alpha` that of EqCo, whose margin makes U alpha/K U (EqCo Eq. 12). A decoupled loss has none: for it, this is
-    the coupling that InfoNCE would have. The other arguments and the errors are those of `infonce`.
+    With `alpha` that of EqCo, whose margin makes U alpha/K U (EqCo Eq. 12). A decoupled loss has
+    none: for it, this is the coupling that InfoNCE would have. The other arguments and the errors
+    are those of `infonce`.
 
     Returns:
         (2N,) in batch form, the anchors of view 1 first; (N,) in query form.
@@ -310,28 +335,41 @@ def npc_multiplier(
         return torch.sigmoid(n + margin - p)
 
 
-def _column_contrast(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, centre: bool, *, absolute: bool) -> Tensor:
+def _column_contrast(
+    z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, centre: bool, *, absolute: bool
+) -> Tensor:
     check_positive(dim_tau=dim_tau)
     check_views(z1_ND, z2_ND, 2, "statistics")
     if z1_ND.shape[1] < 2:
         raise ValueError("expected at least 2 dimensions: a single column has no negatives")
-    columns1_DN, columns2_DN = _unit_columns(z1_ND, centre=centre), _unit_columns(z2_ND, centre=centre)
+    columns1_DN, columns2_DN = (
+        _unit_columns(z1_ND, centre=centre),
+        _unit_columns(z2_ND, centre=centre),
+    )
     return batch_loss(columns1_DN, columns2_DN, dim_tau, coupled=True, absolute=absolute)
 
 
 def _class_terms(logits_NC: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
     """The true class's logit and the log-sum-exp of the others."""
     if logits_NC.ndim != 2 or len(logits_NC) < 1 or logits_NC.shape[1] < 2:
-        raise ValueError(f"logits: expected (N, C) of N >= 1 samples and C >= 2 classes, given {shape_of(logits_NC)}")
+        raise ValueError(
+            "logits: expected (N, C) of N >= 1 samples and C >= 2 classes, given "
+            f"{shape_of(logits_NC)}"
+        )
     if labels_N.shape != logits_NC.shape[:1] or labels_N.dtype != torch.int64:
-        raise ValueError(f"labels: expected int64 ({len(logits_NC)},), given {labels_N.dtype} {shape_of(labels_N)}")
+        raise ValueError(
+            f"labels: expected int64 ({len(logits_NC)},), given {labels_N.dtype} "
+            f"{shape_of(labels_N)}"
+        )
     logits_NC, labels_N1 = wide(logits_NC), labels_N[:, None]
     others_NC = logits_NC.scatter(1, labels_N1, -torch.inf)
     return logits_NC.gather(1, labels_N1)[:, 0], torch.logsumexp(others_NC, dim=1)
 
 
 def _unit_columns(z_ND: Tensor, *, centre: bool) -> Tensor:
-    """The columns along the batch as rows (D, N), L2-normalised; `centre`d first, they are standardised / sqrt(N)."""
+    """The columns along the batch as rows (D, N), L2-normalised; `centre`d first, they are
+    standardised / sqrt(N).
+    """
     z_ND = wide(z_ND)
     if centre:
         z_ND = z_ND - z_ND.mean(0)

@@ -1,24 +1,22 @@
-"""How many views an image gets, how each is drawn, and which of them are positives of each other."""
+"""How many views an image gets, how each is drawn, and which of them are positives of each
+other.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from torch import Generator
 
+from clsweep.catalog import COMPONENT
+from clsweep.catalog.ownership import num_crop_only
 from clsweep.data.augment import Draws, Recipe, draw
-from clsweep.objective.catalog import COMPONENT
-from clsweep.objective.ownership import num_crop_only
 
 Pairs = tuple[tuple[int, int], ...]
 
-_AUGMENTATION = (
-    "crop_scale", "flip_prob", "jitter_strength", "jitter_saturation", "jitter_prob", "gray_prob", "blur_prob",
-    "solarize_prob",
-)  # fmt: skip
 _NUM_LARGE = 2  # the first two views have the size of the image
 
 
@@ -28,7 +26,9 @@ def core_pairs(num_views: int) -> Pairs:
 
 
 def multicrop_pairs(num_views: int) -> Pairs:
-    """The two large views with each other and with every small one: 2K - 3 pairs (ECPP Table 1, multi-crop)."""
+    """The two large views with each other and with every small one: 2K - 3 pairs (ECPP Table 1,
+    multi-crop).
+    """
     return tuple((i, j) for i, j in itertools.combinations(range(num_views), 2) if i < _NUM_LARGE)
 
 
@@ -40,11 +40,12 @@ def all_pairs(num_views: int) -> Pairs:
 def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     """The random transform of each view of a trial.
 
-    Views 3 to K may be smaller and have crops of their own (ECPP 4.2). The last `crop_only_share` of all views are only
-    cropped, but never the first two, which keep the full augmentation (ECPP 4.1). What a recipe owns belongs to the
-    second view and every second one after it (BYOL B).
+    Views 3 to K may be smaller and have crops of their own (ECPP 4.2). The last `crop_only_share`
+    of all views are only cropped, but never the first two, which keep the full augmentation (ECPP
+    4.1). What a recipe owns belongs to the second view and every second one after it (BYOL B).
     """
-    first = Recipe(**{name: config[name] for name in _AUGMENTATION if config.get(name) is not None})
+    names = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
+    first = Recipe(**{name: config[name] for name in names})
     owned = COMPONENT["recipe"][config["recipe"]].owns
     second = replace(first, **{name.removeprefix("second_"): config[name] for name in owned})
     if config["views"] == "two":

@@ -1,1 +1,3 @@
-"""Reports: what the analysis found as one page that works offline, as text, as figures and as tables."""
+"""Reports: what the analysis found as one page that works offline, as text, as figures and as
+tables.
+"""

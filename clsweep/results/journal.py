@@ -1,7 +1,9 @@
-"""The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study runs.
+"""The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study
+runs.
 
-It says nothing that the recorded rows do not say, but for the values of configurations that have been chosen and not
-finished yet, and what a scheduler has decided: a lost journal is written again from the rows.
+It says nothing that the recorded rows do not say, but for the values of configurations that have
+been chosen and not finished yet, and what a scheduler has decided: a lost journal is written again
+from the rows.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -33,8 +36,8 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
 
     Args:
         path: a local file; made if it is not there.
-        alone: no other process has it open. What looks locked then was locked by one that was killed, for which
-            Optuna would wait half a minute.
+        alone: no other process has it open. What looks locked then was locked by one that was
+            killed, for which Optuna would wait half a minute.
 
     Raises:
         RequestError: it cannot be read or written.
@@ -48,7 +51,9 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
         raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
     except ValueError as error:
         rebuilt = "Move it away: the same command writes it again from the results"
-        raise RequestError(f"{path}: expected an Optuna journal, given a damaged one ({error}). {rebuilt}") from None
+        raise RequestError(
+            f"{path}: expected an Optuna journal, given a damaged one ({error}). {rebuilt}"
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +65,7 @@ class Outcome:
     epoch: int | None = None  # at which it was stopped
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], metric: str) -> Outcome:
+    def of(cls, row: Row, metric: str) -> Outcome:
         return cls(status=row.get("status"), score=row.get(metric), epoch=row.get("epochs_trained"))
 
     @property
@@ -76,12 +81,19 @@ class Outcome:
 class Journal:
     """The Optuna study of one objective, made if it is not there.
 
-    An entry is a trial of ours or, where a live search chooses the values, a configuration, which the user attribute
-    `key` names. Only its latest entry counts: Optuna reopens none, so what is run again has a new one.
+    An entry is a trial of ours or, where a live search chooses the values, a configuration, which
+    the user attribute `key` names. Only its latest entry counts: Optuna reopens none, so what is
+    run again has a new one.
     """
 
     def __init__(
-        self, storage: JournalStorage, objective: str, mode: str, space: Mapping[str, BaseDistribution], *, key: str
+        self,
+        storage: JournalStorage,
+        objective: str,
+        mode: str,
+        space: Mapping[str, BaseDistribution],
+        *,
+        key: str,
     ):
         self._storage, self._space, self._key = storage, dict(space), key
         self.direction = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
@@ -90,11 +102,11 @@ class Journal:
         self._study_id = storage.get_study_id_from_name(objective)
         self._latest = {name: entry._trial_id for name, entry in self.entries().items()}
 
-    def entry(self, name: Any) -> FrozenTrial | None:
+    def entry(self, name: str | int) -> FrozenTrial | None:
         """The latest entry, as it is now."""
         return self._storage.get_trial(self._latest[name]) if name in self._latest else None
 
-    def entries(self) -> dict[Any, FrozenTrial]:
+    def entries(self) -> dict[str | int, FrozenTrial]:
         """The latest entry of each name, in the order of the names."""
         return latest_entries(self._storage, self._study_id, self._key)
 
@@ -104,7 +116,9 @@ class Journal:
         if entry is None or entry.state.is_finished():
             self._add(attributes, params, Outcome(status=None), running=True)
 
-    def finish(self, attributes: Mapping[str, Any], params: Mapping[str, Any], outcome: Outcome) -> None:
+    def finish(
+        self, attributes: Mapping[str, Any], params: Mapping[str, Any], outcome: Outcome
+    ) -> None:
         """Note how it ended, unless the journal says so already."""
         entry = self.entry(attributes[self._key])
         if entry is not None and entry.state == TrialState.RUNNING:
@@ -114,13 +128,22 @@ class Journal:
             self._add(attributes, params, outcome)
 
     def _add(
-        self, attributes: Mapping[str, Any], params: Mapping[str, Any], outcome: Outcome, *, running: bool = False
+        self,
+        attributes: Mapping[str, Any],
+        params: Mapping[str, Any],
+        outcome: Outcome,
+        *,
+        running: bool = False,
     ) -> None:
         """A new entry in one write: no kill leaves half of one."""
         name, now = attributes[self._key], datetime.now()
         former = self.entry(name)
         scores = dict(former.intermediate_values) if former else {}
-        if outcome.state == TrialState.PRUNED and outcome.epoch is not None and outcome.score is not None:
+        if (
+            outcome.state == TrialState.PRUNED
+            and outcome.epoch is not None
+            and outcome.score is not None
+        ):
             scores[outcome.epoch] = outcome.score
         template = FrozenTrial(
             number=-1,
@@ -138,7 +161,9 @@ class Journal:
         self._latest[name] = self._storage.create_new_trial(self._study_id, template_trial=template)
 
 
-def latest_entries(storage: JournalStorage, study_id: int, key: str) -> dict[Any, FrozenTrial]:
+def latest_entries(
+    storage: JournalStorage, study_id: int, key: str
+) -> dict[str | int, FrozenTrial]:
     """The latest entry of each value of the user attribute `key`, in the order of the values."""
     entries = storage.get_all_trials(study_id, deepcopy=False)
     return dict(sorted({t.user_attrs[key]: t for t in entries if key in t.user_attrs}.items()))
@@ -166,7 +191,8 @@ class _JournalFile(JournalFileBackend):
 
 
 class _MendingLock(JournalFileSymlinkLock):
-    """Whoever is about to write first cuts off the half line that a killed writer, or a full disk, has left.
+    """Whoever is about to write first cuts off the half line that a killed writer, or a full disk,
+    has left.
 
     Optuna passes over a half line at the end, but would write the next one right behind it.
     """

@@ -1,33 +1,36 @@
-"""Files in an object store: written in place, since an object appears whole or not at all; one that is out of order for
-a while is waited for."""
+"""Files in an object store: written in place, since an object appears whole or not at all; one that
+is out of order for a while is waited for.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from clsweep.errors import RequestError
-from clsweep.results.files import Data, Disk
+from clsweep.results.disk import Data
 
 T = TypeVar("T")
 
-PATIENCE_S = 120.0  # a store that fails for so long is given up; pyarrow itself asks again for 6 s at most
+# a store that fails for so long is given up; pyarrow itself asks again for 6 s at most
+PATIENCE_S = 120.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 NOTICE_AFTER_S = 5.0
 CONCURRENT = 16  # requests on many objects: each waits for the network most of its time
-STORES = ("s3", "gcs", "abfs")  # pyarrow's names of them; other file systems do not write whole files in place
+# pyarrow's names of them; other file systems do not write whole files in place
+STORES = ("s3", "gcs", "abfs")
 
 _CREDENTIALS = (
-    "expected credentials that may list, read and write there: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a "
+    "expected credentials that may list, read and write there: AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, or a "
     "profile in ~/.aws/credentials"
 )
 _REASONS = {
@@ -39,21 +42,29 @@ _REASONS = {
     "NETWORK_CONNECTION": "the store cannot be reached",
 }
 _PASSING = {
-    *("NETWORK_CONNECTION", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "THROTTLING", "REQUEST_TIMEOUT"),
+    *(
+        "NETWORK_CONNECTION",
+        "SLOW_DOWN",
+        "SERVICE_UNAVAILABLE",
+        "INTERNAL_FAILURE",
+        "THROTTLING",
+        "REQUEST_TIMEOUT",
+    ),
     *("REQUEST_TIME_TOO_SKEWED", "REQUEST_EXPIRED"),
 }
-_AWS_ERROR = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: (.*)", re.DOTALL)
+_AWS_ERROR = re.compile(
+    r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: (.*)", re.DOTALL
+)
 _CURL = re.compile(r"curlCode: \d+, (.*)", re.DOTALL)
 
 
 class ObjectStore:
     """The files below a prefix. `uri` is as the user typed it: options may follow a `?`."""
 
-    def __init__(self, uri: str, fs: Any, base: str):
+    def __init__(self, uri: str, fs: pafs.FileSystem, base: str):
         self.uri, self._fs, self._base = uri, fs, base.rstrip("/")
 
     def place(self, name: str) -> str:
-        """Where a user finds the file."""
         place, mark, options = self.uri.partition("?")
         return f"{place.rstrip('/')}/{name}{mark}{options}"
 
@@ -62,17 +73,13 @@ class ObjectStore:
         return bool(info.type == pafs.FileType.File)
 
     def names(self, folder: str) -> list[str]:
-        """Names of the files in a folder; none if there is no such folder."""
         selector = pafs.FileSelector(self._at(folder), allow_not_found=True)
         infos = self._do("read", folder, lambda: self._fs.get_file_info(selector))
         return [info.base_name for info in infos if info.type == pafs.FileType.File]
 
     def read(self, name: str) -> bytes:
-        """The content of a file. Where it is replaced meanwhile by a longer one, the end may be missing.
-
-        Raises:
-            FileNotFoundError: there is none.
-            RequestError: it cannot be read.
+        """The content of a file; its end may be missing where it is replaced meanwhile by a longer
+        one.
         """
 
         def read() -> bytes:
@@ -93,7 +100,6 @@ class ObjectStore:
         self._do("written", name, write)
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is there."""
         with contextlib.suppress(FileNotFoundError):
             self._do("removed", name, lambda: self._fs.delete_file(self._at(name)))
 
@@ -101,7 +107,6 @@ class ObjectStore:
         """There is nothing: an upload that was cut off is no object."""
 
     def each(self, action: Callable[[str], T], names: Iterable[str]) -> list[T]:
-        """The results of an action on every file, in order; many at a time."""
         with ThreadPoolExecutor(CONCURRENT) as threads:
             return list(threads.map(action, names))
 
@@ -117,33 +122,10 @@ class ObjectStore:
             raise RequestError(f"{self.place(name)}: cannot be {done}: {reason(error)}") from error
 
 
-@functools.lru_cache(maxsize=64)  # opening a store looks for credentials and asks for the bucket's region
-def open_uri(uri: str) -> Disk | ObjectStore:
-    """The files at a URI: an object store's, or `file://`.
-
-    Raises:
-        RequestError: it is neither, or its bucket cannot be asked for.
-    """
-    try:
-        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(_with_short_writes(uri)))
-    except (pa.ArrowException, OSError) as error:
-        raise RequestError(f"{uri}: expected a folder or an object store's URI: {reason(error)}") from None
-    if isinstance(fs, pafs.LocalFileSystem):
-        return Disk(base)
-    if fs.type_name not in STORES:
-        raise RequestError(f"{uri}: expected a folder or an object store's URI, as in s3://bucket/{base or 'results'}")
-    return ObjectStore(uri, fs, base)
-
-
-def _with_short_writes(uri: str) -> str:
-    """One request instead of three for a small object; a missing bucket is then noticed at its end."""
-    if not uri.startswith("s3://") or "allow_delayed_open=" in uri:
-        return uri
-    return f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true"
-
-
 def patiently(uri: str, action: Callable[[], T]) -> T:
-    """The result of an action on a store; while the store is out of order it is tried again, with growing pauses."""
+    """The result of an action on a store; while the store is out of order it is tried again, with
+    growing pauses.
+    """
     start, pause, is_noticed = time.monotonic(), FIRST_PAUSE_S, False
     while True:
         try:

@@ -1,4 +1,6 @@
-"""What follows from several keys of a study together: sizes that fit, parameters that have an effect, budgets."""
+"""What follows from several keys of a study together: sizes that fit, parameters that have an
+effect, budgets.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clsweep.objective.catalog import DATASET, METRIC, METRICS, MIN_TSNE_POINTS, Dataset
-from clsweep.objective.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
-from clsweep.study.design import LIVE_METHODS
+from clsweep.catalog import COMPONENT, DATASET, METRIC, METRICS, MIN_TSNE_POINTS, Dataset
+from clsweep.catalog.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
+from clsweep.display.numbers import setting
 from clsweep.study.document import Document, Keys
-from clsweep.study.schema import StudySections
+from clsweep.study.schema import LIVE_METHODS, StudySections
 from clsweep.study.space import Objective, slug
 
 MAX_OBJECTIVE_NAME = 64
@@ -30,57 +32,89 @@ class Checks:
         self.errors.append(self.document.error(keys, message))
 
     def check_dataset(self) -> None:
-        """Both parts of the training set need at least one image of every class; pairs of vectors have no parts."""
+        """Both parts of the training set need at least one image of every class; pairs of vectors
+        have no parts.
+        """
         if self.dataset.kind == "pairs":
             for key in self.document.tree["dataset"]:
                 if key != "name":
-                    self.error(("dataset", key), f"{self.dataset.name} is drawn afresh at every step: no such key")
+                    self.error(
+                        ("dataset", key),
+                        f"{self.dataset.name} is drawn afresh at every step: no such key",
+                    )
             return
         for key in ("image_size", "num_train", "num_classes"):
             if key in self.document.tree["dataset"] and key not in self.dataset.options:
                 takers = ", ".join(row.name for row in DATASET.values() if key in row.options)
-                message = f"expected on {takers} only, given on {self.dataset.name}; null removes a key"
+                message = (
+                    f"expected on {takers} only, given on {self.dataset.name}; null removes a key"
+                )
                 self.error(("dataset", key), message)
         if self.sections.dataset.download and self.dataset.name == "imagefolder":
-            self.error(("dataset", "download"), "expected false, as imagefolder is your own files, given true")
+            self.error(
+                ("dataset", "download"),
+                "expected false, as imagefolder is your own files, given true",
+            )
         fraction, classes = self.sections.dataset.val_fraction, self.dataset.num_classes
         _, num_val = self.dataset.split_sizes(fraction)
         if num_val < classes:
-            message = f"expected at least {classes} images, one per class, in the validation split; given {num_val}"
+            message = (
+                f"expected at least {classes} images, one per class, in the validation "
+                f"split; given {num_val}"
+            )
             self.error(("dataset", "val_fraction"), message)
 
     def check_gpus(self) -> None:
-        """Ray gives out parts of one GPU or whole GPUs; NCCL needs a GPU of its own for each worker."""
+        """Ray gives out parts of one GPU or whole GPUs; NCCL needs a GPU of its own for each
+        worker.
+        """
         resources = self.sections.resources
         gpus = resources.gpus_per_worker
         if gpus != int(gpus) and (gpus > 1 or resources.workers > 1):
             single = "a part of one GPU goes with a single worker"
-            self.error(("resources", "gpus_per_worker"), f"expected a whole number ({single}), given {gpus:g}")
+            self.error(
+                ("resources", "gpus_per_worker"),
+                f"expected a whole number ({single}), given {setting(gpus)}",
+            )
 
     def check_keys_in_use(self) -> None:
         """A key that nothing reads would look as if it worked."""
         scheduler, checkpoints = self.sections.scheduler, self.sections.checkpoints
         if scheduler.name == "fifo":
             for key in sorted(scheduler.model_fields_set - {"name"}):
-                self.error(("scheduler", key), "expected with name: asha only, as fifo stops no trial")
+                self.error(
+                    ("scheduler", key), "expected with name: asha only, as fifo stops no trial"
+                )
         if checkpoints.keep == "none" and "every_s" in checkpoints.model_fields_set:
-            self.error(("checkpoints", "every_s"), "expected with keep: last or best only, as none are made")
+            self.error(
+                ("checkpoints", "every_s"),
+                "expected with keep: last or best only, as none are made",
+            )
 
     def check_names(self) -> None:
         slugs: dict[str, str] = {}
         for name in self.sections.objectives:
             at: Keys = ("objectives", name)
             if not name.strip() or len(name) > MAX_OBJECTIVE_NAME or not name.isprintable():
-                self.error(at, f"expected a name of 1 to {MAX_OBJECTIVE_NAME} printable characters, given {name!r:.80}")
+                self.error(
+                    at,
+                    f"expected a name of 1 to {MAX_OBJECTIVE_NAME} printable characters, given "
+                    f"{name!r:.80}",
+                )
             if slug(name).lower() in slugs:
-                self.error(at, f"too much like '{slugs[slug(name).lower()]}': their files would have the same names")
+                self.error(
+                    at,
+                    f"too much like '{slugs[slug(name).lower()]}': their files would have the "
+                    "same names",
+                )
             slugs[slug(name).lower()] = name
         confirm = self.sections.confirm
         shared_seeds = set(self.sections.seeds) & set(confirm.seeds) if confirm else set()
         if shared_seeds:
             given = ", ".join(map(str, sorted(shared_seeds)))
             self.error(
-                ("confirm", "seeds"), f"expected seeds that the search does not use, given {given}, in seeds too"
+                ("confirm", "seeds"),
+                f"expected seeds that the search does not use, given {given}, in seeds too",
             )
 
     def check(self, objective: Objective) -> None:
@@ -98,16 +132,31 @@ class Checks:
         metric = METRIC[self.sections.metric.name]
         if metric.kind != self.dataset.kind:
             fitting = ", ".join(m.name for m in METRICS if m.kind == self.dataset.kind)
-            self.error(("metric",), f"expected a metric of {self.dataset.name}: {fitting}; given {metric.name}")
-        if metric.name.startswith("linear") and objective.fixed.get("linear_probe") == "none":
-            self.error(self._where(objective, "linear_probe"), f"the metric is {metric.name}: expected ridge or sgd")
+            self.error(
+                ("metric",),
+                f"expected a metric of {self.dataset.name}: {fitting}; given {metric.name}",
+            )
+        if metric.part and (chosen := objective.fixed.get(metric.part)):
+            probes = COMPONENT[metric.part]
+            if not probes[str(chosen)].impl:
+                scoring = " or ".join(c.name for c in probes.values() if c.impl)
+                self.error(
+                    self._where(objective, metric.part),
+                    f"the metric is {metric.name}: expected {scoring}",
+                )
 
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:
             given = self.sections.resources.workers
-            self.error(("resources", "workers"), f"a trial on {self.dataset.name} has 1 worker, given {given}")
+            self.error(
+                ("resources", "workers"),
+                f"a trial on {self.dataset.name} has 1 worker, given {given}",
+            )
         if objective.extremes("epochs")[0] == 0:
-            self.error(self._where(objective, "epochs"), f"expected at least 1 on {self.dataset.name}, given 0")
+            self.error(
+                self._where(objective, "epochs"),
+                f"expected at least 1 on {self.dataset.name}, given 0",
+            )
 
     def _check_training(self, objective: Objective) -> None:
         num_train, _ = self.dataset.split_sizes(self.sections.dataset.val_fraction)
@@ -116,29 +165,44 @@ class Checks:
         num_labelled = num_train - self.dataset.num_unlabeled
         if knn_k > num_labelled:
             voters = f"{num_labelled}, the images with a class that {self.dataset.name} trains on"
-            message = f"expected at most {voters if self.dataset.num_unlabeled else available}, given {knn_k}"
+            message = (
+                f"expected at most {voters if self.dataset.num_unlabeled else available}, "
+                f"given {knn_k}"
+            )
             keys = self._where(objective, "knn_k")
             is_default = keys[-1] != "knn_k"
-            self.error(keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message)
-        points: Any = objective.fixed["tsne_points"]
+            self.error(
+                keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
+            )
+        points = objective.fixed["tsne_points"]
+        assert isinstance(points, int)
         _, num_val = self.dataset.split_sizes(self.sections.dataset.val_fraction)
         if points and not MIN_TSNE_POINTS <= points <= num_val:
-            expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
+            expected = (
+                f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
+            )
             self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
         fewest_epochs, _ = objective.extremes("epochs")
         if "epochs" in objective.space and fewest_epochs == 0:
             keys = self._where(objective, "epochs")
-            self.error(keys, "0 cannot be swept: add an objective of its own with base: {epochs: 0}")
+            self.error(
+                keys, "0 cannot be swept: add an objective of its own with base: {epochs: 0}"
+            )
         if "batch_size" not in objective.owned:
             return
         _, largest = objective.extremes("batch_size")
         if largest > num_train:
-            self.error(self._where(objective, "batch_size"), f"expected at most {available}, given {largest}")
+            self.error(
+                self._where(objective, "batch_size"),
+                f"expected at most {available}, given {largest}",
+            )
         self._check_negatives(objective)
         self._check_small_views(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
-            message = f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
+            message = (
+                f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
+            )
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
         self._check_chunks(objective)
@@ -157,7 +221,10 @@ class Checks:
         smallest, _ = objective.extremes("batch_size")
         available = num_others(framework, smallest)
         if most > available:
-            message = f"expected at most {available}, what a batch of {smallest} has for a query in {framework}; "
+            message = (
+                f"expected at most {available}, what a batch of {smallest} has for a query "
+                f"in {framework}; "
+            )
             self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
 
     def _check_small_views(self, objective: Objective) -> None:
@@ -171,33 +238,46 @@ class Checks:
         _, lowest = objective.extremes(name)
         highest, _ = objective.extremes("small_crop_max")
         if lowest > highest:
-            message = f"expected at most small_crop_max, {highest:g}, given {lowest:g}"
+            message = (
+                f"expected at most small_crop_max, {setting(highest)}, given {setting(lowest)}"
+            )
             self.error(self._where(objective, name), message)
         if (shares := objective.space.get("crop_only_share")) and "num_views" in objective.fixed:
-            num_views: Any = objective.fixed["num_views"]
+            num_views = objective.fixed["num_views"]
+            assert isinstance(num_views, int)
             counts = [num_crop_only(float(share), num_views) for share in shares.points]
             if len(set(counts)) < len(counts):
                 listed = ", ".join(map(str, counts))
-                message = f"expected shares that differ in effect, given {listed} crop-only views of {num_views}"
+                message = (
+                    f"expected shares that differ in effect, given {listed} crop-only "
+                    f"views of {num_views}"
+                )
                 self.error(self._where(objective, "crop_only_share"), message)
 
     def _check_inert(self, objective: Objective) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""
         for name, dimension in objective.space.items():
             if name in ALL_THERE_IS and dimension.extremes[0] == 0:
-                message = f"0 stands for another number ({ALL_THERE_IS[name]}) and cannot be swept: give that number"
+                message = (
+                    f"0 stands for another number ({ALL_THERE_IS[name]}) and cannot be "
+                    "swept: give that number"
+                )
                 self.error(self._where(objective, name), message)
             for other, value in switched_off_by(name, objective.parts, objective.fixed):
                 if other in objective.owned and objective.extremes(other) == (value, value):
-                    shown = f"{value:g}" if isinstance(value, float) else value
-                    self.error(self._where(objective, name), f"has no effect while {other} is {shown}")
+                    message = f"has no effect while {other} is {setting(value)}"
+                    self.error(self._where(objective, name), message)
 
     def _check_precision(self, objective: Objective) -> None:
         keys, wanted = self._where(objective, "precision"), self._points(objective, "precision")
-        if len(wanted) > 1 and "auto" in wanted:
+        if "auto" in wanted:  # swept: a fixed one has been decided
             self.error(keys, "auto stands for one of the others and cannot be swept: give that one")
         if "fp16" in wanted and not self.sections.resources.gpus_per_worker:
-            self.error(keys, "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or bf16")
+            self.error(
+                keys,
+                "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or "
+                "bf16",
+            )
 
     def _check_workers(self, objective: Objective) -> None:
         workers = self.sections.resources.workers
@@ -206,32 +286,57 @@ class Checks:
         keys = self._where(objective, "batch_size")
         dimension = objective.space.get("batch_size")
         if dimension and dimension.is_range:
-            self.error(keys, f"with {workers} workers expected choices that {workers} divides, given a range")
+            self.error(
+                keys,
+                f"with {workers} workers expected choices that {workers} divides, given a range",
+            )
             return
         for size in dimension.points if dimension else (objective.fixed["batch_size"],):
             assert isinstance(size, int)
             if size % workers or size // workers < 2:
                 below, above = size // workers * workers, -(-size // workers) * workers
-                valid = ", ".join(str(v) for v in sorted({max(below, 2 * workers), max(above, 2 * workers)}))
-                self.error(keys, f"batch size {size} does not divide among {workers} workers; nearest valid: {valid}")
+                valid = ", ".join(
+                    str(v) for v in sorted({max(below, 2 * workers), max(above, 2 * workers)})
+                )
+                self.error(
+                    keys,
+                    f"batch size {size} does not divide among {workers} workers; nearest valid: "
+                    f"{valid}",
+                )
 
     def _check_chunks(self, objective: Objective) -> None:
-        """Batch norm must see equally many images in every chunk, and in every worker's part of one."""
+        """Batch norm must see equally many images in every chunk, and in every worker's part of
+        one.
+        """
         keys, workers = self._where(objective, "chunk_size"), self.sections.resources.workers
         chunks, batches = (self._points(objective, name) for name in ("chunk_size", "batch_size"))
         if chunks == (0,):
             return
         if not chunks or not batches:
-            self.error(keys, "expected fixed values or choices of both chunk_size and batch_size, given a range")
+            self.error(
+                keys,
+                "expected fixed values or choices of both chunk_size and batch_size, given a range",
+            )
         elif len(chunks) > 1 and sum(chunk >= min(batches) for chunk in chunks) > 1:
-            message = f"expected at most one of the chunks to be a whole batch of {min(batches)}, given"
+            message = (
+                f"expected at most one of the chunks to be a whole batch of {min(batches)}, given"
+            )
             self.error(keys, f"{message} {', '.join(map(str, chunks))}: these would train alike")
         for chunk, batch in itertools.product(chunks, batches):
-            if chunk and chunk < batch and (batch % chunk or chunk % workers or chunk < 2 * workers):
+            if (
+                chunk
+                and chunk < batch
+                and (batch % chunk or chunk % workers or chunk < 2 * workers)
+            ):
                 valid = [c for c in range(2 * workers, batch + 1, workers) if batch % c == 0]
-                nearest_valid = ", ".join(map(str, sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2])))
+                nearest_valid = ", ".join(
+                    map(str, sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2]))
+                )
                 among = f" on {workers} workers" if workers > 1 else ""
-                message = f"chunks of {chunk} do not make a batch of {batch}{among}; nearest valid: {nearest_valid}"
+                message = (
+                    f"chunks of {chunk} do not make a batch of {batch}{among}; nearest "
+                    f"valid: {nearest_valid}"
+                )
                 self.error(keys, message)
 
     def _points(self, objective: Objective, name: str) -> tuple[Any, ...]:
@@ -245,44 +350,79 @@ class Checks:
         for name, dimension in objective.space.items():
             keys = self._where(objective, name)
             if search.method == "grid" and not dimension.points:
-                self.error(keys, "search.method is grid: expected grid or choices, given only low and high")
+                self.error(
+                    keys, "search.method is grid: expected grid or choices, given only low and high"
+                )
             if search.method != "grid" and not dimension.choices and not dimension.is_range:
-                self.error(keys, f"search.method is {search.method}: expected low and high, or choices")
+                self.error(
+                    keys, f"search.method is {search.method}: expected low and high, or choices"
+                )
         if search.method != "grid":
             if search.trials_per_objective is None:
                 self.error(
-                    ("search",), f"method {search.method} needs trials_per_objective, a number of configurations"
+                    ("search",),
+                    f"method {search.method} needs trials_per_objective, a number of "
+                    "configurations",
                 )
-        elif search.trials_per_objective and objective.num_grid_configs > search.trials_per_objective:
-            message = f"the grid of '{objective.name}' has {objective.num_grid_configs} configurations, more than the "
-            message += f"{search.trials_per_objective} allowed; thin the grid, raise this number, or use method qmc"
+        elif (
+            search.trials_per_objective and objective.num_grid_configs > search.trials_per_objective
+        ):
+            message = (
+                f"the grid of '{objective.name}' has {objective.num_grid_configs} "
+                "configurations, more than the "
+            )
+            message += (
+                f"{search.trials_per_objective} allowed; thin the grid, raise this "
+                "number, or use method qmc"
+            )
             self.error(("search", "trials_per_objective"), message)
 
     def _check_scheduler(self, objective: Objective) -> None:
-        """Successive halving compares scores of the same epochs, before the last, of a search that may be biased."""
+        """Successive halving compares scores of the same epochs, before the last, of a search that
+        may be biased.
+        """
         scheduler, method = self.sections.scheduler, self.sections.search.method
         if scheduler.name == "fifo":
             return
         if method not in LIVE_METHODS:
-            reason = f"asha stops bad configurations early, and {method} is there to measure how many of them are bad"
-            self.error(("scheduler", "name"), f"{reason}. Expected fifo, or search.method {' or '.join(LIVE_METHODS)}")
+            reason = (
+                f"asha stops bad configurations early, and {method} is there to measure how "
+                "many of them are bad"
+            )
+            self.error(
+                ("scheduler", "name"),
+                f"{reason}. Expected fifo, or search.method {' or '.join(LIVE_METHODS)}",
+            )
             return
-        if not self.sections.metric.name.startswith("knn"):
-            every_epoch = ", ".join(name for name in METRIC if name.startswith("knn"))
+        if not METRIC[self.sections.metric.name].every_epoch:
+            every_epoch = ", ".join(m.name for m in METRICS if m.every_epoch)
             message = f"asha compares scores before the last epoch, expected {every_epoch}"
-            self.error(("metric", "name"), f"{message}; {self.sections.metric.name} is scored at the last epoch only")
+            self.error(
+                ("metric", "name"),
+                f"{message}; {self.sections.metric.name} is scored at the last epoch only",
+            )
             return
         if "epochs" in objective.space:
             keys = self._where(objective, "epochs")
-            self.error(keys, "asha compares configurations of equally many epochs: fix epochs in base, or use fifo")
+            self.error(
+                keys,
+                "asha compares configurations of equally many epochs: fix epochs in base, or use "
+                "fifo",
+            )
             return
-        epochs: Any = objective.fixed["epochs"]
-        eval_every: Any = objective.fixed.get("eval_every", 1)  # none without training, which just runs
-        first_met = -(-scheduler.grace_epochs // eval_every) * eval_every  # the first scored epoch it looks at
+        epochs = objective.fixed["epochs"]
+        eval_every = objective.fixed.get("eval_every", 1)  # none without training, which just runs
+        assert isinstance(epochs, int)
+        assert isinstance(eval_every, int)
+        # the first scored epoch it looks at
+        first_met = -(-scheduler.grace_epochs // eval_every) * eval_every
         if 0 < epochs <= first_met:
             scored = f"'{objective.name}' trains {epochs} epochs and is scored every {eval_every}"
             enough = f"expected epochs > {first_met}, or a smaller grace_epochs or eval_every"
-            at: Keys = ("scheduler", "grace_epochs" if "grace_epochs" in scheduler.model_fields_set else "name")
+            at: Keys = (
+                "scheduler",
+                "grace_epochs" if "grace_epochs" in scheduler.model_fields_set else "name",
+            )
             self.error(at, f"asha would stop no trial: {scored}; {enough}")
 
     def _where(self, objective: Objective, param: str) -> Keys:

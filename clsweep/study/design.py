@@ -1,31 +1,55 @@
-"""The design: which configurations are run, drawn before anything runs wherever the method allows it."""
+"""The design: which configurations are run, drawn before anything runs wherever the method allows
+it.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from clsweep.objective.catalog import PARAM, Value
-from clsweep.objective.ownership import REFERENCE_PARAMS, YARDSTICK_PARAMS, effective
+from clsweep.catalog import PARAM, Dataset, Value
+from clsweep.catalog.ownership import effective, reference_params, yardstick_params
+from clsweep.study.document import Document
+from clsweep.study.samplers import build_sampler
+from clsweep.study.schema import LIVE_METHODS, StudySections
 from clsweep.study.space import Dimension, Objective, slug
 
 if TYPE_CHECKING:
     import optuna
     import pandas as pd
 
-    from clsweep.study.resolve import Study
 
-LIVE_METHODS = ("tpe", "gp")  # these choose the next configuration from the finished ones
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A validated study. `document` keeps the merged file, for messages and for `study.yaml` among
+    the results.
+    """
+
+    sections: StudySections
+    dataset: Dataset  # with the sizes that it has here
+    objectives: tuple[Objective, ...]
+    notes: tuple[str, ...]
+    document: Document = field(repr=False)
+    preset: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.sections.name
+
+    def plan(self) -> pd.DataFrame:
+        """The planned trials, one row a trial; nothing has run."""
+        return plan_frame(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """One row of the plan. `params` holds every owned hyperparameter; a live search fills the swept ones in later."""
+    """One row of the plan. `params` holds every owned hyperparameter; a live search fills the swept
+    ones in later.
+    """
 
     trial_id: str
     objective: str
@@ -37,10 +61,12 @@ class PlannedTrial:
 
 
 def plan_trials(study: Study) -> list[PlannedTrial]:
-    """All trials of a study in the order in which they start: objectives interleaved, seeds of one config together.
+    """All trials of a study in the order in which they start: objectives interleaved, seeds of one
+    config together.
 
-    An interrupted study has thereby seen every objective equally often. The order within an objective is that of the
-    sampler; a grid is shuffled with `search.seed`, so that its first part already covers the space.
+    An interrupted study has thereby seen every objective equally often. The order within an
+    objective is that of the sampler; a grid is shuffled with `search.seed`, so that its first part
+    already covers the space.
     """
     designs = [(objective, *_design(study, objective)) for objective in study.objectives]
     longest = max(len(configs) for _, _, configs in designs)
@@ -76,7 +102,9 @@ def count_configs(study: Study, objective: Objective) -> int:
 
 
 def sampler_of(study: Study, objective: Objective) -> str:
-    """How the configurations of one objective are chosen; a space smaller than its budget is simply enumerated."""
+    """How the configurations of one objective are chosen; a space smaller than its budget is simply
+    enumerated.
+    """
     method = study.sections.search.method
     limit = study.sections.search.trials_per_objective
     num_distinct = _num_distinct(objective)
@@ -102,15 +130,21 @@ def distributions(objective: Objective) -> dict[str, optuna.distributions.BaseDi
 
 
 def plan_frame(study: Study) -> pd.DataFrame:
-    """The plan as a table: ids, the four parts, seed, sampler and one column per hyperparameter in use."""
+    """The plan as a table: ids, the four parts, seed, sampler and one column per hyperparameter in
+    use.
+    """
     import pandas as pd
 
     trials = plan_trials(study)
     used = [name for name in PARAM if any(name in t.params for t in trials)]
-    return pd.DataFrame([plan_row(study, trial) for trial in trials]).reindex(columns=[*_ID_COLUMNS, *used])
+    rows = [plan_row(study, trial) for trial in trials]
+    ids = [name for name in rows[0] if name not in PARAM]
+    return pd.DataFrame(rows).reindex(columns=[*ids, *used])
 
 
-def plan_row(study: Study, trial: PlannedTrial, chosen: Mapping[str, Value] | None = None) -> dict[str, Any]:
+def plan_row(
+    study: Study, trial: PlannedTrial, chosen: Mapping[str, Value] | None = None
+) -> dict[str, Any]:
     """One trial as a flat row; also the configuration that `train_trial` gets.
 
     `chosen` are the values that a live search has given to its swept hyperparameters.
@@ -129,20 +163,25 @@ def plan_row(study: Study, trial: PlannedTrial, chosen: Mapping[str, Value] | No
 
 
 def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
-    """What is scored without training, once per study: raw pixels, and each untrained encoder on every seed.
+    """What is scored without training, once per study: raw pixels, and each untrained encoder on
+    every seed.
 
-    One row for every distinct encoder and yardstick of the plan; a width that a live search has yet to choose has none.
+    One row for every distinct encoder and yardstick of the plan; a width that a live search has yet
+    to choose has none.
     """
     if study.dataset.kind == "pairs":
         return []
     common = split_columns(study)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    params = {"raw_pixels": yardstick_params(), "untrained": reference_params()}
     for trial in trials:
-        for reference, names in (("raw_pixels", YARDSTICK_PARAMS), ("untrained", REFERENCE_PARAMS)):
+        for reference, names in params.items():
             row = {name: trial.params[name] for name in names if name in trial.params}
             if None not in row.values():
                 row |= {"seed": trial.seed} if reference == "untrained" else {}
-                rows.setdefault((reference, *row.items()), {"reference": reference, **common, **row})
+                rows.setdefault(
+                    (reference, *row.items()), {"reference": reference, **common, **row}
+                )
     return sorted(rows.values(), key=lambda row: str(row["reference"]))
 
 
@@ -156,14 +195,10 @@ def split_columns(study: Study) -> dict[str, Any]:
         "num_classes": dataset.num_classes,
         "images_digest": dataset.images_digest,
     }
-    return {"dataset": dataset.name, **(numbers if dataset.kind == "images" else dict.fromkeys(numbers))}
-
-
-_ID_COLUMNS = (
-    "trial_id", "study", "objective", "framework", "loss", "regularizer", "views",
-    "config", "seed", "sampler", "dataset", "val_fraction", "image_size", "num_train", "num_classes",
-    "images_digest",
-)  # fmt: skip
+    return {
+        "dataset": dataset.name,
+        **(numbers if dataset.kind == "images" else dict.fromkeys(numbers)),
+    }
 
 
 def _design(study: Study, objective: Objective) -> tuple[str, list[dict[str, Value | None]]]:
@@ -179,16 +214,21 @@ def _design(study: Study, objective: Objective) -> tuple[str, list[dict[str, Val
 
 
 def _values(study: Study, dimension: Dimension) -> Sequence[Value]:
-    """The values of a dimension that is enumerated: the grid that was asked for, or all there are."""
+    """The values of a dimension that is enumerated: the grid that was asked for, or all there
+    are.
+    """
     values = dimension.points if study.sections.search.method == "grid" else dimension.values
     assert values is not None
     return values
 
 
-def _grid(objective: Objective, axes: Sequence[Sequence[Value]], seed: int) -> Iterator[dict[str, Value | None]]:
+def _grid(
+    objective: Objective, axes: Sequence[Sequence[Value]], seed: int
+) -> Iterator[dict[str, Value | None]]:
     """The full product of the axes, shuffled.
 
-    Not Optuna's GridSampler: it scans all finished cells for every new one, and a grid needs no sampler.
+    Not Optuna's GridSampler: it scans all finished cells for every new one, and a grid needs no
+    sampler.
     """
     cells = list(itertools.product(*axes))
     random.Random(seed).shuffle(cells)
@@ -196,39 +236,39 @@ def _grid(objective: Objective, axes: Sequence[Sequence[Value]], seed: int) -> I
         yield dict(zip(objective.space, cell, strict=True))
 
 
-def _draw(objective: Objective, method: str, num_configs: int, seed: int) -> list[dict[str, Value | None]]:
+def _draw(
+    objective: Objective, method: str, num_configs: int, seed: int
+) -> list[dict[str, Value | None]]:
     """`num_configs` distinct points of Optuna's sampler.
 
-    Choices are drawn as their index: a QMC sequence then covers them as evenly as it covers a range, where
-    Optuna would fall back to independent random draws.
+    Choices are drawn as their index: a QMC sequence then covers them as evenly as it covers a
+    range, where Optuna would fall back to independent random draws.
     """
     import optuna
     from optuna.distributions import IntDistribution
 
     space = {
-        name: IntDistribution(0, len(objective.space[name].choices) - 1) if objective.space[name].choices else range_
+        name: IntDistribution(0, len(objective.space[name].choices) - 1)
+        if objective.space[name].choices
+        else range_
         for name, range_ in distributions(objective).items()
     }
-    sampler: optuna.samplers.BaseSampler
-    num_skipped = 0
-    if method == "qmc":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # QMCSampler is marked experimental
-            sampler = optuna.samplers.QMCSampler(qmc_type="sobol", scramble=True, seed=seed)
-        num_skipped = 1  # the first trial only tells the sampler its space; it is no point of the sequence
-    else:
-        sampler = optuna.samplers.RandomSampler(seed=seed)
+    # The first trial only tells this sampler its space; it is no point of the sequence.
+    num_skipped = 1 if method == "qmc" else 0
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=sampler)
+    study = optuna.create_study(sampler=build_sampler(method, seed))
     points: dict[tuple[Value, ...], dict[str, Value | None]] = {}
-    # A point that is drawn again would be counted as a further configuration with the same scores. There are more
-    # distinct points than are wanted: smaller spaces are enumerated.
+    # A point that is drawn again would be counted as a further configuration with the same scores.
+    # There are more distinct points than are wanted: smaller spaces are enumerated.
     while len(points) < num_configs:
         trial = study.ask(space)
-        if trial.number == 0:  # its space is that of the others; each further one told would make all later ones slower
+        # Its space is that of the others; each further one told would make all later ones slower.
+        if trial.number == 0:
             study.tell(trial, 0.0)
         if trial.number >= num_skipped:
-            point = {name: _value(objective.space[name], trial.params[name]) for name in objective.space}
+            point = {
+                name: _value(objective.space[name], trial.params[name]) for name in objective.space
+            }
             points.setdefault(tuple(point.values()), dict(point))
     return list(points.values())
 
@@ -238,6 +278,8 @@ def _value(dimension: Dimension, raw: Any) -> Value:
 
 
 def _num_distinct(objective: Objective) -> int | None:
-    """Number of distinct configurations outside of a grid search; None if any dimension is a range of real numbers."""
+    """Number of distinct configurations outside of a grid search; None if any dimension is a range
+    of real numbers.
+    """
     values = [dimension.values for dimension in objective.space.values()]
     return None if None in values else math.prod(len(v) for v in values if v is not None)

@@ -1,4 +1,6 @@
-"""The study file as a plain tree that remembers where each value came from: YAML, then preset, then `--set`."""
+"""The study file as a plain tree that remembers where each value came from: YAML, then preset, then
+`--set`.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,18 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 @dataclass
 class Document:
-    """A merged study file: `tree` holds the values, `places` says for each path of keys where it was written."""
+    """A merged study file: `tree` holds the values, `places` says for each path of keys where it
+    was written.
+    """
 
     source: str
     tree: dict[str, Any]
     places: dict[Keys, str] = field(default_factory=dict)
 
     def place(self, keys: Keys) -> str:
-        """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above it."""
+        """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above
+        it.
+        """
         for length in range(len(keys), -1, -1):
             if keys[:length] in self.places:
                 return self.places[keys[:length]]
@@ -44,7 +50,9 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Numbers as everywhere else: YAML 1.1 takes `1e-3` for a text, `010` for eight and `1:30` for ninety."""
+    """Numbers as everywhere else: YAML 1.1 takes `1e-3` for a text, `010` for eight and `1:30` for
+    ninety.
+    """
 
 
 class _Dumper(yaml.SafeDumper):
@@ -53,7 +61,9 @@ class _Dumper(yaml.SafeDumper):
 
 _NUMBERS = {
     "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][0-9]*)$"),
-    "tag:yaml.org,2002:float": re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"
+    ),
 }
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _NUMBERS]
@@ -69,14 +79,16 @@ def dotted(keys: Keys) -> str:
     return ".".join(str(key) for key in keys)
 
 
-def read_document(path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()) -> Document:
+def read_document(
+    path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()
+) -> Document:
     """Read a study file and lay a preset and `K=V` settings over it.
 
     A preset's mappings are merged key by key, everything else replaces; `null` removes a key.
 
     Raises:
-        StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is unknown,
-            a setting is not `K=V`.
+        StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is
+            unknown, a setting is not `K=V`.
     """
     document = _parse(Path(path))
     presets = document.tree.pop("presets", None) or {}
@@ -89,8 +101,16 @@ def read_document(path: str | Path, *, preset: str | None = None, settings: Sequ
             raise StudyError(document.error(("presets", name), expected))
     if preset is not None:
         if preset not in presets:
-            known = f"Expected one of: {', '.join(presets)}." if presets else "The study has no presets."
-            raise StudyError(document.error(("presets",), f"no preset '{preset}'.{nearest(preset, presets)} {known}"))
+            known = (
+                f"Expected one of: {', '.join(presets)}."
+                if presets
+                else "The study has no presets."
+            )
+            raise StudyError(
+                document.error(
+                    ("presets",), f"no preset '{preset}'.{nearest(preset, presets)} {known}"
+                )
+            )
         _overlay(document, presets[preset], origin=("presets", preset))
     for setting in settings:
         apply_setting(document, setting)
@@ -112,7 +132,8 @@ def _parse(path: Path) -> Document:
     except IsADirectoryError:
         inside = ", ".join(sorted(p.name for p in path.glob("*.yaml"))[:5])
         raise StudyError(
-            f"{path}: expected a study file, given a folder.{f' It holds: {inside}.' if inside else ''}"
+            f"{path}: expected a study file, given a "
+            f"folder.{f' It holds: {inside}.' if inside else ''}"
         ) from None
     except UnicodeDecodeError:
         raise StudyError(f"{path}: expected a YAML text in UTF-8, given binary data.") from None
@@ -132,14 +153,24 @@ def _parse(path: Path) -> Document:
     except RecursionError:
         raise StudyError(f"{path}: not valid YAML: nested too deeply.") from None
     if not isinstance(tree, dict):
-        given = "an empty file" if tree is None else "a list" if isinstance(tree, list) else repr(tree)[:80]
-        raise StudyError(f"{path}: expected a mapping with the keys name, seeds, objectives, ..., given {given}.")
+        given = (
+            "an empty file"
+            if tree is None
+            else "a list"
+            if isinstance(tree, list)
+            else repr(tree)[:80]
+        )
+        raise StudyError(
+            f"{path}: expected a mapping with the keys name, seeds, objectives, ..., given {given}."
+        )
     document.tree = tree
     return document
 
 
 class _Builder:
-    """YAML nodes -> plain values, noting each line; a key that stands twice is an error, not a silent last one."""
+    """YAML nodes -> plain values, noting each line; a key that stands twice is an error, not a
+    silent last one.
+    """
 
     def __init__(self, loader: yaml.SafeLoader, document: Document):
         self.loader, self.document, self.num_nodes = loader, document, 0
@@ -147,7 +178,9 @@ class _Builder:
     def build(self, node: yaml.Node, keys: Keys) -> Any:
         self.num_nodes += 1
         if self.num_nodes > MAX_NODES:
-            raise StudyError(f"{self._place(node)}: the file expands to more than {MAX_NODES:,} values.")
+            raise StudyError(
+                f"{self._place(node)}: the file expands to more than {MAX_NODES:,} values."
+            )
         self.document.places[keys] = self._place(node)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, keys)
@@ -167,11 +200,14 @@ class _Builder:
             if not isinstance(key, yaml.ScalarNode):
                 raise StudyError(f"{self._place(key)}: expected a plain word as key.")
             if key.value in seen:
-                raise StudyError(f"{self._place(key)}: the key '{key.value}' stands twice in one mapping.")
+                raise StudyError(
+                    f"{self._place(key)}: the key '{key.value}' stands twice in one mapping."
+                )
             seen.add(key.value)
         tree: dict[str, Any] = {}
-        # `<<: *anchor` first, so that the mapping's own keys override it, wherever it stands. Not by PyYAML's
-        # flatten_mapping: it copies without bound, and changes a node that an alias shows again.
+        # `<<: *anchor` first, so that the mapping's own keys override it, wherever it stands. Not
+        # by PyYAML's flatten_mapping: it copies without bound, and changes a node that an alias
+        # shows again.
         for key, child in sorted(node.value, key=lambda pair: pair[0].tag != _MERGE):
             if key.tag == _MERGE:
                 self._merge(tree, child, keys)
@@ -187,7 +223,8 @@ class _Builder:
             merged = self.build(source, keys)
             if not isinstance(merged, dict):
                 raise StudyError(
-                    f"{self._place(node)}: '<<' expects a mapping or a list of them, given {merged!r:.80}."
+                    f"{self._place(node)}: '<<' expects a mapping or a list of them, given "
+                    f"{merged!r:.80}."
                 )
             tree.update(merged)
 
@@ -242,7 +279,8 @@ def apply_setting(document: Document, setting: str) -> None:
         target.pop(keys[-1], None)
     else:
         target[keys[-1]] = value
-    below = [place for place in document.places if place[: len(keys)] == keys]  # what stood there is gone
+    # what stood there is gone
+    below = [place for place in document.places if place[: len(keys)] == keys]
     for place in below:
         del document.places[place]
     document.places[keys] = label

@@ -1,15 +1,13 @@
-"""Where the study file meets the catalog: every objective with exactly the hyperparameters that it owns."""
+"""Where the study file meets the catalog: every objective with exactly the hyperparameters that it
+owns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from clsweep.data.folders import sized_dataset
-from clsweep.errors import RequestError, StudyError, nearest
-from clsweep.objective.catalog import (
+from clsweep.catalog import (
     COMPONENT,
     DATASET,
     OBJECTIVE_PARTS,
@@ -18,41 +16,19 @@ from clsweep.objective.catalog import (
     Dataset,
     Value,
 )
-from clsweep.objective.ownership import (
-    default_of,
-    owned_params,
-    owners_of,
-    refusal,
-)
+from clsweep.catalog.ownership import aliases, default_of, owned_params, owners_of, refusal
+from clsweep.data.folders import sized_dataset
+from clsweep.errors import RequestError, StudyError, nearest
 from clsweep.study.checks import Checks
+from clsweep.study.design import Study
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension
 
 
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """A validated study. `document` keeps the merged file, for messages and for `study.yaml` among the results."""
-
-    sections: StudySections
-    dataset: Dataset  # with the sizes that it has here
-    objectives: tuple[Objective, ...]
-    notes: tuple[str, ...]
-    document: Document = field(repr=False)
-    preset: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.sections.name
-
-    def plan(self) -> Any:
-        """The planned trials as a DataFrame, one row a trial; nothing has run."""
-        from clsweep.study.design import plan_frame
-
-        return plan_frame(self)
-
-
-def load_study(path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()) -> Study:
+def load_study(
+    path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()
+) -> Study:
     """Read, merge and check a study file.
 
     Args:
@@ -70,7 +46,9 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     """Check a merged study file, see `load_study`."""
     sections = parse_sections(document)
     resolver = _Resolver(document, sections)
-    objectives = tuple(resolver.objective(name, section) for name, section in sections.objectives.items())
+    objectives = tuple(
+        resolver.objective(name, section) for name, section in sections.objectives.items()
+    )
     resolver.check_shared()
     resolver.raise_errors()
     checks = Checks(document, sections, resolver.dataset, resolver.errors)
@@ -100,7 +78,8 @@ class _Resolver:
         self.errors: list[str] = []
         self.notes: list[str] = []
         self.taken: set[tuple[str, str]] = set()  # shared (section, name) that some objective took
-        self.replaced: dict[str, list[str]] = {}  # shared base values that a space replaces, by objective
+        # shared base values that a space replaces, by objective
+        self.replaced: dict[str, list[str]] = {}
 
     def error(self, keys: Keys, message: str) -> None:
         self.errors.append(self.document.error(keys, message))
@@ -115,8 +94,11 @@ class _Resolver:
         at: Keys = ("objectives", name)
         parts = self._parts(at, section)
         selected = {part: str(self._lookup(part, section, parts)) for part in SELECTED_PARTS}
-        swept = "epochs" in section.space or ("epochs" in self.sections.space and "epochs" not in section.base)
-        trained = swept or self._lookup("epochs", section, parts) != 0  # a sweep must not contain 0, see `check`
+        swept = "epochs" in section.space or (
+            "epochs" in self.sections.space and "epochs" not in section.base
+        )
+        # a sweep must not contain 0, see `check`
+        trained = swept or self._lookup("epochs", section, parts) != 0
         owned = owned_params(parts, dataset=self.dataset.name, trained=trained, **selected)
         if not self._is_known(section):
             owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
@@ -126,10 +108,17 @@ class _Resolver:
         for keys, param, raw, shared in self._entries(at, section):
             if param not in PARAM:
                 candidates = PARAM if shared or not trained else owned
-                known = "Known: see clsweep catalog params" if shared else f"'{name}' owns: {', '.join(sorted(owned))}"
-                self.error(keys, f"unknown parameter '{param}'.{nearest(param, candidates)} {known}")
+                known = (
+                    "Known: see clsweep catalog params"
+                    if shared
+                    else f"'{name}' owns: {', '.join(sorted(owned))}"
+                )
+                hint = nearest(param, candidates, aliases())
+                self.error(keys, f"unknown parameter '{param}'.{hint} {known}")
             elif not shared and keys[-2] == "space" and param in section.base:
-                self.error(keys, "expected the parameter in base or in space of one objective, given both")
+                self.error(
+                    keys, "expected the parameter in base or in space of one objective, given both"
+                )
             elif param not in owned:
                 reason = self._reason_not_owned(param, trained)
                 if shared or not trained:
@@ -142,6 +131,8 @@ class _Resolver:
         for param in owned:
             if param not in space:
                 fixed.setdefault(param, default_of(param, parts, **selected))
+        if fixed.get("precision") == "auto":
+            fixed["precision"] = self._precision()
         for param in space:
             if param in self.sections.base:
                 self.replaced.setdefault(param, []).append(name)
@@ -160,7 +151,9 @@ class _Resolver:
             name, known = getattr(section, part), COMPONENT[part]
             if name not in known:
                 expected = f"Expected one of: {', '.join(known)}"
-                self.error((*at, part), f"unknown {part} '{name}'.{nearest(name, known)} {expected}")
+                self.error(
+                    (*at, part), f"unknown {part} '{name}'.{nearest(name, known)} {expected}"
+                )
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name
         refused = refusal(parts, self.dataset.name) if self._are_known(section) else None
@@ -174,32 +167,50 @@ class _Resolver:
         return all(getattr(section, part) in COMPONENT[part] for part in OBJECTIVE_PARTS)
 
     def _is_known(self, section: ObjectiveSection) -> bool:
-        """Whether the four parts are in the catalog and go together, and the encoder and its like are there too."""
+        """Whether the four parts are in the catalog and go together, and the encoder and its like
+        are there too.
+        """
         if not self._are_known(section):
             return False
         parts: dict[str, str] = {part: getattr(section, part) for part in OBJECTIVE_PARTS}
-        selected = all(self._raw(part, section, parts) in [*COMPONENT[part]] for part in SELECTED_PARTS)  # or a list
+        selected = all(
+            self._raw(part, section, parts) in [*COMPONENT[part]] for part in SELECTED_PARTS
+        )  # or a list
         return selected and refusal(parts, self.dataset.name) is None
 
-    def _raw(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> Any:
+    def _raw(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> object:
         """The fixed value of `param` in this objective as it was written, or the default."""
         default = default_of(param, parts, **self._selected(section))
         return section.base.get(param, self.sections.base.get(param, default))
 
     def _lookup(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> Value:
-        """The fixed value of `param` in this objective; the default if it is wrong (reported where it is taken)."""
+        """The fixed value of `param` in this objective; the default if it is wrong (reported where
+        it is taken).
+        """
         try:
             return PARAM[param].coerce(self._raw(param, section, parts))
         except ValueError:
             return default_of(param, parts, **self._selected(section))
 
     def _selected(self, section: ObjectiveSection) -> dict[str, str]:
-        """The encoder, recipe and their like that the file names for this objective, if they are in the catalog."""
-        named = {part: section.base.get(part, self.sections.base.get(part)) for part in SELECTED_PARTS}
-        return {part: name for part, name in named.items() if isinstance(name, str) and name in COMPONENT[part]}
+        """The encoder, recipe and their like that the file names for this objective, if they are in
+        the catalog.
+        """
+        named = {
+            part: section.base.get(part, self.sections.base.get(part)) for part in SELECTED_PARTS
+        }
+        return {
+            part: name
+            for part, name in named.items()
+            if isinstance(name, str) and name in COMPONENT[part]
+        }
 
-    def _entries(self, at: Keys, section: ObjectiveSection) -> Iterator[tuple[Keys, str, Any, bool]]:
-        """(keys, parameter, raw value, shared?), each overriding those before it: the objective's own come last."""
+    def _entries(
+        self, at: Keys, section: ObjectiveSection
+    ) -> Iterator[tuple[Keys, str, object, bool]]:
+        """(keys, parameter, raw value, shared?), each overriding those before it: the objective's
+        own come last.
+        """
         root: Keys
         for shared, root, values in (
             (True, ("base",), self.sections.base),
@@ -214,7 +225,7 @@ class _Resolver:
         self,
         keys: Keys,
         param: str,
-        raw: Any,
+        raw: object,
         fixed: dict[str, Value],
         space: dict[str, Dimension],
         shared: bool,
@@ -227,13 +238,20 @@ class _Resolver:
                 fixed[param] = PARAM[param].coerce(raw)
                 space.pop(param, None)
         except ValueError as error:
-            key, colon, message = str(error).partition(": ")  # a dimension says which of its keys it is about
+            # a dimension says which of its keys it is about
+            key, colon, message = str(error).partition(": ")
             if colon and key in DIMENSION_KEYS:
                 self.error((*keys, key), message)
             else:
                 self.error(keys, str(error))
         if shared:
             self.taken.add((str(keys[-2]), param))
+
+    def _precision(self) -> str:
+        """What `auto` stands for. The study alone decides, never the machine that a trial is on:
+        otherwise one configuration would have several precisions.
+        """
+        return "bf16" if self.sections.resources.gpus_per_worker else "fp32"
 
     def _reason_not_owned(self, param: str, trained: bool) -> str:
         if not trained:
@@ -263,6 +281,9 @@ class _Resolver:
                 if param in PARAM and (kind, param) not in self.taken and not untrained:
                     reason = self._reason_not_owned(param, trained=True)
                     owners = f"it belongs to {owners_of(param)}"
-                    self.error((kind, param), f"no objective of this study owns '{param}': {reason}; {owners}")
+                    self.error(
+                        (kind, param),
+                        f"no objective of this study owns '{param}': {reason}; {owners}",
+                    )
         for param, names in self.replaced.items():
             self.notes.append(f"base.{param} is replaced by the space of {', '.join(names)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,10 +19,12 @@ from pydantic import (
     model_validator,
 )
 
+from clsweep.catalog import DATASET, METRIC, PARAM
+from clsweep.catalog.ownership import aliases
 from clsweep.data.availability import DataPlace
+from clsweep.display.numbers import setting
 from clsweep.errors import StudyError, nearest
-from clsweep.objective.catalog import DATASET, METRIC
-from clsweep.study.document import Document, Keys
+from clsweep.study.document import Document, Keys, dotted
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -33,6 +36,7 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
+LIVE_METHODS = ("tpe", "gp")  # these choose the next configuration from the finished ones
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
 Seeds = Annotated[tuple[Seed, ...], AfterValidator(_distinct)]
@@ -75,7 +79,9 @@ class MetricSection(_Section):
     @model_validator(mode="after")
     def _direction(self) -> MetricSection:
         if self.mode != METRIC[self.name].mode:
-            raise ValueError(f"mode: expected {METRIC[self.name].mode} for {self.name}, given {self.mode}")
+            raise ValueError(
+                f"mode: expected {METRIC[self.name].mode} for {self.name}, given {self.mode}"
+            )
         return self
 
 
@@ -84,19 +90,21 @@ class ObjectiveSection(_Section):
     loss: StrictStr
     regularizer: StrictStr = "none"
     views: StrictStr = "two"
-    base: dict[StrictStr, Any] = {}
-    space: dict[StrictStr, Any] = {}
+    base: dict[StrictStr, object] = {}
+    space: dict[StrictStr, object] = {}
 
 
 class SearchSection(_Section):
     method: Literal["grid", "qmc", "random", "tpe", "gp"]
-    trials_per_objective: Annotated[StrictInt, Field(ge=1)] | None = None  # configurations; each runs on every seed
+    # configurations; each runs on every seed
+    trials_per_objective: Annotated[StrictInt, Field(ge=1)] | None = None
     seed: Seed = 0
 
 
 class SchedulerSection(_Section):
     name: Literal["fifo", "asha"] = "fifo"
-    # Of asha: a configuration meets the others first at this epoch, and then at every so many times as many.
+    # Of asha: a configuration meets the others first at this epoch, and then at every so many times
+    # as many.
     grace_epochs: Annotated[StrictInt, Field(ge=1)] = 1
     reduction_factor: Annotated[StrictInt, Field(ge=2)] = 3  # one in so many goes on
 
@@ -110,16 +118,19 @@ class ResourcesSection(_Section):
     workers: Annotated[StrictInt, Field(ge=1)] = 1
     gpus_per_worker: Annotated[Number, Field(ge=0)] = 0
     cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
-    cuda_graphs: StrictBool = True  # where they are faster
-    max_restarts: Annotated[StrictInt, Field(ge=0)] = 3  # times a trial may lose its process or machine and go on
+    cuda_graphs: StrictBool = False  # tried where true, kept where they are faster
+    # times a trial may lose its process or machine and go on
+    max_restarts: Annotated[StrictInt, Field(ge=0)] = 3
 
 
 class EncodersSection(_Section):
-    keep: Literal["best", "all", "none"] = "best"  # which trained encoders stay in the results; best: per objective
+    # which trained encoders stay; best: those of each objective's best configuration
+    keep: Literal["best", "all", "none"] = "best"
 
 
 class CheckpointsSection(_Section):
-    keep: Literal["last", "best", "none"] = "last"  # of a trial under way; best: also of each objective's best trial
+    # of a trial under way; best: also of each objective's best configuration
+    keep: Literal["last", "best", "none"] = "last"
     every_s: Annotated[Number, Field(ge=0)] = 60.0  # seconds; at most one in so many
 
 
@@ -128,8 +139,8 @@ class StudySections(_Section):
     dataset: DatasetSection
     metric: MetricSection = MetricSection()
     seeds: Seeds
-    base: dict[StrictStr, Any] = {}
-    space: dict[StrictStr, Any] = {}
+    base: dict[StrictStr, object] = {}
+    space: dict[StrictStr, object] = {}
     objectives: Annotated[dict[StrictStr, ObjectiveSection], Field(min_length=1)]
     search: SearchSection
     scheduler: SchedulerSection = SchedulerSection()
@@ -166,7 +177,12 @@ _EXPECTED = {
     "too_short": "at least one entry",
     "string_pattern_mismatch": "letters, digits, '.', '_' and '-' only",
 }
-_BOUNDS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
+_BOUNDS = {
+    "greater_than": "gt",
+    "greater_than_equal": "ge",
+    "less_than": "lt",
+    "less_than_equal": "le",
+}
 _SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
@@ -176,17 +192,29 @@ def _explain(error: Any) -> tuple[Keys, str]:
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind == "extra_forbidden":
         known = _known_keys(keys[:-1])
-        return keys, f"unknown key.{nearest(str(keys[-1]), known)} Expected: {', '.join(known)}"
+        return keys, f"unknown key.{_nearest_key(keys, known)} Expected: {', '.join(known)}"
     if kind == "missing":
         return keys, "this key is missing"
     if kind == "value_error":
         return keys, str(context["error"])
     if kind == "literal_error":
-        return keys, f"expected {context['expected']}, given {given!r}.{_nearest_literal(given, context['expected'])}"
+        return (
+            keys,
+            f"expected {context['expected']}, given "
+            f"{given!r}.{_nearest_literal(given, context['expected'])}",
+        )
     if kind in _BOUNDS:
         bound = _BOUNDS[kind]
-        return keys, f"expected a value {_SIGNS[bound]} {context[bound]:.10g}, given {given!r}"
+        return keys, f"expected a value {_SIGNS[bound]} {setting(context[bound])}, given {given!r}"
     return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}"
+
+
+def _nearest_key(keys: Keys, known: list[str]) -> str:
+    """The key that may be meant: of a hyperparameter, where it would be one."""
+    name, others = str(keys[-1]), aliases()
+    if "base" in known and (name in PARAM or name in others):
+        return f" Did you mean '{dotted((*keys[:-1], 'base', others.get(name, name)))}'?"
+    return nearest(name, known)
 
 
 def _known_keys(section: Keys) -> list[str]:
@@ -196,15 +224,28 @@ def _known_keys(section: Keys) -> list[str]:
         model = ObjectiveSection
     elif section:
         annotation = StudySections.model_fields[str(section[0])].annotation
-        model = next((a for a in getattr(annotation, "__args__", (annotation,)) if hasattr(a, "model_fields")), model)
+        model = next(
+            (
+                a
+                for a in getattr(annotation, "__args__", (annotation,))
+                if hasattr(a, "model_fields")
+            ),
+            model,
+        )
     return list(model.model_fields)
 
 
 def _nearest_literal(given: object, expected: str) -> str:
-    return nearest(given, expected.replace(" or ", ", ").replace("'", "").split(", ")) if isinstance(given, str) else ""
+    return (
+        nearest(given, expected.replace(" or ", ", ").replace("'", "").split(", "))
+        if isinstance(given, str)
+        else ""
+    )
 
 
-def _choice(part: str, name: str, known: Any) -> str:
+def _choice(part: str, name: str, known: Collection[str]) -> str:
     if name not in known:
-        raise ValueError(f"unknown {part} '{name}'.{nearest(name, known)} Expected one of: {', '.join(known)}")
+        raise ValueError(
+            f"unknown {part} '{name}'.{nearest(name, known)} Expected one of: {', '.join(known)}"
+        )
     return name

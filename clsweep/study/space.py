@@ -1,22 +1,27 @@
-"""One objective's hyperparameters: what is fixed, what is swept over which dimension, and what it does not own."""
+"""One objective's hyperparameters: what is fixed, what is swept over which dimension, and what it
+does not own.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clsweep.catalog import PARAM, Param, Value
+from clsweep.display.numbers import setting
 from clsweep.errors import nearest
-from clsweep.objective.catalog import PARAM, Param, Value
 
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """The values that one hyperparameter may take: a range, a grid of points, or choices in their order."""
+    """The values that one hyperparameter may take: a range, a grid of points, or choices in their
+    order.
+    """
 
     param: Param
     low: float | None = None
@@ -52,8 +57,9 @@ class Dimension:
     def describe(self) -> str:
         """`0.05..1 log`, `{32, 64}`: for the plan."""
         if self.choices:
-            return "{" + ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in self.choices) + "}"
-        span = f"{self.low:g}..{self.high:g}{' log' if self.log else ''}" if self.is_range else ""
+            return f"{{{', '.join(map(setting, self.choices))}}}"
+        ends = f"{setting(self.low)}..{setting(self.high)}"
+        span = f"{ends}{' log' if self.log else ''}" if self.is_range else ""
         points = f"{len(self.grid)} points" if self.grid else ""
         return ", ".join(part for part in (span, points) if part)
 
@@ -85,6 +91,29 @@ class Objective:
         return self.fixed[name], self.fixed[name]
 
 
+def declared_spaces(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What each objective of a recorded study sweeps: objective -> parameter -> its dimension.
+
+    Read off the plain tree of `study.yaml`, so that a folder opens where its data set or its
+    catalog is not at hand. What an objective does not own is not left out: it has no values there.
+    """
+    shared, spaces = tree.get("space") or {}, {}
+    for name, section in tree["objectives"].items():
+        fixed, own = ((section or {}).get(key) or {} for key in ("base", "space"))
+        joined = {param: shared[param] for param in shared if param not in fixed}
+        spaces[str(name)] = {**joined, **own}
+    return spaces
+
+
+def declared_axes(tree: Mapping[str, Any], columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Those of the columns that each objective of a recorded study sweeps, in their order."""
+    known = list(columns)
+    return {
+        objective: tuple(name for name in known if name in space)
+        for objective, space in declared_spaces(tree).items()
+    }
+
+
 def slug(name: str) -> str:
     """An objective's name as a part of a file name."""
     return re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "objective"
@@ -94,26 +123,31 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
     """A dimension from its YAML mapping.
 
     Raises:
-        ValueError: "expected ..., given ..." (unknown key, empty grid, bounds out of order or of the parameter's own).
+        ValueError: "expected ..., given ..." (unknown key, empty grid, bounds out of order or of
+            the parameter's own).
     """
     if not param.sweepable:
         raise ValueError(
-            f"'{param.name}' cannot be swept; fix it in base, or in the base of one objective per value of it"
+            f"'{param.name}' cannot be swept; fix it in base, or in the base of one objective per "
+            "value of it"
         )
     if not isinstance(raw, dict):
         raise ValueError(
-            f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given {raw!r}"
+            f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given "
+            f"{raw!r}"
         )
     for key in raw:
         if key not in DIMENSION_KEYS:
             raise ValueError(
-                f"unknown key '{key}'.{nearest(key, DIMENSION_KEYS)} Expected: {', '.join(DIMENSION_KEYS)}"
+                f"unknown key '{key}'.{nearest(key, DIMENSION_KEYS)} Expected: "
+                f"{', '.join(DIMENSION_KEYS)}"
             )
     if "choices" in raw:
         if len(raw) > 1:
             others = ", ".join(key for key in raw if key != "choices")
             raise ValueError(
-                f"expected either choices or low, high, log and grid, given choices and {others}; null removes a key"
+                f"expected either choices or low, high, log and grid, given choices and {others}; "
+                "null removes a key"
             )
         return Dimension(param=param, choices=_points(param, "choices", raw["choices"]))
     if param.kind in ("choice", "bool"):
@@ -127,7 +161,9 @@ def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:
         raise ValueError(f"log: expected true or false, given {log!r}")
     grid = _points(param, "grid", raw["grid"]) if "grid" in raw else ()
     if ("low" in raw) != ("high" in raw):
-        raise ValueError(f"expected both low and high, given only {'low' if 'low' in raw else 'high'}")
+        raise ValueError(
+            f"expected both low and high, given only {'low' if 'low' in raw else 'high'}"
+        )
     if "low" not in raw:
         if "log" in raw:
             raise ValueError("log: expected low and high beside it; a grid alone has no scale")
@@ -136,12 +172,13 @@ def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:
         return Dimension(param=param, grid=grid)
     low, high = (_bound(param, key, raw[key]) for key in ("low", "high"))
     if low >= high:
-        raise ValueError(f"expected low < high, given low {low:g} and high {high:g}")
+        raise ValueError(f"expected low < high, given low {setting(low)} and high {setting(high)}")
     if log and low <= 0:
-        raise ValueError(f"low: a log scale needs low > 0, given {low:g}")
+        raise ValueError(f"low: a log scale needs low > 0, given {setting(low)}")
     outside = [v for v in grid if not isinstance(v, str) and not low <= v <= high]
     if outside:
-        raise ValueError(f"grid: {outside[0]:g} lies outside of low {low:g} .. high {high:g}")
+        ends = f"low {setting(low)} .. high {setting(high)}"
+        raise ValueError(f"grid: {setting(outside[0])} lies outside of {ends}")
     return Dimension(param=param, low=low, high=high, log=log, grid=grid)
 
 

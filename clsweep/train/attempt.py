@@ -1,4 +1,6 @@
-"""One attempt at a trial: it goes on from the checkpoint of an earlier one, reports, and leaves checkpoints itself."""
+"""One attempt at a trial: it goes on from the checkpoint of an earlier one, reports, and leaves
+checkpoints itself.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,14 @@ from typing import Any, Protocol
 
 import torch
 
+from clsweep.catalog.rows import Row
 from clsweep.train.checkpoint import CheckpointStore, identity_of, pack, unpack, verified
-from clsweep.train.collectives import answer_of_first, bytes_of_first, rank
+from clsweep.train.collectives import of_first, rank
 
-Row = dict[str, Any]
 Report = Callable[[Row], bool | None]
 
-SAVING_SHARE = 0.05  # of an attempt's time that checkpoints may take, if they are not asked for after every epoch
+# of an attempt's time that checkpoints may take, if they are not asked for after every epoch
+SAVING_SHARE = 0.05
 
 
 class Resumable(Protocol):
@@ -28,10 +31,11 @@ class Resumable(Protocol):
 
 
 class Attempt:
-    """Whether and from where a trial goes on, and its log: the row of every epoch, and what goes to the side tables.
+    """Whether and from where a trial goes on, and its log: the row of every epoch, and what goes to
+    the side tables.
 
-    In a process group every worker makes one. The first alone reads and saves checkpoints, and what its report answers
-    holds for all.
+    In a process group every worker makes one. The first alone reads and saves checkpoints, and what
+    its report answers holds for all.
 
     Args:
         config: as in `train_trial`.
@@ -64,22 +68,27 @@ class Attempt:
         self.points: list[Row] = []
         self.num_resumes, self.earlier_s = 0, 0.0
 
-    def resume(self, state: Resumable, precision: str) -> None:
-        """Bring the state, and the log, to where the latest checkpoint left them; stay at the beginning without one.
+    def resume(self, state: Resumable) -> None:
+        """Bring the state, and the log, to where the latest checkpoint left them; stay at the
+        beginning without one.
 
         The rows of the epochs that this skips are reported again.
         """
         self._state = state
         payload = None
         if self._store is not None:
-            self._identity = identity_of(self._config, precision)
+            self._identity = identity_of(self._config)
             payload = verified(self._store.load(), self._identity)
-        payload = bytes_of_first(payload, self._device)
+        payload = of_first(payload, self._device)
         if payload is None:
             return
         saved = unpack(payload)
         state.load_state_dict(saved["state"])
-        self.rows, self.histograms, self.points = saved["rows"], saved["histograms"], saved["points"]
+        self.rows, self.histograms, self.points = (
+            saved["rows"],
+            saved["histograms"],
+            saved["points"],
+        )
         self.num_resumes, self.earlier_s = saved["num_resumes"] + 1, saved["time_s"]
         self._tell(self.rows)
 
@@ -92,8 +101,12 @@ class Attempt:
         """Whether there is another epoch to train."""
         return not self._was_stopped and self.epochs_trained < self._config["epochs"]
 
-    def end_epoch(self, row: Row, histogram: Sequence[Row] = (), points: Sequence[Row] = ()) -> None:
-        """Log an epoch, save a checkpoint if one is due, and report: what was told is then not trained again."""
+    def end_epoch(
+        self, row: Row, histogram: Sequence[Row] = (), points: Sequence[Row] = ()
+    ) -> None:
+        """Log an epoch, save a checkpoint if one is due, and report: what was told is then not
+        trained again.
+        """
         self.rows.append(row)
         self.histograms += histogram
         self.points += points
@@ -104,10 +117,15 @@ class Attempt:
     def result(self, images_per_epoch: int) -> Row:
         """The last epoch's metrics, losses and diagnostics, and what the attempts came to in all.
 
-        `num_resumes` counts the checkpoints that the numbers have passed through, `earlier_s` the time before the last
-        of them; what an attempt did after its last checkpoint left nothing and is in neither.
+        `num_resumes` counts the checkpoints that the numbers have passed through, `earlier_s` the
+        time before the last of them; what an attempt did after its last checkpoint left nothing and
+        is in neither.
         """
-        result = {n: value for n, value in self.rows[-1].items() if n not in ("epoch", "lr", "time_s", "images_per_s")}
+        result = {
+            n: value
+            for n, value in self.rows[-1].items()
+            if n not in ("epoch", "lr", "time_s", "images_per_s")
+        }
         result |= {
             "status": "stopped" if self.epochs_trained < self._config["epochs"] else "finished",
             "epochs_trained": self.epochs_trained,
@@ -122,9 +140,9 @@ class Attempt:
     def _tell(self, rows: Sequence[Row]) -> None:
         for row in rows:
             answer = self._report(dict(row))  # a copy: the log is ours
-        # The last one counts. Where an earlier epoch would be judged otherwise by now, the trial has gone on from it:
-        # it stops where it is judged next.
-        self._was_stopped = answer_of_first(answer is False, self._device)
+        # The last one counts. Where an earlier epoch would be judged otherwise by now, the trial
+        # has gone on from it: it stops where it is judged next.
+        self._was_stopped = of_first(answer is False, self._device)
 
     def _is_due(self) -> bool:
         if self._store is None or self._state is None:

@@ -1,6 +1,7 @@
 """Checkpoints as bytes: what a trial needs to go on, checked before it is believed.
 
-A checkpoint that is damaged, or of another trial, counts as none: the trial begins again, and only time is lost.
+A checkpoint that is damaged, or of another trial, counts as none: the trial begins again, and only
+time is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import torch
 
 FORMAT = 1  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
-_NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")  # what a trial is called decides no number
+# what a trial is called decides no number
+_NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")
 
 
 class CheckpointStore(Protocol):
@@ -26,19 +28,22 @@ class CheckpointStore(Protocol):
         """What was saved last, by this or an earlier process; None if there is nothing."""
 
     def save(self, payload: bytes) -> None:
-        """Keep this in place of the one before, in one go: a process that dies meanwhile leaves one of the two."""
+        """Keep this in place of the one before, in one go: a process that dies meanwhile leaves one
+        of the two.
+        """
 
 
-def identity_of(config: Mapping[str, Any], precision: str) -> bytes:
+def identity_of(config: Mapping[str, Any]) -> bytes:
     """What two attempts must have in common for the second to go on from the first.
 
-    All that decides the numbers, and the versions that a trial's row states. The precision is the one in effect: a
-    trial that `auto` began in bf16 on a GPU begins again on a CPU that would go on in fp32. The kind of device and the
-    number of workers may change, as they may between two trials: what is computed is the same up to rounding.
+    All that decides the numbers, and the versions that a trial's row states. The device and the
+    number of workers may change, as they may between two trials: what is computed is the same up to
+    rounding.
     """
     deciding = {name: value for name, value in config.items() if name not in _NAMES_ONLY}
-    versions = [FORMAT, version("clsweep"), torch.__version__.partition("+")[0]]  # what follows is the build's device
-    return json.dumps([versions, precision, deciding], sort_keys=True).encode()
+    # what follows is the build's device
+    versions = [FORMAT, version("clsweep"), torch.__version__.partition("+")[0]]
+    return json.dumps([versions, deciding], sort_keys=True).encode()
 
 
 def pack(contents: Mapping[str, Any], identity: bytes) -> bytes:
@@ -51,7 +56,9 @@ def pack(contents: Mapping[str, Any], identity: bytes) -> bytes:
 
 def verified(payload: bytes | None, identity: bytes) -> bytes | None:
     """The payload if it is whole and of this identity, else None."""
-    if payload is None or payload[:_DIGEST_SIZE] != _digest(identity, memoryview(payload)[_DIGEST_SIZE:]):
+    if payload is None or payload[:_DIGEST_SIZE] != _digest(
+        identity, memoryview(payload)[_DIGEST_SIZE:]
+    ):
         return None
     return payload
 

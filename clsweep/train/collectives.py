@@ -1,4 +1,6 @@
-"""The global batch: what one worker needs of the others. Every function also works without a process group."""
+"""The global batch: what one worker needs of the others. Every function also works without a
+process group.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from clsweep.objective.contrast import wide
 
+T = TypeVar("T")
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
@@ -24,10 +27,12 @@ def rank() -> int:
 
 
 def gather(x: Tensor) -> Tensor:
-    """The rows of all workers in rank order, (N, ...) -> (world_size * N, ...), with gradient to this worker's rows.
+    """The rows of all workers in rank order, (N, ...) -> (world_size * N, ...), with gradient to
+    this worker's rows.
 
-    Made for losses that every worker computes in full from the gathered rows. The gradient of the *sum* over the
-    workers of that loss is passed on, so that the averaging of DistributedDataParallel leaves the gradient of one.
+    Made for losses that every worker computes in full from the gathered rows. The gradient of the
+    *sum* over the workers of that loss is passed on, so that the averaging of
+    DistributedDataParallel leaves the gradient of one.
     """
     if world_size() == 1:
         return x
@@ -67,7 +72,9 @@ class _AllReduceSum(torch.autograd.Function):
 
 
 class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the CPU)."""
+    """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the
+    CPU).
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (N, C) or (N, C, H, W)."""
@@ -76,7 +83,8 @@ class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         others = [dim for dim in range(x.ndim) if dim != 1]
         shape = [1, -1] + [1] * (x.ndim - 2)
         count = x.numel() // x.shape[1] * world_size()
-        dtype, x = x.dtype, wide(x)  # as torch's own: half types are too coarse for sums over a batch
+        # as torch's own: half types are too coarse for sums over a batch
+        dtype, x = (x.dtype, wide(x))
         mean_C = _reduce(x.sum(dim=others)) / count
         centred = x - mean_C.view(shape)
         var_C = _reduce(centred.square().sum(dim=others)) / count
@@ -124,15 +132,19 @@ def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
 def distributed(module: nn.Module) -> nn.Module:
     """`module` with its gradients averaged over the workers.
 
-    All workers compute the same buffers (statistics and memories are those of the global batch): none are sent.
+    All workers compute the same buffers (statistics and memories are those of the global batch):
+    none are sent.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # the argument has another name from torch 2.15 on
+        # the argument has another name from torch 2.15 on
+        warnings.simplefilter("ignore", FutureWarning)
         return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False)
 
 
 def gather_features(x_ND: Tensor, num_rows: int) -> Tensor:
-    """Evaluation features of all workers, whose shares may differ in length, in the order of `share`."""
+    """Evaluation features of all workers, whose shares may differ in length, in the order of
+    `share`.
+    """
     if world_size() == 1:
         return x_ND
     longest = -(-num_rows // world_size())
@@ -146,29 +158,13 @@ def share(num_rows: int) -> slice:
     return slice(min(rank() * longest, num_rows), min((rank() + 1) * longest, num_rows))
 
 
-def bytes_of_first(payload: bytes | None, device: torch.device) -> bytes | None:
-    """Rank 0's payload on every worker, None where it is empty; what the others give does not count."""
+def of_first(value: T, device: torch.device) -> T:
+    """Rank 0's value on every worker; what the others give does not count."""
     if world_size() == 1:
-        return payload or None
-    size = torch.tensor(len(payload or b""), device=device)
-    dist.broadcast(size, src=0)
-    if size == 0:
-        return None
-    if rank() == 0:
-        message = torch.frombuffer(bytearray(payload or b""), dtype=torch.uint8).to(device)
-    else:
-        message = torch.empty(int(size), dtype=torch.uint8, device=device)
-    dist.broadcast(message, src=0)
-    return message.cpu().numpy().tobytes()
-
-
-def answer_of_first(answer: bool, device: torch.device) -> bool:
-    """Rank 0's answer on every worker; what the others give does not count."""
-    if world_size() == 1:
-        return answer
-    agreed = torch.tensor(answer, device=device, dtype=torch.uint8)
-    dist.broadcast(agreed, src=0)
-    return bool(agreed)
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0, device=device)
+    return box[0]
 
 
 def _reduce(x: Tensor) -> Tensor:

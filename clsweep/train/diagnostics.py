@@ -1,15 +1,17 @@
 """What a representation and its training look like, beside the score.
 
-Shapes: N samples, D dimensions, C classes, B rows at once. z are representations, raw (not normalised), float32 or
-wider, of any scale and on any device; n(z) is a row of unit length, and a row of zeros stays zero. Functions that
-return a tensor return a scalar without waiting for the device, float64 where it has that. Inputs are finite, which
-the caller has checked; outputs then are finite too, for a collapsed representation as well.
+Shapes: N samples, D dimensions, C classes, B rows at once. z are representations, raw (not
+normalised), float32 or wider, of any scale and on any device; n(z) is a row of unit length, and a
+row of zeros stays zero. Functions that return a tensor return a scalar without waiting for the
+device, float64 where it has that. Inputs are finite, which the caller has checked; outputs then are
+finite too, for a collapsed representation as well.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clsweep.objective.catalog import MIN_TSNE_POINTS
+from clsweep.catalog import COMPONENT, DIAGNOSTICS, MIN_TSNE_POINTS, implementation
+from clsweep.catalog.ownership import num_others
+from clsweep.objective.losses import npc_multiplier
 from clsweep.train.evaluate import widest_float
 
 BLOCK_ELEMENTS = 2**22  # pairs held at once: 32 MiB in float64
@@ -25,7 +29,8 @@ NUM_BINS = 20
 
 
 def alignment(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
-    """mean_i ||n(z1_i) - n(z2_i)||^2 of two views of the same samples, in [0, 4]; 0: the views agree.
+    """mean_i ||n(z1_i) - n(z2_i)||^2 of two views of the same samples, in [0, 4]; 0: the views
+    agree.
 
     Wang & Isola (2020) with alpha = 2.
     """
@@ -34,10 +39,11 @@ def alignment(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
 
 
 def uniformity(z_ND: Tensor) -> Tensor:
-    """log mean_{i<j} exp(-2 ||n(z_i) - n(z_j)||^2), in [-8, 0]; 0: all in one point, or fewer than two samples.
+    """log mean_{i<j} exp(-2 ||n(z_i) - n(z_j)||^2), in [-8, 0]; 0: all in one point, or fewer than
+    two samples.
 
-    Wang & Isola (2020) with t = 2. Spread evenly over a sphere of many dimensions it tends to -4. Exact over all
-    pairs, in blocks of rows.
+    Wang & Isola (2020) with t = 2. Spread evenly over a sphere of many dimensions it tends to -4.
+    Exact over all pairs, in blocks of rows.
     """
     n_ND = _unit(z_ND, dim=1)
     num_rows, square_N = len(n_ND), n_ND.square().sum(dim=1)
@@ -45,7 +51,11 @@ def uniformity(z_ND: Tensor) -> Tensor:
     total = n_ND.new_zeros(())
     for first in range(0, num_rows, block):
         rows_B, from_first_N = slice(first, first + block), slice(first, num_rows)
-        distance_BN = square_N[rows_B, None] + square_N[from_first_N] - 2 * n_ND[rows_B] @ n_ND[from_first_N].T
+        distance_BN = (
+            square_N[rows_B, None]
+            + square_N[from_first_N]
+            - 2 * n_ND[rows_B] @ n_ND[from_first_N].T
+        )
         # Exponents lie in [-8, 0]: the sum needs no maximum taken out.
         total += distance_BN.clamp_(min=0).mul_(-2).exp_().triu_(diagonal=1).sum()
     num_pairs = num_rows * (num_rows - 1) // 2
@@ -53,10 +63,11 @@ def uniformity(z_ND: Tensor) -> Tensor:
 
 
 def feature_diversity(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
-    """1 - 1/(D (D-1)) sum_i sum_{j != i} |cos(g_i, h_j)|, columns g_i of z1 and h_j of z2; in [0, 1] (DimCL Eq. 7).
+    """1 - 1/(D (D-1)) sum_i sum_{j != i} |cos(g_i, h_j)|, columns g_i of z1 and h_j of z2; in [0,
+    1] (DimCL Eq. 7).
 
-    Columns as they are, not centred. A column of zeros is similar to none, so that all zeros, like a single
-    dimension, count as 1: read it beside `std_per_dim`.
+    Columns as they are, not centred. A column of zeros is similar to none, so that all zeros, like
+    a single dimension, count as 1: read it beside `std_per_dim`.
     """
     assert z1_ND.shape == z2_ND.shape
     dim = z1_ND.shape[1]
@@ -65,11 +76,12 @@ def feature_diversity(z1_ND: Tensor, z2_ND: Tensor) -> Tensor:
 
 
 def effective_rank(z_ND: Tensor) -> Tensor:
-    """exp(-sum_k p_k log p_k), p = singular values of the centred (N, D) matrix over their sum; in [1, min(N-1, D)].
+    """exp(-sum_k p_k log p_k), p = singular values of the centred (N, D) matrix over their sum; in
+    [1, min(N-1, D)].
 
-    Roy & Vetterli (2007). Does not change with the scale or the mean of z. 0 where all rows are the same. Singular
-    values within the rounding of the raw z, eps ||z||_F, are taken as 0: else a collapsed encoder, whose rows differ
-    by rounding alone, would have full rank.
+    Roy & Vetterli (2007). Does not change with the scale or the mean of z. 0 where all rows are the
+    same. Singular values within the rounding of the raw z, eps ||z||_F, are taken as 0: else a
+    collapsed encoder, whose rows differ by rounding alone, would have full rank.
     """
     eps = min(torch.finfo(z_ND.dtype).eps, torch.finfo(torch.float32).eps)
     z_ND = z_ND.to(widest_float(z_ND.device))
@@ -84,103 +96,150 @@ def effective_rank(z_ND: Tensor) -> Tensor:
 
 
 def std_per_dim(z_ND: Tensor) -> Tensor:
-    """sqrt(D) mean_d std_i n(z_i)_d, in [0, 1]; 0: collapsed to a point, 1: as spread as an isotropic Gaussian.
+    """sqrt(D) mean_d std_i n(z_i)_d, in [0, 1]; 0: collapsed to a point, 1: as spread as an
+    isotropic Gaussian.
 
-    The check of SimSiam (2021), whose std tends to 1 / sqrt(D); the factor makes dimensions comparable. Population std.
+    The check of SimSiam (2021), whose std tends to 1 / sqrt(D); the factor makes dimensions
+    comparable. Population std.
     """
     return math.sqrt(z_ND.shape[1]) * _unit(z_ND, dim=1).std(dim=0, correction=0).mean()
 
 
-def class_distances(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Distances within and between classes, Euclidean, of features of unit length (what DimCL Table 12 compares).
+def intra_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor:
+    """Mean Euclidean distance of features of unit length to the centroid of their class, in [0, 1]
+    (what DimCL Table 12 compares).
+
+    The paper gives neither the scale nor the formula of its figures: they are not comparable with
+    these.
 
     Args:
         features_ND: any scale.
         labels_N: int64 classes in [0, num_classes).
-
-    Returns:
-        intra: mean distance of the samples to the centroid of their class, in [0, 1]. inter: mean distance between the
-        centroids of all pairs of classes present, in [0, 2]; 0 with fewer than two. The paper gives neither the scale
-        nor the formula of its figures: they are not comparable with these.
     """
+    n_ND, centroid_CD, _ = _centroids(features_ND, labels_N, num_classes)
+    return torch.linalg.vector_norm(n_ND - centroid_CD[labels_N], dim=1).mean()
+
+
+def inter_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor:
+    """Mean distance between the centroids of all pairs of classes present, in [0, 2]; 0 with fewer
+    than two. Arguments as in `intra_class_distance`.
+    """
+    _, centroid_CD, count_C = _centroids(features_ND, labels_N, num_classes)
+    distance_CC = torch.cdist(centroid_CD, centroid_CD, compute_mode="donot_use_mm_for_euclid_dist")
+    present_C = (count_C > 0).to(centroid_CD.dtype)
+    pairs_CC = (present_C[:, None] * present_C).triu(diagonal=1)
+    return (distance_CC * pairs_CC).sum() / pairs_CC.sum().clamp(min=1)
+
+
+def _centroids(
+    features_ND: Tensor, labels_N: Tensor, num_classes: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Features of unit length (N, D), the centroid of each class (C, D) and its samples (C,)."""
     n_ND = _unit(features_ND, dim=1)
     member_NC = F.one_hot(labels_N, num_classes).to(n_ND.dtype)
     count_C = member_NC.sum(dim=0)
-    centroid_CD = (member_NC.T @ n_ND) / count_C.clamp(min=1)[:, None]
-    intra = torch.linalg.vector_norm(n_ND - centroid_CD[labels_N], dim=1).mean()
-    distance_CC = torch.cdist(centroid_CD, centroid_CD, compute_mode="donot_use_mm_for_euclid_dist")
-    present_C = (count_C > 0).to(n_ND.dtype)
-    pairs_CC = (present_C[:, None] * present_C).triu(diagonal=1)
-    return intra, (distance_CC * pairs_CC).sum() / pairs_CC.sum().clamp(min=1)
+    return n_ND, (member_NC.T @ n_ND) / count_C.clamp(min=1)[:, None], count_C
+
+
+def mi_bound(config: Mapping[str, Any], base_loss: float) -> float | None:
+    """The empirical bound of the mutual information between the views, nats (EqCo Eq. 4, Fig. 1).
+
+    log(1 + K) - l for infonce with K negatives, log(1 + alpha) - l for eqco; the other losses give
+    no bound.
+    """
+    if config["loss"] == "eqco":
+        return math.log1p(config["alpha"]) - base_loss
+    if config["loss"] == "infonce":
+        num_negatives = config.get("num_negatives") or num_others(
+            config["framework"], config["batch_size"]
+        )
+        return math.log1p(num_negatives) - base_loss
+    return None
 
 
 @torch.no_grad()
-def representation_diagnostics(
-    z1_ND: Tensor, z2_ND: Tensor, features_ND: Tensor, labels_N: Tensor, num_classes: int
-) -> dict[str, float]:
-    """Every diagnostic of a representation; waits for the device once, and once inside of the singular values.
+def diagnostics_of(at_hand: Mapping[str, Any]) -> dict[str, float]:
+    """Every diagnostic of the catalog that takes no more than what is `at_hand`, by name, but those
+    of steps; without those that such a trial has not.
 
-    Args:
-        z1_ND, z2_ND: the representations that the objective compares (projections), of two views of the same samples.
-            What takes one view takes the first.
-        features_ND, labels_N, num_classes: for `class_distances`, the encoder's features.
-
-    Returns:
-        alignment, uniformity, feature_diversity, effective_rank, std_per_dim, intra_class_distance and
-        inter_class_distance.
+    Waits for the device once, and once inside of the singular values.
     """
-    intra, inter = class_distances(features_ND, labels_N, num_classes)
-    scalars = {
-        "alignment": alignment(z1_ND, z2_ND),
-        "uniformity": uniformity(z1_ND),
-        "feature_diversity": feature_diversity(z1_ND, z2_ND),
-        "effective_rank": effective_rank(z1_ND),
-        "std_per_dim": std_per_dim(z1_ND),
-        "intra_class_distance": intra,
-        "inter_class_distance": inter,
-    }
-    return dict(zip(scalars, torch.stack(list(scalars.values())).tolist(), strict=True))
+    found: dict[str, Any] = {}
+    for row in DIAGNOSTICS:
+        if not row.summary and set(row.takes) <= set(at_hand):
+            value = implementation(row)(*(at_hand[name] for name in row.takes))
+            if value is not None:
+                found[row.name] = value
+    scalars = {name: x for name, x in found.items() if isinstance(x, Tensor)}
+    if scalars:
+        stacked = torch.stack([x.to(widest_float(x.device)) for x in scalars.values()])
+        found |= dict(zip(scalars, stacked.tolist(), strict=True))
+    return found
+
+
+def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | None:
+    """The coupling q_B of a step's anchors (DCL Eq. 4), in [0, 1], with eqco's margin; of a
+    decoupled loss what InfoNCE's would be. None where samples are not contrasted at a temperature.
+    """
+    is_paired = COMPONENT["framework"][config["framework"]].pairs_views
+    if not is_paired or "tau" not in COMPONENT["loss"][config["loss"]].owns:
+        return None
+    multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
+    values: Tensor = objective.over_pairs(prepared, multiplier)
+    return values
 
 
 class StepStatistics:
-    """The NPC multipliers q_B (DCL Eq. 4, Fig. 1) and the gradient norms (DCL A.9, Fig. 5) of the steps of one epoch.
+    """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
+    and the gradient norms (DCL A.9, Fig. 5).
 
     Adding never waits for the device, and only sums are kept; `summary` and `histogram` wait.
     """
 
     def __init__(self) -> None:
-        self._q_b = _Moments()
-        self._grad_norm = _Moments()
+        self._rows = [row for row in DIAGNOSTICS if row.summary]
+        self._moments = {row.impl: _Moments() for row in self._rows}
+        self._binned = {row.impl for row in self._rows if row.histogram}
         self._counts: Tensor | None = None
 
-    @torch.no_grad()
-    def add_q_b(self, q_b: Tensor) -> None:
-        """The multipliers of all anchors of one step: any shape, in [0, 1]."""
-        if q_b.numel() == 0:
-            return
-        q_b = q_b.to(widest_float(q_b.device)).flatten()
-        self._q_b.add(q_b)
-        if self._counts is None:
-            self._counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=q_b.device)
-        bins = (q_b * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
-        self._counts.scatter_add_(0, bins, torch.ones_like(bins))
+    def add_step(self, at_hand: Mapping[str, Any], *, finite_only: bool = False) -> None:
+        """The diagnostics of one step, taken of what is `at_hand`: `Diagnostic` says what.
+
+        finite_only: leave out what is not finite, which waits for the device.
+        """
+        takes = {row.impl: row for row in self._rows}  # one call for mean and variation
+        for impl, row in takes.items():
+            values = implementation(row)(*(at_hand[name] for name in row.takes))
+            if values is not None and (not finite_only or torch.isfinite(values).all()):
+                self.add(impl, values)
 
     @torch.no_grad()
-    def add_grad_norm(self, norm: Tensor) -> None:
-        """The `grad_norm` of one step: a scalar."""
-        self._grad_norm.add(norm.to(widest_float(norm.device)).reshape(1))
+    def add(self, impl: str, values: Tensor) -> None:
+        """Values of one step, of any shape, that the function `impl` gave."""
+        if values.numel() == 0:
+            return
+        values = values.to(widest_float(values.device)).flatten()
+        self._moments[impl].add(values)
+        if impl in self._binned:
+            if self._counts is None:
+                self._counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=values.device)
+            bins = (values * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
+            self._counts.scatter_add_(0, bins, torch.ones_like(bins))
 
     def summary(self) -> dict[str, float]:
-        """q_b_mean and q_b_cv over all anchors of all steps, grad_norm_mean and grad_norm_cv over the steps.
+        """Mean and coefficient of variation of all values of all steps, as the catalog's rows ask.
 
-        cv = population std / mean, and 0 where the mean is 0. Keys of which nothing was added are missing.
+        cv = population std / mean, and 0 where the mean is 0. Rows of which nothing was added are
+        missing.
         """
-        parts = {"q_b": self._q_b, "grad_norm": self._grad_norm}
-        scalars = {f"{name}_{key}": x for name, part in parts.items() for key, x in part.mean_and_cv().items()}
-        return {key: x.item() for key, x in scalars.items()}
+        found = {impl: moments.mean_and_cv() for impl, moments in self._moments.items()}
+        return {
+            row.name: found[row.impl][row.summary].item() for row in self._rows if found[row.impl]
+        }
 
     def histogram(self) -> list[dict[str, float]]:
-        """q_B in 20 equal bins of [0, 1]: rows {"bin_low", "bin_high", "share"}; bin_low <= q_B < bin_high.
+        """q_B in 20 equal bins of [0, 1]: rows {"bin_low", "bin_high", "share"}; bin_low <= q_B <
+        bin_high.
 
         1 falls in the last bin. The shares sum to 1; no rows if nothing was added.
         """
@@ -194,7 +253,9 @@ class StepStatistics:
 
 
 class _Moments:
-    """Mean and spread of values that come in parts, merged as Chan et al. (1979) do: no cancellation."""
+    """Mean and spread of values that come in parts, merged as Chan et al. (1979) do: no
+    cancellation.
+    """
 
     def __init__(self) -> None:
         self._num = 0
@@ -220,14 +281,18 @@ class _Moments:
 
 
 def watched_parameters(encoder: nn.Module) -> list[nn.Parameter]:
-    """The weights whose gradient norm is watched: of the last convolution of the last two residual blocks (DCL A.9).
+    """The weights whose gradient norm is watched: of the last convolution of the last two residual
+    blocks (DCL A.9).
 
-    A residual block is a module with a `downsample`, as torchvision names its shortcut, which itself is not watched.
-    An encoder without such blocks: its last two convolutions. Fewer where there are fewer.
+    A residual block is a module with a `downsample`, as torchvision names its shortcut, which
+    itself is not watched. An encoder without such blocks: its last two convolutions. Fewer where
+    there are fewer.
     """
     blocks = [module for module in encoder.modules() if hasattr(module, "downsample")]
     if blocks:
-        convolutions = [convolution for block in blocks[-2:] for convolution in _convolutions(block)[-1:]]
+        convolutions = [
+            convolution for block in blocks[-2:] for convolution in _convolutions(block)[-1:]
+        ]
     else:
         convolutions = _convolutions(encoder)[-2:]
     return [convolution.get_parameter("weight") for convolution in convolutions]
@@ -246,18 +311,23 @@ def _convolutions(module: nn.Module) -> list[nn.Conv2d]:
 def grad_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     """Mean over `parameters` of the Euclidean norm of their gradient: a scalar on the device.
 
-    A parameter without a gradient is left out; 0 if none has one. To be called after backward. Under
-    DistributedDataParallel the gradients are averaged over the workers by then: every worker reads the same norm.
+    A parameter without a gradient is left out; 0 if none has one. To be called after backward.
+    Under DistributedDataParallel the gradients are averaged over the workers by then: every worker
+    reads the same norm.
     """
     norms = [torch.linalg.vector_norm(p.grad) for p in parameters if p.grad is not None]
     return torch.stack(norms).mean() if norms else torch.zeros(())
 
 
-def tsne_points(features_ND: Tensor, labels_N: Tensor, *, num_points: int, seed: int) -> list[dict[str, Any]]:
-    """t-SNE in two dimensions of the first `num_points` rows, scaled to unit length (DCL Fig. 4, DimCL Fig. 7-8).
+def tsne_points(
+    features_ND: Tensor, labels_N: Tensor, *, num_points: int, seed: int
+) -> list[dict[str, Any]]:
+    """t-SNE in two dimensions of the first `num_points` rows, scaled to unit length (DCL Fig. 4,
+    DimCL Fig. 7-8).
 
-    The first rows, so that every trial shows the same images. scikit-learn's TSNE from the principal components, with
-    perplexity 30, or (n - 1) / 3 where there are few points. Runs on the CPU.
+    The first rows, so that every trial shows the same images. scikit-learn's TSNE from the
+    principal components, with perplexity 30, or (n - 1) / 3 where there are few points. Runs on the
+    CPU.
 
     Args:
         features_ND: any scale, on any device.
@@ -266,8 +336,8 @@ def tsne_points(features_ND: Tensor, labels_N: Tensor, *, num_points: int, seed:
         seed: of scikit-learn.
 
     Returns:
-        Rows {"index", "label", "x", "y"}: index is the row of features_ND. No rows with fewer than 5 points. Features
-        that are all the same lie at the origin.
+        Rows {"index", "label", "x", "y"}: index is the row of features_ND. No rows with fewer than
+        5 points. Features that are all the same lie at the origin.
     """
     n_ND = _unit(features_ND[:num_points], dim=1).float().cpu()
     num = len(n_ND)
@@ -288,6 +358,8 @@ def tsne_points(features_ND: Tensor, labels_N: Tensor, *, num_points: int, seed:
 
 
 def _unit(x_ND: Tensor, *, dim: int) -> Tensor:
-    """Rows (dim = 1) or columns (dim = 0) of unit length, float64 where the device has it; zeros stay zeros."""
+    """Rows (dim = 1) or columns (dim = 0) of unit length, float64 where the device has it; zeros
+    stay zeros.
+    """
     x_ND = x_ND.to(widest_float(x_ND.device))
     return F.normalize(x_ND, dim=dim, eps=torch.finfo(x_ND.dtype).tiny)

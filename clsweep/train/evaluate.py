@@ -16,34 +16,41 @@ def knn_scores(
     query_labels_M: Tensor,
     *,
     num_classes: int,
-    k: int = 200,
-    temperature: float = 0.1,
+    knn_k: int = 200,
+    knn_temperature: float = 0.1,
 ) -> dict[str, float]:
-    """Weighted kNN accuracy (Wu et al. 2018): the k most similar bank rows vote with weight exp(s / temperature).
+    """Weighted kNN accuracy (Wu et al. 2018): the most similar bank rows vote with weight exp(s /
+    knn_temperature).
 
     Args:
         bank_ND, query_MD: features, any scale; compared by cosine similarity s in float32.
         bank_labels_N, query_labels_M: int64 classes in [0, num_classes).
-        k: number of voters, at most N.
-        temperature: of the votes; never the loss's tau, so that no sweep moves the yardstick.
+        knn_k: number of voters k, at most N.
+        knn_temperature: of the votes; never the loss's tau, so that no sweep moves the yardstick.
 
     Returns:
         {"knn_top1", "knn_top5"} in percent.
 
     Raises:
-        ValueError: k > N, or features that are not finite (a diverged encoder has no score).
+        ValueError: knn_k > N, or features that are not finite (a diverged encoder has no score).
     """
-    if not 1 <= k <= len(bank_ND):
-        raise ValueError(f"k: expected 1 to {len(bank_ND)} (the size of the bank), given {k}")
+    if not 1 <= knn_k <= len(bank_ND):
+        raise ValueError(
+            f"knn_k: expected 1 to {len(bank_ND)} (the size of the bank), given {knn_k}"
+        )
     require_finite(bank_ND, query_MD)
     bank_DN = F.normalize(bank_ND.float(), dim=1).T.contiguous()
     hits = torch.zeros(2, dtype=torch.int64, device=query_MD.device)
     chunk = max(1, CHUNK_ELEMENTS // len(bank_ND))
-    for queries_BD, labels_B in zip(query_MD.split(chunk), query_labels_M.split(chunk), strict=True):
-        similarity_Bk, rows_Bk = (F.normalize(queries_BD.float(), dim=1) @ bank_DN).topk(k, dim=1)
+    for queries_BD, labels_B in zip(
+        query_MD.split(chunk), query_labels_M.split(chunk), strict=True
+    ):
+        similarity_Bk, rows_Bk = (F.normalize(queries_BD.float(), dim=1) @ bank_DN).topk(
+            knn_k, dim=1
+        )
         votes_BC = torch.zeros(len(queries_BD), num_classes, device=query_MD.device)
         # The largest weight of a row is 1: only the ratios count, and exp cannot overflow.
-        weights_Bk = ((similarity_Bk - similarity_Bk[:, :1]) / temperature).exp()
+        weights_Bk = ((similarity_Bk - similarity_Bk[:, :1]) / knn_temperature).exp()
         votes_BC.scatter_add_(1, bank_labels_N[rows_Bk], weights_Bk)
         # Fewer than five classes may have votes: the rest of the five are no guesses.
         hits += top_hits(votes_BC, labels_B, guess_above=0.0)
@@ -51,7 +58,8 @@ def knn_scores(
 
 
 def top_hits(scores_BC: Tensor, labels_B: Tensor, *, guess_above: float | None = None) -> Tensor:
-    """Number of rows whose label has the highest score, and one of the five highest: int64 (2,), on the device.
+    """Number of rows whose label has the highest score, and one of the five highest: int64 (2,), on
+    the device.
 
     A class whose score is not above `guess_above` is no guess; None: every class may be one.
     """
@@ -63,7 +71,9 @@ def top_hits(scores_BC: Tensor, labels_B: Tensor, *, guess_above: float | None =
 
 
 def percent(name: str, hits: Tensor, num_rows: int) -> dict[str, float]:
-    """{NAME_top1, NAME_top5} in percent from the sums of `top_hits` over `num_rows` rows; waits for the device."""
+    """{NAME_top1, NAME_top5} in percent from the sums of `top_hits` over `num_rows` rows; waits for
+    the device.
+    """
     top1, top5 = (100 * hits.cpu().double() / num_rows).tolist()
     return {f"{name}_top1": top1, f"{name}_top5": top5}
 

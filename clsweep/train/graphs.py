@@ -1,4 +1,6 @@
-"""CUDA graphs for the encoder: a GPU runs the kernels of a small batch faster than Python launches them one by one."""
+"""CUDA graphs for the encoder: a GPU runs the kernels of a small batch faster than Python launches
+them one by one.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,19 @@ from clsweep.train.precision import Precision
 from clsweep.train.step import frozen_statistics
 
 WORTHWHILE = 0.95  # share of the eager time that a graph may take
-TOLERANCE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}  # of the largest value; kernels may sum in another order
+# of the largest value; kernels may sum in another order
+TOLERANCE = {"fp32": 1e-3, "fp16": 1e-2, "bf16": 5e-2}
 _REPEATS = 10
 
 
 def graph_encoder(encoder: nn.Module, shapes: Sequence[torch.Size], precision: Precision) -> bool:
-    """Capture the encoder's forward and backward pass in training mode, if graphs of them are faster; True if so.
+    """Capture the encoder's forward and backward pass in training mode, if graphs of them are
+    faster; True if so.
 
-    Measured here and now, with the shape at hand. A graph whose features or gradients differ from the eager ones is
-    dropped. Weights, statistics and gradients are left as they were; evaluation goes on eagerly.
+    Off by default: whether a study gains is measured nowhere yet. Here each trial measures its own
+    encoder and shape, now. A graph whose features or gradients differ from
+    the eager ones is dropped. Weights, statistics and gradients are left as they were; evaluation
+    goes on eagerly.
 
     Args:
         encoder: on a GPU, in training mode.
@@ -28,7 +34,9 @@ def graph_encoder(encoder: nn.Module, shapes: Sequence[torch.Size], precision: P
     """
     if len(shapes) != 1:
         return False
-    x_NCHW = torch.randn(shapes[0], device=precision.device).contiguous(memory_format=torch.channels_last)
+    x_NCHW = torch.randn(shapes[0], device=precision.device).contiguous(
+        memory_format=torch.channels_last
+    )
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     expected, eager_s = _step(encoder, x_NCHW, precision), _seconds(encoder, x_NCHW, precision)
     encoder.load_state_dict(before)
@@ -38,7 +46,9 @@ def graph_encoder(encoder: nn.Module, shapes: Sequence[torch.Size], precision: P
         encoder.load_state_dict(before)
         kept = _agree(_step(encoder, x_NCHW, precision), expected, TOLERANCE[precision.name])
         kept = kept and _seconds(encoder, x_NCHW, precision) < WORTHWHILE * eager_s
-    except RuntimeError:  # something in the network cannot be captured, or there is no memory for a second copy
+    except (
+        RuntimeError
+    ):  # something in the network cannot be captured, or there is no memory for a second copy
         kept = False
     if not kept:
         encoder.__dict__.pop("forward", None)  # what the capture put before the class's own
@@ -47,7 +57,9 @@ def graph_encoder(encoder: nn.Module, shapes: Sequence[torch.Size], precision: P
     return kept
 
 
-def input_shapes(model: nn.Module, encoder: nn.Module, views: list[Tensor], precision: Precision) -> list[torch.Size]:
+def input_shapes(
+    model: nn.Module, encoder: nn.Module, views: list[Tensor], precision: Precision
+) -> list[torch.Size]:
     """The shapes with which a model calls its encoder for these views."""
     shapes: list[torch.Size] = []
     handle = encoder.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
@@ -63,7 +75,10 @@ def _step(encoder: nn.Module, x_NCHW: Tensor, precision: Precision) -> list[Tens
     with precision.autocast():
         features_ND = encoder(x_NCHW)
     features_ND.float().square().mean().backward()
-    return [features_ND.detach().clone(), *(p.grad.clone() for p in encoder.parameters() if p.grad is not None)]
+    return [
+        features_ND.detach().clone(),
+        *(p.grad.clone() for p in encoder.parameters() if p.grad is not None),
+    ]
 
 
 def _seconds(encoder: nn.Module, x_NCHW: Tensor, precision: Precision) -> float:

@@ -16,14 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clsweep.data.augment import Draws, Recipe, apply
+from clsweep.data.augment import Draws, apply
 from clsweep.data.datasets import Split, channel_stats
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.seeds import derived_seed
 
-# Images whose views are drawn at once: small batches share the cost of many short operations. Part of a trial's
-# random stream, hence the same on every device; how many views are then made at once is the device's own matter.
+# Images whose views are drawn at once: small batches share the cost of many short operations. Part
+# of a trial's random stream, hence the same on every device; how many views are then made at once
+# is the device's own matter.
 DRAWN_AT_ONCE = 1024
 MADE_AT_ONCE = {"cpu": 256, "cuda": 1024}
 LARGEST_SHARE = 0.5  # of a GPU's free memory that a split may take; a larger one stays on the host
@@ -31,10 +32,11 @@ LARGEST_SHARE = 0.5  # of a GPU's free memory that a split may take; a larger on
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """One split: uint8 pixels where they are read from, and how to normalise them on the trial's device.
+    """One split: uint8 pixels where they are read from, and how to normalise them on the trial's
+    device.
 
-    pixels_NHWC lies on the device if it fits there. On the host it is the array that all splits of a file and all
-    trials of a process share, of which rows_N are this split's.
+    pixels_NHWC lies on the device if it fits there. On the host it is the array that all splits of
+    a file and all trials of a process share, of which rows_N are this split's.
     """
 
     pixels_NHWC: Tensor
@@ -56,20 +58,28 @@ class Images:
         return self.pixels_NHWC.shape[1]
 
     def take(self, chosen_M: Tensor) -> Tensor:
-        """The chosen images, uint8 (M, C, H, W) in channels_last, on the device; chosen_M: int64 on the CPU."""
+        """The chosen images, uint8 (M, C, H, W) in channels_last, on the device; chosen_M: int64 on
+        the CPU.
+        """
         return self.fetch(chosen_M)()
 
     def fetch(self, chosen_M: Tensor) -> Callable[[], Tensor]:
-        """Read the chosen images; what is returned moves them to the device. The reading needs no device."""
+        """Read the chosen images; what is returned moves them to the device. The reading needs no
+        device.
+        """
         if self.rows_N is None:
-            return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(0, 3, 1, 2)
+            return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(
+                0, 3, 1, 2
+            )
         pixels_MHWC = self.pixels_NHWC[self.rows_N[chosen_M]]
         if self.device.type == "cuda":
             pixels_MHWC = pixels_MHWC.pin_memory()
         return lambda: pixels_MHWC.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
 
     def normalise(self, x_NCHW: Tensor) -> Tensor:
-        """Images in [0, 1] -> what an encoder takes: standardised, three channels, channels_last."""
+        """Images in [0, 1] -> what an encoder takes: standardised, three channels,
+        channels_last.
+        """
         x_NCHW = (x_NCHW - self.mean_1C11) / self.std_1C11
         return x_NCHW.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
 
@@ -92,13 +102,18 @@ class Images:
 
 @lru_cache(maxsize=3)  # training, validation and test split, for all trials of a process
 def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
-    """A split on a device, normalised with the channel statistics of another (the training split)."""
+    """A split on a device, normalised with the channel statistics of another (the training
+    split).
+    """
     mean_C, std_C = channel_stats(statistics)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a mapped file cannot be written to; nothing here does
+        # a mapped file cannot be written to; nothing here does
+        warnings.simplefilter("ignore", UserWarning)
         pixels = torch.from_numpy(split.images)
     rows = torch.from_numpy(split.rows)
-    fits = device.type != "cpu" and len(split) * pixels[0].numel() <= LARGEST_SHARE * _free_memory(device)
+    fits = device.type != "cpu" and len(split) * pixels[0].numel() <= LARGEST_SHARE * _free_memory(
+        device
+    )
     return Images(
         pixels_NHWC=_moved(pixels, rows, device) if fits else pixels,
         rows_N=None if fits else rows,
@@ -118,7 +133,8 @@ Chunks = Sequence[Callable[[], list[Tensor]]]
 
 @dataclass(frozen=True)
 class Batch:
-    """A global batch: the labels of all its images, and this worker's share of their views, chunk by chunk.
+    """A global batch: the labels of all its images, and this worker's share of their views, chunk
+    by chunk.
 
     Each of the chunks makes its views when it is called, again when it is called again.
     """
@@ -127,18 +143,27 @@ class Batch:
     chunks: Chunks
 
 
-def batches(images: Images, config: Mapping[str, Any], epoch: int, generator: torch.Generator) -> Iterator[Batch]:
+def batches(
+    images: Images, config: Mapping[str, Any], epoch: int, generator: torch.Generator
+) -> Iterator[Batch]:
     """The global batches of an epoch.
 
-    Order and views are drawn for the global batch by every worker alike: what a sample looks like does not depend on
-    the number of workers. The order depends on seed and epoch alone, so trials with more views see the same batches.
+    Order and views are drawn for the global batch by every worker alike: what a sample looks like
+    does not depend on the number of workers. The order depends on seed and epoch alone, so trials
+    with more views see the same batches.
     """
     batch_size = config["batch_size"]
-    by_epoch = torch.Generator().manual_seed(derived_seed(config["seed"], f"order of epoch {epoch}"))
+    by_epoch = torch.Generator().manual_seed(
+        derived_seed(config["seed"], f"order of epoch {epoch}")
+    )
     used = steps_per_epoch(images, config) * batch_size
     order = torch.randperm(len(images), generator=by_epoch)[:used]
     drawn = _drawn(order, images, config, generator)
-    return _in_chunks(images, drawn, config) if config["chunk_size"] < batch_size else _whole(images, drawn, config)
+    return (
+        _in_chunks(images, drawn, config)
+        if config["chunk_size"] < batch_size
+        else _whole(images, drawn, config)
+    )
 
 
 @dataclass(frozen=True)
@@ -155,7 +180,9 @@ class _Drawn:
 Labelled = tuple[_Drawn, Sequence[Tensor]]  # and the labels of each batch
 
 
-def _drawn(order: Tensor, images: Images, config: Mapping[str, Any], generator: torch.Generator) -> Iterator[Labelled]:
+def _drawn(
+    order: Tensor, images: Images, config: Mapping[str, Any], generator: torch.Generator
+) -> Iterator[Labelled]:
     """Whole batches in blocks, and the labels of each batch."""
     batch_size, transforms = config["batch_size"], recipes(config)
     for rows in order.split(batch_size * max(1, DRAWN_AT_ONCE // batch_size)):
@@ -163,7 +190,9 @@ def _drawn(order: Tensor, images: Images, config: Mapping[str, Any], generator: 
         yield _Drawn(rows, draw_views(transforms, len(rows), images.size, generator)), labels
 
 
-def _in_chunks(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
+def _in_chunks(
+    images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]
+) -> Iterator[Batch]:
     """Batches whose chunks read their images and make their views whenever they are called."""
     batch_size, chunk_size = config["batch_size"], config["chunk_size"]
 
@@ -173,11 +202,15 @@ def _in_chunks(images: Images, drawn: Iterable[Labelled], config: Mapping[str, A
     for block, labels in drawn:
         for batch, labels_N in enumerate(labels):
             firsts = range(batch * batch_size, (batch + 1) * batch_size, chunk_size)
-            yield Batch(labels_N, [partial(make, block[_share(first, 1, chunk_size)]) for first in firsts])
+            yield Batch(
+                labels_N, [partial(make, block[_share(first, 1, chunk_size)]) for first in firsts]
+            )
 
 
 def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
-    """Batches of one chunk. The views of small batches are made together, with fewer and longer operations."""
+    """Batches of one chunk. The views of small batches are made together, with fewer and longer
+    operations.
+    """
     batch_size = config["batch_size"]
     together = max(1, MADE_AT_ONCE["cpu" if images.device.type == "cpu" else "cuda"] // batch_size)
     groups = (
@@ -188,14 +221,18 @@ def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any])
     )  # fmt: skip
     for (group, labels), read in _ahead(images, groups):
         views = make_views(read(), group.draws, images)
-        parts = zip(labels, *(view.split(batch_size // world_size()) for view in views), strict=True)
+        parts = zip(
+            labels, *(view.split(batch_size // world_size()) for view in views), strict=True
+        )
         del views  # with the last batch of the group the views go, before the next are made
         for labels_N, *one in parts:
             yield Batch(labels_N, [partial(list, one)])
 
 
 def make_views(pixels_MCHW: Tensor, draws: Sequence[Draws], images: Images) -> list[Tensor]:
-    """The drawn views of uint8 images on the device, as an encoder takes them: (M, 3, V, V) each."""
+    """The drawn views of uint8 images on the device, as an encoder takes them: (M, 3, V, V)
+    each.
+    """
     of_size: dict[int, list[int]] = {}
     for view, drawn in enumerate(draws):
         of_size.setdefault(drawn.output_size, []).append(view)
@@ -207,21 +244,21 @@ def make_views(pixels_MCHW: Tensor, draws: Sequence[Draws], images: Images) -> l
     return [views[view] for view in range(len(draws))]
 
 
-def draw_batch(images: Images, rows: Tensor, transforms: Sequence[Recipe], generator: torch.Generator) -> list[Tensor]:
-    """Views of the images in `rows`, int64 on the CPU."""
-    draws = draw_views(transforms, len(rows), images.size, generator)
-    return make_views(images.take(rows), draws, images)
-
-
 def _share(first: int, num_units: int, unit: int) -> Tensor:
-    """This worker's rows of so many consecutive units (batches or chunks), each of which all workers share."""
+    """This worker's rows of so many consecutive units (batches or chunks), each of which all
+    workers share.
+    """
     part = unit // world_size()
     starts = first + torch.arange(num_units)[:, None] * unit + rank() * part
     return (starts + torch.arange(part)).flatten()
 
 
-def _ahead(images: Images, groups: Iterable[Labelled]) -> Iterator[tuple[Labelled, Callable[[], Tensor]]]:
-    """Each group with `images.fetch` of its rows; from the host to a GPU, a thread reads the next meanwhile."""
+def _ahead(
+    images: Images, groups: Iterable[Labelled]
+) -> Iterator[tuple[Labelled, Callable[[], Tensor]]]:
+    """Each group with `images.fetch` of its rows; from the host to a GPU, a thread reads the next
+    meanwhile.
+    """
     if images.rows_N is None or images.device.type != "cuda":
         yield from ((group, images.fetch(group[0].rows)) for group in groups)
         return
@@ -249,5 +286,7 @@ def _free_memory(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
     free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device) * total - torch.cuda.memory_reserved(device)
+    share = torch.cuda.get_per_process_memory_fraction(device) * total - torch.cuda.memory_reserved(
+        device
+    )
     return int(min(free, share))

@@ -5,33 +5,29 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from clsweep.catalog import DATASET
+from clsweep.catalog.ownership import num_crop_only
+from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
-from clsweep.objective.build import build_encoder
-from clsweep.objective.catalog import DATASET
-from clsweep.objective.losses import npc_multiplier
-from clsweep.objective.ownership import num_crop_only
 from clsweep.train.attempt import Attempt, Report
 from clsweep.train.checkpoint import CheckpointStore
 from clsweep.train.collectives import distributed, world_size
-from clsweep.train.diagnostics import StepStatistics, grad_norm, watched_parameters
+from clsweep.train.diagnostics import StepStatistics, watched_parameters
 from clsweep.train.graphs import graph_encoder, input_shapes
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import lr_at, peak_lr
-from clsweep.train.scores import DivergedError, diagnose, embed_in_plane, mi_bound, score_encoder
-from clsweep.train.seeds import seeded
-from clsweep.train.state import TrialState, new_state
+from clsweep.train.scores import DivergedError, diagnose, embed_in_plane, score_encoder
+from clsweep.train.state import TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
 
-Row = dict[str, Any]
 HERE = DataPlace()
 
 
@@ -41,7 +37,7 @@ def train_trial(
     *,
     place: DataPlace = HERE,
     device: str | torch.device = "cpu",
-    cuda_graphs: bool = True,
+    cuda_graphs: bool = False,
     checkpoints: CheckpointStore | None = None,
     checkpoint_every_s: float = 60.0,
     keep_end: bool = False,
@@ -50,38 +46,50 @@ def train_trial(
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
     Args:
-        config: a row of the plan: framework, loss, regularizer, views, dataset, val_fraction, seed and every
-            hyperparameter that the objective owns, by catalog name.
-        report: called after every epoch with its row: epoch, train_loss, lr, time_s, images_per_s and, where the
-            encoder was scored, metrics and diagnostics. `epochs: 0` reports the one row of epoch 0. An answer of False
-            ends the trial with this epoch; the first worker's holds for all.
+        config: a row of the plan: framework, loss, regularizer, views, dataset, val_fraction, seed
+            and every hyperparameter that the objective owns, by catalog name.
+        report: called after every epoch with its row: epoch, train_loss, lr, time_s, images_per_s
+            and, where the encoder was scored, metrics and diagnostics. `epochs: 0` reports the one
+            row of epoch 0. An answer of False ends the trial with this epoch; the first worker's
+            holds for all.
         place: where the data sets lie.
         device: where to train.
-        cuda_graphs: use them where they are faster.
-        checkpoints: the trial's own; it goes on from the latest, and reports the rows of the epochs before it again,
-            in order. What comes out is what an undisturbed trial gives: on a CPU bit for bit. The first worker's count.
-        checkpoint_every_s: at least so many seconds between two of them, and twenty times what one takes; 0: after
-            every epoch.
+        cuda_graphs: try them on a GPU, and use them where they are faster.
+        checkpoints: the trial's own; it goes on from the latest, and reports the rows of the epochs
+            before it again, in order. What comes out is what an undisturbed trial gives: on a CPU
+            bit for bit. The first worker's count.
+        checkpoint_every_s: at least so many seconds between two of them, and twenty times what one
+            takes; 0: after every epoch.
         keep_end: save a checkpoint after the last epoch too.
         test: score the test split too, once, at the end. Pairs of vectors have none.
 
     Returns:
-        The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s, peak_memory_gib, ...
-        status ("finished", or "stopped" before its last epoch by an answer), epochs_trained, num_resumes (checkpoints
-        gone on from), earlier_s (time of the attempts before the last of them), `test_knn_top1` and so on if asked for,
-        under "histograms" and "points" the rows of the side tables, under "encoder" the encoder's state dict on the
-        CPU, and under "normalisation" the mean and standard deviation of each channel that its inputs are scaled by.
+        The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
+        peak_memory_gib, ... status ("finished", or "stopped" before its last epoch by an answer),
+        epochs_trained, num_resumes (checkpoints gone on from), earlier_s (time of the attempts
+        before the last of them), `test_knn_top1` and so on if asked for, under "histograms" and
+        "points" the rows of the side tables, under "encoder" the encoder's state dict on the CPU,
+        and under "normalisation" the mean and standard deviation of each channel that its inputs
+        are scaled by.
 
     Raises:
         DivergedError: loss or features are not finite.
         RequestError: the data set is not there.
     """
     device = torch.device(device)
-    attempt = Attempt(config, report, store=checkpoints, every_s=checkpoint_every_s, device=device, keep_end=keep_end)
+    attempt = Attempt(
+        config,
+        report,
+        store=checkpoints,
+        every_s=checkpoint_every_s,
+        device=device,
+        keep_end=keep_end,
+    )
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, attempt, device)
     memory = PeakMemory(device)
-    torch.backends.cudnn.benchmark = device.type == "cuda"  # all steps have one shape: worth trying what is fastest
+    # all steps have one shape: worth trying what is fastest
+    torch.backends.cudnn.benchmark = device.type == "cuda"
     splits = load_splits(config, place)
     train, val = (on_device(split, splits.train, device) for split in (splits.train, splits.val))
     if config["epochs"] == 0:
@@ -90,51 +98,71 @@ def train_trial(
         encoder, result = _train(config, train, val, attempt, device, cuda_graphs)
     if test:
         last = result["status"] == "finished"
-        scores, _ = score_encoder(encoder, train, on_device(splits.test, splits.train, device), config, last=last)
+        scores, _ = score_encoder(
+            encoder, train, on_device(splits.test, splits.train, device), config, last=last
+        )
         result |= {f"test_{name}": score for name, score in scores.items()}
     return result | {
         "peak_memory_gib": memory.peak_gib(),
         "encoder": {name: value.detach().cpu() for name, value in encoder.state_dict().items()},
-        "normalisation": {"mean": train.mean_1C11.flatten().tolist(), "std": train.std_1C11.flatten().tolist()},
+        "normalisation": {
+            "mean": train.mean_1C11.flatten().tolist(),
+            "std": train.std_1C11.flatten().tolist(),
+        },
     }
 
 
 def _score_untrained(
     config: Mapping[str, Any], train: Images, val: Images, attempt: Attempt, device: torch.device
 ) -> tuple[nn.Module, Row]:
-    encoder = seeded(build_encoder, config).to(device, memory_format=torch.channels_last)
+    encoder = untrained_encoder(config, device)
     score, features = score_encoder(encoder, train, val, config, last=True)
     attempt.end_epoch({"epoch": 0, **score})
     return encoder, attempt.result(0) | {"points": embed_in_plane(features, val, config)}
 
 
 def _train(
-    config: Mapping[str, Any], train: Images, val: Images, attempt: Attempt, device: torch.device, cuda_graphs: bool
+    config: Mapping[str, Any],
+    train: Images,
+    val: Images,
+    attempt: Attempt,
+    device: torch.device,
+    cuda_graphs: bool,
 ) -> tuple[nn.Module, Row]:
     state = new_state(config, device)
-    torch.backends.cudnn.allow_tf32 = state.precision.name != "fp32"  # which would round to 10 bits without a word
-    attempt.resume(state, state.precision.name)
-    if cuda_graphs and device.type == "cuda" and world_size() == 1 and config["chunk_size"] == config["batch_size"]:
+    attempt.resume(state)
+    if (
+        cuda_graphs
+        and device.type == "cuda"
+        and world_size() == 1
+        and config["chunk_size"] == config["batch_size"]
+    ):
         use_graphs(state, train, config)
     model = distributed(state.objective) if world_size() > 1 else state.objective
     epoch_images = steps_per_epoch(train, config) * config["batch_size"]
     while attempt.goes_on:
         epoch = state.epoch + 1
-        is_last, is_scored = epoch == config["epochs"], epoch % config["eval_every"] == 0 or epoch == config["epochs"]
+        is_last, is_scored = (
+            epoch == config["epochs"],
+            epoch % config["eval_every"] == 0 or epoch == config["epochs"],
+        )
         statistics = StepStatistics() if is_scored else None
         start = time.perf_counter()
         row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics)}
         row["time_s"] = time.perf_counter() - start
         if not math.isfinite(row["train_loss"]):
             raise DivergedError(
-                f"the loss is {row['train_loss']} in epoch {epoch}; a smaller lr or a larger tau may help"
+                f"the loss is {row['train_loss']} in epoch {epoch}; a smaller lr or a larger tau "
+                "may help"
             )
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points = list[Row](), list[Row]()
         if statistics is not None:
-            score, features = score_encoder(state.objective.encoder, train, val, config, last=is_last)
-            row |= score | diagnose(state.objective, val, features, config) | statistics.summary()
-            row |= mi_bound(config, row["base_loss"])
+            score, features = score_encoder(
+                state.objective.encoder, train, val, config, last=is_last
+            )
+            row |= score | statistics.summary()
+            row |= diagnose(state.objective, val, features, config, base_loss=row["base_loss"])
             histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
             points = embed_in_plane(features, val, config) if is_last else []
         attempt.end_epoch(row, histogram, points)
@@ -169,7 +197,7 @@ def train_epoch(
     Args:
         state: advanced by one epoch.
         model: the state's objective, or what distributes it.
-        statistics: collects q_B and gradient norms of every step, if given.
+        statistics: collects the diagnostics of every step, if given.
     """
     model.train()
     num_steps = config["epochs"] * (per_epoch := steps_per_epoch(images, config))
@@ -188,21 +216,29 @@ def train_epoch(
             group["lr"] = row["lr"]
         state.optimizer.zero_grad(set_to_none=True)
         prepared, losses = accumulate_gradient(
-            model, batch, precision=state.precision, generator=state.draw_generator, scaler=state.scaler
+            model,
+            batch,
+            precision=state.precision,
+            generator=state.draw_generator,
+            scaler=state.scaler,
         )
         state.scaler.unscale_(state.optimizer)
         if statistics is not None:
-            norm = grad_norm(watched)
-            if not state.scaler.is_enabled() or torch.isfinite(norm):  # a step whose gradient overflows is not taken
-                statistics.add_grad_norm(norm)
-            if "tau" in config:
-                multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
-                statistics.add_q_b(state.objective.over_pairs(prepared, multiplier))
+            step_of = {
+                "objective": state.objective,
+                "prepared": prepared,
+                "watched": watched,
+                "config": config,
+            }
+            # With a scaler, a step whose gradient overflows is not taken.
+            statistics.add_step(step_of, finite_only=state.scaler.is_enabled())
         state.scaler.step(state.optimizer)
         state.scaler.update()
         state.objective.after_step(prepared, (step + 1) / num_steps, state.draw_generator)
         parts = (losses.total, losses.base, losses.regularizer)
-        totals += torch.stack([totals.new_zeros(()) if part is None else part.detach() for part in parts])
+        totals += torch.stack(
+            [totals.new_zeros(()) if part is None else part.detach() for part in parts]
+        )
     state.epoch += 1
     row["train_loss"], row["base_loss"], regularizer = (totals / per_epoch).tolist()
     return row if losses.regularizer is None else row | {"regularizer_loss": regularizer}

@@ -1,4 +1,6 @@
-"""Memory of one trial, also where several trials run in one process after another: its peak, and its reuse."""
+"""Memory of one trial, also where several trials run in one process after another: its peak, and
+its reuse.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def keep_freed_memory() -> None:
-    """Let glibc reuse freed memory: it would map every tensor above 32 MiB anew, with a page fault each 4 KiB.
+    """Let glibc reuse freed memory: it would map every tensor above 32 MiB anew, with a page fault
+    each 4 KiB.
 
-    By measurement a fifth to a third of a CPU step. What the process has kept goes back when the next trial starts.
+    By measurement a fifth to a third of a CPU step. What the process has kept goes back when the
+    next trial starts.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # another C library
@@ -23,7 +27,9 @@ def keep_freed_memory() -> None:
 
 
 class PeakMemory:
-    """Counts from its construction: what PyTorch reserves on a GPU, resident memory of the process on a CPU (Linux)."""
+    """Counts from its construction: what PyTorch reserves on a GPU, resident memory of the process
+    on a CPU (Linux).
+    """
 
     def __init__(self, device: torch.device):
         self._device = device

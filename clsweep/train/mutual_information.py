@@ -1,23 +1,26 @@
-"""The trial on pairs of Gaussian vectors: how well a loss estimates a mutual information that is known (EqCo C)."""
+"""The trial on pairs of Gaussian vectors: how well a loss estimates a mutual information that is
+known (EqCo C).
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from clsweep.catalog import DATASET, METRICS, implementation
+from clsweep.catalog.rows import Row
 from clsweep.objective.build import build_critic
 from clsweep.train.attempt import Attempt
+from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.memory import PeakMemory
-from clsweep.train.scores import DivergedError, mi_bound
+from clsweep.train.scores import DivergedError, take_scores
 from clsweep.train.seeds import derived_seed, seeded
-
-Row = dict[str, Any]
 
 DIM = 20  # of each vector (EqCo Eq. 15)
 STEPS_PER_EPOCH = 250
@@ -28,16 +31,38 @@ def correlation(mutual_information: float) -> float:
     return math.sqrt(-math.expm1(-2 * mutual_information / DIM))
 
 
-def draw_pairs(num_pairs: int, mutual_information: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """X and Y (num_pairs, DIM), both standard normal; Y = rho X + sqrt(1 - rho^2) noise (EqCo Eq. 14)."""
+def draw_pairs(
+    num_pairs: int, mutual_information: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """X and Y (num_pairs, DIM), both standard normal; Y = rho X + sqrt(1 - rho^2) noise (EqCo Eq.
+    14).
+    """
     rho = correlation(mutual_information)
     x_ND, noise_ND = (torch.randn(num_pairs, DIM, generator=generator) for _ in range(2))
     return x_ND, rho * x_ND + math.sqrt(1 - rho**2) * noise_ND
 
 
+@torch.no_grad()
+def mi_estimate(
+    draw_loss: Callable[[], Tensor], config: Mapping[str, Any], *, estimate_batches: int
+) -> dict[str, float]:
+    """The bound of the mutual information, nats, by the mean loss of so many fresh batches.
+
+    Raises:
+        ValueError: the loss gives no bound.
+    """
+    fresh = torch.stack([draw_loss() for _ in range(estimate_batches)]).mean().item()
+    bound = mi_bound(config, fresh)
+    if bound is None:
+        raise ValueError(f"mi_estimate: loss {config['loss']} gives no bound")
+    return {"mi_estimate": bound}
+
+
 @dataclass
 class CriticState:
-    """A critic, its optimiser, the generator of its pairs, and finished epochs: see `TrialState`."""
+    """A critic, its optimiser, the generator of its pairs, and finished epochs: see
+    `TrialState`.
+    """
 
     critic: nn.Module
     optimizer: torch.optim.Optimizer
@@ -62,8 +87,8 @@ class CriticState:
 def train_critic(config: Mapping[str, Any], attempt: Attempt, device: torch.device) -> Row:
     """Train a critic by Adam on fresh pairs, freeze it, and estimate the mutual information.
 
-    `batch_size` is the number of pairs in a step, of which each x has batch_size - 1 negatives. Reports and results as
-    in `train_trial`; the metric is `mi_estimate`, nats, averaged over `estimate_batches` fresh batches.
+    `batch_size` is the number of pairs in a step, of which each x has batch_size - 1 negatives.
+    Reports and results as in `train_trial`; the metrics are those of pairs, taken at the end.
 
     Raises:
         DivergedError: the loss is not finite.
@@ -73,10 +98,12 @@ def train_critic(config: Mapping[str, Any], attempt: Attempt, device: torch.devi
     optimizer = torch.optim.Adam(critic.parameters(), lr=config["lr"])
     generator = torch.Generator().manual_seed(derived_seed(config["seed"], "data"))
     state = CriticState(critic, optimizer, generator)
-    attempt.resume(state, precision="fp32")
+    attempt.resume(state)
+    dataset = DATASET[config["dataset"]]
+    draw, owned = implementation(dataset), {name: config[name] for name in dataset.owns}
 
     def loss_of_fresh_pairs() -> Tensor:
-        x_ND, y_ND = draw_pairs(config["batch_size"], config["mutual_information"], generator)
+        x_ND, y_ND = draw(config["batch_size"], generator=generator, **owned)
         loss: Tensor = critic(x_ND.to(device), y_ND.to(device))
         return loss
 
@@ -92,12 +119,23 @@ def train_critic(config: Mapping[str, Any], attempt: Attempt, device: torch.devi
         state.epoch += 1
         mean, time_s = total.item() / STEPS_PER_EPOCH, time.perf_counter() - start
         if not math.isfinite(mean):
-            raise DivergedError(f"the loss is {mean} in epoch {state.epoch}; a smaller lr or a larger tau may help")
-        row = {"epoch": state.epoch, "train_loss": mean, "base_loss": mean, "lr": config["lr"], "time_s": time_s}
-        row |= {"images_per_s": num_pairs_per_epoch / time_s, **mi_bound(config, mean)}
+            raise DivergedError(
+                f"the loss is {mean} in epoch {state.epoch}; a smaller lr or a larger tau may help"
+            )
+        row = {
+            "epoch": state.epoch,
+            "train_loss": mean,
+            "base_loss": mean,
+            "lr": config["lr"],
+            "time_s": time_s,
+        }
+        row["images_per_s"] = num_pairs_per_epoch / time_s
+        row |= diagnostics_of({"config": config, "base_loss": mean})
         if state.epoch == config["epochs"]:
-            with torch.no_grad():
-                fresh = torch.stack([loss_of_fresh_pairs() for _ in range(config["estimate_batches"])]).mean().item()
-            row["mi_estimate"] = mi_bound(config, fresh)["mi_bound"]
+            metrics = [metric for metric in METRICS if metric.kind == "pairs"]
+            row |= take_scores(metrics, config, loss_of_fresh_pairs, config)
         attempt.end_epoch(row)
-    return attempt.result(num_pairs_per_epoch) | {"lr_peak": config["lr"], "peak_memory_gib": memory.peak_gib()}
+    return attempt.result(num_pairs_per_epoch) | {
+        "lr_peak": config["lr"],
+        "peak_memory_gib": memory.peak_gib(),
+    }

@@ -1,9 +1,11 @@
-"""Linear classification of frozen features: an exact fit for short trials, and the protocol of the papers.
+"""Linear classification of frozen features: an exact fit for short trials, and the protocol of the
+papers.
 
 Shapes: N rows of the bank (the training split), M queries, D features, C classes, B rows at once.
 
-Both probes take the features of unaugmented images, computed once. The papers crop and flip the images anew in every
-epoch of their classifier, which costs an encoder's forward pass each time: their figures lie somewhat higher.
+Both probes take the features of unaugmented images, computed once. The papers crop and flip the
+images anew in every epoch of their classifier, which costs an encoder's forward pass each time:
+their figures lie somewhat higher.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ def ridge_probe(
 ) -> dict[str, float]:
     """Accuracy of the ridge regression on one-hot targets that `ridge_fit` solves exactly.
 
-    Features are centred and divided by their standard deviation (population), both of the bank, so that their scale
-    does not count. Computed in float64, or float32 on a device without it; nothing is random.
+    Features are centred and divided by their standard deviation (population), both of the bank, so
+    that their scale does not count. Computed in float64, or float32 on a device without it; nothing
+    is random.
 
     Args:
         bank_ND, query_MD: features, float32 or wider, any scale.
@@ -50,7 +53,8 @@ def ridge_probe(
         {"linear_top1", "linear_top5"} in percent.
 
     Raises:
-        ValueError: features that are not finite, or a probe_l2 that is not positive or too small to solve with.
+        ValueError: features that are not finite, or a probe_l2 that is not positive or too small to
+            solve with.
     """
     require_finite(bank_ND, query_MD)
     standardise = Standardiser.of(bank_ND)
@@ -61,12 +65,19 @@ def ridge_probe(
 
 
 def ridge_fit(
-    bank_ND: Tensor, bank_labels_N: Tensor, *, standardise: Standardiser, num_classes: int, probe_l2: float
+    bank_ND: Tensor,
+    bank_labels_N: Tensor,
+    *,
+    standardise: Standardiser,
+    num_classes: int,
+    probe_l2: float,
 ) -> tuple[Tensor, Tensor]:
-    """argmin over W, b of ||X W + b - Y||^2 + probe_l2 N ||W||^2: weight (D, C) and bias (C,) for standardised X.
+    """argmin over W, b of ||X W + b - Y||^2 + probe_l2 N ||W||^2: weight (D, C) and bias (C,) for
+    standardised X.
 
-    Y is one-hot. The columns of X have mean 0, so b is the mean of Y and W solves a D x D system, by Cholesky. It is
-    scikit-learn's Ridge with alpha = probe_l2 * N; RidgeClassifier with that alpha picks the same classes.
+    Y is one-hot. The columns of X have mean 0, so b is the mean of Y and W solves a D x D system,
+    by Cholesky. It is scikit-learn's Ridge with alpha = probe_l2 * N; RidgeClassifier with that
+    alpha picks the same classes.
     """
     if not (math.isfinite(probe_l2) and probe_l2 > 0):
         raise ValueError(f"probe_l2: expected a number above 0, given {probe_l2}")
@@ -74,7 +85,9 @@ def ridge_fit(
     gram_DD = torch.zeros(dim, dim, dtype=dtype, device=bank_ND.device)
     target_DC = torch.zeros(dim, num_classes, dtype=dtype, device=bank_ND.device)
     count_C = torch.zeros(num_classes, dtype=dtype, device=bank_ND.device)
-    for rows_BD, labels_B in zip(bank_ND.split(BLOCK_ROWS), bank_labels_N.split(BLOCK_ROWS), strict=True):
+    for rows_BD, labels_B in zip(
+        bank_ND.split(BLOCK_ROWS), bank_labels_N.split(BLOCK_ROWS), strict=True
+    ):
         x_BD, y_BC = standardise(rows_BD), F.one_hot(labels_B, num_classes).to(dtype)
         gram_DD.addmm_(x_BD.T, x_BD)
         target_DC.addmm_(x_BD.T, y_BC)
@@ -82,7 +95,10 @@ def ridge_fit(
     gram_DD.diagonal().add_(probe_l2 * num_rows)
     factor_DD, info = torch.linalg.cholesky_ex(gram_DD)
     if info.item():
-        raise ValueError(f"probe_l2: {probe_l2} is too small to solve the ridge regression; a larger one is needed")
+        raise ValueError(
+            f"probe_l2: {probe_l2} is too small to solve the ridge regression; a larger one is "
+            "needed"
+        )
     return torch.cholesky_solve(target_DC, factor_DD), count_C / num_rows
 
 
@@ -97,7 +113,8 @@ class Standardiser:
     def of(cls, x_ND: Tensor) -> Standardiser:
         """Mean and population standard deviation of the columns of x_ND."""
         dtype = widest_float(x_ND.device)
-        # Sums of the differences to the first row: a constant feature has a mean without rounding, and a std of 0.
+        # Sums of the differences to the first row: a constant feature has a mean without rounding,
+        # and a std of 0.
         first_D = x_ND[0].to(dtype)
         sum_D, squares_D = torch.zeros_like(first_D), torch.zeros_like(first_D)
         for x_BD in x_ND.split(BLOCK_ROWS):
@@ -124,11 +141,12 @@ def sgd_probe(
     probe_schedule: Schedule,
     seed: int,
 ) -> dict[str, float]:
-    """Accuracy of a linear layer that `sgd_fit` trains on the features as they are: the protocol of the papers.
+    """Accuracy of a linear layer that `sgd_fit` trains on the features as they are: the protocol of
+    the papers.
 
-    The settings of the papers: lr 0.25, 100 epochs, "cosine" (ECPP appendix A, CIFAR-10); lr 30, 100 epochs, "step"
-    (DCL A.4). They fit the scale of a ResNet's pooled features. Too large an lr shows as a poor score: the gradient is
-    bounded by the features, so only extreme values overflow.
+    The settings of the papers: lr 0.25, 100 epochs, "cosine" (ECPP appendix A, CIFAR-10); lr 30,
+    100 epochs, "step" (DCL A.4). They fit the scale of a ResNet's pooled features. Too large an lr
+    shows as a poor score: the gradient is bounded by the features, so only extreme values overflow.
 
     Args:
         bank_ND, query_MD: features, float32 or wider; computed in float32.
@@ -141,7 +159,8 @@ def sgd_probe(
         {"linear_top1", "linear_top5"} in percent.
 
     Raises:
-        ValueError: features that are not finite, a training that overflows, or arguments out of bounds.
+        ValueError: features that are not finite, a training that overflows, or arguments out of
+            bounds.
     """
     require_finite(bank_ND, query_MD)
     weight_DC, bias_C = sgd_fit(
@@ -166,14 +185,16 @@ def sgd_fit(
     probe_schedule: Schedule,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax regression by SGD, momentum 0.9, no weight decay, batches of 256: weight (D, C), bias (C,), float32.
+    """Softmax regression by SGD, momentum 0.9, no weight decay, batches of 256: weight (D, C), bias
+    (C,), float32.
 
-    Weights start at 0: the problem is convex, so the start breaks no symmetry and needs no draw. The order of the rows
-    is drawn on the CPU from `seed`, alike for every device; the last batch of an epoch may be smaller.
+    Weights start at 0: the problem is convex, so the start breaks no symmetry and needs no draw.
+    The order of the rows is drawn on the CPU from `seed`, alike for every device; the last batch of
+    an epoch may be smaller.
 
     Args:
-        probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x 0.1 from 60 % of the epochs on, and
-            again from 80 % on.
+        probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x 0.1 from 60 % of
+            the epochs on, and again from 80 % on.
     """
     if not (math.isfinite(probe_lr) and probe_lr > 0):
         raise ValueError(f"probe_lr: expected a number above 0, given {probe_lr}")
@@ -200,19 +221,27 @@ def sgd_fit(
             if probe_schedule == "cosine":
                 lr = lr_at(step, peak=probe_lr, num_steps=num_steps, num_warmup_steps=0)
             else:
-                lr = probe_lr * 0.1 ** ((5 * epoch >= 3 * probe_epochs) + (5 * epoch >= 4 * probe_epochs))
+                lr = probe_lr * 0.1 ** (
+                    (5 * epoch >= 3 * probe_epochs) + (5 * epoch >= 4 * probe_epochs)
+                )
             weight_DC.sub_(velocity_DC, alpha=lr)
             bias_C.sub_(velocity_C, alpha=lr)
             step += 1
     # What has overflowed stays so: one look at the end is enough.
     if not (torch.isfinite(weight_DC).all() and torch.isfinite(bias_C).all()):
-        raise ValueError(f"the linear probe has overflowed at probe_lr {probe_lr}; a smaller probe_lr is needed")
+        raise ValueError(
+            f"the linear probe has overflowed at probe_lr {probe_lr}; a smaller probe_lr is needed"
+        )
     return weight_DC, bias_C
 
 
-def _scores(classify: Callable[[Tensor], Tensor], query_MD: Tensor, query_labels_M: Tensor) -> dict[str, float]:
+def _scores(
+    classify: Callable[[Tensor], Tensor], query_MD: Tensor, query_labels_M: Tensor
+) -> dict[str, float]:
     """Top-1 and top-5 of `classify`, which maps rows (B, D) to one score a class."""
     hits = torch.zeros(2, dtype=torch.int64, device=query_MD.device)
-    for rows_BD, labels_B in zip(query_MD.split(BLOCK_ROWS), query_labels_M.split(BLOCK_ROWS), strict=True):
+    for rows_BD, labels_B in zip(
+        query_MD.split(BLOCK_ROWS), query_labels_M.split(BLOCK_ROWS), strict=True
+    ):
         hits += top_hits(classify(rows_BD), labels_B)
     return percent("linear", hits, len(query_labels_M))

@@ -11,20 +11,22 @@ from torch import Tensor
 
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
-from clsweep.objective.build import build_encoder
 from clsweep.train.images import Images, on_device
 from clsweep.train.scores import score_encoder, score_features
-from clsweep.train.seeds import seeded
+from clsweep.train.state import untrained_encoder
 
 BLOCK = 1024  # images at once
 
 
-def score_reference(config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu") -> dict[str, float]:
+def score_reference(
+    config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu"
+) -> dict[str, float]:
     """kNN and linear-probe scores on the validation split, percent.
 
     Args:
-        config: reference ("raw_pixels": the normalised pixels themselves, "untrained": the features of the encoder as
-            `seed` initialises it), dataset, val_fraction and the hyperparameters of encoder, kNN and linear probe.
+        config: reference ("raw_pixels": the normalised pixels themselves, "untrained": the features
+            of the encoder as `seed` initialises it), dataset, val_fraction and the hyperparameters
+            of encoder, kNN and linear probe.
 
     Raises:
         RequestError: the data set is not there.
@@ -32,8 +34,7 @@ def score_reference(config: Mapping[str, Any], *, place: DataPlace, device: str 
     splits, where = load_splits(config, place), torch.device(device)
     train, val = (on_device(split, splits.train, where) for split in (splits.train, splits.val))
     if config["reference"] == "untrained":
-        encoder = seeded(build_encoder, config).to(where, memory_format=torch.channels_last)
-        return score_encoder(encoder, train, val, config, last=True)[0]
+        return score_encoder(untrained_encoder(config, where), train, val, config, last=True)[0]
     bank = train.labelled()
     bank_ND, query_MD = _pixels(bank), _pixels(val)
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
@@ -41,7 +42,9 @@ def score_reference(config: Mapping[str, Any], *, place: DataPlace, device: str 
 
 
 def _pixels(images: Images) -> Tensor:
-    """Normalised pixels (N, C H W) of all images, those of more than 64 pixels a side averaged down to 32."""
+    """Normalised pixels (N, C H W) of all images, those of more than 64 pixels a side averaged down
+    to 32.
+    """
     parts = []
     for chosen in torch.arange(len(images)).split(BLOCK):
         x_NCHW = (images.take(chosen).float() / 255 - images.mean_1C11) / images.std_1C11

@@ -1,23 +1,24 @@
-"""What an encoder is worth: scores on the validation split, and diagnostics of its representation."""
+"""What an encoder is worth: scores on the validation split, and diagnostics of its
+representation.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clsweep.objective.ownership import num_others
+from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
+from clsweep.catalog.ownership import arguments
+from clsweep.catalog.rows import Row
+from clsweep.objective.frameworks import Framework
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import gather_features, share
-from clsweep.train.diagnostics import representation_diagnostics, tsne_points
-from clsweep.train.evaluate import knn_scores
+from clsweep.train.diagnostics import diagnostics_of, tsne_points
 from clsweep.train.images import Images, make_views
-from clsweep.train.probe import ridge_probe, sgd_probe
 
-Row = dict[str, Any]
 EVAL_BATCH = 1024  # images at once, of 32 x 32 pixels; fewer of larger ones
 DIAGNOSED_IMAGES = 1024  # at most, of the validation split, whose two views the diagnostics look at
 DIAGNOSIS_SEED = 0  # the same views at every epoch and in every trial of the same augmentation
@@ -28,14 +29,10 @@ class DivergedError(ArithmeticError):
 
 
 def score_encoder(
-    encoder: nn.Module,
-    train: Images,
-    val: Images,
-    config: Mapping[str, Any],
-    *,
-    last: bool,
+    encoder: nn.Module, train: Images, val: Images, config: Mapping[str, Any], *, last: bool
 ) -> tuple[dict[str, float], Tensor]:
-    """Scores of the encoder's features, and the features of the validation split; a linear probe at the `last` epoch.
+    """Scores of the encoder's features, and the features of the validation split; a linear probe at
+    the `last` epoch.
 
     The bank are the training images that have a label.
 
@@ -45,7 +42,9 @@ def score_encoder(
     bank = train.labelled()
     bank_ND, query_MD = (_features(encoder, images) for images in (bank, val))
     _require_finite("encoder's features", bank_ND, query_MD)
-    return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=last), query_MD
+    return score_features(
+        bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=last
+    ), query_MD
 
 
 def score_features(
@@ -57,21 +56,52 @@ def score_features(
     *,
     last: bool,
 ) -> dict[str, float]:
-    """kNN scores and, at the `last` epoch, those of the linear probe, percent."""
+    """The metrics of images: those of every epoch and, at the `last` one, all of them."""
     arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
-    num_classes = config["num_classes"]
-    scores = knn_scores(*arrays, num_classes=num_classes, k=config["knn_k"], temperature=config["knn_temperature"])
-    if last and config["linear_probe"] == "ridge":
-        scores |= ridge_probe(*arrays, num_classes=num_classes, probe_l2=config["probe_l2"])
-    elif last and config["linear_probe"] == "sgd":
-        protocol = {name: config[name] for name in ("probe_lr", "probe_epochs", "probe_schedule")}
-        scores |= sgd_probe(*arrays, num_classes=num_classes, **protocol, seed=config["seed"])
+    metrics = [m for m in METRICS if m.kind == "images" and (last or m.every_epoch)]
+    return take_scores(metrics, config, *arrays, num_classes=config["num_classes"])
+
+
+def take_scores(
+    metrics: Iterable[Metric], config: Mapping[str, Any], *given: Any, **named: Any
+) -> dict[str, float]:
+    """The scores of these metrics by name, each of its function, which is called with what is given
+    and what its row owns.
+
+    Raises:
+        LookupError: a function that does not give the metric whose row names it.
+    """
+    found: dict[str, dict[str, float]] = {}  # several metrics may come of one function
+    scores: dict[str, float] = {}
+    for metric in metrics:
+        row: Metric | Component = metric
+        owned = {name: config[name] for name in metric.owns}
+        if metric.part:
+            row, owned = COMPONENT[metric.part][config[metric.part]], arguments(config, metric.part)
+        if not row.impl:
+            continue
+        if row.impl not in found:
+            found[row.impl] = implementation(row)(*given, **named, **owned)
+        if metric.name not in found[row.impl]:
+            raise LookupError(
+                f"{row.impl}: expected a score {metric.name}, given {', '.join(found[row.impl])}"
+            )
+        scores[metric.name] = found[row.impl][metric.name]
     return scores
 
 
 @torch.no_grad()
-def diagnose(objective: Any, val: Images, features_ND: Tensor, config: Mapping[str, Any]) -> dict[str, float]:
-    """Diagnostics of two views of validation images, in evaluation mode; equal on all workers, without a word."""
+def diagnose(
+    objective: Framework,
+    val: Images,
+    features_ND: Tensor,
+    config: Mapping[str, Any],
+    *,
+    base_loss: float,
+) -> dict[str, float]:
+    """Diagnostics of two views of validation images, in evaluation mode, and of the epoch's loss;
+    equal on all workers, without a word.
+    """
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
     draws = draw_views(recipes(config)[:2], len(rows), val.size, generator)
@@ -84,27 +114,26 @@ def diagnose(objective: Any, val: Images, features_ND: Tensor, config: Mapping[s
     z1_ND, z2_ND = (torch.cat(part) for part in zip(*parts, strict=True))
     objective.train(was_training)
     _require_finite("projections", z1_ND, z2_ND)
-    return representation_diagnostics(z1_ND, z2_ND, features_ND, val.labels_N, config["num_classes"])
-
-
-def mi_bound(config: Mapping[str, Any], loss: float) -> dict[str, float]:
-    """The empirical bound of the mutual information between the views, nats (EqCo Eq. 4, Fig. 1).
-
-    log(1 + K) - l for infonce with K negatives, log(1 + alpha) - l for eqco; the other losses give no bound.
-    """
-    if config["loss"] == "eqco":
-        return {"mi_bound": math.log1p(config["alpha"]) - loss}
-    if config["loss"] == "infonce":
-        num_negatives = config.get("num_negatives") or num_others(config["framework"], config["batch_size"])
-        return {"mi_bound": math.log1p(num_negatives) - loss}
-    return {}
+    return diagnostics_of(
+        {
+            "z1_ND": z1_ND,
+            "z2_ND": z2_ND,
+            "features_ND": features_ND,
+            "labels_N": val.labels_N,
+            "num_classes": config["num_classes"],
+            "base_loss": base_loss,
+            "config": config,
+        }
+    )
 
 
 def embed_in_plane(features_ND: Tensor, val: Images, config: Mapping[str, Any]) -> list[Row]:
     """The t-SNE points of the first `tsne_points` validation images."""
     if config["tsne_points"] == 0:
         return []
-    return tsne_points(features_ND, val.labels_N, num_points=config["tsne_points"], seed=config["seed"])
+    return tsne_points(
+        features_ND, val.labels_N, num_points=config["tsne_points"], seed=config["seed"]
+    )
 
 
 def _require_finite(what: str, *tensors: Tensor) -> None:
@@ -114,11 +143,14 @@ def _require_finite(what: str, *tensors: Tensor) -> None:
 
 @torch.no_grad()
 def _features(encoder: nn.Module, images: Images) -> Tensor:
-    """Features (N, D) of unaugmented images, float32, in evaluation mode; the workers share the work."""
+    """Features (N, D) of unaugmented images, float32, in evaluation mode; the workers share the
+    work.
+    """
     was_training = encoder.training
     encoder.eval()
     mine = share(len(images))
-    chunks = torch.arange(mine.start, mine.stop).split(_at_once(images))  # a share may be empty: then one empty chunk
+    # a share may be empty: then one empty chunk
+    chunks = torch.arange(mine.start, mine.stop).split(_at_once(images))
     features = [encoder(images.plain(chosen)) for chosen in chunks]
     encoder.train(was_training)
     return gather_features(torch.cat(features), len(images))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import nn
 
 from clsweep.model.winograd import use_winograd
-from clsweep.objective.build import build_objective
+from clsweep.objective.build import build_encoder, build_objective
+from clsweep.objective.frameworks import Framework
 from clsweep.train.collectives import sync_batch_norm
 from clsweep.train.optim import build_optimizer
 from clsweep.train.precision import Precision
@@ -18,16 +20,15 @@ from clsweep.train.seeds import derived_seed, seeded
 
 @dataclass
 class TrialState:
-    """Objective (with momentum copies, queue and support set), optimiser, random generators and finished epochs.
+    """Objective (with momentum copies, queue and support set), optimiser, random generators and
+    finished epochs.
 
-    The precision is the device's choice where the configuration leaves it to that; no part of the state dict, but a
-    checkpoint counts only where the choice is the same.
-
-    The views come from one generator, drawn negatives from another: an objective that draws more negatives still sees
-    the same views. The order of the images needs none: it follows from seed and epoch.
+    The views come from one generator, drawn negatives from another: an objective that draws more
+    negatives still sees the same views. The order of the images needs none: it follows from seed
+    and epoch.
     """
 
-    objective: Any
+    objective: Framework
     optimizer: torch.optim.Optimizer
     view_generator: torch.Generator
     draw_generator: torch.Generator
@@ -55,10 +56,20 @@ class TrialState:
         self.epoch = state["epoch"]
 
 
+def untrained_encoder(config: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """The encoder alone, as the trial's seed initialises it, for scores in fp32."""
+    Precision.on(device, "fp32").settle()
+    encoder = seeded(build_encoder, config).to(device, memory_format=torch.channels_last)
+    return cast(nn.Module, encoder)
+
+
 def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     """A trial at its beginning, from its seed."""
     precision = Precision.on(device, config["precision"])
-    objective = use_winograd(seeded(build_objective, config).to(device, memory_format=torch.channels_last))
+    precision.settle()
+    objective = use_winograd(
+        seeded(build_objective, config).to(device).to(memory_format=torch.channels_last)
+    )
     objective = sync_batch_norm(objective, device)
     return TrialState(
         objective=objective,

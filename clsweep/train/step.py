@@ -1,4 +1,5 @@
-"""The loss of a global batch and its gradient: in one pass, or in chunks with the gradient of the whole.
+"""The loss of a global batch and its gradient: in one pass, or in chunks with the gradient of the
+whole.
 
 What is gathered of the workers and what a loss sees is always the whole batch.
 """
@@ -7,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from clsweep.objective.contrast import wide
-from clsweep.objective.frameworks import Embeddings, Losses
+from clsweep.objective.frameworks import Embeddings, Framework, Losses
 from clsweep.train.collectives import gather, rank, world_size
 from clsweep.train.images import Batch, Chunks
 from clsweep.train.precision import Precision
@@ -28,27 +29,29 @@ def accumulate_gradient(
     generator: Generator,
     scaler: torch.amp.GradScaler,
 ) -> tuple[Embeddings, Losses]:
-    """Add the gradient of a batch's loss to the parameters' `grad`; returns what the loss was made of, and its parts.
+    """Add the gradient of a batch's loss to the parameters' `grad`; returns what the loss was made
+    of, and its parts.
 
-    A batch of several chunks takes two passes (gradient caching: Gao et al. 2021, GradCache): the first, without
-    graphs, collects all embeddings; the loss is taken of them and gives each its gradient; the second makes the graph
-    of one chunk at a time, for its embeddings' gradients to pass through. So the memory is that of a chunk, and every
-    sample has the whole batch to be compared with. Batch norm sees one chunk at a time: the gradient is exactly that
-    of a batch in one pass whose batch norms take the statistics of each chunk apart.
+    A batch of several chunks takes two passes (gradient caching: Gao et al. 2021, GradCache): the
+    first, without graphs, collects all embeddings; the loss is taken of them and gives each its
+    gradient; the second makes the graph of one chunk at a time, for its embeddings' gradients to
+    pass through. So the memory is that of a chunk, and every sample has the whole batch to be
+    compared with. Batch norm sees one chunk at a time: the gradient is exactly that of a batch in
+    one pass whose batch norms take the statistics of each chunk apart.
 
     Args:
         model: the objective, or what distributes it.
         generator: for negatives that are drawn.
         scaler: scales the loss, hence the gradient.
     """
-    objective: Any = getattr(model, "module", model)
+    objective = cast(Framework, getattr(model, "module", model))
     is_whole = len(batch.chunks) == 1
     if is_whole:
         embeddings = gather_all(_embed(model, batch.chunks[0], precision))
     else:
         embeddings = _collect(objective, batch.chunks, precision)
     prepared = objective.prepare(embeddings, generator)
-    losses: Losses = objective.loss(prepared, batch.labels_N)
+    losses = objective.loss(prepared, batch.labels_N)
     scaler.scale(losses.total).backward()
     if not is_whole:
         _pass_on(model, batch.chunks, precision, embeddings)
@@ -67,11 +70,15 @@ def gather_all(embeddings: Embeddings) -> Embeddings:
     return gathered
 
 
-def _embed(model: nn.Module, make_views: Callable[[], list[Tensor]], precision: Precision) -> Embeddings:
+def _embed(
+    model: nn.Module, make_views: Callable[[], list[Tensor]], precision: Precision
+) -> Embeddings:
     """This worker's embeddings of its views; half types end here."""
     with precision.autocast():
         embeddings: Embeddings = model(make_views())
-    return {kind: {view: wide(z) for view, z in views.items()} for kind, views in embeddings.items()}
+    return {
+        kind: {view: wide(z) for view, z in views.items()} for kind, views in embeddings.items()
+    }
 
 
 def _collect(objective: nn.Module, chunks: Chunks, precision: Precision) -> Embeddings:
@@ -79,7 +86,9 @@ def _collect(objective: nn.Module, chunks: Chunks, precision: Precision) -> Embe
     with torch.no_grad(), frozen_statistics(objective):
         parts = [gather_all(_embed(objective, chunk, precision)) for chunk in chunks]
     return {
-        kind: {view: torch.cat([part[kind][view] for part in parts]).requires_grad_() for view in views}
+        kind: {
+            view: torch.cat([part[kind][view] for part in parts]).requires_grad_() for view in views
+        }
         for kind, views in parts[0].items()
     }
 
@@ -104,7 +113,9 @@ def _pass_on(model: Any, chunks: Chunks, precision: Precision, leaves: Embedding
 
 @contextlib.contextmanager
 def frozen_statistics(module: nn.Module) -> Iterator[None]:
-    """Batch norms take the statistics of their batch, as in training, but leave the running ones alone."""
+    """Batch norms take the statistics of their batch, as in training, but leave the running ones
+    alone.
+    """
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     for norm in norms:
         norm.track_running_stats = False

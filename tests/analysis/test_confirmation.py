@@ -9,11 +9,21 @@ import pytest
 
 from clsweep.analysis.confirmation import FRESH_COLUMNS, confirmation
 
-BEST = pd.DataFrame({"objective": ["dcl", "dcl", "simclr"], "config": [4, 0, 4], "search": [92.0, 91.0, 90.0]})
+BEST = pd.DataFrame(
+    {"objective": ["dcl", "dcl", "simclr"], "config": [4, 0, 4], "search": [92.0, 91.0, 90.0]}
+)
 
 
-def trial(objective: str, config: int, score: float, test: float, status: str = "finished") -> dict[str, Any]:
-    return {"objective": objective, "config": config, "status": status, "knn_top1": score, "test_knn_top1": test}
+def trial(
+    objective: str, config: int, score: float, test: float, status: str = "finished"
+) -> dict[str, Any]:
+    return {
+        "objective": objective,
+        "config": config,
+        "status": status,
+        "knn_top1": score,
+        "test_knn_top1": test,
+    }
 
 
 def test_mean_interval_and_difference() -> None:
@@ -24,22 +34,50 @@ def test_mean_interval_and_difference() -> None:
     half = 4.303 * 2 / 3**0.5  # t of 2 degrees of freedom, 97.5 %; the standard deviation is 2
     assert row["fresh"] == pytest.approx(90)
     assert (row["fresh_low"], row["fresh_high"]) == pytest.approx((90 - half, 90 + half), abs=1e-3)
-    assert (row["test"], row["test_low"], row["test_high"]) == pytest.approx((80, 80 - half, 80 + half), abs=1e-3)
+    assert (row["test"], row["test_low"], row["test_high"]) == pytest.approx(
+        (80, 80 - half, 80 + half), abs=1e-3
+    )
     assert row["difference"] == pytest.approx(2)
     assert (row["fresh_seeds"], row["fresh_failed"]) == (3, 0)
 
 
+@pytest.mark.parametrize("scores", [(99.0, 99.5, 100.0), (0.0, 0.1, 0.8)])
+def test_the_intervals_end_where_the_metric_ends(scores: tuple[float, ...]) -> None:
+    fresh = pd.DataFrame([trial("dcl", 4, score, score) for score in scores])
+    (free,) = confirmation(BEST, fresh, metric="knn_top1").to_dict("records")
+    (row,) = confirmation(BEST, fresh, metric="knn_top1", limits=(0, 100)).to_dict("records")
+    for name in ("fresh", "test"):
+        ends = free[f"{name}_low"], free[f"{name}_high"]
+        assert ends[0] < 0 or ends[1] > 100
+        assert row[f"{name}_low"] == max(0, ends[0])
+        assert row[f"{name}_high"] == min(100, ends[1])
+    assert row["difference"] == free["difference"]
+
+
 def test_one_seed_has_no_interval_and_a_failed_one_no_part_in_the_mean() -> None:
-    fresh = pd.DataFrame([trial("dcl", 0, 85.0, 84.0), trial("dcl", 0, float("nan"), float("nan"), "failed")])
+    fresh = pd.DataFrame(
+        [trial("dcl", 0, 85.0, 84.0), trial("dcl", 0, float("nan"), float("nan"), "failed")]
+    )
     (row,) = confirmation(BEST, fresh, metric="knn_top1").to_dict("records")
-    assert (row["fresh"], row["test"], row["fresh_seeds"], row["fresh_failed"]) == (85.0, 84.0, 1, 1)
+    assert (row["fresh"], row["test"], row["fresh_seeds"], row["fresh_failed"]) == (
+        85.0,
+        84.0,
+        1,
+        1,
+    )
     assert pd.isna([row["fresh_low"], row["fresh_high"], row["test_low"]]).all()
 
 
 def test_the_order_is_that_of_the_best_and_what_is_best_no_longer_is_not_shown() -> None:
-    fresh = pd.DataFrame([trial(*key, 80.0, 79.0) for key in (("simclr", 4), ("dcl", 9), ("dcl", 0), ("dcl", 4))])
+    fresh = pd.DataFrame(
+        [trial(*key, 80.0, 79.0) for key in (("simclr", 4), ("dcl", 9), ("dcl", 0), ("dcl", 4))]
+    )
     table = confirmation(BEST, fresh, metric="knn_top1")
-    assert list(zip(table["objective"], table["config"], strict=True)) == [("dcl", 4), ("dcl", 0), ("simclr", 4)]
+    assert list(zip(table["objective"], table["config"], strict=True)) == [
+        ("dcl", 4),
+        ("dcl", 0),
+        ("simclr", 4),
+    ]
 
 
 def test_where_there_is_no_test_split_there_is_no_test_score() -> None:

@@ -1,24 +1,43 @@
-"""Diagnostics beside the metric: loops, SciPy's Spearman, planted links and the rate of false ones."""
+"""Diagnostics beside the metric: loops, SciPy's Spearman, planted links and the rate of false
+ones.
+"""
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.mechanism import COLUMNS, LINK_COLUMNS, links, mechanism
+from clsweep.analysis import mechanism as module
+from clsweep.analysis.mechanism import COLUMNS, LINK_COLUMNS
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 
 NAN = float("nan")
 PARAMS = ["tau", "batch_size"]
+DIAGNOSTICS = (
+    "q_b_mean", "q_b_cv", "grad_norm_mean", "feature_diversity", "effective_rank", "alignment",
+    "uniformity", "std_per_dim",
+)  # fmt: skip
+mechanism = partial(module.mechanism, diagnostics=DIAGNOSTICS)
+links = partial(module.links, diagnostics=DIAGNOSTICS)
 
 
 def trials_of(num=12, seeds=2, *, objective="dcl", sampler="grid", rng=None, **columns):
     """Trials of `num` configurations; columns: (num, seeds) values."""
     rng = rng or np.random.default_rng(0)
     tau = np.arange(num) // 3 / 10 if sampler == "grid" else rng.random(num)
-    frame = pd.DataFrame({"tau": np.repeat(tau, seeds), "batch_size": np.repeat(64 * (1 + np.arange(num) % 3), seeds)})
+    frame = pd.DataFrame(
+        {
+            "tau": np.repeat(tau, seeds),
+            "batch_size": np.repeat(64 * (1 + np.arange(num) % 3), seeds),
+        }
+    )
     frame = frame.assign(
-        objective=objective, config=np.repeat(np.arange(num), seeds), seed=np.tile(np.arange(seeds), num)
+        objective=objective,
+        config=np.repeat(np.arange(num), seeds),
+        seed=np.tile(np.arange(seeds), num),
     )
     frame = frame.assign(sampler=sampler, status="finished", acc=90 + rng.normal(size=num * seeds))
     return frame.assign(**{name: np.ravel(values) for name, values in columns.items()})
@@ -42,17 +61,33 @@ def test_means_by_value():
     before = trials.copy(deep=True)
     table = mechanism(trials, read(trials), metric="acc", by="batch_size")
     pd.testing.assert_frame_equal(trials, before)
-    assert list(table.columns) == ["objective", "at", "num_trials", "acc", "q_b_mean", "note"]
-    assert table["at"].to_list() == ["batch_size=64", "batch_size=128", "batch_size=192", "batch_size=128"]
+    assert list(table.columns) == [
+        "objective",
+        "at",
+        "num_trials",
+        "acc",
+        "q_b_mean",
+        "reason",
+        "note",
+    ]
+    assert table["at"].to_list() == [
+        "batch_size=64",
+        "batch_size=128",
+        "batch_size=192",
+        "batch_size=128",
+    ]
     good = trials[(trials["status"] == "finished") & trials["acc"].notna()]
     for _, row in table.iterrows():
         here = good[
-            (good["objective"] == row["objective"]) & ("batch_size=" + good["batch_size"].astype(str) == row["at"])
+            (good["objective"] == row["objective"])
+            & ("batch_size=" + good["batch_size"].astype(str) == row["at"])
         ]
         assert row["num_trials"] == len(here)
         assert row["acc"] == pytest.approx(here.groupby("config")["acc"].mean().mean())
         if row["objective"] == "b":
-            assert row["q_b_mean"] == pytest.approx(here.groupby("config")["q_b_mean"].mean().mean())
+            assert row["q_b_mean"] == pytest.approx(
+                here.groupby("config")["q_b_mean"].mean().mean()
+            )
     assert np.isnan(table["q_b_mean"].iloc[-1])
     whole = mechanism(trials, read(trials), metric="acc")
     assert whole["at"].to_list() == ["", ""]
@@ -73,7 +108,8 @@ def test_metric_that_is_best_low_keeps_its_sign():
     up, down = (mechanism(trials, read(trials, mode=mode), metric="acc") for mode in ("max", "min"))
     pd.testing.assert_frame_equal(up, down)
     pd.testing.assert_frame_equal(
-        links(trials, read(trials), metric="acc"), links(trials, read(trials, mode="min"), metric="acc")
+        links(trials, read(trials), metric="acc"),
+        links(trials, read(trials, mode="min"), metric="acc"),
     )
 
 
@@ -93,22 +129,25 @@ def test_links_are_scipys_spearman():
     assert row["p_holm"] > oracle.pvalue
     half = 1.959964 * np.sqrt((1 + oracle.statistic**2 / 2) / 37)
     assert row["high"] == pytest.approx(np.tanh(np.arctanh(oracle.statistic) + half))
-    assert table["verdict"].to_list() == ["higher with the metric", "lower with the metric"]
+    assert table["resolved"].to_list() == [True, True]
+    assert table["rho"].iloc[0] > 0
     assert table["rho"].iloc[1] == pytest.approx(-1)
     assert table["low"].iloc[1] == pytest.approx(-1)
     assert -1 < table["high"].iloc[1] < -0.9
 
 
+@pytest.mark.slow
 def test_pure_noise_links_nothing():
     rng = np.random.default_rng(3)
     false = []
     for _ in range(200):
         names = ("q_b_mean", "alignment", "uniformity", "effective_rank")
         trials = trials_of(16, 1, rng=rng, **{name: rng.normal(size=16) for name in names})
-        false.append((links(trials, read(trials), metric="acc")["verdict"] != "not resolved").any())
+        false.append(links(trials, read(trials), metric="acc")["resolved"].any())
     assert np.mean(false) <= 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.0, 0.6])
 def test_coverage_of_rho(rho):
     rng = np.random.default_rng(4)
@@ -128,7 +167,7 @@ def test_a_constant_diagnostic_is_no_order_of_rounding():
     trials.loc[4, "status"] = "failed"  # the mean of two is not the mean of three, in the last bit
     row = links(trials, read(trials), metric="acc").iloc[0]
     assert np.isnan(row["rho"])
-    assert row["note"] == "the same in all configurations: no correlation"
+    assert row["reason"] == Reason.EQUAL_RANKS
 
 
 @pytest.mark.filterwarnings("error")
@@ -136,22 +175,22 @@ def test_edge_cases():
     trials = trials_of()
     table = mechanism(trials, read(trials), metric="acc")
     assert table.empty
-    assert list(table.columns) == ["objective", "at", "num_trials", "acc", "note"]
+    assert list(table.columns) == ["objective", "at", "num_trials", "acc", "reason", "note"]
     assert set(COLUMNS) < set(table.columns)
     assert links(trials, read(trials), metric="acc").empty
     few = trials_of(9, q_b_mean=np.arange(18.0))
     row = links(few, read(few), metric="acc").iloc[0]
-    assert row["note"] == "9 configurations have both, at least 10 are needed"
-    assert row["verdict"] == "not resolved"
+    assert row["note"] == (note(Reason.FEW_PAIRED, configs=9, least=10),)
+    assert not row["resolved"]
     gone = trials_of(q_b_mean=np.arange(24.0)).assign(status="failed")
     assert mechanism(gone, read(gone), metric="acc").empty
     tpe = trials_of(sampler="tpe", q_b_mean=np.arange(24.0))
     row = mechanism(tpe, read(tpe), metric="acc", by="tau").iloc[0]
     assert np.isnan(row["acc"])
-    assert row["note"] == "tpe samples favour good configurations"
+    assert row["reason"] == Reason.ADAPTIVE_SAMPLER
     row = links(tpe, read(tpe), metric="acc").iloc[0]
     assert np.isnan(row["rho"])
-    assert row["note"] == "tpe samples favour good configurations"
+    assert row["reason"] == Reason.ADAPTIVE_SAMPLER
 
 
 def test_mistakes():

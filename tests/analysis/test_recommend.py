@@ -1,4 +1,6 @@
-"""Recommended configurations: neighbours against a loop, a planted cliff, and what the notes say."""
+"""Recommended configurations: neighbours against a loop, a planted cliff, and what the notes
+say.
+"""
 
 import itertools
 
@@ -7,23 +9,36 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, neighbourhoods, recommend
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.results.ranking import rank_configs
 
 NAN = float("nan")
 
 
-def sweep_of(scores, *, sampler="grid", mode="max", status=None, scales=None, planned=None, **columns):
+def sweep_of(
+    scores, *, sampler="grid", mode="max", status=None, scales=None, planned=None, **columns
+):
     scores = np.asarray(scores, dtype=float)
     num, seeds = scores.shape
-    frame = pd.DataFrame({name: np.repeat(np.asarray(value), seeds) for name, value in columns.items()})
+    frame = pd.DataFrame(
+        {name: np.repeat(np.asarray(value), seeds) for name, value in columns.items()}
+    )
     frame = frame.assign(
-        objective="dcl", config=np.repeat(np.arange(num), seeds), seed=np.tile(np.arange(seeds), num), sampler=sampler
+        objective="dcl",
+        config=np.repeat(np.arange(num), seeds),
+        seed=np.tile(np.arange(seeds), num),
+        sampler=sampler,
     )
     frame["acc"] = scores.ravel()
-    frame["status"] = np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
+    frame["status"] = (
+        np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
+    )
     plan = None if planned is None else {"dcl": planned}
-    return read_sweeps(frame, metric="acc", params=list(columns), mode=mode, planned=plan, scales=scales)[0]
+    return read_sweeps(
+        frame, metric="acc", params=list(columns), mode=mode, planned=plan, scales=scales
+    )[0]
 
 
 def grid(shape):
@@ -48,8 +63,34 @@ def test_best_and_its_interval():
     variance = np.nansum((scores - means[:, None]) ** 2) / (6 * 2 + 1)
     half = stats.t.ppf(0.975, 13) * np.sqrt(variance / len(present))
     assert (best["config"], best["num_seeds"]) == (top, len(present))
-    assert best[["score", "low", "high"]].to_list() == pytest.approx([means[top], means[top] - half, means[top] + half])
-    assert "picked on its own noise: run clsweep confirm" in best["note"]
+    assert best[["score", "low", "high"]].to_list() == pytest.approx(
+        [means[top], means[top] - half, means[top] + half]
+    )
+    assert note(Reason.PICKED) in best["note"]
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_best_is_that_of_the_ranking_ties_included(mode):
+    """Means that are equal but for the order of their sums, and the configuration planned first
+    not in the first row.
+    """
+    scores = {2: (0.1, 0.2, 0.3), 0: (0.3, 0.2, 0.1), 1: (0.2, 0.3, 0.1), 3: (0.3, 0.1, 0.2)}
+    rows = [
+        {"objective": "dcl", "config": config, "seed": seed, "tau": config, "acc": acc}
+        | {"trial_id": f"{config}-{seed}", "status": "finished", "sampler": "grid"}
+        for config, values in scores.items()
+        for seed, acc in enumerate(values)
+    ]
+    (ranking,) = rank_configs(rows, rows, metric="acc", mode=mode)
+    (sweep,) = read_sweeps(pd.DataFrame(rows), metric="acc", params=["tau"], mode=mode)
+    best, _ = pair(sweep)
+    assert best["config"] == ranking.configs[0].config == 0
+
+
+def test_it_is_said_where_no_configuration_has_finished_on_all_seeds():
+    best, _ = pair(sweep_of([[90, NAN], [NAN, 80], [70, NAN]], tau=[1, 2, 3]))
+    assert (best["config"], best["num_seeds"]) == (0, 1)
+    assert note(Reason.NO_WHOLE_CONFIG, seeds=2) in best["note"]
 
 
 def test_neighbours_on_a_grid_against_a_loop():
@@ -57,10 +98,19 @@ def test_neighbours_on_a_grid_against_a_loop():
     level = np.random.default_rng(1).permutation(len(places)).astype(float)
     order = np.random.default_rng(2).permutation(len(places))  # the order of the rows says nothing
     names = np.array(["x", "y"])[places[order, 2].astype(int)]
-    sweep = sweep_of(level[order, None], tau=2.0 ** places[order, 0], batch_size=places[order, 1], weighting=names)
+    sweep = sweep_of(
+        level[order, None],
+        tau=2.0 ** places[order, 0],
+        batch_size=places[order, 1],
+        weighting=names,
+    )
     found = neighbourhoods(sweep)
     for row, at in enumerate(places[order]):
-        near = [i for i, other in enumerate(places) if np.abs(other - at).sum() <= 1 and other[2] == at[2]]
+        near = [
+            i
+            for i, other in enumerate(places)
+            if np.abs(other - at).sum() <= 1 and other[2] == at[2]
+        ]
         assert found.counts[row] == len(near) - 1
         assert found.worst[row] == min(level[near])
 
@@ -69,7 +119,9 @@ def test_neighbours_of_a_sample_against_a_loop():
     rng = np.random.default_rng(3)
     tau, width = 10.0 ** rng.uniform(-2, 0, 40), rng.uniform(0, 5, 40)
     level = rng.permutation(40).astype(float)
-    found = neighbourhoods(sweep_of(level[:, None], sampler="random", tau=tau, width=width, scales={"width": "linear"}))
+    found = neighbourhoods(
+        sweep_of(level[:, None], sampler="random", tau=tau, width=width, scales={"width": "linear"})
+    )
     axes = np.stack([np.log(tau), width], axis=1)
     unit = (axes - axes.min(axis=0)) / np.ptp(axes, axis=0)
     for row in range(40):
@@ -112,11 +164,14 @@ def test_robust_pick_of_a_sample_avoids_the_cliff():
         x, y = rng.random(128), rng.random(128)
         level = np.where(x > 0.8, 50.0, 90 + 4 * x)
         scores = level[:, None] + 0.3 * rng.standard_normal((128, 3))
-        _, robust = pair(sweep_of(scores, sampler="random", x=x, y=y, scales={"x": "linear", "y": "linear"}))
+        _, robust = pair(
+            sweep_of(scores, sampler="random", x=x, y=y, scales={"x": "linear", "y": "linear"})
+        )
         assert robust["neighbourhood_worst"] > 88
         assert x[robust["config"]] < 0.8
 
 
+@pytest.mark.slow
 def test_noise_does_not_favour_corners():
     rng = np.random.default_rng(6)
     places = grid((5, 5))
@@ -136,7 +191,7 @@ def test_failed_neighbours():
     best, robust = pair(sweep)
     assert best["config"] == 1
     assert np.isnan(best["neighbourhood_worst"])
-    assert "a neighbour failed on every seed" in best["note"]
+    assert note(Reason.NEIGHBOUR_FAILED) in best["note"]
     assert robust["config"] == 4
     best, _ = pair(sweep, chance=10.0)
     assert best["neighbourhood_worst"] == 10
@@ -149,19 +204,27 @@ def test_notes():
     places = grid((4, 4))
     scores = 80 + 3 * places.sum(axis=1)[:, None] + 0.1 * rng.standard_normal((16, 2))
     best, robust = pair(sweep_of(scores, tau=places[:, 0], batch_size=places[:, 1]))
-    assert "at the edge of the swept tau, batch_size: the optimum may lie outside" in best["note"]
-    assert robust["note"].startswith("same as the best; at the edge")
+    edge = note(Reason.AT_EDGE, params=("tau", "batch_size"))
+    assert edge in best["note"]
+    assert robust["note"] == (note(Reason.SAME_AS_BEST), edge)
     every = np.repeat(scores, 2, axis=1)
     every[:, 1] = NAN  # each configuration lost a seed
     best, _ = pair(sweep_of(every, tau=places[:, 0], batch_size=places[:, 1]))
-    assert "1 of its 4 seeds failed" in best["note"]
+    assert note(Reason.SEEDS_FAILED, failed=1, seeds=4) in best["note"]
     best, robust = pair(sweep_of(scores[:, :1], tau=places[:, 0], batch_size=places[:, 1]))
     assert np.isnan(best["low"])
-    assert "one seed: no interval" in robust["note"]
+    assert note(Reason.ONE_SEED) in robust["note"]
 
 
 def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
-    scores = np.array([[90.0, 90, 90, 90, 90], [91, 91, 91, 91, 91], [99, NAN, NAN, NAN, NAN], [91, 91, 91, 91, 90]])
+    scores = np.array(
+        [
+            [90.0, 90, 90, 90, 90],
+            [91, 91, 91, 91, 91],
+            [99, NAN, NAN, NAN, NAN],
+            [91, 91, 91, 91, 90],
+        ]
+    )
     for status in (None, np.where(np.isnan(scores.ravel()), "failed", "finished")):
         best, robust = pair(sweep_of(scores, tau=np.arange(4.0), status=status))
         assert (best["config"], best["num_seeds"]) == (1, 5)
@@ -177,30 +240,39 @@ def test_a_robust_place_with_fewer_seeds_says_so():
     alone = sweep_of(scores[1:], tau=np.arange(4.0))
     best, robust = pair(alone)  # the only one with all its seeds has a neighbour that failed
     assert (best["config"], robust["config"]) == (3, 0)
-    assert "rests on 2 seeds, others on 3" in robust["note"]
+    assert note(Reason.FEWER_SEEDS, seeds=2, most=3) in robust["note"]
 
 
 @pytest.mark.parametrize(
-    ("scores", "options", "note"),
+    ("scores", "options", "reason"),
     [
-        ([[NAN, NAN], [NAN, NAN]], {}, "no trial finished"),
-        ([[90.0, 91.0]], {}, "no hyperparameter is swept"),
-        ([[90.0, 91.0], [NAN, NAN]], {}, "a neighbour that failed"),
-        ([[90.0, 90.0], [90.0, 90.0], [90.0, 90.0]], {}, "same as the best"),
+        ([[NAN, NAN], [NAN, NAN]], {}, Reason.NO_SCORE),
+        ([[90.0, 91.0]], {}, Reason.NOTHING_SWEPT),
+        ([[90.0, 91.0], [NAN, NAN]], {}, Reason.NEIGHBOURS_FAILED),
+        ([[90.0, 90.0], [90.0, 90.0], [90.0, 90.0]], {}, ""),
         ([[90.0, NAN], [NAN, 91.0]], {}, ""),
         ([[90.0, 91.0], [80.0, 81.0]], {"planned": 9}, ""),
-        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "random"}, "no configuration has a neighbour"),
-        ([[90.0, 91.0], [80.0, 81.0]], {"scales": {"tau": "category"}}, "no configuration has a neighbour"),
-        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "tpe"}, "no robust one: tpe samples"),
-        ([[90.0, 91.0], [80.0, 81.0]], {"status": ["finished", "finished", "finished", "stopped"]}, "stopped early"),
+        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "random"}, Reason.NO_NEIGHBOURHOOD),
+        (
+            [[90.0, 91.0], [80.0, 81.0]],
+            {"scales": {"tau": "category"}},
+            Reason.NO_NEIGHBOURHOOD,
+        ),
+        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "tpe"}, Reason.ADAPTIVE_SAMPLER),
+        (
+            [[90.0, 91.0], [80.0, 81.0]],
+            {"status": ["finished", "finished", "finished", "stopped"]},
+            Reason.TRIALS_STOPPED,
+        ),
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_edge_cases(scores, options, note):
+def test_edge_cases(scores, options, reason):
     sweep = sweep_of(scores, tau=np.arange(len(scores)) / 10, **options)
     table = recommend([sweep])
-    assert list(table["kind"]) == ["best"] if sweep.not_measured else ["best", "robust"]
-    assert note in table["note"].iloc[-1]
+    assert list(table["kind"]) == ["best", "robust"]
+    assert table["reason"].iloc[-1] == reason
+    assert np.isnan(table["config"].iloc[-1]) == bool(reason)
 
 
 def test_a_wrong_option():

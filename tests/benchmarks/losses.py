@@ -1,7 +1,9 @@
-"""The contrastive losses beside lightly's: seconds and peak memory of forward and backward, from raw projections.
+"""The contrastive losses beside lightly's: seconds and peak memory of forward and backward, from
+raw projections.
 
-Both normalise inside of what is measured. Times are medians of runs in turn; each peak is that of a process of its own,
-above what that process held before. Times mean little on a machine that is busy, so its load is quoted too.
+Both normalise inside of what is measured. Times are medians of runs in turn; each peak is that of a
+process of its own, above what that process held before. Times mean little on a machine that is
+busy, so its load is quoted too.
 
     python tests/benchmarks/losses.py [--samples 256 4096] [--threads 1 2] [--dim 128] [--repeats 5]
 """
@@ -24,7 +26,7 @@ import torch.nn.functional as F
 from _machine import machine
 from torch import Tensor
 
-from clsweep.console import print_table
+from clsweep.display.printing import print_table
 from clsweep.objective.losses import dcl, dclw, infonce
 from clsweep.train.memory import PeakMemory
 
@@ -37,10 +39,16 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def step(side: str, loss: str) -> Callable[[Tensor, Tensor], None]:
     """Forward and backward from projections of any length."""
     if side == "ours":
-        return lambda x1, x2: OURS[loss](F.normalize(x1, dim=1), F.normalize(x2, dim=1), TAU).backward()
+        return lambda x1, x2: OURS[loss](
+            F.normalize(x1, dim=1), F.normalize(x2, dim=1), TAU
+        ).backward()
     import lightly.loss
 
-    peers = {"infonce": lightly.loss.NTXentLoss, "dcl": lightly.loss.DCLLoss, "dclw": lightly.loss.DCLWLoss}
+    peers = {
+        "infonce": lightly.loss.NTXentLoss,
+        "dcl": lightly.loss.DCLLoss,
+        "dclw": lightly.loss.DCLWLoss,
+    }
     peer = peers[loss](temperature=TAU)
     return lambda x1, x2: peer(x1, x2).backward()
 
@@ -74,10 +82,26 @@ def median_seconds(loss: str, num_samples: int, dim: int, repeats: int) -> dict[
 
 
 def peak_mib(side: str, loss: str, num_samples: int, dim: int, threads: int) -> float:
-    command = [sys.executable, __file__, "--child", side, loss, str(num_samples), str(dim), str(threads)]
-    # Freed memory goes back to the system at once: what a warm-up leaves behind would hide the peak.
-    env = os.environ | {"MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0"}
-    return float(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        side,
+        loss,
+        str(num_samples),
+        str(dim),
+        str(threads),
+    ]
+    # Freed memory goes back to the system at once: what a warm-up leaves behind would hide the
+    # peak.
+    env = os.environ | {
+        "MALLOC_TRIM_THRESHOLD_": "0",
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+        "MALLOC_TOP_PAD_": "0",
+    }
+    return float(
+        subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    )
 
 
 def child(side: str, loss: str, num_samples: int, dim: int, threads: int) -> None:
@@ -117,7 +141,10 @@ def main() -> None:
         for loss in OURS:
             for num_samples in arguments.samples:
                 s = median_seconds(loss, num_samples, arguments.dim, arguments.repeats)
-                mib = {side: peak_mib(side, loss, num_samples, arguments.dim, threads) for side in SIDES}
+                mib = {
+                    side: peak_mib(side, loss, num_samples, arguments.dim, threads)
+                    for side in SIDES
+                }
                 rows.append(
                     {
                         "loss": loss,

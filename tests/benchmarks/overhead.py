@@ -1,8 +1,10 @@
-"""What a trial costs beyond its own work: clsweep's engine beside the documented Ray pattern, in one run.
+"""What a trial costs beyond its own work: clsweep's engine beside the documented Ray pattern, in
+one run.
 
-Both score the untrained encoder (`epochs: 0`) on digits. The documented pattern wraps `TorchTrainer.fit()` with a
-`TuneReportCallback` in a Tune function. A trial's own work is measured inside of it; the overhead is the rest of the
-time between the first and the last result, times the trials that run at once, per trial.
+Both score the untrained encoder (`epochs: 0`) on digits. The documented pattern wraps
+`TorchTrainer.fit()` with a `TuneReportCallback` in a Tune function. A trial's own work is measured
+inside of it; the overhead is the rest of the time between the first and the last result, times the
+trials that run at once, per trial.
 
     python tests/benchmarks/overhead.py [--trials 100] [--documented-trials 4]
 """
@@ -43,7 +45,14 @@ def measure_clsweep(num_trials: int, folder: Path) -> dict[str, Any]:
     assert (trials["status"] == "finished").all()
     ended = trials["started_at"].astype("int64") / 1000 + trials["wall_time_s"]
     own_s = clsweep_own_work()
-    return overhead("clsweep", len(trials), total_s, ended.max() - ended.min(), own_s, concurrent=os.cpu_count() or 1)
+    return overhead(
+        "clsweep",
+        len(trials),
+        total_s,
+        ended.max() - ended.min(),
+        own_s,
+        concurrent=os.cpu_count() or 1,
+    )
 
 
 def clsweep_own_work(repeats: int = 20) -> float:
@@ -63,19 +72,32 @@ def clsweep_own_work(repeats: int = 20) -> float:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump({**STUDY, "seeds": [0]}, file)
         file.flush()
-        result = subprocess.run([sys.executable, "-c", code, file.name], capture_output=True, text=True, check=True)
+        result = subprocess.run(
+            [sys.executable, "-c", code, file.name], capture_output=True, text=True, check=True
+        )
     return float(result.stdout)
 
 
 def measure_documented(num_trials: int, folder: Path) -> dict[str, Any]:
-    """The pattern of Ray's documentation: a Tune function that fits a TorchTrainer of one worker per trial."""
+    """The pattern of Ray's documentation: a Tune function that fits a TorchTrainer of one worker
+    per trial.
+    """
     path = folder / "study.yaml"
     path.write_text(yaml.safe_dump({**STUDY, "seeds": [0]}))
     code = [sys.executable, __file__, "--documented-child", str(num_trials), str(path), str(folder)]
     # None of clsweep's settings: a user who follows the documentation has none of them.
-    result = subprocess.run(code, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    result = subprocess.run(
+        code, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
+    )
     measured = json.loads(result.stdout.splitlines()[-1])
-    return overhead("documented", num_trials, measured["total_s"], measured["span_s"], clsweep_own_work(), concurrent=1)
+    return overhead(
+        "documented",
+        num_trials,
+        measured["total_s"],
+        measured["span_s"],
+        clsweep_own_work(),
+        concurrent=1,
+    )
 
 
 def documented_child(num_trials: int, study: str, folder: str) -> None:
@@ -91,7 +113,9 @@ def documented_child(num_trials: int, study: str, folder: str) -> None:
         from clsweep.train.loop import train_trial
 
         loaded = clsweep.load_study(config["study"])
-        result = train_trial(plan_row(loaded, plan_trials(loaded)[0]) | {"seed": config["seed"]}, lambda _: None)
+        result = train_trial(
+            plan_row(loaded, plan_trials(loaded)[0]) | {"seed": config["seed"]}, lambda _: None
+        )
         ray.train.report({"knn_top1": result["knn_top1"]})
 
     def driver(config: dict[str, Any]) -> None:
@@ -100,17 +124,23 @@ def documented_child(num_trials: int, study: str, folder: str) -> None:
             train_loop_config={"study": study, "seed": config["seed"]},
             scaling_config=ray.train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 1}),
             run_config=ray.train.RunConfig(
-                name=f"trial-{config['seed']}", storage_path=f"{folder}/train", callbacks=[TuneReportCallback()]
+                name=f"trial-{config['seed']}",
+                storage_path=f"{folder}/train",
+                callbacks=[TuneReportCallback()],
             ),
         ).fit()
 
     ended: list[float] = []
 
     class Ended(tune.Callback):
-        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        def on_trial_complete(
+            self, iteration: int, trials: list[Any], trial: Any, **info: Any
+        ) -> None:
             ended.append(time.perf_counter())
 
-    ray.init("local")  # plain init() may try to join the cluster of the first half, which is just shutting down
+    ray.init(
+        "local"
+    )  # plain init() may try to join the cluster of the first half, which is just shutting down
     start = time.perf_counter()
     tune.Tuner(
         tune.with_resources(driver, {"CPU": 1}),
@@ -121,7 +151,9 @@ def documented_child(num_trials: int, study: str, folder: str) -> None:
     print(json.dumps({"total_s": time.perf_counter() - start, "span_s": ended[-1] - ended[0]}))
 
 
-def overhead(name: str, trials: int, total_s: float, span_s: float, own_s: float, *, concurrent: int) -> dict[str, Any]:
+def overhead(
+    name: str, trials: int, total_s: float, span_s: float, own_s: float, *, concurrent: int
+) -> dict[str, Any]:
     per_trial_s = span_s / (trials - 1) * concurrent
     return {
         "pattern": name,
@@ -143,7 +175,7 @@ def main() -> None:
         num_trials, study, folder = arguments.documented_child
         documented_child(int(num_trials), study, folder)
         return
-    from clsweep.console import print_table
+    from clsweep.display.printing import print_table
 
     rows = []
     for measure, num_trials in (
@@ -152,8 +184,12 @@ def main() -> None:
     ):
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(num_trials, Path(folder)))
-    print_table(rows, title=f"\nTrial overhead on {os.cpu_count()} cores, {platform.machine()}", digits=3)
-    print(f"ratio {rows[1]['overhead s / trial'] / max(rows[0]['overhead s / trial'], 1e-3):,.0f} : 1")
+    print_table(
+        rows, title=f"\nTrial overhead on {os.cpu_count()} cores, {platform.machine()}", digits=3
+    )
+    print(
+        f"ratio {rows[1]['overhead s / trial'] / max(rows[0]['overhead s / trial'], 1e-3):,.0f} : 1"
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""A thousand trials at once on as many logical CPUs as a cluster would have: does anything grow with their number?
+"""A thousand trials at once on as many logical CPUs as a cluster would have: does anything grow
+with their number?
 
-Trials of no epochs (`epochs: 0` on digits, conv4 of width 8) on a cluster of several nodes on this machine, by the
-real command line. The real cores are few, so the trials a second say what a trial costs in all, and not how long a
-cluster would take. The driver's memory is sampled as the trials end; its growth is what it keeps of each.
+Trials of no epochs (`epochs: 0` on digits, conv4 of width 8) on a cluster of several nodes on this
+machine, by the real command line. The real cores are few, so the trials a second say what a trial
+costs in all, and not how long a cluster would take. The driver's memory is sampled as the trials
+end; its growth is what it keeps of each.
 
     python tests/benchmarks/scale.py [--trials 1000] [--cpus 64]
 """
@@ -42,7 +44,9 @@ STUDY = {
 }
 
 
-def measure(num_trials: int, num_cpus: int, folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def measure(
+    num_trials: int, num_cpus: int, folder: Path
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The run in one row, and the driver as the trials end."""
     study, out = folder / "study.yaml", folder / "out"
     study.write_text(yaml.safe_dump({**STUDY, "seeds": list(range(num_trials))}))
@@ -50,7 +54,9 @@ def measure(num_trials: int, num_cpus: int, folder: Path) -> tuple[dict[str, Any
     with static_cluster(nodes) as cluster, (folder / "log").open("w") as log:
         command = [*COMMAND, "run", str(study), "--address", cluster.address, "--out", str(out)]
         start = time.perf_counter()
-        driver = subprocess.Popen(command, env=os.environ | cluster.environment, stdout=log, stderr=log)
+        driver = subprocess.Popen(
+            command, env=os.environ | cluster.environment, stdout=log, stderr=log
+        )
         samples = watch(psutil.Process(driver.pid), cluster, out, num_trials, start)
         total_s = time.perf_counter() - start
         assert driver.wait() == 0, (folder / "log").read_text()
@@ -83,7 +89,9 @@ def watch(
         finished = num_rows(out)
         if finished >= due:
             due = finished + max(num_trials // SAMPLES, 1)
-            samples.append({"s": time.perf_counter() - start, "trials": finished, **memory(driver, cluster)})
+            samples.append(
+                {"s": time.perf_counter() - start, "trials": finished, **memory(driver, cluster)}
+            )
         time.sleep(0.2)
     return samples
 
@@ -96,7 +104,9 @@ def num_rows(out: Path) -> int:
 
 
 def memory(driver: psutil.Process, cluster: FakeCluster) -> dict[str, float]:
-    """The driver's own, and that of all processes of cluster and driver, what they share counted once."""
+    """The driver's own, and that of all processes of cluster and driver, what they share counted
+    once.
+    """
     processes = cluster.processes()
     shares = [pss(process) for process in [driver, *processes]]
     return {
@@ -118,7 +128,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--cpus", type=int, default=64)
     arguments = parser.parse_args()
-    from clsweep.console import print_table
+    from clsweep.display.printing import print_table
 
     with tempfile.TemporaryDirectory() as folder:
         row, samples = measure(arguments.trials, arguments.cpus, Path(folder))

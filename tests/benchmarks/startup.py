@@ -1,4 +1,5 @@
-"""How long the commands that need neither torch nor Ray take, beside a bare interpreter and `import torch`.
+"""How long the commands that need neither torch nor Ray take, beside a bare interpreter and `import
+torch`.
 
 python tests/benchmarks/startup.py [--repeats 7]
 """
@@ -15,7 +16,7 @@ import time
 from pathlib import Path
 
 STUDIES = Path(__file__).parents[2] / "studies"
-RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli import main; main()"
+RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()"
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
     "clsweep catalog": ["-c", RUN, "catalog"],
@@ -40,13 +41,16 @@ def main() -> None:
     for _ in range(repeats):  # in turn, so that a slow moment of the machine hits all of them
         for name, arguments in COMMANDS.items():
             times[name].append(seconds(arguments))
-    from clsweep.console import print_table
+    from clsweep.display.printing import print_table
 
     rows = [
         {"command": name, "median s": statistics.median(t), "min s": min(t), "max s": max(t)}
         for name, t in times.items()
     ]
-    print_table(rows, title=f"\nStart-up on {os.cpu_count()} cores, {platform.machine()}, {repeats} runs each")
+    print_table(
+        rows,
+        title=f"\nStart-up on {os.cpu_count()} cores, {platform.machine()}, {repeats} runs each",
+    )
 
 
 if __name__ == "__main__":

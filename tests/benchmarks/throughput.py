@@ -1,13 +1,15 @@
-"""SimCLR pre-training beside lightly's documented loop: images per second, stage by stage, and the share of the peak.
+"""SimCLR pre-training beside lightly's documented loop: images per second, stage by stage, and the
+share of the peak.
 
-The same network, batch size, images (32 x 32 x 3), augmentation (lightly's for CIFAR: no blur) and precision. On a CPU
-what counts are images per CPU second, loader processes included: trials share the cores, so that is what a study
-costs. lightly's loop loads with two worker processes and, to its advantage, one thread for the network, which wastes
-less than torch's default on a few cores. On a GPU it is images per second of the clock, with as many loaders as cores.
-Rounds alternate; each is a process of its own.
+The same network, batch size, images (32 x 32 x 3), augmentation (lightly's for CIFAR: no blur) and
+precision. On a CPU what counts are images per CPU second, loader processes included: trials share
+the cores, so that is what a study costs. lightly's loop loads with two worker processes and, to its
+advantage, one thread for the network, which wastes less than torch's default on a few cores. On a
+GPU it is images per second of the clock, with as many loaders as cores. Rounds alternate; each is a
+process of its own.
 
-    python tests/benchmarks/throughput.py [--encoder conv4-16 conv4-32 resnet18] [--batch 64 256] [--device cpu|cuda]
-        [--precision auto] [--seconds 15] [--rounds 3]
+    python tests/benchmarks/throughput.py [--encoder conv4-16 conv4-32 resnet18] [--batch 64 256]
+        [--device cpu|cuda] [--precision auto] [--seconds 15] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from clsweep.console import print_table
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.display.printing import print_table
 from clsweep.objective.build import build_objective
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -48,7 +50,8 @@ STUDY = """
 name: throughput
 dataset: {{name: synthetic, num_train: {num_train}, val_fraction: 0.1}}
 seeds: [0]
-base: {{{encoder}, epochs: 1000, batch_size: {batch}, lr: 0.06, precision: {precision}, blur_prob: 0}}
+base: {{{encoder}, epochs: 1000, batch_size: {batch}, lr: 0.06,
+       precision: {precision}, blur_prob: 0}}
 objectives:
   simclr: {{framework: simclr, loss: infonce}}
 search: {{method: grid}}
@@ -66,7 +69,11 @@ def planned(arguments: argparse.Namespace, *, num_train: int = 10_000) -> Row:
     """The configuration of one trial, as a study makes it."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "study.yaml"
-        words = {"encoder": ENCODERS[arguments.encoder], "batch": arguments.batch, "precision": arguments.precision}
+        words = {
+            "encoder": ENCODERS[arguments.encoder],
+            "batch": arguments.batch,
+            "precision": arguments.precision,
+        }
         path.write_text(STUDY.format(num_train=num_train, **words))
         study = load_study(path)
         return plan_row(study, plan_trials(study)[0])
@@ -79,7 +86,9 @@ def ours(arguments: argparse.Namespace) -> Iterator[int]:
     splits = load_splits(config, DataPlace())
     # an epoch of a few steps, so that a slow network does not run for minutes beyond its time
     steps = max(2, min(len(splits.train) // arguments.batch, 1024 // arguments.batch))
-    train = on_device(splits.train.take(torch.arange(steps * arguments.batch).numpy()), splits.train, device)
+    train = on_device(
+        splits.train.take(torch.arange(steps * arguments.batch).numpy()), splits.train, device
+    )
     state = new_state(config, device)
     if device.type == "cuda":
         use_graphs(state, train, config)
@@ -109,7 +118,11 @@ def lightlys(arguments: argparse.Namespace) -> Iterator[int]:
     criterion, optimizer = NTXentLoss(), torch.optim.SGD(model.parameters(), lr=0.06)
     num_workers = 2 if device.type == "cpu" else os.cpu_count() or 1
     loader = torch.utils.data.DataLoader(
-        Pictures(), batch_size=arguments.batch, shuffle=True, drop_last=True, num_workers=num_workers
+        Pictures(),
+        batch_size=arguments.batch,
+        shuffle=True,
+        drop_last=True,
+        num_workers=num_workers,
     )
     precision = Precision.on(device, arguments.precision)
     while True:
@@ -130,7 +143,10 @@ def simclr_network(config: Row) -> nn.Module:
     return nn.Sequential(objective.encoder, objective.projector)
 
 
-SIDES: dict[str, Callable[[argparse.Namespace], Iterator[int]]] = {"ours": ours, "lightly": lightlys}
+SIDES: dict[str, Callable[[argparse.Namespace], Iterator[int]]] = {
+    "ours": ours,
+    "lightly": lightlys,
+}
 
 
 def child(side: str, arguments: argparse.Namespace) -> None:
@@ -162,7 +178,10 @@ def throughput(arguments: argparse.Namespace) -> Row:
             names = ("encoder", "batch", "device", "precision", "seconds")
             words = [f"--{name}={getattr(arguments, name)}" for name in names]
             result = subprocess.run(
-                [sys.executable, __file__, "--child", side, *words], capture_output=True, text=True, check=True
+                [sys.executable, __file__, "--child", side, *words],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             measured = json.loads(result.stdout.splitlines()[-1])
             values.append(measured["images"] / measured[per])
@@ -180,7 +199,9 @@ def throughput(arguments: argparse.Namespace) -> Row:
 
 
 def stages(arguments: argparse.Namespace) -> list[Row]:
-    """Milliseconds of a step's stages on both sides, and what share of the matmul peak the networks reach."""
+    """Milliseconds of a step's stages on both sides, and what share of the matmul peak the networks
+    reach.
+    """
     torch.set_num_threads(1)
     keep_freed_memory()  # here the other side profits too
     config, device = planned(arguments, num_train=4_000), torch.device(arguments.device)
@@ -205,24 +226,40 @@ def stages(arguments: argparse.Namespace) -> list[Row]:
     from lightly.loss import NTXentLoss
 
     peer_loss, scored = NTXentLoss(), {"last": False}
+
+    def own_loss():
+        prepared = objective.prepare({"online": dict(enumerate(z))}, state.draw_generator)
+        objective.loss(prepared).total.backward()
+
     work = {
         "views": (lambda: make_steps(train, config), peer_views(batch)),
         "networks, forward + backward": (networks, peer_networks),
-        "loss, forward + backward": (lambda: objective.loss(objective.prepare({"online": dict(enumerate(z))},
-                                     state.draw_generator)).total.backward(), lambda: peer_loss(*z).backward()),
-        "evaluation of 4,000 images": (lambda: score_encoder(objective.encoder, train, val, config,
-                                                             **scored), None),
-    }  # fmt: skip
+        "loss, forward + backward": (own_loss, lambda: peer_loss(*z).backward()),
+        "evaluation of 4,000 images": (
+            lambda: score_encoder(objective.encoder, train, val, config, **scored),
+            None,
+        ),
+    }
     rows = []
     for name, (mine, theirs) in work.items():
         per = 1 if name != "views" else max(1, 1024 // batch)
-        row = {"encoder": arguments.encoder, "batch": batch, "stage": name, "ours ms": milliseconds(mine, device) / per}
-        row |= {"lightly ms": milliseconds(theirs, device) if theirs else None, "share of peak %": None}
+        row = {
+            "encoder": arguments.encoder,
+            "batch": batch,
+            "stage": name,
+            "ours ms": milliseconds(mine, device) / per,
+        }
+        row |= {
+            "lightly ms": milliseconds(theirs, device) if theirs else None,
+            "share of peak %": None,
+        }
         if name.startswith("networks"):
             with FlopCounterMode(display=False) as counter:  # of plain convolutions
                 peer_networks()
             peak = matmul_peak(device, state.precision)
-            row["share of peak %"] = 100 * counter.get_total_flops() / (row["ours ms"] / 1000) / peak
+            row["share of peak %"] = (
+                100 * counter.get_total_flops() / (row["ours ms"] / 1000) / peak
+            )
         rows.append(row)
     return rows
 
@@ -253,7 +290,9 @@ def peer_views(batch: int) -> Callable[[], None]:
 
 
 def busy(arguments: argparse.Namespace) -> Row:
-    """Share of the time in which the GPU computes, over an epoch of clsweep's loop; its trace goes to a file."""
+    """Share of the time in which the GPU computes, over an epoch of clsweep's loop; its trace goes
+    to a file.
+    """
     running = ours(arguments)
     next(running)
     torch.cuda.synchronize()
@@ -278,7 +317,12 @@ def matmul_peak(device: torch.device, precision: Precision) -> float:
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision.name, torch.float32)
     size = 8192 if device.type == "cuda" else 2048
     a = torch.randn(size, size, device=device).to(dtype)
-    return 2 * size**3 / min(milliseconds(lambda: a @ a, device, budget_s=1.0) for _ in range(3)) * 1000
+    return (
+        2
+        * size**3
+        / min(milliseconds(lambda: a @ a, device, budget_s=1.0) for _ in range(3))
+        * 1000
+    )
 
 
 def milliseconds(run: Callable[[], Any], device: torch.device, *, budget_s: float = 3.0) -> float:
@@ -297,7 +341,9 @@ def milliseconds(run: Callable[[], Any], device: torch.device, *, budget_s: floa
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--encoder", nargs="+", choices=ENCODERS, default=["conv4-16", "conv4-32", "resnet18"])
+    parser.add_argument(
+        "--encoder", nargs="+", choices=ENCODERS, default=["conv4-16", "conv4-32", "resnet18"]
+    )
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 256])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="auto")

@@ -1,7 +1,8 @@
 """SimCLR's views beside torchvision's: bytes to normalised float views, on one thread.
 
-Three sides in turn, in rounds: torchvision on PIL images and on tensors, image by image as a data set does it, and
-`draw` with `apply` on a batch of N. Medians over the rounds, of the thread's CPU time, not of a clock.
+Three sides in turn, in rounds: torchvision on PIL images and on tensors, image by image as a data
+set does it, and `draw` with `apply` on a batch of N. Medians over the rounds, of the thread's CPU
+time, not of a clock.
 
     python tests/benchmarks/views.py [--sizes 32 96] [--batch 256 1024] [--rounds 15]
 """
@@ -20,8 +21,8 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import v2
 
-from clsweep.console import print_table
 from clsweep.data.augment import Recipe, apply, draw
+from clsweep.display.printing import print_table
 
 MEAN_3, STD_3 = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 PER_ROUND = 64  # images of torchvision's sides in a round
@@ -56,7 +57,9 @@ def ours(bytes_NCHW: Tensor, generator: torch.Generator) -> Callable[[], object]
 def sides(size: int, batch: int) -> dict[str, tuple[int, Callable[[], object]]]:
     """Views and maker of each side."""
     generator = torch.Generator().manual_seed(0)
-    bytes_NCHW = torch.randint(0, 256, (batch, 3, size, size), dtype=torch.uint8, generator=generator)
+    bytes_NCHW = torch.randint(
+        0, 256, (batch, 3, size, size), dtype=torch.uint8, generator=generator
+    )
     images = [Image.fromarray(x.permute(1, 2, 0).numpy()) for x in bytes_NCHW[:PER_ROUND]]
     on_pil = torchvision_recipe(size, v2.ToImage(), v2.ToDtype(torch.float32, scale=True))
     on_tensors = torchvision_recipe(size, v2.ToDtype(torch.float32, scale=True))
@@ -74,7 +77,10 @@ def rates(size: int, batch: int, rounds: int) -> dict[str, float]:
         make()
     seconds: dict[str, list[float]] = {side: [] for side in makers}
     for _ in range(rounds):
-        for side, (num_views, make) in makers.items():  # in turn, so that a slow moment of the machine hits all
+        for side, (
+            num_views,
+            make,
+        ) in makers.items():  # in turn, so that a slow moment of the machine hits all
             start = time.thread_time()
             make()
             seconds[side].append((time.thread_time() - start) / num_views)
@@ -103,7 +109,9 @@ def main() -> None:
                     "times v2": rate["ours"] / rate["v2"],
                 }
             )
-    print_table(rows, title=f"\nSimCLR's views, blur_prob 0.5, one thread, on {machine()}", digits=1)
+    print_table(
+        rows, title=f"\nSimCLR's views, blur_prob 0.5, one thread, on {machine()}", digits=1
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Studies of seconds, run by the real command line on a real Ray."""
+"""Studies of seconds, run by the real command line on a real Ray.
+
+`finished` is the one that the fast tier runs: tests that only read a study share it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-COMMAND = [sys.executable, "-c", "from clsweep.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from clsweep.cli.main import main; main()"]
 
 
 def study_tree(**changes: object) -> dict[str, object]:
@@ -21,7 +25,14 @@ def study_tree(**changes: object) -> dict[str, object]:
         "name": "small",
         "dataset": {"name": "digits"},
         "seeds": [0, 1],
-        "base": {"encoder": "conv4", "width": 8, "epochs": 2, "batch_size": 128, "flip_prob": 0, "eval_every": 1},
+        "base": {
+            "encoder": "conv4",
+            "width": 8,
+            "epochs": 2,
+            "batch_size": 128,
+            "flip_prob": 0,
+            "eval_every": 1,
+        },
         "space": {"tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]}},
         "objectives": {
             "simclr": {"framework": "simclr", "loss": "infonce"},
@@ -42,6 +53,36 @@ def write_study(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A study that has run: its file, its results, which nobody changes, and what was printed."""
+
+    path: Path
+    out: Path
+    code: int
+    output: str
+
+
+OBJECTIVES: dict[str, object] = {
+    "simclr": {"framework": "simclr", "loss": "infonce"},
+    "dcl": {"framework": "simclr", "loss": "dcl"},
+    "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
+    "bad": {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}},
+    "huge": {"framework": "simclr", "loss": "dcl", "base": {"proj_dim": 10**12}, "space": {}},
+}
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Objectives that train, that do not, that diverge and that need more memory than there is."""
+    folder = tmp_path_factory.mktemp("finished")
+    path, out = folder / "study.yaml", folder / "out"
+    tree = study_tree(objectives=OBJECTIVES, checkpoints={"keep": "best"})
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    code, output = clsweep("run", path, "--out", out)
+    return Finished(path=path, out=out, code=code, output=output)
+
+
 def start(*arguments: object) -> subprocess.Popen[str]:
     """The command line in a process group of its own, as a terminal would start it."""
     return subprocess.Popen(
@@ -57,11 +98,11 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 def clsweep(*arguments: object) -> tuple[int, str]:
     """Exit code and output of one command."""
     process = start(*arguments)
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=600)
     return process.returncode, output
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 400) -> None:
     """Return as soon as the condition holds; fail if it never does."""
     pause = threading.Event()
     for _ in range(int(timeout_s / 0.05)):

@@ -1,4 +1,6 @@
-"""A study that is started, disturbed and started again, and what must hold whatever has happened to it."""
+"""A study that is started, disturbed and started again, and what must hold whatever has happened to
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,20 @@ from clsweep.results.journal import open_storage
 from tests.cluster.conftest import start, wait_until
 
 MARK = "CLSWEEP_TEST_MARK"
-TIMEOUT_S = 300.0
+TIMEOUT_S = 500.0
 TRIAL, WORKER = "ImplicitFunc.train", "RayTrainWorker"  # in the titles of Ray's processes
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 # What says how a trial was run, not what came out.
 MEASURED = [
-    "time_s", "images_per_s", "wall_time_s", "peak_memory_gib", "started_at", "num_resumes", "git_commit",
+    "time_s", "images_per_s", "wall_time_s", "peak_memory_gib", "started_at", "num_resumes",
+    "git_commit",
 ]  # fmt: skip
 
 
 def moments(name: str, count: int, *, last: int = 40) -> list[int]:
-    """When to strike: numbers of files that a study has written, ascending, always the same for a name."""
+    """When to strike: numbers of files that a study has written, ascending, always the same for a
+    name.
+    """
     return sorted(random.Random(name).sample(range(1, last), count))
 
 
@@ -85,14 +90,18 @@ class Disturbed:
         """Return as soon as the condition holds, while the study runs."""
 
         def holds() -> bool:
-            assert self.driver.poll() is None, f"ended before {what}: {self.driver.communicate()[0]}"
+            assert self.driver.poll() is None, (
+                f"ended before {what}: {self.driver.communicate()[0]}"
+            )
             return bool(condition())
 
         wait_until(holds, what, TIMEOUT_S)
 
     def wait_for_processes(self, title: str = "") -> None:
-        """Return once those of this title have ended, or all: Ray's agents take a minute to see that they are alone."""
-        wait_until(lambda: not self.processes(title), "the processes to end", timeout_s=180)
+        """Return once those of this title have ended, or all: Ray's agents take a minute to see
+        that they are alone.
+        """
+        wait_until(lambda: not self.processes(title), "the processes to end", timeout_s=400)
 
     def kill(self, title: str, draw: random.Random) -> None:
         """SIGKILL to one of Ray's processes of that title, as soon as there is one."""
@@ -110,7 +119,9 @@ class Disturbed:
                 process.kill()
 
     def signal(self, *signals: signal.Signals) -> str:
-        """Send these, one right after the other: the command ends as after Ctrl-C, and leaves nothing running."""
+        """Send these, one right after the other: the command ends as after Ctrl-C, and leaves
+        nothing running.
+        """
         for number in signals:
             self.driver.send_signal(number)
         code, output = self.wait()
@@ -148,7 +159,9 @@ class Disturbed:
     def _look(self) -> set[tuple[str, int]]:
         for folder in ("checkpoints", "parts/trials"):
             infos = self._infos(folder)
-            self._seen |= {(info.path, info.mtime_ns) for info in infos if not info.path.endswith(".tmp")}
+            self._seen |= {
+                (info.path, info.mtime_ns) for info in infos if not info.path.endswith(".tmp")
+            }
         return self._seen
 
     def _owns(self, process: psutil.Process, title: str) -> bool:
@@ -156,7 +169,10 @@ class Disturbed:
             if process.status() == psutil.STATUS_ZOMBIE or title not in " ".join(process.cmdline()):
                 return False
             # Ray writes its processes' titles over their environment; their session stays.
-            return os.getsid(process.pid) in self._sessions or process.environ().get(MARK) == self._mark
+            return (
+                os.getsid(process.pid) in self._sessions
+                or process.environ().get(MARK) == self._mark
+            )
         except (psutil.Error, OSError):
             return False
 
@@ -164,7 +180,9 @@ class Disturbed:
 def assert_as_undisturbed(
     study: Disturbed, undisturbed: str | Path, tmp_path: Path, *, retried: Sequence[str] = ()
 ) -> None:
-    """The trials, numbers and references of the undisturbed study, and nothing lost, doubled or left behind."""
+    """The trials, numbers and references of the undisturbed study, and nothing lost, doubled or
+    left behind.
+    """
     assert_same_numbers(study.out, undisturbed)
     assert_tidy(study)
     assert_journal(study, tmp_path, retried=retried)
@@ -184,21 +202,31 @@ def assert_same_numbers(out: str | Path, undisturbed: str | Path) -> None:
 
 def _numbers(table: pd.DataFrame) -> pd.DataFrame:
     """Less what was measured, in an order that does not depend on which trial ended first."""
-    keys = [name for name in ("trial_id", "epoch", "bin_low", "index", "reference", "seed") if name in table]
+    keys = [
+        name
+        for name in ("trial_id", "epoch", "bin_low", "index", "reference", "seed")
+        if name in table
+    ]
     return table.drop(columns=MEASURED, errors="ignore").sort_values(keys, ignore_index=True)
 
 
 def assert_tidy(study: Disturbed) -> None:
-    """Nothing is left of what only an unfinished study needs, and the journal says what the rows say."""
+    """Nothing is left of what only an unfinished study needs, and the journal says what the rows
+    say.
+    """
     trials = clsweep.open_results(study.out).trials
     assert study.checkpoints() == set(trials.query("status == 'failed'")["trial_id"])
-    assert [path for path in study.files("") if path.suffix == ".tmp" or ".lock." in path.name] == []
+    assert [
+        path for path in study.files("") if path.suffix == ".tmp" or ".lock." in path.name
+    ] == []
     assert study.files("parts") == []
     assert study.files(".ray") == []
 
 
 def assert_journal(study: Disturbed, tmp_path: Path, *, retried: Sequence[str] = ()) -> None:
-    """One entry for each drawn trial, and one more for each that was run again after it had failed."""
+    """One entry for each drawn trial, and one more for each that was run again after it had
+    failed.
+    """
     trials = clsweep.open_results(study.out).trials
     for objective, rows in trials.groupby("objective"):
         entries = study.entries(str(objective), tmp_path)
@@ -208,4 +236,6 @@ def assert_journal(study: Disturbed, tmp_path: Path, *, retried: Sequence[str] =
         latest = dict(zip(names, entries, strict=True))
         for row in rows.to_dict("records"):
             assert latest[row["trial_id"]].state == STATES[row["status"]]
-            assert latest[row["trial_id"]].value == (None if row["status"] == "failed" else row["knn_top1"])
+            assert latest[row["trial_id"]].value == (
+                None if row["status"] == "failed" else row["knn_top1"]
+            )

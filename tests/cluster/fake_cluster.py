@@ -3,8 +3,9 @@
 `autoscaling_cluster`: a head of no CPUs whose autoscaler brings fake nodes up and takes them down.
 `static_cluster`: a head of no CPUs and the nodes that were asked for, up from the start.
 
-Clients take `environment`; the token is the cluster's own. Every process is known by the session (setsid) of the
-command that started it, which it keeps when its parent dies, or by a mark in its environment.
+Clients take `environment`; the token is the cluster's own. Every process is known by the session
+(setsid) of the command that started it, which it keeps when its parent dies, or by a mark in its
+environment.
 """
 
 from __future__ import annotations
@@ -34,17 +35,23 @@ HEAD_NODE_ID = "f" * 51 + "00000"  # the id that Ray's fake provider takes for t
 OBJECT_STORE_BYTES = 100 * 2**20
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
 
-# Asks the cluster's own tables, without being a driver of it. One question a line, one answer a line.
+# Asks the cluster's own tables, without being a driver of it. One question a line, one answer a
+# line.
 OBSERVER = """
 import json, sys
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 state = GlobalState()
 state._initialize_global_state(
-    GcsClientOptions.create(sys.argv[1], None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False)
+    GcsClientOptions.create(
+        sys.argv[1], None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False
+    )
 )
 for question in sys.stdin:
-    tables = {"nodes": state.node_table, "groups": lambda: list(state.placement_group_table().values())}
+    tables = {
+        "nodes": state.node_table,
+        "groups": lambda: list(state.placement_group_table().values()),
+    }
     print(json.dumps(tables[question.strip()]()), flush=True)
 """
 
@@ -53,7 +60,9 @@ class FakeCluster:
     """A running cluster: head, nodes, and what a test asks of them."""
 
     def __init__(self, folder: Path):
-        self._folder = folder  # Ray's temporary folders are in it: short, for the sake of their sockets' paths
+        self._folder = (
+            folder  # Ray's temporary folders are in it: short, for the sake of their sockets' paths
+        )
         self._mark = uuid.uuid4().hex
         self._sessions: set[int] = set()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -66,17 +75,33 @@ class FakeCluster:
 
     def start_head(self, *options: str, **environment: str) -> None:
         """A head of no CPUs; returns when it answers."""
-        ports = {"port": self.address, "dashboard-port": self.dashboard, "ray-client-server-port": f":{_free_port()}"}
+        ports = {
+            "port": self.address,
+            "dashboard-port": self.dashboard,
+            "ray-client-server-port": f":{_free_port()}",
+        }
         flags = [f"--{flag}={address.rpartition(':')[2]}" for flag, address in ports.items()]
-        self._ray_start("--head", "--num-cpus=0", "--include-dashboard=true", *flags, *_SMALL, *options, **environment)
-        wait_until(self._answers, "the head", timeout_s=60)
+        self._ray_start(
+            "--head",
+            "--num-cpus=0",
+            "--include-dashboard=true",
+            *flags,
+            *_SMALL,
+            *options,
+            **environment,
+        )
+        wait_until(self._answers, "the head", timeout_s=300)
 
     def add_node(self, num_cpus: int, num_gpus: int = 0) -> None:
         """One more node, of a raylet of its own; it is up a little later."""
-        self._ray_start(f"--address={self.address}", f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", *_SMALL)
+        self._ray_start(
+            f"--address={self.address}", f"--num-cpus={num_cpus}", f"--num-gpus={num_gpus}", *_SMALL
+        )
 
     def all_nodes(self) -> list[dict[str, Any]]:
-        """Every node that ever was, as Ray says: NodeID, Alive, Resources (while alive), ...; the head included."""
+        """Every node that ever was, as Ray says: NodeID, Alive, Resources (while alive), ...; the
+        head included.
+        """
         return self._ask("nodes")
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -96,7 +121,9 @@ class FakeCluster:
 
     def kill_node(self, node_id: str) -> None:
         """A machine that loses its power: the raylet and all that it started, killed in one go."""
-        raylet = next(process for process in self.processes() if f"--node_id={node_id}" in process.cmdline())
+        raylet = next(
+            process for process in self.processes() if f"--node_id={node_id}" in process.cmdline()
+        )
         _kill([*raylet.children(recursive=True), raylet])
 
     def processes(self) -> list[psutil.Process]:
@@ -108,19 +135,26 @@ class FakeCluster:
         if self._observer:
             self._observer.kill()
             self._observer.communicate()
-        wait_until(lambda: not _kill(self.processes()), "the cluster's processes to end", timeout_s=30)
+        wait_until(
+            lambda: not _kill(self.processes()), "the cluster's processes to end", timeout_s=30
+        )
         for process in self._started:
-            process.wait(timeout=30)
+            process.wait(timeout=120)
 
     def leftovers(self) -> list[str]:
         """What is still running after `stop`."""
         return [" ".join(process.cmdline()) for process in self.processes()]
 
     def _ray_start(self, *options: str, **environment: str) -> None:
-        temp = self._folder / f"r{len(self._started)}"  # a disk of its own for each node, as machines have
+        temp = (
+            self._folder / f"r{len(self._started)}"
+        )  # a disk of its own for each node, as machines have
         process = subprocess.Popen(
             [*RAY, "start", "--block", "--disable-usage-stats", f"--temp-dir={temp}", *options],
-            env=os.environ | self.environment | {MARK: self._mark, "RAY_TMPDIR": str(temp)} | environment,
+            env=os.environ
+            | self.environment
+            | {MARK: self._mark, "RAY_TMPDIR": str(temp)}
+            | environment,
             stdout=(self._folder / f"start-{len(self._started)}.log").open("wb"),
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -155,8 +189,12 @@ class FakeCluster:
         try:
             if process.status() == psutil.STATUS_ZOMBIE:
                 return False
-            # Ray writes its processes' titles over their environment, where it can no longer be read.
-            return os.getsid(process.pid) in self._sessions or process.environ().get(MARK) == self._mark
+            # Ray writes its processes' titles over their environment, where it can no longer be
+            # read.
+            return (
+                os.getsid(process.pid) in self._sessions
+                or process.environ().get(MARK) == self._mark
+            )
         except (psutil.Error, OSError):
             return False
 
@@ -168,7 +206,9 @@ def static_cluster(nodes_cpus: Sequence[int]) -> Iterator[FakeCluster]:
         cluster.start_head()
         for num_cpus in nodes_cpus:
             cluster.add_node(num_cpus)
-        wait_until(lambda: len(cluster.worker_nodes()) == len(nodes_cpus), "the nodes", timeout_s=120)
+        wait_until(
+            lambda: len(cluster.worker_nodes()) == len(nodes_cpus), "the nodes", timeout_s=400
+        )
         yield cluster
 
 
@@ -176,12 +216,19 @@ def static_cluster(nodes_cpus: Sequence[int]) -> Iterator[FakeCluster]:
 def autoscaling_cluster(
     *, node: dict[str, float], max_workers: int, idle_timeout_minutes: float = 0.1
 ) -> Iterator[FakeCluster]:
-    """A head whose autoscaler may bring up so many nodes of these resources."""
+    """A head whose autoscaler may bring up so many nodes of these resources, as of `ray up`."""
     with _cluster() as cluster:
-        config = cluster._folder / "autoscaler.yaml"
-        config.write_text(yaml.safe_dump(_autoscaler_config(cluster.address, node, max_workers, idle_timeout_minutes)))
+        cluster.environment["HOME"] = str(cluster._folder)  # where clsweep looks for the file
+        config = cluster._folder / "ray_bootstrap_config.yaml"
+        config.write_text(
+            yaml.safe_dump(
+                _autoscaler_config(cluster.address, node, max_workers, idle_timeout_minutes)
+            )
+        )
         fake = {"RAY_FAKE_CLUSTER": "1", "RAY_OVERRIDE_NODE_ID_FOR_TESTING": HEAD_NODE_ID}
-        cluster.start_head(f"--autoscaling-config={config}", AUTOSCALER_UPDATE_INTERVAL_S="1", **fake)
+        cluster.start_head(
+            f"--autoscaling-config={config}", AUTOSCALER_UPDATE_INTERVAL_S="1", **fake
+        )
         yield cluster
 
 
@@ -199,14 +246,19 @@ def _cluster() -> Iterator[FakeCluster]:
 # Small, and on ports that are free: several nodes share the machine.
 _SMALL = [
     f"--object-store-memory={OBJECT_STORE_BYTES}",
-    *(f"--{port}=0" for port in ("min-worker-port", "max-worker-port", "dashboard-agent-listen-port")),
+    *(
+        f"--{port}=0"
+        for port in ("min-worker-port", "max-worker-port", "dashboard-agent-listen-port")
+    ),
 ]
 
 
 def _autoscaler_config(
     address: str, node: dict[str, float], max_workers: int, idle_timeout_minutes: float
 ) -> dict[str, Any]:
-    """As `ray up` would leave it on the head. The fake provider starts a raylet where others start a machine."""
+    """As `ray up` would leave it on the head. The fake provider starts a raylet where others start
+    a machine.
+    """
     provider = {
         "type": "external",
         "module": "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider",
@@ -217,8 +269,16 @@ def _autoscaler_config(
         "disable_launch_config_check": True,
     }
     resources = {**node, "object_store_memory": OBJECT_STORE_BYTES}
-    lists = ["cluster_synced_files", "rsync_exclude", "rsync_filter", "initialization_commands", "setup_commands"]
-    commands = [f"{kind}_{what}_commands" for kind in ("head", "worker") for what in ("setup", "start_ray")]
+    lists = [
+        "cluster_synced_files",
+        "rsync_exclude",
+        "rsync_filter",
+        "initialization_commands",
+        "setup_commands",
+    ]
+    commands = [
+        f"{kind}_{what}_commands" for kind in ("head", "worker") for what in ("setup", "start_ray")
+    ]
     return {
         "cluster_name": "fake",
         "provider": provider,
@@ -228,7 +288,12 @@ def _autoscaler_config(
         "head_node_type": "ray.head.default",
         "available_node_types": {
             "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
-            "worker": {"resources": resources, "node_config": {}, "min_workers": 0, "max_workers": max_workers},
+            "worker": {
+                "resources": resources,
+                "node_config": {},
+                "min_workers": 0,
+                "max_workers": max_workers,
+            },
         },
         "auth": {},
         "docker": {},

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clsweep.cluster import capacity
-from clsweep.cluster.capacity import Cluster, autoscaler, max_trials, require_capacity, scalable_nodes
+from clsweep.cluster.capacity import (
+    Cluster,
+    autoscaler,
+    max_trials,
+    require_capacity,
+    scalable_nodes,
+)
 from clsweep.errors import RequestError
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import ResourcesSection
@@ -40,7 +45,11 @@ def test_trials_that_fit(request_: dict, nodes: list[dict], expected: int) -> No
 
 def limits(max_workers: int, **types: dict) -> dict:
     node_types = {"head": {"resources": {"CPU": 0}}, **types}
-    return {"head_node_type": "head", "max_workers": max_workers, "available_node_types": node_types}
+    return {
+        "head_node_type": "head",
+        "max_workers": max_workers,
+        "available_node_types": node_types,
+    }
 
 
 def test_the_cluster_s_own_limit_holds_over_all_node_types_and_the_best_nodes_count() -> None:
@@ -53,10 +62,16 @@ def test_the_cluster_s_own_limit_holds_over_all_node_types_and_the_best_nodes_co
 def test_limits_are_those_that_ray_fills_in() -> None:
     from ray.autoscaler._private.util import fill_node_type_min_max_workers
 
-    config = limits(4, first={"resources": {"CPU": 1}}, second={"resources": {"CPU": 2}, "max_workers": 1})
+    config = limits(
+        4, first={"resources": {"CPU": 1}}, second={"resources": {"CPU": 2}, "max_workers": 1}
+    )
     before = scalable_nodes(config, ResourcesSection())
     fill_node_type_min_max_workers(config)
-    assert scalable_nodes(config, ResourcesSection()) == before == [{"CPU": 0}, {"CPU": 2}, *[{"CPU": 1}] * 3]
+    assert (
+        scalable_nodes(config, ResourcesSection())
+        == before
+        == [{"CPU": 0}, {"CPU": 2}, *[{"CPU": 1}] * 3]
+    )
 
 
 def test_a_node_that_joined_by_hand_counts_beside_an_autoscaler() -> None:
@@ -65,67 +80,52 @@ def test_a_node_that_joined_by_hand_counts_beside_an_autoscaler() -> None:
     assert max_trials(ResourcesSection(gpus_per_worker=1), cluster) == 4
 
 
-def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(write_study: Callable[..., Path]) -> None:
+def test_an_autoscaler_of_unknown_limits_is_believed_what_the_user_says(
+    write_study: Callable[..., Path],
+) -> None:
     study = load_study(write_study())
     unknown = Cluster(up=[{"CPU": 0}], autoscales=True)
     with pytest.raises(RequestError, match="its limits cannot be read: say with --max-concurrent"):
         require_capacity(study, unknown)
     assert require_capacity(study, unknown, 6) == 6
     with pytest.raises(RequestError, match="Name a cluster with --address"):
-        require_capacity(study, Cluster(up=[{"CPU": 0}]), 6)  # without an autoscaler nothing will come
+        require_capacity(
+            study, Cluster(up=[{"CPU": 0}]), 6
+        )  # without an autoscaler nothing will come
 
 
 def test_the_nodes_are_told_by_kind(write_study: Callable[..., Path]) -> None:
     study = load_study(write_study(resources={"cpus_per_worker": 9}))
     config = limits(8, worker={"resources": {"CPU": 8, "GPU": 1}})
-    with pytest.raises(RequestError, match=r"9 node\(s\): 0 CPUs, 0 GPUs; 8 x 8 CPUs, 1 GPUs\. This would run here: "):
+    with pytest.raises(
+        RequestError,
+        match=r"9 node\(s\): 0 CPUs, 0 GPUs; 8 x 8 CPUs, 1 GPUs\. This would run here: ",
+    ):
         require_capacity(study, Cluster(up=[{"CPU": 0}], limits=config, autoscales=True))
 
 
 @pytest.fixture
-def _no_monitor_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A head whose autoscaler runs elsewhere, as in KubeRay: the cluster's tables know it, the machine does not."""
-    monkeypatch.setattr("ray.experimental.internal_kv._internal_kv_exists", lambda *_: True)
-    monkeypatch.setattr(capacity, "_monitor", lambda *_: [])
+def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a head node that nobody has named."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("RAY_CLUSTER_NAME", raising=False)
+    return tmp_path
 
 
-@pytest.mark.usefixtures("_no_monitor_here")
-def test_kuberay_s_limits_are_read_from_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    applied = yaml.safe_load((Path(__file__).parents[2] / "kuberay.yaml").read_text())
-    applied["metadata"]["namespace"] = "studies"
-
-    def get(client: object, path: str) -> dict:
-        assert (vars(client)["_namespace"], path) == ("studies", "rayclusters/clsweep")
-        return applied
-
-    monkeypatch.setattr("ray.autoscaler._private.kuberay.node_provider.KubernetesHttpApiClient.get", get)
-    (tmp_path / "namespace").write_text("studies")
-    monkeypatch.setattr(capacity, "KUBERNETES_ACCOUNT", tmp_path)
-    monkeypatch.setenv("RAY_CLUSTER_NAME", "clsweep")
-    limits, autoscales = autoscaler("10.0.0.1:6379")
-    assert autoscales
-    assert max_trials(ResourcesSection(gpus_per_worker=1), Cluster(up=[], limits=limits)) == 8
+@pytest.mark.usefixtures("head")
+def test_a_head_that_was_started_by_hand_does_not_autoscale() -> None:
+    assert autoscaler() == (None, False)
 
 
-@pytest.mark.usefixtures("_no_monitor_here")
-def test_an_autoscaler_elsewhere_that_nobody_may_ask_has_unknown_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_limits_of_a_cluster_of_ray_up_are_those_of_its_file(head: Path) -> None:
+    config = limits(3, worker={"resources": {"CPU": 1}})
+    (head / "ray_bootstrap_config.yaml").write_text(yaml.safe_dump(config))
+    assert autoscaler() == (config, True)
+
+
+@pytest.mark.usefixtures("head")
+def test_a_cluster_of_kuberay_may_autoscale_to_unknown_limits(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capacity, "KUBERNETES_ACCOUNT", tmp_path / "none")
     monkeypatch.setenv("RAY_CLUSTER_NAME", "clsweep")
-    assert autoscaler("10.0.0.1:6379") == (None, True)
-
-
-def test_a_machine_may_be_the_head_of_several_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import psutil
-
-    config = tmp_path / "cluster.yaml"
-    config.write_text(yaml.safe_dump(limits(3, worker={"resources": {"CPU": 1}})))
-    first = ["python", "monitor.py", "--gcs-address=10.0.0.1:6379", f"--autoscaling-config={config}"]
-    second = ["python", "monitor.py", "--gcs-address=10.0.0.1:16379"]
-    running = [psutil.Process(), psutil.Process()]
-    for process, command in zip(running, (first, second), strict=True):
-        process.info = {"cmdline": command}
-    monkeypatch.setattr(psutil, "process_iter", lambda *_: running)
-    assert autoscaler("localhost:6379") == (yaml.safe_load(config.read_text()), True)
-    assert autoscaler("localhost:16379") == (None, False)
+    assert autoscaler() == (None, True)

@@ -1,4 +1,6 @@
-"""`clsweep confirm`: which configurations run again, exactly as the search had them, and what comes out."""
+"""`clsweep confirm`: which configurations run again, exactly as the search had them, and what comes
+out.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,20 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 import clsweep
+from clsweep.cli.status import confirm_headline, confirm_notes, confirm_rows
+from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
-from clsweep.cluster.judge import Rules
+from clsweep.cluster.runner import recorded_plan
 from clsweep.errors import RequestError, UserError
-from clsweep.results.store import ResultsFolder
-from clsweep.results_listing import confirm_headline, confirm_notes, confirm_rows
-from clsweep.study.design import PlannedTrial, plan_row, plan_trials
-from clsweep.study.resolve import Study, load_study
+from clsweep.report import sections
+from clsweep.report.computed import Tables
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.continuation import extension
+from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
+from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
 from tests.cluster.conftest import clsweep as command
 from tests.cluster.conftest import start, wait_until
@@ -29,7 +36,10 @@ WriteStudy = Callable[..., Path]
 SMALL = {"encoder": "conv4", "width": 8, "epochs": 4, "eval_every": 1}
 IDS = {"trial_id", "seed", "sampler"}
 CHOSEN = {  # its values are known once it runs
-    "space": {"batch_size": {"choices": [32, 64, 128]}, "tau": {"low": 0.05, "high": 1.0, "log": True}},
+    "space": {
+        "batch_size": {"choices": [32, 64, 128]},
+        "tau": {"low": 0.05, "high": 1.0, "log": True},
+    },
     "objectives": {"eqco": {"framework": "simclr", "loss": "eqco", "regularizer": "dimcl"}},
     "search": {"method": "tpe", "trials_per_objective": 3},
 }
@@ -40,14 +50,23 @@ def score(trial: PlannedTrial) -> float:
     return 80.0 + {0: 5, 1: 8}.get(trial.config, 0) + trial.seed % 10 / 10
 
 
-def search_in(folder: Path, study: Study, *, chosen: Mapping[int, Any] | None = None, **of: Any) -> ResultsFolder:
-    """Results of a search that never ran; `of` are outcomes of some trials by id, with `_` for `-`."""
+def search_in(
+    folder: Path, study: Study, *, chosen: Mapping[int, Any] | None = None, **of: Any
+) -> ResultsFolder:
+    """Results of a search that never ran; `of` are outcomes of some trials by id, with `_` for
+    `-`.
+    """
     results = ResultsFolder(str(folder))
     planned = plan_trials(study)
     results.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
     for trial in planned:
         values = (chosen or {}).get(trial.config)
-        row = plan_row(study, trial, values) | {"precision": "fp32", "status": "finished", "knn_top1": score(trial)}
+        row = plan_row(study, trial, values) | {
+            "precision": "fp32",
+            "status": "finished",
+            "knn_top1": score(trial),
+            "wall_time_s": 1.0 + trial.config,
+        }
         results.add_trial(row | of.get(trial.trial_id.replace("-", "_"), {}))
     results.compact()
     return results
@@ -59,15 +78,21 @@ def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> N
     results, known = folder.confirmation, []
     if results.exists():
         known = results.plan().to_pylist()
-    rows = {row["trial_id"]: row for row in known} | {t.trial_id: plan_row(study, t) for t in planned}
+    rows = {row["trial_id"]: row for row in known} | {
+        t.trial_id: plan_row(study, t) for t in planned
+    }
     results.create(study.document.dump(), list(rows.values()))
     for trial in planned:
         scores = {"knn_top1": score(trial) + lift, "test_knn_top1": score(trial) - 10}
         results.add_trial(plan_row(study, trial) | {"status": "finished", **scores})
 
 
-def test_the_best_of_each_objective_on_each_seed_best_first(write_study: WriteStudy, tmp_path: Path) -> None:
-    folder = search_in(tmp_path / "out", load_study(write_study(confirm={"top": 1, "seeds": [10, 11]})))
+def test_the_best_of_each_objective_on_each_seed_best_first(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    folder = search_in(
+        tmp_path / "out", load_study(write_study(confirm={"top": 1, "seeds": [10, 11]}))
+    )
     planned = plan_confirmation(confirming_study(folder), folder)
     ids = ["simclr-0001-s10", "simclr-0001-s11", "dcl-0001-s10", "dcl-0001-s11"]
     assert [trial.trial_id for trial in planned] == ids
@@ -78,49 +103,125 @@ def test_the_best_of_each_objective_on_each_seed_best_first(write_study: WriteSt
     ]  # fmt: skip
 
 
-def test_a_configuration_runs_again_as_it_was_planned(write_study: WriteStudy, tmp_path: Path) -> None:
-    study = load_study(write_study(objectives={"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}}))
+def test_a_configuration_runs_again_as_it_was_planned(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = load_study(
+        write_study(objectives={"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}})
+    )
     folder = search_in(tmp_path / "out", study)
     search = {row["config"]: row for row in folder.plan().to_pylist()}
     again = confirming_study(folder, top=9, seeds=[5])
     rows = [plan_row(again, trial) for trial in plan_confirmation(again, folder)]
     assert len(rows) == len(search) == 2
     for row in rows:
-        assert row["precision"] == "auto", "whatever it came to"
+        assert row["precision"] == "fp32"
         expected = {name: value for name, value in search[row["config"]].items() if name not in IDS}
         assert {name: row.get(name) for name in expected} == expected
 
 
-def test_what_a_live_search_chose_is_taken_from_its_trials(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_what_a_live_search_chose_is_taken_from_its_trials(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     study = load_study(write_study(**CHOSEN, scheduler={"name": "asha"}, base=SMALL))
     chosen = {config: {"batch_size": 32 << config, "tau": 0.1 + config / 7} for config in range(3)}
     folder = search_in(tmp_path / "out", study, chosen=chosen)
     again = confirming_study(folder, top=3, seeds=[5])
-    rows = {row["config"]: row for row in (plan_row(again, trial) for trial in plan_confirmation(again, folder))}
-    assert [(row["batch_size"], row["num_negatives"], row["chunk_size"]) for _, row in sorted(rows.items())] == [
+    rows = {
+        row["config"]: row
+        for row in (plan_row(again, trial) for trial in plan_confirmation(again, folder))
+    }
+    assert [(row["batch_size"], row["num_negatives"], row["chunk_size"]) for _,
+            row in sorted(rows.items())] == [
         (32, 62, 32), (64, 126, 64), (128, 254, 128),
     ]  # fmt: skip
-    assert {row["precision"] for row in rows.values()} == {"auto"}
+    assert {row["precision"] for row in rows.values()} == {"fp32"}
     for row in folder.trials().to_pylist():
         again_row = rows[row["config"]]
         differing = {name for name, value in again_row.items() if value != row[name]}
-        assert differing == IDS | {"precision"}
+        assert differing == IDS
     assert Rules.of(again) is None, "a confirmation stops no trial"
 
 
-def test_failed_and_unfinished_configurations_are_left_out_and_counted(write_study: WriteStudy, tmp_path: Path) -> None:
+def with_auto(folder: ResultsFolder) -> ResultsFolder:
+    """The folder as versions wrote it whose devices chose their precision."""
+    rows = [row | {"precision": "auto"} for row in folder.plan().to_pylist()]
+    folder.create(yaml.safe_dump(folder.study()), rows)
+    return folder
+
+
+def test_a_search_that_left_the_precision_open_is_confirmed_in_what_it_came_to(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = load_study(write_study())
+    folder = with_auto(search_in(tmp_path / "out", study))
+    again = confirming_study(folder, top=1, seeds=[5])
+    planned = plan_confirmation(again, folder)
+    assert {plan_row(again, trial)["precision"] for trial in planned} == {"fp32"}
+    reasons = extension(folder.study(), recorded_plan(folder), study, plan_trials(study))
+    assert reasons == [], "it may go on"
+
+
+def test_a_plan_that_left_the_precision_open_and_has_no_trial_yet_goes_on(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = load_study(write_study())
+    folder, planned = ResultsFolder(str(tmp_path / "out")), plan_trials(study)
+    folder.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
+    assert extension(folder.study(), recorded_plan(with_auto(folder)), study, planned) == []
+
+
+def test_a_search_of_mixed_precisions_is_not_confirmed(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = load_study(write_study())
+    folder = with_auto(search_in(tmp_path / "out", study, simclr_0000_s0={"precision": "bf16"}))
+    with pytest.raises(RequestError, match="the trials have bf16 and fp32"):
+        plan_confirmation(confirming_study(folder, top=1, seeds=[5]), folder)
+
+
+def test_a_precision_that_another_objective_asked_for_does_not_mix_with_the_open_one(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = load_study(write_study())
+    folder = search_in(tmp_path / "out", study, simclr_0000_s0={"precision": "bf16"})
+    rows = folder.plan().to_pylist()
+    for row in rows:
+        row["precision"] = "bf16" if row["trial_id"] == "simclr-0000-s0" else "auto"
+    folder.create(yaml.safe_dump(folder.study()), rows)
+    assert [row["precision"] for row in recorded_plan(folder)] == [
+        "bf16" if row["precision"] == "bf16" else "fp32" for row in rows
+    ]
+
+
+def test_on_gpus_a_search_is_confirmed_in_its_own_precision(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    folder = search_in(tmp_path / "out", load_study(write_study()))
+    again = confirming_study(folder, seeds=[5], settings=["resources.gpus_per_worker=1"])
+    assert {trial.params["precision"] for trial in plan_confirmation(again, folder)} == {"fp32"}
+
+
+def test_failed_and_unfinished_configurations_are_left_out_and_counted(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     study = load_study(write_study(confirm={"top": 1, "seeds": [10]}))
     failed = {"status": "failed", "knn_top1": None}
     folder = search_in(tmp_path / "out", study, dcl_0001_s1=failed)
     again = confirming_study(folder)
-    assert [trial.trial_id for trial in plan_confirmation(again, folder)] == ["simclr-0001-s10", "dcl-0000-s10"]
+    assert [trial.trial_id for trial in plan_confirmation(again, folder)] == [
+        "simclr-0001-s10",
+        "dcl-0000-s10",
+    ]
     confirmed_in(folder, again)
     notes = confirm_notes(clsweep.open_results(folder.path), top=None)
     assert any(note.startswith("dcl: 1 of 2 configurations left out") for note in notes)
     assert not any(note.startswith("simclr") for note in notes)
 
 
-def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_a_search_without_a_finished_configuration_cannot_be_confirmed(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     study = load_study(write_study())
     folder = ResultsFolder(str(tmp_path / "out"))
     folder.create(study.document.dump(), [plan_row(study, trial) for trial in plan_trials(study)])
@@ -133,10 +234,16 @@ def test_a_search_without_a_finished_configuration_cannot_be_confirmed(write_stu
     [
         ({}, "give --seeds 10,11,12, or confirm: {top: 3, seeds: "),
         ({"top": 2}, "give --seeds 10,11,12, or confirm: {top: 3, seeds: "),
-        ({"seeds": [5, 1]}, "--seeds 5,1: confirm.seeds: expected seeds that the search does not use, given 1"),
+        (
+            {"seeds": [5, 1]},
+            "--seeds 5,1: confirm.seeds: expected seeds that the search does not use, given 1",
+        ),
         ({"seeds": [5, 5]}, "--seeds 5,5: confirm.seeds: expected distinct seeds, given 5 twice"),
         ({"seeds": ["x"]}, "--seeds x: confirm.seeds.0: expected an integer, given 'x'"),
-        ({"seeds": [5], "settings": ["base.lr=0.5"]}, "--set base.lr: '(absent)' -> 0.5: expected a change of where"),
+        (
+            {"seeds": [5], "settings": ["base.lr=0.5"]},
+            "--set base.lr: '(absent)' -> 0.5: expected a change of where",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused(
@@ -169,17 +276,29 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
     folder = search_in(tmp_path / "out", load_study(path))
     confirmed_in(folder, confirming_study(folder), lift=-2)
     table = clsweep.open_results(folder.path).confirm()
-    assert table[["objective", "config", "fresh_seeds"]].values.tolist() == [["simclr", 1, 2], ["dcl", 1, 2]]
+    assert table[["objective", "config", "fresh_seeds"]].values.tolist() == [
+        ["simclr", 1, 2],
+        ["dcl", 1, 2],
+    ]
     assert table["search"].tolist() == pytest.approx([88.05, 88.05])
     assert table["difference"].tolist() == pytest.approx([2, 2])
     assert table["test"].tolist() == pytest.approx([78.05, 78.05])
 
-    # The search goes on: two further seeds turn the order around, and one of them has been a fresh one.
-    more = {f"{name}_0000_s{seed}": {"knn_top1": 99.0} for name in ("simclr", "dcl") for seed in (2, 11)}
-    search_in(tmp_path / "out", load_study(path, settings=["seeds=[0, 1, 2, 11]", "confirm.seeds=[10]"]), **more)
+    # The search goes on: two further seeds turn the order around, and one of them has been a fresh
+    # one.
+    more = {
+        f"{name}_0000_s{seed}": {"knn_top1": 99.0} for name in ("simclr", "dcl") for seed in (2, 11)
+    }
+    search_in(
+        tmp_path / "out",
+        load_study(path, settings=["seeds=[0, 1, 2, 11]", "confirm.seeds=[10]"]),
+        **more,
+    )
     results = clsweep.open_results(folder.path)
     assert results.confirm().empty
-    assert "not confirmed yet: 2 of the configurations that are the best now" in confirm_notes(results, top=None)
+    assert "not confirmed yet: 2 of the configurations that are the best now" in confirm_notes(
+        results, top=None
+    )
     confirmed_in(folder, confirming_study(folder), lift=-2)
     results = clsweep.open_results(folder.path)
     assert results.confirm()["config"].tolist() == [0, 0]
@@ -187,7 +306,44 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
     assert both[["rank", "config", "fresh_seeds"]].values.tolist() == [[1, 0, 1], [2, 1, 1]] * 2
     rows = confirm_rows(results, top=None, intervals_apart=False)
     assert [row["fresh"] for row in rows] == ["83.00", "83.00"], "one seed: no interval"
-    assert confirm_headline(results) == [f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"]
+    assert confirm_headline(results) == [
+        f"confirmed: 6 of 6 trials; see clsweep confirm {folder.path}"
+    ]
+
+
+def recommendation_of(*folders: ResultsFolder, **how: str) -> tuple[str, pd.DataFrame]:
+    """The text of the report's section on it, and its first table as shown."""
+    findings = clsweep.open_results(*(folder.path for folder in folders), **how)
+    tables = Tables(findings=findings, within=1.0, say=lambda _: None)
+    section = sections._recommendation(tables)
+    return "\n".join([*section.sentences, *section.notes]), section.tables[0].shown
+
+
+def test_the_report_shows_what_is_confirmed_and_asks_for_the_rest(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    study = load_study(write_study(confirm={"top": 1, "seeds": [10, 11]}))
+    first, second = (search_in(tmp_path / name, study) for name in ("first", "second"))
+    text, table = recommendation_of(first)
+    advice = "The best of {} on fresh seeds and on the test set: clsweep confirm {}."
+    assert text.count("clsweep confirm") == 1
+    assert advice.format("simclr and dcl", first.path) in text
+    assert "fresh seeds" not in table
+
+    confirmed_in(first, confirming_study(first), lift=-2)
+    text, table = recommendation_of(first)
+    assert "clsweep confirm" not in text
+    assert "The best simclr setting keeps 86" in text
+    best = table[table["pick"] == "best"]
+    assert best["fresh seeds"].str.startswith("86.05 [").all()
+
+    text, table = recommendation_of(first, second)
+    assert text.count("clsweep confirm") == 1
+    assert advice.format("second/simclr and second/dcl", second.path) in text
+    assert "The best first/dcl setting keeps 86" in text
+
+    # A confirmation is by the study's own metric: it would say nothing about another one.
+    assert "clsweep confirm" not in recommendation_of(second, metric="wall_time_s", mode="min")[0]
 
 
 def test_without_a_confirmation_there_is_a_message(write_study: WriteStudy, tmp_path: Path) -> None:
@@ -198,13 +354,18 @@ def test_without_a_confirmation_there_is_a_message(write_study: WriteStudy, tmp_
 
 
 @pytest.mark.slow
-def test_a_search_is_confirmed_however_often_that_is_interrupted(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_a_search_is_confirmed_however_often_that_is_interrupted(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     objectives = {
         "dcl": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 8}},
         "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
     }
     space, live = {"tau": {"low": 0.05, "high": 1.0}}, {"method": "tpe", "trials_per_objective": 2}
-    out, path = tmp_path / "out", write_study(seeds=[0], objectives=objectives, space=space, search=live)
+    out, path = (
+        tmp_path / "out",
+        write_study(seeds=[0], objectives=objectives, space=space, search=live),
+    )
     search_in(out, load_study(path), chosen={0: {"tau": 0.7}, 1: {"tau": 0.3}})
     confirm = ("confirm", out, "--top", 1, "--seeds", "10,11", "--seeds", 12)
 
@@ -212,7 +373,7 @@ def test_a_search_is_confirmed_however_often_that_is_interrupted(write_study: Wr
     parts = out / "confirm" / "parts" / "trials"
     wait_until(lambda: list(parts.glob("[a-z]*.parquet")), "a confirmed trial")
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == 130
     assert f"Resume with: clsweep confirm {out} --top 1 --seeds 10,11,12" in output
     done = len(clsweep.open_results(out / "confirm").trials)
@@ -230,14 +391,25 @@ def test_a_search_is_confirmed_however_often_that_is_interrupted(write_study: Wr
         fresh = trials[trials["objective"] == row["objective"]]
         assert row["fresh"] == pytest.approx(math.fsum(fresh["knn_top1"]) / 3)
         assert row["test"] == pytest.approx(math.fsum(fresh["test_knn_top1"]) / 3)
-    assert {entry.name for entry in (out / "confirm").iterdir()}.isdisjoint({"encoders", "references.parquet"})
+    assert {entry.name for entry in (out / "confirm").iterdir()}.isdisjoint(
+        {"encoders", "references.parquet"}
+    )
 
-    assert set(trials.query("objective == 'dcl'")["tau"]) == {0.3}, "what the search chose, not a further choice"
+    assert set(trials.query("objective == 'dcl'")["tau"]) == {0.3}, (
+        "what the search chose, not a further choice"
+    )
 
-    row = clsweep.open_results(out / "confirm").plan.query("seed == 11 and objective == 'dcl'").iloc[0].to_dict()
+    row = (
+        clsweep.open_results(out / "confirm")
+        .plan.query("seed == 11 and objective == 'dcl'")
+        .iloc[0]
+        .to_dict()
+    )
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    alone = train_trial({name: value for name, value in row.items() if value == value}, lambda _: None, test=True)
+    alone = train_trial(
+        {name: value for name, value in row.items() if value == value}, lambda _: None, test=True
+    )
     torch.set_num_threads(num_threads)
     recorded = trials.set_index("trial_id").loc[row["trial_id"]]
     assert alone["test_knn_top1"] == recorded["test_knn_top1"]

@@ -15,17 +15,20 @@ import torch
 
 import clsweep
 from clsweep.errors import RequestError
+from tests.cluster.conftest import Finished, start, wait_until
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.conftest import start, wait_until
 
 WriteStudy = Callable[..., Path]
 
-BASE = {"encoder": "conv4", "width": 8, "epochs": 3, "batch_size": 128, "flip_prob": 0, "precision": "fp32"}
-OBJECTIVES = {
-    "dcl": {"framework": "simclr", "loss": "dcl"},
-    "bad": {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}},
-    "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
+BASE = {
+    "encoder": "conv4",
+    "width": 8,
+    "epochs": 3,
+    "batch_size": 128,
+    "flip_prob": 0,
+    "precision": "fp32",
 }
+DCL = {"framework": "simclr", "loss": "dcl"}
 
 
 def stored(out: Path) -> list[str]:
@@ -35,9 +38,17 @@ def stored(out: Path) -> list[str]:
 
 
 def best(trials: pd.DataFrame) -> list[str]:
-    """What shall be stored: of each objective the best, of equals the first."""
-    finished = trials.query("status == 'finished'").sort_values(["knn_top1", "trial_id"], ascending=[False, True])
-    return sorted(f"{trial_id}.safetensors" for trial_id in finished.groupby("objective")["trial_id"].first())
+    """What shall be stored: of each objective the best by the mean over both seeds, of equals the
+    first, and what has a seed to come.
+    """
+    by = ["objective", "config"]
+    means = trials.query("status == 'finished'").groupby(by)["knn_top1"].agg(["mean", "size"])
+    whole = means.query("size == 2").reset_index().sort_values("config")
+    whole = whole.sort_values("mean", ascending=False, kind="stable").groupby("objective").head(1)
+    is_best = trials.set_index(by).index.isin(whole.set_index(by).index)
+    is_open = trials.groupby(by)["trial_id"].transform("size") < 2
+    wanted = trials[(is_best | is_open) & (trials["status"] == "finished")]
+    return sorted(f"{trial_id}.safetensors" for trial_id in wanted["trial_id"])
 
 
 def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
@@ -53,41 +64,35 @@ def knn_top1(encoder: Any, row: dict[str, Any]) -> float:
 
 
 def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scored(
-    write_study: WriteStudy, tmp_path: Path
+    finished: Finished,
 ) -> None:
-    path, out = write_study(base=BASE, objectives=OBJECTIVES, checkpoints={"keep": "best"}), tmp_path / "out"
-    code, output = command("run", path, "--out", out)
-    assert code == 1, output
-    results = clsweep.open_results(out)
+    results, out = clsweep.open_results(finished.out), finished.out
     assert stored(out) == best(results.trials)
-    [checkpoint] = (out / "checkpoints").iterdir()  # an untrained encoder has none
-    assert f"{checkpoint.stem}.safetensors" == next(name for name in best(results.trials) if name.startswith("dcl"))
-    assert results.checkpoint(checkpoint.stem)["state"]["epoch"] == BASE["epochs"]
-    with pytest.raises(RequestError, match=f"Stored: {checkpoint.stem}"):
+    checkpoints = {path.stem for path in (out / "checkpoints").iterdir()}
+    trained = {Path(name).stem for name in stored(out) if not name.startswith("untrained")}
+    assert checkpoints == trained, "an untrained encoder has none"
+    for trial_id in sorted(checkpoints):
+        assert results.checkpoint(trial_id)["state"]["epoch"] == 2
+    with pytest.raises(RequestError, match=f"Stored: {min(checkpoints)}"):
         results.checkpoint("untrained-0000-s0")
     for trial_id in (name.removesuffix(".safetensors") for name in stored(out)):
         row = results.trials.query("trial_id == @trial_id").to_dict("records")[0]
-        encoder = results.encoder(trial_id)
-        assert knn_top1(encoder, row) == pytest.approx(row["knn_top1"], abs=0.8)  # one of 144 images is 0.7
-        file = tmp_path / f"{trial_id}.pt"
-        code, output = command("export", out / trial_id, "--out", file)
-        assert code == 0, output
-        assert f"{file}: conv4 (width 8)" in output
-        namespace: dict[str, Any] = {}
-        exec("\n".join(line.strip() for line in output.partition("To load it:")[2].splitlines()), namespace)
-        x_NCHW = torch.randn(4, 3, 8, 8)
-        with torch.no_grad():
-            torch.testing.assert_close(namespace["network"](x_NCHW), encoder(x_NCHW), rtol=0, atol=0)
+        # one of 144 images is 0.7
+        assert knn_top1(results.encoder(trial_id), row) == pytest.approx(row["knn_top1"], abs=0.8)
 
 
 @pytest.mark.slow
-def test_what_is_kept_may_change_between_two_sessions(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_what_is_kept_may_change_between_two_sessions(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     path, out = write_study(base={**BASE, "epochs": 1}, encoders={"keep": "all"}), tmp_path / "out"
-    code, output = command("run", path, "--out", out, "--limit", 4)
+    code, output = command("run", path, "--out", out, "--limit", 6)
     assert code == 0, output
     first = [f"{trial_id}.safetensors" for trial_id in clsweep.open_results(out).trials["trial_id"]]
     assert stored(out) == sorted(first)
-    (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that was stopped before its row")
+    (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(
+        b"of a trial that was stopped before its row"
+    )
     (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
     code, output = command("run", path, "--out", out, "--set", "encoders.keep=none")
     assert code == 0, output
@@ -100,15 +105,17 @@ def test_what_is_kept_may_change_between_two_sessions(write_study: WriteStudy, t
     assert stored(out) == best(trials[trials["trial_id"].isin([Path(name).stem for name in first])])
 
 
-@pytest.mark.slow
-def test_after_an_interruption_the_rule_still_holds(write_study: WriteStudy, tmp_path: Path) -> None:
+@pytest.mark.soak  # minutes: run when retention changes
+def test_after_an_interruption_the_rule_still_holds(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     path, out = write_study(base={**BASE, "epochs": 40}, seeds=[0, 1]), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(stored(out)) >= 2, "two encoders")
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    psutil.wait_procs(children, timeout=20)
+    process.communicate(timeout=240)
+    psutil.wait_procs(children, timeout=120)
     kept = clsweep.open_results(out).trials
     assert len(kept) < 8
     assert stored(out) == best(kept)
@@ -117,11 +124,15 @@ def test_after_an_interruption_the_rule_still_holds(write_study: WriteStudy, tmp
     assert stored(out) == best(clsweep.open_results(out).trials)
 
 
-def test_an_encoder_that_cannot_be_written_stops_the_study(write_study: WriteStudy, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_encoder_that_cannot_be_written_stops_the_study(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     path, out = write_study(base={**BASE, "epochs": 0}, seeds=[0, 1]), tmp_path / "out"
     assert command("run", path, "--out", out, "--limit", 1)[0] == 0
     shutil.rmtree(out / "encoders")
-    # No folder can be made where a link leads nowhere that exists; unlike a full disk, that is easily arranged.
+    # No folder can be made where a link leads nowhere that exists; unlike a full disk, that is
+    # easily arranged.
     (out / "encoders").symlink_to("/proc/nowhere/encoders")
     code, output = command("run", path, "--out", out)
     assert code == 2, output
@@ -138,8 +149,10 @@ def test_an_encoder_that_cannot_be_written_stops_the_study(write_study: WriteStu
 
 
 @pytest.mark.slow
-def test_the_first_of_two_workers_sends_the_encoder(write_study: WriteStudy, tmp_path: Path) -> None:
-    path = write_study(base=BASE, seeds=[0], space={}, objectives={"dcl": OBJECTIVES["dcl"]})
+def test_the_first_of_two_workers_sends_the_encoder(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    path = write_study(base=BASE, seeds=[0], space={}, objectives={"dcl": DCL})
     encoders = {}
     for workers in (1, 2):
         out = tmp_path / str(workers)
@@ -147,5 +160,7 @@ def test_the_first_of_two_workers_sends_the_encoder(write_study: WriteStudy, tmp
         assert code == 0, output
         encoders[workers] = clsweep.open_results(out).encoder("dcl-0000-s0").state_dict()
     assert set(encoders[1]) == set(encoders[2])
-    for name, tensor in encoders[1].items():  # steps in float32 carry the rounding of sums in another order along
+    for name, tensor in encoders[
+        1
+    ].items():  # steps in float32 carry the rounding of sums in another order along
         torch.testing.assert_close(encoders[2][name], tensor, rtol=1e-2, atol=5e-3)

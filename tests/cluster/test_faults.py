@@ -1,4 +1,6 @@
-"""Whatever is killed, cut or full, at whatever moment: the same command ends the study as if nothing had happened."""
+"""Whatever is killed, cut or full, at whatever moment: the same command ends the study as if
+nothing had happened.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from tests.cluster.disturbed import (
 )
 from tests.cluster.fake_cluster import FakeCluster, static_cluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 BASE: dict[str, Any] = {**study_tree()["base"], "epochs": 16}  # type: ignore[dict-item]
 STUDY = {"base": BASE, "checkpoints": {"every_s": 0}}
@@ -60,7 +62,9 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     def prepare(tree: dict[str, Any], *options: object, out: str | Path | None = None) -> Disturbed:
         path = tmp_path / "study.yaml"
         path.write_text(yaml.safe_dump(study_tree(**tree), sort_keys=False))
-        begun.append(Disturbed(path, out or tmp_path / "out", *(options or ("--max-concurrent", 2))))
+        begun.append(
+            Disturbed(path, out or tmp_path / "out", *(options or ("--max-concurrent", 2)))
+        )
         return begun[-1]
 
     yield prepare
@@ -108,14 +112,23 @@ def num_resumes(study: Disturbed) -> pd.Series[int]:
 
 def assert_kept(study: Disturbed, before: pd.DataFrame) -> None:
     """What had ended has not run again: the rows are what they were, their times too."""
-    after = clsweep.open_results(study.out).trials.set_index("trial_id").loc[before["trial_id"]].reset_index()
-    pd.testing.assert_frame_equal(after[before.columns], before, check_dtype=False)  # a column may have lost its gaps
+    after = (
+        clsweep.open_results(study.out)
+        .trials.set_index("trial_id")
+        .loc[before["trial_id"]]
+        .reset_index()
+    )
+    pd.testing.assert_frame_equal(
+        after[before.columns], before, check_dtype=False
+    )  # a column may have lost its gaps
 
 
 # What is killed.
 
 
-def test_trials_whose_process_is_killed_go_on(begin: Begin, undisturbed: Path, tmp_path: Path) -> None:
+def test_trials_whose_process_is_killed_go_on(
+    begin: Begin, undisturbed: Path, tmp_path: Path
+) -> None:
     study, draw = begin(STUDY), random.Random("trial")
     study.start()
     for moment in moments("trial", 3):
@@ -130,7 +143,9 @@ def test_trials_whose_process_is_killed_go_on(begin: Begin, undisturbed: Path, t
 
 def test_a_killed_study_goes_on(begin: Begin, undisturbed: Path, tmp_path: Path) -> None:
     study, under_way = begin(STUDY), set()
-    for moment in moments("driver", 3):  # the same command comes while some of the killed one's processes are there
+    for moment in moments(
+        "driver", 3
+    ):  # the same command comes while some of the killed one's processes are there
         study.start()
         study.reach(moment)
         study.kill_driver()
@@ -156,10 +171,14 @@ def test_an_interrupted_study_goes_on(begin: Begin, undisturbed: Path, tmp_path:
 # What is damaged or full.
 
 
-def test_damaged_checkpoints_and_torn_files_only_cost_time(begin: Begin, undisturbed: Path, tmp_path: Path) -> None:
+def test_damaged_checkpoints_and_torn_files_only_cost_time(
+    begin: Begin, undisturbed: Path, tmp_path: Path
+) -> None:
     study = begin(STUDY)
     study.start()
-    study.wait_until(lambda: len(study.checkpoints()) == 2 == len(study.under_way()), "two trials under way")
+    study.wait_until(
+        lambda: len(study.checkpoints()) == 2 == len(study.under_way()), "two trials under way"
+    )
     study.kill_driver()
     study.wait_for_processes(TRIAL)  # they would write another checkpoint
     cut, flipped, *_ = study.files("checkpoints", ".ckpt")
@@ -178,7 +197,14 @@ def test_damaged_checkpoints_and_torn_files_only_cost_time(begin: Begin, undistu
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
-@pytest.mark.parametrize("full", ["/checkpoints/", "/parts/", "/optuna.journal"])
+@pytest.mark.parametrize(
+    "full",
+    [
+        "/parts/",
+        pytest.param("/checkpoints/", marks=pytest.mark.soak),
+        pytest.param("/optuna.journal", marks=pytest.mark.soak),
+    ],
+)
 def test_a_full_disk_stops_the_study_until_there_is_room(
     begin: Begin, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
 ) -> None:
@@ -207,7 +233,10 @@ def test_a_full_disk_stops_the_study_until_there_is_room(
 def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(
     begin: Begin, undisturbed: Path, tmp_path: Path
 ) -> None:
-    study, draw = begin({**STUDY, "resources": {"max_restarts": 1}}, "--max-concurrent", 1), random.Random()
+    study, draw = (
+        begin({**STUDY, "resources": {"max_restarts": 1}}, "--max-concurrent", 1),
+        random.Random(),
+    )
     study.start()
     for num_written in (1, 3):  # of the first trial
         study.reach(num_written)
@@ -234,7 +263,11 @@ def test_a_study_whose_trials_all_fail_says_why(begin: Begin) -> None:
     trials = clsweep.open_results(study.out).trials
     assert trials["status"].tolist() == ["failed"] * 4
     assert "0 finished, 4 failed, 0 left" in output
-    grouped = [line for line in output.partition("Failed trials")[2].splitlines() if "DivergedError" in line]
+    grouped = [
+        line
+        for line in output.partition("Failed trials")[2].splitlines()
+        if "DivergedError" in line
+    ]
     assert len(grouped) == trials["error_message"].nunique()
     assert sum(int(line.split()[0]) for line in grouped) == 4
 
@@ -244,7 +277,12 @@ def test_a_study_whose_trials_all_fail_says_why(begin: Begin) -> None:
 
 def test_an_extended_study_runs_only_what_is_new(begin: Begin, tmp_path: Path) -> None:
     base = {**BASE, "epochs": 4}
-    small = {"base": base, **ONE_OBJECTIVE, "seeds": [0], "search": {"method": "qmc", "trials_per_objective": 2}}
+    small = {
+        "base": base,
+        **ONE_OBJECTIVE,
+        "seeds": [0],
+        "search": {"method": "qmc", "trials_per_objective": 2},
+    }
     large = {"base": base, "seeds": [0, 1], "search": {"method": "qmc", "trials_per_objective": 3}}
     begin(small).run_to_the_end()
     before = clsweep.open_results(tmp_path / "out")
@@ -256,10 +294,15 @@ def test_an_extended_study_runs_only_what_is_new(begin: Begin, tmp_path: Path) -
     assert_as_undisturbed(study, anew.out, tmp_path)
     after = clsweep.open_results(study.out)
     assert_kept(study, numbers)
-    kept_epochs = after.epochs[after.epochs["trial_id"].isin(numbers["trial_id"])].reset_index(drop=True)
+    kept_epochs = after.epochs[after.epochs["trial_id"].isin(numbers["trial_id"])].reset_index(
+        drop=True
+    )
     pd.testing.assert_frame_equal(kept_epochs, epochs)
 
-    for change, said in {"base.epochs=5": "base.epochs: 4 -> 5", "seeds=[1,2]": "seeds: [0, 1] -> [1, 2]"}.items():
+    for change, said in {
+        "base.epochs=5": "base.epochs: 4 -> 5",
+        "seeds=[1,2]": "seeds: [0, 1] -> [1, 2]",
+    }.items():
         code, output = study.run("--set", change)
         assert code == 2, output
         assert said in output
@@ -269,7 +312,9 @@ def test_an_extended_study_runs_only_what_is_new(begin: Begin, tmp_path: Path) -
 # What a scheduler stops.
 
 
-def test_a_killed_search_stops_the_same_trials(begin: Begin, undisturbed_live: Path, tmp_path: Path) -> None:
+def test_a_killed_search_stops_the_same_trials(
+    begin: Begin, undisturbed_live: Path, tmp_path: Path
+) -> None:
     study, (first, second) = begin(LIVE, "--max-concurrent", 1), moments("live", 2, last=25)
     study.start()
     study.reach(first)
@@ -284,14 +329,19 @@ def test_a_killed_search_stops_the_same_trials(begin: Begin, undisturbed_live: P
 
 
 def assert_stopped_by_asha(study: Disturbed, tmp_path: Path) -> None:
-    """Some trials have fewer epochs than the others, and the journal says of whose configurations it is so."""
+    """Some trials have fewer epochs than the others, and the journal says of whose configurations
+    it is so.
+    """
     assert_tidy(study)
     trials = clsweep.open_results(study.out).trials
     assert set(trials["status"]) == {"finished", "stopped"}
     is_stopped = trials["status"] == "stopped"
     assert (trials["epochs_trained"] < trials["epochs"]).tolist() == is_stopped.tolist()
     for objective, rows in trials[trials["seed"] == 0].groupby("objective"):
-        states = {entry.user_attrs["config"]: entry.state for entry in study.entries(str(objective), tmp_path)}
+        states = {
+            entry.user_attrs["config"]: entry.state
+            for entry in study.entries(str(objective), tmp_path)
+        }
         assert states == {row["config"]: STATES[row["status"]] for row in rows.to_dict("records")}
 
 
@@ -328,7 +378,9 @@ def kill_node_of(cluster: FakeCluster, title: str) -> None:
     wait_until(lambda: processes(cluster, title), title, TIMEOUT_S)
     parents = {parent.pid for process in processes(cluster, title) for parent in process.parents()}
     ids = [node["NodeID"] for node in cluster.worker_nodes()]
-    cluster.kill_node(next(i for i in ids if parents & {p.pid for p in processes(cluster, f"--node_id={i}")}))
+    cluster.kill_node(
+        next(i for i in ids if parents & {p.pid for p in processes(cluster, f"--node_id={i}")})
+    )
 
 
 def test_trials_of_a_lost_machine_go_on_elsewhere(
@@ -358,7 +410,11 @@ def test_a_search_of_worker_groups_survives_the_loss_of_each_part(
     kill_node_of(cluster, WORKER)
     study.reach(third)
     study.kill_driver()
-    wait_until(lambda: not processes(cluster, WORKER) + processes(cluster, TRIAL), "the trials to end", TIMEOUT_S)
+    wait_until(
+        lambda: not processes(cluster, WORKER) + processes(cluster, TRIAL),
+        "the trials to end",
+        TIMEOUT_S,
+    )
     wait_until(lambda: cluster.placement_groups() == [], "the placement groups to go", TIMEOUT_S)
     study.run_to_the_end()
     assert num_resumes(study).sum() > 0
@@ -376,7 +432,9 @@ def test_a_store_that_refuses_for_a_while_is_waited_for(
         study.reach(moment)
         num_requests = len(s3_server.requests)
         s3_server.refuse = lambda _: ("503 Slow Down", "SlowDown")
-        study.wait_until(lambda n=num_requests: len(s3_server.requests) > n + 30, "requests to be refused")
+        study.wait_until(
+            lambda n=num_requests: len(s3_server.requests) > n + 30, "requests to be refused"
+        )
         s3_server.refuse = lambda _: None
     code, output = study.wait()
     assert code == 0, output
@@ -384,7 +442,10 @@ def test_a_store_that_refuses_for_a_while_is_waited_for(
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
-def test_a_killed_study_in_a_store_goes_on_at_once(begin: Begin, undisturbed: Path, tmp_path: Path, s3: str) -> None:
+@pytest.mark.soak
+def test_a_killed_study_in_a_store_goes_on_at_once(
+    begin: Begin, undisturbed: Path, tmp_path: Path, s3: str
+) -> None:
     study, [moment] = begin(STUDY, out=s3), moments("stored", 1)
     study.start()
     study.reach(moment)

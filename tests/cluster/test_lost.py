@@ -1,18 +1,22 @@
-"""A lost process or machine, or a trial that went wrong: told apart by what Ray and torch say of it."""
+"""A lost process or machine, or a trial that went wrong: told apart by what Ray and torch say of
+it.
+"""
 
 from __future__ import annotations
 
 import pytest
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
-from clsweep.cluster import memory
 from clsweep.cluster.trial import describe, is_lost
+from clsweep.train import out_of_memory as memory
 
 CUT_OFF = [
     "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:3921",
-    "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+    "[../gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation "
+    "to complete",
     "[../gloo/transport/tcp/pair.cc:137] Application timeout caused pair closure",
-    "[c10d] recvValue failed: Connection was likely closed. Did the remote server shutdown or crash?",
+    "[c10d] recvValue failed: Connection was likely closed. Did the remote server shutdown or "
+    "crash?",
     "NCCL communicator was aborted on rank 0.",
     "NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
 ]

@@ -1,9 +1,12 @@
-"""`clsweep run` from end to end: what it writes, what it says, what it leaves when things go wrong."""
+"""`clsweep run` from end to end: what it writes, what it says, what it leaves when things go
+wrong.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,39 +24,44 @@ import torch
 from optuna.trial import TrialState
 
 import clsweep
+from clsweep.cli.status import status_headline, status_rows
 from clsweep.results.journal import open_storage
-from clsweep.results_listing import status_headline, status_rows
+from tests.cluster.conftest import Finished, start, wait_until
 from tests.cluster.conftest import clsweep as command
-from tests.cluster.conftest import start, wait_until
 
 WriteStudy = Callable[..., Path]
 
-HUGE = {"framework": "simclr", "loss": "dcl", "base": {"proj_dim": 10**12}, "space": {}}
 DIVERGING = {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}}
-TRAINED = {
-    "simclr": {"framework": "simclr", "loss": "infonce"},
-    "dcl": {"framework": "simclr", "loss": "dcl"},
-    "untrained": {"framework": "simclr", "loss": "dcl", "base": {"epochs": 0}},
-}
+TRAINED = {"simclr", "dcl", "untrained"}
 # Trials that are not over before a command that looks at them, or stops them, has started.
-SECONDS = {"encoder": "conv4", "width": 8, "epochs": 8, "batch_size": 128, "flip_prob": 0, "eval_every": 1}
+SECONDS = {
+    "encoder": "conv4",
+    "width": 8,
+    "epochs": 8,
+    "batch_size": 128,
+    "flip_prob": 0,
+    "eval_every": 1,
+}
 
 
 def parts(out: Path) -> list[str]:
     folder = out / "parts" / "trials"
-    return [name for name in os.listdir(folder) if name.endswith(".parquet")] if folder.is_dir() else []
+    return (
+        [name for name in os.listdir(folder) if name.endswith(".parquet")]
+        if folder.is_dir()
+        else []
+    )
 
 
 def journal(out: Path, objective: str) -> list[optuna.trial.FrozenTrial]:
-    return optuna.load_study(study_name=objective, storage=open_storage(str(out / "optuna.journal"))).trials
+    return optuna.load_study(
+        study_name=objective, storage=open_storage(str(out / "optuna.journal"))
+    ).trials
 
 
-def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    path, out = write_study(objectives={**TRAINED, "bad": DIVERGING, "huge": HUGE}), tmp_path / "out"
-    code, output = command("run", path, "--out", out)
-    assert code == 1, output
+def test_a_study_ends_with_one_row_per_planned_trial(finished: Finished) -> None:
+    out, output = finished.out, finished.output
+    assert finished.code == 1, output
     assert "DivergedError" in output
     assert "OutOfMemoryError" in output
     assert output.rstrip().endswith(f"Results: {out}")
@@ -66,56 +74,85 @@ def test_a_study_ends_with_one_row_per_planned_trial_and_can_be_run_again(
     fails = status.index.str.startswith(("bad", "huge"))
     assert set(status[fails]) == {"failed"}
     assert set(status[~fails]) == {"finished"}
-    assert results.trials.query("objective == 'bad'")["error_message"].str.contains("loss is nan").all()
-    finished = results.trials.query("status == 'finished'")
-    assert finished["knn_top1"].between(0, 100).all()
-    untrained = finished.query("objective == 'untrained'")
+    assert (
+        results.trials.query("objective == 'bad'")["error_message"]
+        .str.contains("loss is nan")
+        .all()
+    )
+    whole = results.trials.query("status == 'finished'")
+    assert whole["knn_top1"].between(0, 100).all()
+    untrained = whole.query("objective == 'untrained'")
     assert untrained["tau"].isna().all()
     assert untrained["seed"].tolist() == [0, 1]
     counts = results.epochs.groupby("trial_id").size()
-    assert (counts[finished.query("epochs == 2")["trial_id"]] == 2).all()
+    assert (counts[whole.query("epochs == 2")["trial_id"]] == 2).all()
     assert sorted(p.name for p in out.iterdir() if p.is_file() and p.name[0] != ".") == [
         "epochs.parquet", "heartbeat.json", "histograms.parquet", "optuna.journal", "plan.parquet",
         "references.parquet", "study.yaml", "trials.parquet",
     ]  # fmt: skip
-    kept = {path.stem.rpartition("-s")[0].rpartition("-")[0] for path in (out / "encoders").iterdir()}
-    assert kept == set(TRAINED)
+    kept = {
+        path.stem.rpartition("-s")[0].rpartition("-")[0] for path in (out / "encoders").iterdir()
+    }
+    assert kept == TRAINED
     references = results.references.set_index("reference")
     assert references.loc["untrained", "seed"].tolist() == [0, 1]
-    assert references.loc["untrained", "knn_top1"].tolist() == untrained["knn_top1"].tolist(), "the same yardstick"
+    assert references.loc["untrained", "knn_top1"].tolist() == untrained["knn_top1"].tolist(), (
+        "the same yardstick"
+    )
     assert f"raw pixels {references.loc['raw_pixels', 'knn_top1']:.2f}" in output
-    assert finished.query("epochs == 2")[["q_b_mean", "alignment", "linear_top1"]].notna().all(axis=None)
+    assert (
+        whole.query("epochs == 2")[["q_b_mean", "alignment", "linear_top1"]].notna().all(axis=None)
+    )
 
+
+def test_the_journal_says_what_the_rows_say(finished: Finished) -> None:
+    results = clsweep.open_results(finished.out)
     for objective in ("simclr", "dcl", "bad"):
         rows = results.trials.query("objective == @objective").set_index("trial_id")
-        for trial in journal(out, objective):
+        trials = journal(finished.out, objective)
+        assert {trial.user_attrs["trial_id"] for trial in trials} == set(rows.index)
+        for trial in trials:
             row = rows.loc[trial.user_attrs["trial_id"]]
             assert trial.params == {"tau": row["tau"]}
             assert (trial.state == TrialState.COMPLETE) == (row["status"] == "finished")
             assert trial.value is None or trial.value == row["knn_top1"]
 
-    before = (out / "trials.parquet").read_bytes()
-    code, output = command("run", path, "--out", out)
+
+def test_a_finished_study_can_be_run_again_and_looked_at(
+    finished: Finished, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
+) -> None:
+    path, out = str(finished.path), str(shutil.copytree(finished.out, tmp_path / "out"))
+    before = (tmp_path / "out" / "trials.parquet").read_bytes()
+    code, output, _ = cli_command("run", path, "--out", out)
     assert code == 1
     assert "Nothing is left" in output
-    assert (out / "trials.parquet").read_bytes() == before
+    assert (tmp_path / "out" / "trials.parquet").read_bytes() == before
 
-    code, output = command("status", out, "--format", "json")
+    code, output, _ = cli_command("status", out, "--format", "json")
     assert code == 0
     assert {row["objective"]: row["failed"] for row in json.loads(output)}["bad"] == 4
-    code, output = command("trials", out, "--where", "tau > 0.3 and status == 'finished'", "--format", "json")
+    where = "tau > 0.3 and status == 'finished'"
+    code, output, _ = cli_command("trials", out, "--where", where, "--format", "json")
     assert {row["tau"] for row in json.loads(output)} == {0.5}
-    code, output = command("run", path, "--out", out, "--set", "base.epochs=3")
+    code, _, message = cli_command("run", path, "--out", out, "--set", "base.epochs=3")
     assert code == 2
-    assert "base.epochs: 2 -> 3" in output
+    assert "base.epochs: 2 -> 3" in message
 
-    (out / "references.parquet").unlink()  # as after an interruption while they were scored
-    code, output = command("run", path, "--out", out)
+
+@pytest.mark.slow
+def test_references_that_an_interruption_lost_are_scored_again(
+    finished: Finished, tmp_path: Path
+) -> None:
+    out = shutil.copytree(finished.out, tmp_path / "out")
+    (out / "references.parquet").unlink()
+    code, output = command("run", finished.path, "--out", out)
     assert code == 1, output
-    assert clsweep.open_results(out).references.equals(results.references)
-    assert (out / "trials.parquet").read_bytes() == before
+    references = clsweep.open_results(finished.out).references
+    assert clsweep.open_results(out).references.equals(references)
+    assert (out / "trials.parquet").read_bytes() == (finished.out / "trials.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers(write_study: WriteStudy, tmp_path: Path) -> None:
     path = write_study(search={"method": "qmc", "trials_per_objective": 2})
     numbers = ["trial_id", "tau", "seed", "knn_top1", "knn_top5", "train_loss"]
@@ -125,12 +162,13 @@ def test_the_same_seed_gives_the_same_numbers(write_study: WriteStudy, tmp_path:
     pd.testing.assert_frame_equal(a, b)
 
 
-def test_a_result_can_be_reproduced_from_its_row(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_a_result_can_be_reproduced_from_its_row(finished: Finished) -> None:
     from clsweep.train.loop import train_trial
 
-    path, out = write_study(objectives=TRAINED), tmp_path / "out"
-    assert command("run", path, "--out", out)[0] == 0
-    for row in clsweep.open_results(out).trials.query("seed == 1").to_dict("records"):
+    rows = clsweep.open_results(finished.out).trials
+    rows = rows.query("objective in ['dcl', 'untrained'] and seed == 1 and tau != 0.1")
+    assert set(rows["objective"]) == {"dcl", "untrained"}
+    for row in rows.to_dict("records"):
         threads = torch.get_num_threads()
         torch.set_num_threads(row["cpus_per_worker"])
         again = train_trial(row, lambda _: None)
@@ -140,7 +178,9 @@ def test_a_result_can_be_reproduced_from_its_row(write_study: WriteStudy, tmp_pa
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     path, out = write_study(seeds=[0, 1, 2, 3], base=SECONDS), tmp_path / "out"
     process = start("run", path, "--out", out, "--max-concurrent", 2)
     wait_until(lambda: len(parts(out)) >= 2, "two finished trials")
@@ -148,11 +188,11 @@ def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: Wri
     results = clsweep.open_results(out)  # a command would take as long as many trials
     assert "running: " in status_headline(results, status_rows(results))
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=240)
     assert process.returncode == 130, output
     assert f"Resume with: clsweep run {path} --out {out}" in output
     assert "Traceback" not in output
-    _, alive = psutil.wait_procs(children, timeout=20)
+    _, alive = psutil.wait_procs(children, timeout=120)
     assert not alive
     kept = clsweep.open_results(out).trials
     assert 2 <= len(kept) < 16
@@ -162,7 +202,9 @@ def test_ctrl_c_leaves_a_folder_that_the_same_command_continues(write_study: Wri
     results = clsweep.open_results(out)
     assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
     again = results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index()
-    pd.testing.assert_frame_equal(again[kept.columns], kept)  # started_at and wall_time_s too: none ran twice
+    pd.testing.assert_frame_equal(
+        again[kept.columns], kept
+    )  # started_at and wall_time_s too: none ran twice
     for objective in ("simclr", "dcl"):
         assert Counter(t.state for t in journal(out, objective)) == {TrialState.COMPLETE: 8}
 
@@ -180,11 +222,13 @@ def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
     kept = clsweep.open_results(out).trials
     code, output = command("run", path, "--out", out)
     assert code == 0, output
-    assert "robustness not measured" in output
+    assert "not measured: " in output
     results = clsweep.open_results(out)
     assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
     assert results.plan["tau"].isna().all()
-    pd.testing.assert_frame_equal(results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index(), kept)
+    pd.testing.assert_frame_equal(
+        results.trials.set_index("trial_id").loc[kept["trial_id"]].reset_index(), kept
+    )
     for objective in ("simclr", "dcl"):
         rows = results.trials.query("objective == @objective")
         assert (rows.groupby("config")["tau"].nunique() == 1).all()
@@ -196,19 +240,30 @@ def test_a_live_search_runs_every_seed_of_a_config_and_goes_on_after_a_stop(
             assert trial.value == pytest.approx(scores["knn_top1"].mean())
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one_does(write_study: WriteStudy, tmp_path: Path) -> None:
-    path = write_study(seeds=[0], space={}, objectives={"dclw": {"framework": "simclr", "loss": "dclw"}})
+    path = write_study(
+        seeds=[0], space={}, objectives={"dclw": {"framework": "simclr", "loss": "dclw"}}
+    )
     for workers in (1, 2):
-        code, output = command("run", path, "--out", tmp_path / str(workers), "--set", f"resources.workers={workers}")
+        code, output = command(
+            "run", path, "--out", tmp_path / str(workers), "--set", f"resources.workers={workers}"
+        )
         assert code == 0, output
     one, two = (clsweep.open_results(tmp_path / str(workers)) for workers in (1, 2))
     assert two.trials["workers"].tolist() == [2]
-    assert two.epochs["train_loss"].tolist() == pytest.approx(one.epochs["train_loss"].tolist(), rel=1e-4)
-    assert two.epochs["knn_top1"].tolist() == pytest.approx(one.epochs["knn_top1"].tolist(), abs=1.5)
+    assert two.epochs["train_loss"].tolist() == pytest.approx(
+        one.epochs["train_loss"].tolist(), rel=1e-4
+    )
+    assert two.epochs["knn_top1"].tolist() == pytest.approx(
+        one.epochs["knn_top1"].tolist(), abs=1.5
+    )
 
 
 @pytest.mark.slow
-def test_an_error_in_a_worker_group_is_a_failed_row(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_an_error_in_a_worker_group_is_a_failed_row(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     path, out = write_study(seeds=[0], space={}, objectives={"bad": DIVERGING}), tmp_path / "out"
     code, output = command("run", path, "--out", out, "--set", "resources.workers=2")
     assert code == 1, output
@@ -217,7 +272,10 @@ def test_an_error_in_a_worker_group_is_a_failed_row(write_study: WriteStudy, tmp
     assert "loss is nan" in failed["error_message"]
 
 
-def test_a_request_that_never_fits_is_refused_before_anything_starts(write_study: WriteStudy, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_request_that_never_fits_is_refused_before_anything_starts(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     presets = {
         "huge": {"resources": {"cpus_per_worker": 9999}},
         "cpu": {"resources": {"gpus_per_worker": 0, "cpus_per_worker": 1}},
@@ -230,16 +288,30 @@ def test_a_request_that_never_fits_is_refused_before_anything_starts(write_study
     assert "0 GPUs" in output
     assert "--preset cpu" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.slow
+def test_where_a_study_runs_may_change(write_study: WriteStudy, tmp_path: Path) -> None:
+    presets = {"cpu": {"resources": {"gpus_per_worker": 0, "cpus_per_worker": 1}}}
+    path = write_study(resources={"gpus_per_worker": 64, "cpus_per_worker": 6}, presets=presets)
     tiny = ["--set", "base.epochs=0", "--set", "seeds=[0]"]
-    code, output = command("run", path, "--out", tmp_path / "out", "-p", "cpu", *tiny)  # the advice is good
+    code, output = command(
+        "run", path, "--out", tmp_path / "out", "-p", "cpu", *tiny
+    )  # what the refusal advises
     assert code == 0, output
-    code, output = command("run", path, "--out", tmp_path / "out", "-p", "cpu", *tiny, "--set", "resources.workers=9")
+    code, output = command(
+        "run", path, "--out", tmp_path / "out", "-p", "cpu", *tiny, "--set", "resources.workers=9"
+    )
     assert code == 0, output  # where it runs may change; nothing is left that could not
     assert "Nothing is left" in output
 
 
-def test_missing_data_is_refused_before_anything_starts(write_study: WriteStudy, tmp_path: Path) -> None:
-    path = write_study(dataset={"name": "cifar10", "root": str(tmp_path / "nothing")}, base={"encoder": "conv4"})
+def test_missing_data_is_refused_before_anything_starts(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    path = write_study(
+        dataset={"name": "cifar10", "root": str(tmp_path / "nothing")}, base={"encoder": "conv4"}
+    )
     code, output = command("run", path, "--out", tmp_path / "out")
     assert code == 2
     assert not (tmp_path / "out" / "study.yaml").exists()
@@ -248,7 +320,7 @@ def test_missing_data_is_refused_before_anything_starts(write_study: WriteStudy,
 
 
 def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_path: Path) -> None:
-    from clsweep.results.store import ResultsFolder
+    from clsweep.results.folder import ResultsFolder
 
     with ResultsFolder(str(tmp_path / "out")).lock():
         code, output = command("run", write_study(), "--out", tmp_path / "out")
@@ -256,36 +328,53 @@ def test_a_second_run_on_a_busy_folder_is_refused(write_study: WriteStudy, tmp_p
     assert "another clsweep run is writing here" in output
 
 
-def test_optuna_dashboard_reads_the_journal(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_optuna_dashboard_reads_the_journal(finished: Finished) -> None:
     from optuna_dashboard import wsgi
 
-    path, out = write_study(base={"encoder": "conv4", "epochs": 0}), tmp_path / "out"
-    assert command("run", path, "--out", out)[0] == 0
-    app = wsgi(open_storage(str(out / "optuna.journal")))
+    app = wsgi(open_storage(str(finished.out / "optuna.journal")))
     seen: list[str] = []
     environ: dict[str, object] = {"PATH_INFO": "/api/studies"}
     setup_testing_defaults(environ)
     body = b"".join(app(environ, lambda status, *_: seen.append(status)))
     assert seen == ["200 OK"]
-    assert {s["study_name"] for s in json.loads(body)["study_summaries"]} == {"simclr", "dcl"}
+    assert {s["study_name"] for s in json.loads(body)["study_summaries"]} >= {"simclr", "dcl"}
 
 
 @pytest.mark.slow
-def test_a_study_joins_a_cluster_that_asks_for_its_token(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_a_study_joins_a_cluster_that_asks_for_its_token(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     log = tmp_path / "ray.log"
-    arguments = ["--head", "--block", "--num-cpus=2", f"--port={port}", "--node-ip-address=127.0.0.1"]
-    ray = [sys.executable, "-m", "ray.scripts.scripts", "start", *arguments, "--include-dashboard=false"]
+    arguments = [
+        "--head",
+        "--block",
+        "--num-cpus=2",
+        f"--port={port}",
+        "--node-ip-address=127.0.0.1",
+    ]
+    ray = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        *arguments,
+        "--include-dashboard=false",
+    ]
     with log.open("w") as output:
-        head = subprocess.Popen(ray, stdout=output, stderr=output, env=os.environ | {"RAY_AUTH_MODE": "token"})
+        head = subprocess.Popen(
+            ray, stdout=output, stderr=output, env=os.environ | {"RAY_AUTH_MODE": "token"}
+        )
     try:
         wait_until(lambda: "block forever" in log.read_text(), "the head of the cluster")
         path = write_study(base={"encoder": "conv4", "epochs": 0})
-        code, text = command("run", path, "--out", tmp_path / "out", "--address", f"127.0.0.1:{port}")
+        code, text = command(
+            "run", path, "--out", tmp_path / "out", "--address", f"127.0.0.1:{port}"
+        )
         assert code == 0, text
         assert len(clsweep.open_results(tmp_path / "out").trials) == 4
     finally:
         head.terminate()
-        head.wait(timeout=60)
+        head.wait(timeout=240)

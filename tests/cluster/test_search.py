@@ -1,4 +1,6 @@
-"""What a search hands out and notes, trial by trial without Ray, however often it is cut off and continued."""
+"""What a search hands out and notes, trial by trial without Ray, however often it is cut off and
+continued.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from tests.cluster.conftest import study_tree
 
 METRIC = "knn_top1"
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
-SPACE = {"tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]}, "lr_rule": {"choices": ["none", "sqrt"]}}
+SPACE = {
+    "tau": {"low": 0.05, "high": 1.0, "log": True, "grid": [0.1, 0.5]},
+    "lr_rule": {"choices": ["none", "sqrt"]},
+}
 SPACE["proj_dim"] = {"low": 8, "high": 64, "grid": [8, 64]}
 
 
@@ -37,7 +42,11 @@ def _no_power_cuts(monkeypatch):
 @pytest.fixture
 def study(tmp_path):
     def load(method="tpe", num_configs=13, **changes):
-        search = {"method": method, "trials_per_objective": num_configs, "seed": changes.pop("search_seed", 0)}
+        search = {
+            "method": method,
+            "trials_per_objective": num_configs,
+            "seed": changes.pop("search_seed", 0),
+        }
         if method == "grid":
             del search["trials_per_objective"]
         path = tmp_path / "study.yaml"
@@ -50,7 +59,11 @@ def study(tmp_path):
 
 def finished(row):
     """How a trial ends: a score that its values and its seed decide, never a plain number."""
-    distance = math.log(row["tau"] / 0.2) ** 2 + abs(row["proj_dim"] - 40) / 50 + (row["lr_rule"] == "none")
+    distance = (
+        math.log(row["tau"] / 0.2) ** 2
+        + abs(row["proj_dim"] - 40) / 50
+        + (row["lr_rule"] == "none")
+    )
     noise = int.from_bytes(hashlib.sha256(row["trial_id"].encode()).digest()[:4], "big") / 2**32
     score = 90 - 10 * distance + noise + (3 if row["objective"] == "dcl" else 0)
     return {"status": "finished", METRIC: score, "epochs_trained": 2}
@@ -62,7 +75,11 @@ def failed(_):
 
 def partly_stopped(row):
     """As above, but some configurations are stopped, on all seeds."""
-    return {**finished(row), "status": "stopped", "epochs_trained": 1} if row["config"] % 3 == 1 else finished(row)
+    return (
+        {**finished(row), "status": "stopped", "epochs_trained": 1}
+        if row["config"] % 3 == 1
+        else finished(row)
+    )
 
 
 def mixed(row):
@@ -72,7 +89,11 @@ def mixed(row):
 
 def session(study, journal, rows, end=finished):
     """One session of a run with one trial at a time; yields wherever it could be cut off."""
-    left = [trial for trial in plan_trials(study) if trial.trial_id not in {row["trial_id"] for row in rows}]
+    left = [
+        trial
+        for trial in plan_trials(study)
+        if trial.trial_id not in {row["trial_id"] for row in rows}
+    ]
     search = PlanSearch(study, left, rows, open_storage(str(journal), alone=True))
     while (row := search.next_row()) is not None:
         yield
@@ -100,7 +121,9 @@ def entries(journal, objective):
 def moments(study, folder, end=finished):
     """The journal's bytes and the rows wherever a session could be cut off, and at its end."""
     rows, journal = [], folder / "undisturbed.journal"
-    found = [(journal.read_bytes(), copy.deepcopy(rows)) for _ in session(study, journal, rows, end)]
+    found = [
+        (journal.read_bytes(), copy.deepcopy(rows)) for _ in session(study, journal, rows, end)
+    ]
     found.append((journal.read_bytes(), copy.deepcopy(rows)))
     return found
 
@@ -110,8 +133,12 @@ def moments(study, folder, end=finished):
     ("method", "seeds", "early", "late"),
     [("tpe", [0, 1], range(0, 120, 23), 1), pytest.param("gp", [0], (), 4, marks=pytest.mark.slow)],
 )
-def test_a_search_that_is_cut_tries_what_it_would_have_tried(tmp_path, study, method, seeds, seed, early, late):
-    """`early`: cuts among the ten configurations that a sampler begins with at random; `late`: one in so many after."""
+def test_a_search_that_is_cut_tries_what_it_would_have_tried(
+    tmp_path, study, method, seeds, seed, early, late
+):
+    """`early`: cuts among the ten configurations that a sampler begins with at random; `late`: one
+    in so many after.
+    """
     chosen = study(method, 12, seeds=seeds, search_seed=seed)
     cuts = moments(chosen, tmp_path)
     whole, rows = cuts[-1]
@@ -125,7 +152,9 @@ def test_a_search_that_is_cut_tries_what_it_would_have_tried(tmp_path, study, me
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_search_that_is_cut_in_the_middle_of_a_line_tries_what_it_would_have_tried(tmp_path, study, seed):
+def test_a_search_that_is_cut_in_the_middle_of_a_line_tries_what_it_would_have_tried(
+    tmp_path, study, seed
+):
     chosen = study(search_seed=seed, seeds=[0])
     cuts = moments(chosen, tmp_path)
     rows = cuts[-1][1]
@@ -150,7 +179,9 @@ def test_a_lost_journal_is_written_again_as_it_was(tmp_path, study, method):
     for name in ("simclr", "dcl"):
         known = {state for _, _, state, _, _ in entries(tmp_path / "first.journal", name)}
         assert known == set(STATES.values())
-        assert entries(tmp_path / "second.journal", name) == entries(tmp_path / "first.journal", name)
+        assert entries(tmp_path / "second.journal", name) == entries(
+            tmp_path / "first.journal", name
+        )
 
 
 @pytest.mark.parametrize("num_events", [70, 71, 72, 73])
@@ -192,7 +223,11 @@ def test_gp_learns_from_what_was_stopped(tmp_path, study):
 
     def last(score):
         journal = tmp_path / f"{score}.journal"
-        rows = run(chosen, journal, end=lambda row: {"status": "stopped", METRIC: score(row), "epochs_trained": 1})
+        rows = run(
+            chosen,
+            journal,
+            end=lambda row: {"status": "stopped", METRIC: score(row), "epochs_trained": 1},
+        )
         return rows[-1]["tau"]
 
     assert last(lambda row: row["tau"]) > 2 * last(lambda row: -row["tau"])
@@ -204,7 +239,9 @@ def test_a_failed_trial_that_is_run_again_is_a_new_entry(tmp_path, study, method
     chosen, journal = study(method, 12), tmp_path / "journal"
     first = run(chosen, journal, end=mixed)
     before = entries(journal, "dcl")
-    rows = run(chosen, journal, [row for row in first if row["status"] != "failed"], end=partly_stopped)
+    rows = run(
+        chosen, journal, [row for row in first if row["status"] != "failed"], end=partly_stopped
+    )
     by_id = {row["trial_id"]: row for row in rows}
     for row in first:
         assert by_id[row["trial_id"]]["tau"] == row["tau"]
@@ -215,7 +252,10 @@ def test_a_failed_trial_that_is_run_again_is_a_new_entry(tmp_path, study, method
     for trial in again:
         [number] = RetryHeartbeatStaleTrialCallback.retry_history(trial)
         assert RetryHeartbeatStaleTrialCallback.retried_trial_number(trial) == number
-        assert (trials[number].params, trials[number].user_attrs) == (trial.params, trial.user_attrs)
+        assert (trials[number].params, trials[number].user_attrs) == (
+            trial.params,
+            trial.user_attrs,
+        )
         assert trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
     assert_agree(chosen, journal, rows)
 
@@ -231,7 +271,9 @@ def test_a_trial_that_fails_again_and_again_has_a_history(tmp_path, study):
     assert RetryHeartbeatStaleTrialCallback.retry_history(last) == [0, 1]
 
 
-def test_a_failed_configuration_is_run_again_with_its_values_even_without_the_journal(tmp_path, study):
+def test_a_failed_configuration_is_run_again_with_its_values_even_without_the_journal(
+    tmp_path, study
+):
     chosen = study("tpe", 3, seeds=[0])
     first = run(chosen, tmp_path / "first", end=failed)
     search = PlanSearch(chosen, plan_trials(chosen), first, open_storage(str(tmp_path / "second")))
@@ -246,11 +288,15 @@ def test_a_trial_without_a_word_has_failed(tmp_path, study, method):
     while row := search.next_row():
         search.tell(row, {})
     for name in ("simclr", "dcl"):
-        assert [state for _, _, state, _, _ in entries(tmp_path / "journal", name)] == [TrialState.FAIL]
+        assert [state for _, _, state, _, _ in entries(tmp_path / "journal", name)] == [
+            TrialState.FAIL
+        ]
 
 
 def test_a_configuration_has_the_mean_of_its_seeds_in_whatever_order_they_end(tmp_path, study):
-    chosen = study("tpe", 1, seeds=[0, 1, 2], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}})
+    chosen = study(
+        "tpe", 1, seeds=[0, 1, 2], objectives={"dcl": {"framework": "simclr", "loss": "dcl"}}
+    )
     scores = {0: 0.1, 1: 0.2, 2: 0.3}  # whose sum depends on the order
     values = set()
     for number, order in enumerate(itertools.permutations(scores)):
@@ -270,7 +316,10 @@ def test_every_method_has_the_same_budget(tmp_path, study):
     for method in ("random", "qmc", "tpe", "gp"):
         rows = run(study(method, 3), Path(tmp_path / f"{method}.journal"))
         assert [(row["objective"], row["config"], row["seed"]) for row in rows] == [
-            (name, config, seed) for config in range(3) for name in ("simclr", "dcl") for seed in (0, 1)
+            (name, config, seed)
+            for config in range(3)
+            for name in ("simclr", "dcl")
+            for seed in (0, 1)
         ]
         assert {row["sampler"] for row in rows} == {method}
 
@@ -294,7 +343,9 @@ def assert_agree(study, journal, rows):
                 assert (state, value) == (TrialState.PRUNED, ends[0][1])
             else:
                 assert state == TrialState.COMPLETE
-                assert value == pytest.approx(sum(score for _, score in ends) / len(ends), rel=1e-12)
+                assert value == pytest.approx(
+                    sum(score for _, score in ends) / len(ends), rel=1e-12
+                )
 
 
 @pytest.mark.parametrize("method", ["grid", "random", "tpe", "gp"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
 from clsweep.cluster import sharing
-from clsweep.cluster.desk import Claim
-from clsweep.cluster.dispatch import Dispatch
-from clsweep.cluster.restarts import Restarts
+from clsweep.cluster.driver_actor import Claim
+from clsweep.cluster.searcher import Dispatch
 from clsweep.cluster.sharing import Share, fair_part
 
 
@@ -62,7 +62,9 @@ class Shared(Share):
 
 @pytest.mark.parametrize("capacity", range(1, 17))
 @pytest.mark.parametrize("num_studies", range(2, 10))
-def test_every_study_gets_a_place_in_the_end(capacity: int, num_studies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_study_gets_a_place_in_the_end(
+    capacity: int, num_studies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever came first holds all it may; then the last one waits too long."""
     monkeypatch.setattr(sharing, "ask", lambda *_: True)
     share = Shared(capacity)
@@ -118,7 +120,7 @@ class Plan:
 
 def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> tuple[Dispatch, Share]:
     share = Share(None, limit, limit)
-    return Dispatch(plan, {}, share, Restarts(max_restarts), metric="knn_top1"), share  # type: ignore[arg-type]
+    return Dispatch(plan, {}, share, Counter(), max_restarts=max_restarts, metric="knn_top1"), share  # type: ignore[arg-type]
 
 
 def end(to: Dispatch, tune_id: str) -> None:

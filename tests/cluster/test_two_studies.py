@@ -15,13 +15,13 @@ import clsweep
 from tests.cluster.conftest import wait_until
 from tests.cluster.fake_cluster import FakeCluster, static_cluster
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.soak  # minutes each: run when sharing.py changes
 
 # As `clsweep run`, with little patience: a turn is short where trials are.
 COMMAND = """
 import clsweep.cluster.sharing
 clsweep.cluster.sharing.PATIENCE_S = 5.0
-from clsweep.cli import main
+from clsweep.cli.main import main
 main()
 """
 BASE = {"encoder": "conv4", "width": 8, "batch_size": 128, "flip_prob": 0, "eval_every": 80}
@@ -33,9 +33,11 @@ def num_rows(out: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("num_cpus", "num_seeds", "epochs"), [(2, 2, 80), (1, 1, 240)], ids=["a place each", "fewer places than studies"]
+    ("num_cpus", "num_seeds", "epochs"),
+    [(2, 2, 80), (1, 1, 240)],
+    ids=["a place each", "fewer places than studies"],
 )
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_second_study_begins_while_the_first_runs(
     num_cpus: int,
     num_seeds: int,
@@ -63,12 +65,17 @@ def test_a_second_study_begins_while_the_first_runs(
         first = start(outs[0])
         wait_until(lambda: num_rows(outs[0]) >= 1, "the first study's first row")
         second = start(outs[1])
-        wait_until(lambda: num_rows(outs[1]) >= 1, "the second study's first row", timeout_s=200)
-        assert num_rows(outs[0]) < 4 * num_seeds, "the second study had to wait for the end of the first"
+        wait_until(lambda: num_rows(outs[1]) >= 1, "the second study's first row", timeout_s=600)
+        assert num_rows(outs[0]) < 4 * num_seeds, (
+            "the second study had to wait for the end of the first"
+        )
         for process in (first, second):
-            output, _ = process.communicate(timeout=280)
+            output, _ = process.communicate(timeout=600)
             assert process.returncode == 0, output
-        tables = [clsweep.open_results(out).trials[["trial_id", "status", "knn_top1", "train_loss"]] for out in outs]
+        tables = [
+            clsweep.open_results(out).trials[["trial_id", "status", "knn_top1", "train_loss"]]
+            for out in outs
+        ]
         assert tables[0]["trial_id"].is_unique
         pd.testing.assert_frame_equal(*tables)
         _nothing_is_held(cluster)

@@ -1,4 +1,6 @@
-"""Trials that are killed and started again, as far as one process can do so: nothing but the store's bytes survives."""
+"""Trials that are killed and started again, as far as one process can do so: nothing but the
+store's bytes survives.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ import torch
 from clsweep.train.loop import train_trial
 
 Row = dict[str, Any]
-MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s")  # of the machine, not of the trial
+MEASURED = (
+    "time_s",
+    "images_per_s",
+    "peak_memory_gib",
+    "earlier_s",
+)  # of the machine, not of the trial
 
 
 class Killed(BaseException):
@@ -65,20 +72,29 @@ def attempt(
         return False if made.rows[-1]["epoch"] == stop_at else None
 
     with contextlib.suppress(Killed):
-        made.result = train_trial(config, report, checkpoints=store, checkpoint_every_s=every_s, **options)
+        made.result = train_trial(
+            config, report, checkpoints=store, checkpoint_every_s=every_s, **options
+        )
     return made
 
 
 def chain(config: Mapping[str, Any], *, kills: list[int], **options: Any) -> list[Attempt]:
-    """Attempts one after another, each but the last killed at its epoch, with a checkpoint after every epoch."""
+    """Attempts one after another, each but the last killed at its epoch, with a checkpoint after
+    every epoch.
+    """
     store = MemoryStore()
     return [attempt(config, store, kill_at=epoch, **options) for epoch in (*kills, None)]
 
 
 def assert_same(actual: Attempt, expected: Attempt) -> None:
-    """All rows and results but what only measures the machine or counts attempts, and the weights: bit for bit."""
+    """All rows and results but what only measures the machine or counts attempts, and the weights:
+    bit for bit.
+    """
     assert unmeasured(actual.rows) == unmeasured(expected.rows)
-    (result, weights), (expected_result, expected_weights) = _parts(actual.result), _parts(expected.result)
+    (result, weights), (expected_result, expected_weights) = (
+        _parts(actual.result),
+        _parts(expected.result),
+    )
     assert result == expected_result
     assert weights.keys() == expected_weights.keys()
     assert all(torch.equal(weights[name], x) for name, x in expected_weights.items())
@@ -89,5 +105,7 @@ def unmeasured(rows: list[Row]) -> list[Row]:
 
 
 def _parts(result: Row) -> tuple[Row, Row]:
-    (rest,) = unmeasured([{name: value for name, value in result.items() if name not in ("encoder", "num_resumes")}])
+    (rest,) = unmeasured(
+        [{name: value for name, value in result.items() if name not in ("encoder", "num_resumes")}]
+    )
     return rest, result.get("encoder", {})

@@ -1,27 +1,35 @@
-"""Every valid combination of framework, loss, regularizer and views as a small configuration, by its name."""
+"""Every valid combination of framework, loss, regularizer and views as a small configuration, by
+its name, and the few of them that cover all pairs and all triples of parts.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from clsweep.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, SELECTED_PARTS
+from clsweep.catalog.ownership import default_of, effective, owned_params, refusal
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import Splits, load_splits
-from clsweep.objective.catalog import COMPONENT, DATASET, OBJECTIVE_PARTS, SELECTED_PARTS
-from clsweep.objective.ownership import default_of, effective, owned_params, refusal
 from clsweep.train.images import Images, on_device
 
 Config = dict[str, Any]
-SPLIT: Config = {"val_fraction": 0.1, "image_size": 8, "num_train": 1437, "num_classes": 10}  # of digits
+SPLIT: Config = {
+    "val_fraction": 0.1,
+    "image_size": 8,
+    "num_train": 1437,
+    "num_classes": 10,
+}  # of digits
 
 BATCH = 16
-# Small everywhere, and no number like another one, so that a wrong axis shows. Two sizes of views, where there are more
-# than two; a queue that a batch does not divide.
+# Small everywhere, and no number like another one, so that a wrong axis shows. Two sizes of views,
+# where there are more than two; a queue that a batch does not divide.
 SMALL: Config = {
     "encoder": "conv4",
     "width": 4,
@@ -29,6 +37,7 @@ SMALL: Config = {
     "batch_size": BATCH,
     "lr_rule": "none",
     "eval_every": 1,
+    "precision": "fp32",
     "knn_k": 5,
     "proj_dim": 10,
     "proj_hidden": 12,
@@ -41,14 +50,24 @@ SMALL: Config = {
 QUEUE = 40
 
 
-def small_config(parts: Mapping[str, str], *, dataset: str = "digits", seed: int = 0, **changes: Any) -> Config:
-    """What a trial of these parts is given, all at their defaults except for `SMALL` and the changes."""
+def small_config(
+    parts: Mapping[str, str], *, dataset: str = "digits", seed: int = 0, **changes: Any
+) -> Config:
+    """What a trial of these parts is given, all at their defaults except for `SMALL` and the
+    changes.
+    """
     chosen = SMALL | ({"num_negatives": QUEUE} if parts["framework"] == "moco" else {}) | changes
     selected = {name: chosen[name] for name in SELECTED_PARTS if name in chosen}
     owned = owned_params(parts, dataset=dataset, **selected)
     assert set(changes) <= set(owned), "a change that nobody reads"
     params = {name: chosen.get(name, default_of(name, parts, **selected)) for name in owned}
-    return {**parts, "dataset": dataset, **SPLIT, "seed": seed, **effective(parts, params, DATASET[dataset])}
+    return {
+        **parts,
+        "dataset": dataset,
+        **SPLIT,
+        "seed": seed,
+        **effective(parts, params, DATASET[dataset]),
+    }
 
 
 def combinations(dataset: str) -> dict[str, dict[str, str]]:
@@ -60,18 +79,46 @@ def combinations(dataset: str) -> dict[str, dict[str, str]]:
     return {"-".join(parts.values()): parts for parts in every if refusal(parts, dataset) is None}
 
 
+def covering(cases: Mapping[str, Sequence[str]], strength: int) -> tuple[str, ...]:
+    """Names of a few cases that hold together every choice of `strength` parts that any case holds.
+
+    Greedy: the case with the most that is not covered yet, of equals the first. Most faults need
+    one or two parts to show (Kuhn, Wallace and Gallo, 2004, "Software fault interactions").
+    """
+    parts = {name: held_together(case, strength) for name, case in cases.items()}
+    left = set().union(*parts.values())
+    chosen: list[str] = []
+    while left:
+        chosen.append(max(parts, key=lambda name: len(parts[name] & left)))
+        left -= parts[chosen[-1]]
+    return tuple(chosen)
+
+
+def held_together(case: Sequence[str], strength: int) -> set[tuple[tuple[int, str], ...]]:
+    """Every choice of `strength` parts of a case; a part is its position and its name."""
+    return set(itertools.combinations(enumerate(case), strength))
+
+
 def _variants() -> Iterator[tuple[str, Config]]:
     """Combinations of which one hyperparameter changes what is computed."""
     contrastive = ("infonce", "dcl", "dclw", "eqco", "align_uniform")
     variants: list[tuple[str, Config]] = [
-        *((f"moco-{loss}-none-{views}", {"symmetric": True}) for loss in contrastive for views in ("two", "core")),
+        *(
+            (f"moco-{loss}-none-{views}", {"symmetric": True})
+            for loss in contrastive
+            for views in ("two", "core")
+        ),
         ("moco-eqco-dimcl-multicrop", {"symmetric": True}),
         ("moco-dcl-abscl-ecpp", {"symmetric": True}),
         ("moco-align_uniform-barlow-all_pairs", {"symmetric": True}),
         *((f"moco-{loss}-none-two", {"num_negatives": 6}) for loss in contrastive),
         ("moco-infonce-none-all_pairs", {"num_negatives": 6}),
         ("moco-infonce-none-two", {"num_negatives": 6, "symmetric": True}),
-        *((f"simclr-eqco-{r}-{v}", {"num_negatives": 7}) for r in ("none", "dimcl") for v in ("two", "all_pairs")),
+        *(
+            (f"simclr-eqco-{r}-{v}", {"num_negatives": 7})
+            for r in ("none", "dimcl")
+            for v in ("two", "all_pairs")
+        ),
         *((f"simo-{loss}-none-two", {"num_negatives": 7}) for loss in contrastive),
         ("simo-eqco-dimcl-all_pairs", {"num_negatives": 7}),
         ("simo-infonce-none-two", {"momentum_schedule": "cosine"}),
@@ -89,19 +136,24 @@ def _variants() -> Iterator[tuple[str, Config]]:
         ("simsiam-cosine-none-two", {"linear_probe": "sgd"}),
     ]
     for name, changes in variants:
-        yield "-".join([name, *(f"{key}={value}" for key, value in changes.items())]), {"name": name, **changes}
+        yield (
+            "-".join([name, *(f"{key}={value}" for key, value in changes.items())]),
+            {"name": name, **changes},
+        )
 
 
-def _cases() -> dict[str, Config]:
-    parts_of = combinations("digits")
-    cases = {name: small_config(parts) for name, parts in parts_of.items()}
-    for variant, changes in _variants():
-        cases[variant] = small_config(parts_of[changes.pop("name")], **changes)
-    return cases
-
-
-CASES = _cases()
-# Of each framework one at least; between them every loss, regularizer, kind of views and memory, and drawn negatives.
+COMBINATIONS = combinations("digits")
+VARIANTS = {
+    variant: small_config(COMBINATIONS[changes.pop("name")], **changes)
+    for variant, changes in _variants()
+}
+CASES = {name: small_config(parts) for name, parts in COMBINATIONS.items()} | VARIANTS
+PAIRS, TRIPLES = (
+    covering({name: tuple(parts.values()) for name, parts in COMBINATIONS.items()}, strength)
+    for strength in (2, 3)
+)
+# Of each framework one at least; between them every loss, regularizer, kind of views and memory,
+# and drawn negatives.
 REPRESENTATIVES = (
     "simclr-dclw-abscl-ecpp",
     "simclr-eqco-none-two-num_negatives=7",
@@ -118,10 +170,19 @@ REPRESENTATIVES = (
 )
 
 
+def in_tiers(cases: Iterable[str], *, fast: Iterable[str], full: Iterable[str]) -> list[Any]:
+    """The cases as parameters of a test: which tier runs a case is its mark."""
+    fast, full = set(fast), set(full)
+    marks = {name: () if name in fast else pytest.mark.slow for name in {*fast, *full}}
+    return [pytest.param(name, marks=marks.get(name, pytest.mark.soak)) for name in cases]
+
+
 @cache
 def some_digits(num_images: int) -> Images:
     """The first images of the training split of digits."""
-    split = load_splits({"dataset": "digits", **SPLIT}, DataPlace()).train.take(np.arange(num_images))
+    split = load_splits({"dataset": "digits", **SPLIT}, DataPlace()).train.take(
+        np.arange(num_images)
+    )
     return on_device(split, split, torch.device("cpu"))
 
 

@@ -1,15 +1,17 @@
 """What every objective keeps, whatever its framework, loss, regularizer and views.
 
-Each contract runs over all combinations in `combinations.py`; those that train do so only where slow tests are asked
-for, and run over a few of each framework otherwise.
+The fast tier runs them over all pairs of parts, and those that train over one case or two of each
+framework; the full tier over all triples and all variants; the soak over every combination.
 """
 
 from __future__ import annotations
 
 import copy
 import io
+import itertools
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,20 +19,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from clsweep.objective.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
-from clsweep.objective.ownership import owned_params
-from clsweep.objective.views import recipes
+from clsweep.catalog import COMPONENT, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.catalog.ownership import owned_params
+from clsweep.objective.views import draw_views, recipes
 from clsweep.train import loop
-from clsweep.train.images import batches, draw_batch
+from clsweep.train.images import batches, make_views
 from clsweep.train.loop import train_epoch, train_trial
 from clsweep.train.state import TrialState, new_state
 from tests.contracts.combinations import (
     BATCH,
     CASES,
+    COMBINATIONS,
+    PAIRS,
     REPRESENTATIVES,
+    TRIPLES,
+    VARIANTS,
     Config,
     combinations,
+    covering,
     few_images,
+    held_together,
+    in_tiers,
     small_config,
     some_digits,
 )
@@ -38,14 +47,15 @@ from tests.contracts.combinations import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-PAIR_CASES = {name: small_config(parts, dataset="gaussian_mi") for name, parts in combinations("gaussian_mi").items()}
+PAIR_CASES = {
+    name: small_config(parts, dataset="gaussian_mi")
+    for name, parts in combinations("gaussian_mi").items()
+}
 
-every_objective = pytest.mark.parametrize("name", CASES)
+EVERY_TRIPLE = (*REPRESENTATIVES, *PAIRS, *TRIPLES, *VARIANTS)
 some_objectives = pytest.mark.parametrize("name", REPRESENTATIVES)
-# The same test over a few in the fast suite, and over all of them in the slow one.
-some_now_all_slowly = pytest.mark.parametrize(
-    "name",
-    [*REPRESENTATIVES, *(pytest.param(name, marks=pytest.mark.slow) for name in CASES if name not in REPRESENTATIVES)],
+trained_objectives = pytest.mark.parametrize(
+    "name", in_tiers(CASES, fast=REPRESENTATIVES, full=EVERY_TRIPLE)
 )
 
 
@@ -57,24 +67,48 @@ def start(config: Config) -> TrialState:
 
 def batch(config: Config) -> tuple[list[Tensor], Tensor]:
     """The views of sixteen digits and their labels."""
-    multi_view = ("num_views", "small_crop_scale", "small_crop_max", "crop_only_share", "crop_scale")
-    views = _views(config["views"], tuple((name, config[name]) for name in multi_view if name in config))
+    multi_view = (
+        "num_views",
+        "small_crop_scale",
+        "small_crop_max",
+        "crop_only_share",
+        "crop_scale",
+    )
+    views = _views(
+        config["views"], tuple((name, config[name]) for name in multi_view if name in config)
+    )
     return list(views), some_digits(BATCH).labels_N
 
 
 @cache
 def _views(kind: str, params: tuple[tuple[str, Any], ...]) -> tuple[Tensor, ...]:
-    config = small_config({"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": kind}, **dict(params))
+    config = small_config(
+        {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": kind}, **dict(params)
+    )
     generator = torch.Generator().manual_seed(3)
-    return tuple(draw_batch(some_digits(BATCH), torch.arange(BATCH), recipes(config), generator))
+    images = some_digits(BATCH)
+    draws = draw_views(recipes(config), BATCH, images.size, generator)
+    return tuple(make_views(images.take(torch.arange(BATCH)), draws, images))
 
 
-def forward(state: TrialState, config: Config) -> tuple[Any, Any]:
-    """The prepared embeddings of a batch, in the objective's own precision, and its losses."""
+@dataclass(frozen=True, kw_only=True)
+class Forward:
+    """Of a batch: embeddings by kind and view, as they came and as prepared, and their losses."""
+
+    embeddings: Any
+    prepared: Any
+    losses: Any
+
+
+def forward(state: TrialState, config: Config) -> Forward:
+    """In the objective's own precision."""
     views, labels_N = batch(config)
     dtype = next(state.objective.parameters()).dtype
-    prepared = state.objective.prepare(state.objective([x.to(dtype) for x in views]), state.draw_generator)
-    return prepared, state.objective.loss(prepared, labels_N)
+    embeddings = state.objective([x.to(dtype) for x in views])
+    with torch.autocast("cpu", enabled=False):
+        prepared = state.objective.prepare(embeddings, state.draw_generator)
+        losses = state.objective.loss(prepared, labels_N)
+    return Forward(embeddings=embeddings, prepared=prepared, losses=losses)
 
 
 def num_views(config: Config) -> int:
@@ -90,6 +124,25 @@ def test_every_part_of_the_catalog_occurs() -> None:
     }
 
 
+@pytest.mark.parametrize(("strength", "chosen"), [(2, PAIRS), (3, TRIPLES)])
+def test_a_few_cases_cover_all_pairs_and_all_triples_of_parts(
+    strength: int, chosen: tuple[str, ...]
+) -> None:
+    """Each choice of two or three parts that is valid with any others, against a plain search."""
+    few = [COMBINATIONS[name] for name in chosen]
+    for kinds in itertools.combinations(OBJECTIVE_PARTS, strength):
+        valid = {tuple(case[kind] for kind in kinds) for case in COMBINATIONS.values()}
+        assert {tuple(case[kind] for kind in kinds) for case in few} == valid
+    assert len(set(chosen)) == len(chosen) < len(COMBINATIONS) / 2
+
+
+def test_a_cover_leaves_out_what_adds_nothing() -> None:
+    cases = {"a": ("x", "u"), "b": ("y", "u"), "c": ("x", "v"), "d": ("y", "v"), "e": ("x", "u")}
+    assert covering(cases, 2) == ("a", "b", "c", "d")
+    assert covering(cases, 1) == ("a", "d")
+    assert held_together(("x", "u"), 2) == {((0, "x"), (1, "u"))}
+
+
 # Embeddings and loss.
 
 
@@ -97,7 +150,9 @@ def expected_views(config: Config) -> dict[str, set[int]]:
     """The views of each kind of embeddings, from what the pairs of the four kinds of views are."""
     count, framework = num_views(config), config["framework"]
     every = set(range(count))
-    first = {"core": {0}, "multicrop": {0, 1} if count > 2 else {0}}.get(config["views"], every - {count - 1})
+    first = {"core": {0}, "multicrop": {0, 1} if count > 2 else {0}}.get(
+        config["views"], every - {count - 1}
+    )
     if framework in ("moco", "simo"):
         both_ways = config.get("symmetric", False)
         queries = every if both_ways else first
@@ -111,20 +166,81 @@ def expected_views(config: Config) -> dict[str, set[int]]:
     return dict.fromkeys(("online", *more.get(framework, ())), every)
 
 
-@every_objective
-def test_shapes_of_embeddings_and_a_finite_scalar_loss(name: str) -> None:
-    config = CASES[name]
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What one model of a case gives; several contracts look at it."""
+
+    config: Config
+    exact: Forward  # in float32
+    half: Forward  # the same batch and draws under autocast to bfloat16
+    half_gradient: dict[str, Tensor | None]
+    # In float64, so that zero is zero: gradient, and what is stopped before a step of the
+    # optimizer, after it, and after what the objective does then.
+    gradient: dict[str, Tensor | None]
+    trainable: set[str]
+    in_optimizer: set[str]
+    stopped: tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]
+    followers_require_grad: bool
+
+
+@pytest.fixture(
+    scope="module",
+    params=in_tiers(CASES, fast=(*PAIRS, *REPRESENTATIVES), full=EVERY_TRIPLE),
+)
+def made(request: pytest.FixtureRequest) -> Made:
+    request.getfixturevalue("one_thread")
+    config = CASES[request.param]
     state = start(config)
-    views, labels_N = batch(config)
+    objective, drawn = state.objective, state.draw_generator.get_state()
+    exact = forward(state, config)
+    with torch.autocast("cpu", torch.bfloat16):
+        state.draw_generator.set_state(drawn)
+        half = forward(state, config)
+    half.losses.total.backward()
+    half_gradient = _gradient(objective)
+
+    objective.double().zero_grad()
+    state.draw_generator.set_state(drawn)
+    found = forward(state, config)
+    found.losses.total.backward()
+    before = copy.deepcopy(stopped_tensors(objective))
+    gradient = _gradient(objective)
+    state.optimizer.step()
+    stepped = copy.deepcopy(stopped_tensors(objective))
+    objective.after_step(found.prepared, 0.5, state.draw_generator)
+    in_optimizer = {id(p) for group in state.optimizer.param_groups for p in group["params"]}
+    return Made(
+        config=config,
+        exact=exact,
+        half=half,
+        half_gradient=half_gradient,
+        gradient=gradient,
+        trainable={n for n, p in objective.named_parameters() if p.requires_grad},
+        in_optimizer={n for n, p in objective.named_parameters() if id(p) in in_optimizer},
+        stopped=(before, stepped, stopped_tensors(objective)),
+        followers_require_grad=any(x.requires_grad for x in stopped_tensors(objective).values()),
+    )
+
+
+def _gradient(objective: Any) -> dict[str, Tensor | None]:
+    return {n: None if p.grad is None else p.grad.clone() for n, p in objective.named_parameters()}
+
+
+def test_shapes_of_embeddings_and_a_finite_scalar_loss(made: Made) -> None:
+    config, embeddings, losses = made.config, made.exact.embeddings, made.exact.losses
+    views, _ = batch(config)
     assert [view.shape[-1] for view in views] == [8, 8] + [6] * (num_views(config) - 2)
-    embeddings = state.objective(views)
     assert {kind: set(by_view) for kind, by_view in embeddings.items()} == expected_views(config)
-    widths = {"logits": 10, "online": 16 if config["framework"] == "supervised" else 10, "target": 10, "predicted": 10}
+    widths = {
+        "logits": 10,
+        "online": 16 if config["framework"] == "supervised" else 10,
+        "target": 10,
+        "predicted": 10,
+    }
     for kind, by_view in embeddings.items():
         assert all(x.shape == (BATCH, widths[kind]) for x in by_view.values())
         assert all(torch.isfinite(x).all() for x in by_view.values())
         assert all(x.requires_grad == (kind != "target") for x in by_view.values())
-    losses = state.objective.loss(state.objective.prepare(embeddings, state.draw_generator), labels_N)
     assert losses.total.shape == losses.base.shape == ()
     assert torch.isfinite(losses.total)
     assert losses.total.requires_grad
@@ -145,88 +261,87 @@ def num_summed(config: Config) -> int:
 
 
 def without_gradient(config: Config) -> set[str]:
-    """Parameters whose gradient is zero whatever the data: biases whose addition is undone by what follows.
+    """Parameters whose gradient is zero whatever the data: biases whose addition is undone by what
+    follows.
 
-    The projector's last bias: barlow_twins centres the columns of the projections; in byol the predictor begins with a
-    linear map and a batch norm. A regularizer that does not centre the columns sees it.
+    The projector's last bias: barlow_twins centres the columns of the projections; in byol the
+    predictor begins with a linear map and a batch norm. A regularizer that does not centre the
+    columns sees it.
     """
-    if config["framework"] not in ("barlow_twins", "byol") or config.get("dim_standardize") is False:
+    if (
+        config["framework"] not in ("barlow_twins", "byol")
+        or config.get("dim_standardize") is False
+    ):
         return set()
     last = 3 * (config["proj_layers"] - 1)  # linear, batch norm and ReLU for each hidden layer
     return {f"projector.{last}.bias"}
 
 
-@every_objective
-def test_gradients_reach_every_parameter_that_trains_and_no_other(name: str) -> None:
-    config = CASES[name]
-    state = start(config)
-    state.objective.double()  # so that zero is zero
-    prepared, losses = forward(state, config)
-    losses.total.backward()
-    largest = {n: None if p.grad is None else float(p.grad.abs().max()) for n, p in state.objective.named_parameters()}
+def test_gradients_reach_every_parameter_that_trains_and_no_other(made: Made) -> None:
+    largest = {n: None if g is None else float(g.abs().max()) for n, g in made.gradient.items()}
     trainable = {n for n in largest if not n.startswith("target.")}
-    assert {n for n, p in state.objective.named_parameters() if p.requires_grad} == trainable
+    assert made.trainable == made.in_optimizer == trainable
     assert {n for n, value in largest.items() if value is None} == set(largest) - trainable
     values = {n: value for n, value in largest.items() if value is not None}
     assert all(math.isfinite(value) for value in values.values())
     scale = max(values.values())
-    assert {n for n, value in values.items() if value < 1e-14 * scale} == without_gradient(config)
-    in_optimizer = {id(p) for group in state.optimizer.param_groups for p in group["params"]}
-    assert in_optimizer == {id(p) for n, p in state.objective.named_parameters() if n in trainable}
+    zero = {n for n, value in values.items() if value < 1e-14 * scale}
+    assert zero == without_gradient(made.config)
 
-    # What is stopped stays until `after_step`, and then follows.
-    stopped = stopped_tensors(state.objective)
-    before = copy.deepcopy(stopped)
-    state.optimizer.step()
-    assert all(torch.equal(x, before[n]) for n, x in stopped.items())
-    state.objective.after_step(prepared, 0.5, state.draw_generator)
-    changed = {n.split(".")[0] for n, x in stopped.items() if not torch.equal(x, before[n])}
-    followers = {"moco": {"target", "queue"}, "simo": {"target"}, "byol": {"target"}, "nnclr": {"support"}}
-    assert changed == followers.get(config["framework"], set())
-    assert not any(x.requires_grad for x in stopped_tensors(state.objective).values())
+
+def test_what_is_stopped_stays_until_after_the_step_and_then_follows(made: Made) -> None:
+    before, stepped, after = made.stopped
+    assert all(torch.equal(x, before[n]) for n, x in stepped.items())
+    changed = {n.split(".")[0] for n, x in after.items() if not torch.equal(x, before[n])}
+    followers = {
+        "moco": {"target", "queue"},
+        "simo": {"target"},
+        "byol": {"target"},
+        "nnclr": {"support"},
+    }
+    assert changed == followers.get(made.config["framework"], set())
+    assert not made.followers_require_grad
 
 
 def stopped_tensors(objective: Any) -> dict[str, Tensor]:
-    """Momentum copies, queue and support set; without batch statistics, which every forward pass moves."""
+    """Momentum copies, queue and support set; without batch statistics, which every forward pass
+    moves.
+    """
     parameters = {n: p for n, p in objective.named_parameters() if n.startswith("target.")}
     return parameters | {n: b for n, b in objective.named_buffers() if n.endswith("rows_KD")}
 
 
 # Half precision.
 
-# bfloat16 keeps 8 bits. Through five layers and their batch norms the projections of 16 digits are off by a few percent
-# of their length; at tau = 0.1 so are the losses.
+# bfloat16 keeps 8 bits. Through five layers and their batch norms the projections of 16 digits are
+# off by a few percent of their length; at tau = 0.1 so are the losses.
 BF16 = {"rtol": 0.05, "atol": 0.05}
 
 
-@every_objective
-def test_half_precision_gives_the_loss_of_float32(name: str) -> None:
-    config = CASES[name]
-    _, exact = forward(start(config), config)
-    state = start(config)
-    views, labels_N = batch(config)
-    with torch.autocast("cpu", torch.bfloat16):
-        embeddings = state.objective(views)
-    assert any(x.dtype == torch.bfloat16 for by_view in embeddings.values() for x in by_view.values())
-    losses = state.objective.loss(state.objective.prepare(embeddings, state.draw_generator), labels_N)
-    assert losses.total.dtype == torch.float32
-    torch.testing.assert_close(losses.total, exact.total, **BF16)
-    losses.total.backward()
-    for p in state.objective.parameters():
-        assert p.grad is None or (p.grad.dtype == torch.float32 and torch.isfinite(p.grad).all())
+def test_half_precision_gives_the_loss_of_float32(made: Made) -> None:
+    embeddings = [x for by_view in made.half.embeddings.values() for x in by_view.values()]
+    assert any(x.dtype == torch.bfloat16 for x in embeddings)
+    assert made.half.losses.total.dtype == torch.float32
+    torch.testing.assert_close(made.half.losses.total, made.exact.losses.total, **BF16)
+    for gradient in made.half_gradient.values():
+        assert gradient is None or (
+            gradient.dtype == torch.float32 and torch.isfinite(gradient).all()
+        )
 
 
 # Training.
 
-STEP = 0.1  # length of a step along the gradient in the space of all parameters: losses of any scale learn
+# length of a step along the gradient in the space of all parameters: losses of any scale learn
+STEP = 0.1
 LEAST_CHANGE = 0.1  # in either direction; the losses start between -0.3 and 12
 
 
 def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
     """The loss of one batch before and after twenty steps on it, downhill or (sign -1) uphill.
 
-    Views, negatives, targets and memories stay: so this is gradient descent on one function, and nothing but a wrong
-    gradient can raise it. Memories hold keys of digits first: random rows are too easy to tell from.
+    Views, negatives, targets and memories stay: so this is gradient descent on one function, and
+    nothing but a wrong gradient can raise it. Memories hold keys of digits first: random rows are
+    too easy to tell from.
     """
     state = start(config)
     objective, (views, labels_N) = state.objective, batch(config)
@@ -236,7 +351,9 @@ def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
             objective.after_step(prepared, 0.0, state.draw_generator)
 
     def loss() -> Tensor:
-        total: Tensor = objective.loss(objective.prepare(objective(views), torch.Generator()), labels_N).total
+        total: Tensor = objective.loss(
+            objective.prepare(objective(views), torch.Generator()), labels_N
+        ).total
         return total
 
     before = loss().item()
@@ -249,7 +366,7 @@ def twenty_steps(config: Config, *, sign: float = 1.0) -> tuple[float, float]:
     return before, loss().item()
 
 
-@some_now_all_slowly
+@trained_objectives
 def test_twenty_steps_lower_the_loss(name: str) -> None:
     before, after = twenty_steps(CASES[name])
     assert after < before - LEAST_CHANGE
@@ -274,7 +391,9 @@ def through_a_file(state: TrialState) -> Mapping[str, Any]:
 
 
 def resumed(config: Config, saved: Mapping[str, Any]) -> tuple[TrialState, dict[str, Any]]:
-    """A trial of another process that goes on from a checkpoint: nothing of its own start may remain."""
+    """A trial of another process that goes on from a checkpoint: nothing of its own start may
+    remain.
+    """
     state = new_state(config | {"seed": 1}, CPU)
     state.load_state_dict(saved)
     return state, train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
@@ -285,7 +404,11 @@ def differences(first: TrialState, second: TrialState) -> set[str]:
     a, b = (dict(_leaves(state.state_dict())) for state in (first, second))
     assert a.keys() == b.keys()
     return {
-        name for name in a if not (torch.equal(a[name], b[name]) if isinstance(a[name], Tensor) else a[name] == b[name])
+        name
+        for name in a
+        if not (
+            torch.equal(a[name], b[name]) if isinstance(a[name], Tensor) else a[name] == b[name]
+        )
     }
 
 
@@ -307,15 +430,19 @@ WEIGHTLESS = [(n, r) for n in REPRESENTATIVES for r in ("dimcl", "barlow") if CA
 
 
 @pytest.mark.parametrize(("name", "regularizer"), WEIGHTLESS)
-def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(name: str, regularizer: str) -> None:
-    """DimCL Fig. 5: lam = 0. No regularizer may change what the base method sees, batch statistics included."""
+def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(
+    name: str, regularizer: str
+) -> None:
+    """DimCL Fig. 5: lam = 0. No regularizer may change what the base method sees, batch statistics
+    included.
+    """
     parts = {part: CASES[name][part] for part in ("framework", "loss", "views")}
     plain = one_epoch(small_config(parts | {"regularizer": "none"}))
     mixed = one_epoch(small_config(parts | {"regularizer": regularizer}, lam=0.0))
     assert differences(plain, mixed) == set()
 
 
-@some_now_all_slowly
+@trained_objectives
 def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
     config = CASES[name]
     state = one_epoch(config)
@@ -332,20 +459,29 @@ def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
     [
         ("moco-dcl-none-two", "objective/queue._extra_state", "/objective/queue.rows_KD"),
         ("nnclr-infonce-none-two", "objective/support._extra_state", "/objective/support.rows_KD"),
-        ("simo-eqco-none-two-num_negatives=7", "draw_generator", "/objective/encoder.layers.0.weight"),
+        (
+            "simo-eqco-none-two-num_negatives=7",
+            "draw_generator",
+            "/objective/encoder.layers.0.weight",
+        ),
         ("simclr-dcl-none-two", "view_generator", "/objective/encoder.layers.0.weight"),
         ("simclr-dcl-none-two", "epoch", "/objective/encoder.layers.0.weight"),
         ("byol-cosine-none-two", "epoch", "/objective/target.0.layers.0.weight"),
     ],
 )
 def test_a_checkpoint_needs_each_of_its_parts(name: str, lost: str, differing: str) -> None:
-    """The control of the test above: with one part from the beginning of the trial, the continuation is another."""
+    """The control of the test above: with one part from the beginning of the trial, the
+    continuation is another.
+    """
     config = CASES[name]
     state = one_epoch(config)
     saved, initial = through_a_file(state), through_a_file(new_state(config, CPU))
     train_epoch(state, state.objective, some_digits(4 * BATCH + 3), config)
     first, _, rest = lost.partition("/")
-    incomplete = {**saved, first: {**saved[first], rest: initial[first][rest]} if rest else initial[first]}
+    incomplete = {
+        **saved,
+        first: {**saved[first], rest: initial[first][rest]} if rest else initial[first],
+    }
     other, _ = resumed(config, incomplete)
     assert differing in differences(state, other)
 
@@ -354,7 +490,9 @@ def test_a_checkpoint_needs_each_of_its_parts(name: str, lost: str, differing: s
 
 
 class Recording(Mapping[str, Any]):
-    """A configuration that remembers which keys were read; whether one is there is not a reading."""
+    """A configuration that remembers which keys were read; whether one is there is not a
+    reading.
+    """
 
     def __init__(self, config: Config):
         self.config, self.read = config, set[str]()
@@ -379,8 +517,10 @@ def owned(config: Config) -> set[str]:
     return set(owned_params(config, dataset=config["dataset"], **selected))
 
 
-@some_now_all_slowly
-def test_exactly_the_owned_hyperparameters_are_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@trained_objectives
+def test_exactly_the_owned_hyperparameters_are_read(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loop, "load_splits", few_images)
     short = {"epochs": 1, **({"probe_epochs": 1} if "probe_epochs" in CASES[name] else {})}
     config = Recording(CASES[name] | short)

@@ -1,4 +1,6 @@
-"""A trial that is killed and started again ends as if nothing had happened, bit for bit, whatever its objective."""
+"""A trial that is killed and started again ends as if nothing had happened, bit for bit, whatever
+its objective.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,26 @@ from typing import Any
 import pytest
 import torch
 
-from clsweep.objective.catalog import OBJECTIVE_PARTS
+from clsweep.catalog import OBJECTIVE_PARTS
 from clsweep.train import loop
-from clsweep.train.collectives import answer_of_first, bytes_of_first, rank
+from clsweep.train.collectives import of_first, rank
 from tests.contracts.attempts import Attempt, MemoryStore, Row, assert_same, attempt, chain
-from tests.contracts.combinations import BATCH, CASES, REPRESENTATIVES, Config, few_images, small_config
+from tests.contracts.combinations import (
+    BATCH,
+    CASES,
+    PAIRS,
+    REPRESENTATIVES,
+    VARIANTS,
+    Config,
+    few_images,
+    in_tiers,
+    small_config,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
+MESSAGES = [b"\x00\xff", b"", None, True, False]
 EPOCHS = 3
 # What else keeps something from step to step, or counts epochs.
 CHANGES: dict[str, Config] = {
@@ -36,11 +49,15 @@ def _changed(name: str, changes: Config) -> Config:
     return small_config(parts, epochs=EPOCHS, **changes)
 
 
-CHANGED = {
-    f"{name}-{what}": _changed(name, changes) for name in WITH_MEMORY for what, changes in CHANGES.items()
-}  # fmt: skip
-RUNS = {name: {**config, "epochs": EPOCHS} for name, config in CASES.items()} | CHANGED
-NOW = (*REPRESENTATIVES, *CHANGED)
+CHANGED, CHANGED_TOO = (
+    {f"{name}-{what}": _changed(name, changes) for what, changes in CHANGES.items()}
+    for name in WITH_MEMORY
+)
+RUNS = {
+    **{name: {**config, "epochs": EPOCHS} for name, config in CASES.items()},
+    **CHANGED,
+    **CHANGED_TOO,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -49,25 +66,34 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def assert_each_goes_on(attempts: list[Attempt]) -> None:
-    """Each reports the rows of the one before again, times included, before it trains any further."""
+    """Each reports the rows of the one before again, times included, before it trains any
+    further.
+    """
     for before, after in pairwise(attempts):
         known = before.rows[: EPOCHS - 1]  # of the last epoch nothing is saved
         assert after.rows[: len(known)] == known
         assert len(after.rows) > len(known)
 
 
-@pytest.mark.parametrize("name", [*NOW, *(pytest.param(n, marks=pytest.mark.slow) for n in RUNS if n not in NOW)])
+@pytest.mark.parametrize(
+    "name",
+    in_tiers(RUNS, fast=(*REPRESENTATIVES, *CHANGED), full=(*PAIRS, *VARIANTS, *CHANGED_TOO)),
+)
 def test_killed_after_every_epoch_a_trial_ends_undisturbed(name: str) -> None:
     expected = attempt(RUNS[name])
     attempts = chain(RUNS[name], kills=[1, 2, 3])
     assert_each_goes_on(attempts)
     passed_through = [attempts[-1].result["num_resumes"], expected.result["num_resumes"]]
-    assert passed_through == [2, 0], "the last epoch left no checkpoint, so the last two attempts began alike"
+    assert passed_through == [2, 0], (
+        "the last epoch left no checkpoint, so the last two attempts began alike"
+    )
     assert_same(attempts[-1], expected)
 
 
 def test_the_comparison_could_fail() -> None:
-    expected, other = (attempt({**RUNS["simclr-align_uniform-none-two"], "seed": seed}) for seed in (0, 1))
+    expected, other = (
+        attempt({**RUNS["simclr-align_uniform-none-two"], "seed": seed}) for seed in (0, 1)
+    )
     for actual in (
         other,
         Attempt(expected.rows, expected.result | {"encoder": other.result["encoder"]}),
@@ -79,7 +105,11 @@ def test_the_comparison_could_fail() -> None:
 
 # Two workers.
 
-TOGETHER = ("moco-dcl-dimcl-core", "byol-cosine-dimcl-all_pairs-num_views=3", "nnclr-infonce-barlow-two")
+TOGETHER = (
+    "moco-dcl-dimcl-core",
+    "byol-cosine-dimcl-all_pairs-num_views=3",
+    "nnclr-infonce-barlow-two",
+)
 FIRST = TOGETHER[0]
 
 
@@ -104,8 +134,7 @@ def work(of_one: bytes) -> Row:
         "stopped": attempt(RUNS[FIRST], stop_at=2 if is_first else 1),
         "from one": attempt(RUNS[FIRST], MemoryStore(of_one) if is_first else None),
         "damaged": attempt(RUNS[FIRST], MemoryStore(of_one[:-1] if is_first else of_one)),
-        "bytes": [bytes_of_first(x if is_first else b"another", CPU) for x in (b"\x00\xff", b"", None)],
-        "answers": [answer_of_first(x if is_first else not x, CPU) for x in (True, False)],
+        "messages": [of_first(x if is_first else b"another", CPU) for x in MESSAGES],
     }
 
 
@@ -126,6 +155,7 @@ def two_workers(of_one: bytes, run_workers: Callable[..., list[Any]]) -> list[Ro
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOGETHER)
 def test_two_workers_killed_and_resumed_end_undisturbed(two_workers: list[Row], name: str) -> None:
     assert_each_goes_on(two_workers[0]["chain"][name])  # whose log all go on with
@@ -136,14 +166,18 @@ def test_two_workers_killed_and_resumed_end_undisturbed(two_workers: list[Row], 
         assert_same(last, two_workers[0]["undisturbed"][name])
 
 
+@pytest.mark.slow
 def test_the_first_workers_answer_stops_all(two_workers: list[Row]) -> None:
     for worker in two_workers:
         assert [row["epoch"] for row in worker["stopped"].rows] == [1, 2]
         assert worker["stopped"].result["status"] == "stopped"
 
 
+@pytest.mark.slow
 def test_the_first_workers_checkpoint_is_everyones(two_workers: list[Row]) -> None:
-    """Also where it was left by a single worker: any number of workers train as one, up to rounding."""
+    """Also where it was left by a single worker: any number of workers train as one, up to
+    rounding.
+    """
     alone = attempt(RUNS[FIRST])
     for worker in two_workers:
         assert worker["from one"].result["num_resumes"] == 1
@@ -153,7 +187,7 @@ def test_the_first_workers_checkpoint_is_everyones(two_workers: list[Row]) -> No
         assert_same(worker["damaged"], worker["undisturbed"][FIRST])
 
 
+@pytest.mark.slow
 def test_messages_of_the_first_worker(two_workers: list[Row]) -> None:
     for worker in two_workers:
-        assert worker["bytes"] == [b"\x00\xff", None, None]
-        assert worker["answers"] == [True, False]
+        assert worker["messages"] == MESSAGES

@@ -1,11 +1,14 @@
-"""Any number of workers train as one: loss, gradient, parameters and memories, through real process groups.
+"""Any number of workers train as one: loss, gradient, parameters and memories, through real process
+groups.
 
-In float64, so that what is left between them is rounding and nothing else: 1e-8 of the largest number of a tensor.
+In float64, so that what is left between them is rounding and nothing else: 1e-8 of the largest
+number of a tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 STEPS = 3
 SIZES = (2, 4)
-# Every framework, loss, regularizer, kind of views, memory and batch norm; whatever draws or counts over the batch.
+# Every framework, loss, regularizer, kind of views, memory and batch norm; whatever draws or counts
+# over the batch.
 NAMES = (
     "simclr-infonce-dimcl-two",
     "simclr-dcl-abscl-ecpp",
@@ -58,12 +62,26 @@ CHUNKED = (
 RUNS = {name: CASES[name] for name in NAMES} | {
     f"{name}-chunked": CASES[name] | {"chunk_size": BATCH // 2} for name in CHUNKED
 }
+# By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
+FAST = (
+    "simclr-dclw-none-two-chunked",
+    "simclr-eqco-none-all_pairs-num_negatives=7",
+    "moco-infonce-none-two-num_negatives=6-symmetric=True",
+    "moco-eqco-barlow-two-chunked",
+    "simo-dcl-abscl-core",
+    "byol-cosine-dimcl-all_pairs",
+    "simsiam-cosine-abscl-two",
+    "barlow_twins-barlow-dimcl-ecpp-chunked",
+    "nnclr-dclw-dimcl-two",
+    "supervised-cross_entropy-dimcl-two-chunked",
+)
+SLOW = tuple(name for name in RUNS if name not in FAST)
 Run = dict[str, Any]
 
 
-def work() -> Run:
+def work(names: tuple[str, ...]) -> Run:
     """What one worker knows of each objective after some steps, and its share of some batches."""
-    return {name: train(config) for name, config in RUNS.items()} | {"batches": my_batches()}
+    return {name: train(RUNS[name]) for name in names} | {"batches": my_batches()}
 
 
 def my_batches() -> list[tuple[list[list[Tensor]], Tensor]]:
@@ -74,22 +92,32 @@ def my_batches() -> list[tuple[list[list[Tensor]], Tensor]]:
 
 
 def in_float64(batch: Batch) -> Batch:
-    return Batch(batch.labels_N, [lambda make=make: [x.double() for x in make()] for make in batch.chunks])
+    return Batch(
+        batch.labels_N, [lambda make=make: [x.double() for x in make()] for make in batch.chunks]
+    )
 
 
 def train(config: Config) -> Run:
     """Some steps as `train_epoch` takes them, in float64."""
     state = new_state(config, torch.device("cpu"))
     objective = state.objective.double().train()
-    model = nn.parallel.DistributedDataParallel(objective, broadcast_buffers=False) if world_size() > 1 else objective
+    model = (
+        nn.parallel.DistributedDataParallel(objective, broadcast_buffers=False)
+        if world_size() > 1
+        else objective
+    )
     how = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
     run: Run = {"loss": []}
-    for step, batch in enumerate(batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)):
+    for step, batch in enumerate(
+        batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)
+    ):
         state.optimizer.zero_grad()
         prepared, losses = accumulate_gradient(model, in_float64(batch), **how)
         run["loss"].append(losses.total.detach())
         if step == 0:
-            run["gradient"] = {n: p.grad.clone() for n, p in objective.named_parameters() if p.grad is not None}
+            run["gradient"] = {
+                n: p.grad.clone() for n, p in objective.named_parameters() if p.grad is not None
+            }
         state.optimizer.step()
         objective.after_step(prepared, (step + 1) / STEPS, state.draw_generator)
     assert len(run["loss"]) == STEPS
@@ -98,16 +126,19 @@ def train(config: Config) -> Run:
     return run
 
 
-@pytest.fixture(scope="module")
-def alone() -> dict[str, Run]:
+@cache
+def alone(name: str) -> Run:
     """What a single process gets."""
-    return {name: train(config) for name, config in RUNS.items()}
+    return train(RUNS[name])
+
+
+Together = Callable[[int, tuple[str, ...]], list[Run]]
 
 
 @pytest.fixture(scope="module")
-def together(run_workers: Callable[..., list[Any]]) -> dict[int, list[Run]]:
-    """What each worker of two and of four gets."""
-    return {size: run_workers(__file__, "work", size) for size in SIZES}
+def together(run_workers: Callable[..., list[Any]]) -> Together:
+    """What each worker of a group gets, by their number and the objectives; computed once."""
+    return cache(lambda size, names: run_workers(__file__, "work", size, names))
 
 
 def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
@@ -119,13 +150,17 @@ def assert_equal(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None
         )
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", RUNS)
-def test_any_number_of_workers_train_as_one(
-    alone: dict[str, Run], together: dict[int, list[Run]], name: str, size: int
-) -> None:
-    expected = alone[name]
-    for worker in together[size]:
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        pytest.param(name, size, marks=() if name in FAST and size == 2 else pytest.mark.slow)
+        for name in RUNS
+        for size in SIZES
+    ],
+)
+def test_any_number_of_workers_train_as_one(together: Together, name: str, size: int) -> None:
+    expected = alone(name)
+    for worker in together(size, FAST if name in FAST else SLOW):
         run = worker[name]
         torch.testing.assert_close(run["loss"], expected["loss"], rtol=1e-8, atol=1e-10)
         assert_equal(run["gradient"], expected["gradient"])
@@ -138,22 +173,30 @@ def test_every_framework_loss_and_regularizer_is_among_them() -> None:
         assert {CASES[name][part] for name in NAMES} == {config[part] for config in CASES.values()}
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_the_comparison_could_fail(alone: dict[str, Run], name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_the_comparison_could_fail(name: str) -> None:
     """Each step moves what is compared, by far more than the tolerance."""
-    first, second, third = alone[name]["loss"]
+    run = alone(name)
+    first, second, third = run["loss"]
     assert min(abs(first - second), abs(second - third)) > 1e-4
     initial = new_state(RUNS[name], torch.device("cpu")).objective.state_dict()
     weight = "encoder.layers.0.weight"
-    assert (alone[name]["state"][weight] - initial[weight]).abs().max() > 1e-4
+    assert (run["state"][weight] - initial[weight]).abs().max() > 1e-4
 
 
-def test_workers_share_the_batch_of_one(together: dict[int, list[Run]]) -> None:
-    """Each makes its rows of the same views of each chunk; the labels are those of the whole batch."""
-    for workers in together.values():
-        for step, (chunks, labels_N) in enumerate(my_batches()):
-            mine = [worker["batches"][step] for worker in workers]
-            for chunk, views in enumerate(chunks):
-                for view, x in enumerate(views):
-                    torch.testing.assert_close(torch.cat([its_chunks[chunk][view] for its_chunks, _ in mine]), x)
-            assert all(torch.equal(its_labels_N, labels_N) for _, its_labels_N in mine)
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_workers_share_the_batch_of_one(together: Together, size: int) -> None:
+    """Each makes its rows of the same views of each chunk; the labels are those of the whole
+    batch.
+    """
+    workers = together(size, FAST)
+    for step, (chunks, labels_N) in enumerate(my_batches()):
+        mine = [worker["batches"][step] for worker in workers]
+        for chunk, views in enumerate(chunks):
+            for view, x in enumerate(views):
+                torch.testing.assert_close(
+                    torch.cat([its_chunks[chunk][view] for its_chunks, _ in mine]), x
+                )
+        assert all(torch.equal(its_labels_N, labels_N) for _, its_labels_N in mine)

@@ -1,4 +1,6 @@
-"""`augment` against torchvision: the same pictures from the same numbers, and numbers of the same distribution."""
+"""`augment` against torchvision: the same pictures from the same numbers, and numbers of the same
+distribution.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -28,14 +30,18 @@ RECIPES = {
     "blur": replace(UNTOUCHED, blur_prob=1.0),
     "solarize": replace(UNTOUCHED, solarize_prob=1.0),
     "simclr": Recipe(),
-    "byol_second": Recipe(jitter_saturation=0.4, jitter_strength=0.5, blur_prob=0.5, solarize_prob=0.5),
+    "byol_second": Recipe(
+        jitter_saturation=0.4, jitter_strength=0.5, blur_prob=0.5, solarize_prob=0.5
+    ),
     "everything": ALWAYS,
 }
 
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """The tensors are small: on busy cores a second thread only waits, and made these tests five times slower."""
+    """The tensors are small: on busy cores a second thread only waits, and made these tests five
+    times slower.
+    """
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -47,7 +53,9 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def pictures(num_images: int, num_channels: int, size: int) -> Tensor:
-    """Noise, with gray, black, white and primary pixels, at which hue and clamping have their corners."""
+    """Noise, with gray, black, white and primary pixels, at which hue and clamping have their
+    corners.
+    """
     x_NCHW = torch.rand(num_images, num_channels, size, size, generator=generator(1))
     corner = torch.rand(num_images, 1, size, size, generator=generator(2))
     x_NCHW = torch.where(corner < 0.3, x_NCHW.round(), x_NCHW)
@@ -82,54 +90,81 @@ def test_a_view_equals_torchvision_image_by_image(name: str, num_channels: int, 
     x_NCHW = pictures(num_images, num_channels, size)
     draws = draw(RECIPES[name], num_images, size, generator(3))
     expected = torch.stack([torchvision_view(x_NCHW[n], draws, n) for n in range(num_images)])
-    # a full-strength jitter multiplies the 2e-6 by which float32 sampling positions are off where S is no power of two
-    torch.testing.assert_close(apply(x_NCHW, draws), expected, rtol=0.0, atol=1e-5 if size in (8, 32) else 5e-5)
+    # a full-strength jitter multiplies the 2e-6 by which float32 sampling positions are off where S
+    # is no power of two
+    torch.testing.assert_close(
+        apply(x_NCHW, draws), expected, rtol=0.0, atol=1e-5 if size in (8, 32) else 5e-5
+    )
 
 
 @pytest.mark.parametrize("name", ["crop", "simclr", "everything"])
 @pytest.mark.parametrize(("crop_scale", "crop_max"), [(0.08, 1.0), (0.05, 0.14), (0.8, 1.0)])
 @pytest.mark.parametrize(
     ("num_channels", "size", "output_size"),
-    [(3, 224, 96), (3, 32, 16), (1, 32, 16), (1, 8, 4), (1, 8, 6), (3, 16, 32), (3, 45, 2), (1, 1, 3)],
+    [
+        (3, 224, 96),
+        (3, 32, 16),
+        (1, 32, 16),
+        (1, 8, 4),
+        (1, 8, 6),
+        (3, 16, 32),
+        (3, 45, 2),
+        (1, 1, 3),
+    ],
 )
 def test_a_view_of_another_size_equals_torchvision_image_by_image(
     name: str, crop_scale: float, crop_max: float, num_channels: int, size: int, output_size: int
 ) -> None:
     num_images = 8 if size == 224 else 30
-    recipe = replace(RECIPES[name], crop_scale=crop_scale, crop_max=crop_max, output_size=output_size)
+    recipe = replace(
+        RECIPES[name], crop_scale=crop_scale, crop_max=crop_max, output_size=output_size
+    )
     x_NCHW = pictures(num_images, num_channels, size)
     draws = draw(replace(recipe, flip_prob=0.5), num_images, size, generator(3))
     assert 0 < draws.flip.sum() < num_images
     expected = torch.stack([torchvision_view(x_NCHW[n], draws, n) for n in range(num_images)])
     view = apply(x_NCHW, draws)
     assert view.shape == (num_images, num_channels, output_size, output_size)
-    # with 224 pixels torchvision's float32 filter positions are off by 8e-6 themselves, and a jitter multiplies that
-    torch.testing.assert_close(view, expected, rtol=0.0, atol=5e-5 if name != "crop" else 2e-5 if size == 224 else 1e-6)
+    # with 224 pixels torchvision's float32 filter positions are off by 8e-6 themselves, and a
+    # jitter multiplies that
+    torch.testing.assert_close(
+        view, expected, rtol=0.0, atol=5e-5 if name != "crop" else 2e-5 if size == 224 else 1e-6
+    )
 
 
 @pytest.mark.parametrize("crop_max", [0.14, 1.0])
 @pytest.mark.parametrize(("size", "output_size"), [(224, 96), (8, 6), (16, 32)])
-def test_a_resize_is_torchvisions_up_to_rounding_alone(size: int, output_size: int, crop_max: float) -> None:
+def test_a_resize_is_torchvisions_up_to_rounding_alone(
+    size: int, output_size: int, crop_max: float
+) -> None:
     x_NCHW = pictures(10, 3, size).double()
-    draws = draw(replace(CROP_ONLY, crop_max=crop_max, output_size=output_size), 10, size, generator())
+    draws = draw(
+        replace(CROP_ONLY, crop_max=crop_max, output_size=output_size), 10, size, generator()
+    )
     expected = torch.stack([torchvision_view(x_NCHW[n], draws, n) for n in range(10)])
     torch.testing.assert_close(apply(x_NCHW, draws), expected, rtol=0.0, atol=1e-12)
 
 
 def test_the_images_own_size_is_the_default() -> None:
     x_NCHW = pictures(30, 3, 32)
-    default, explicit = (draw(replace(Recipe(), output_size=side), 30, 32, generator()) for side in (None, 32))
+    default, explicit = (
+        draw(replace(Recipe(), output_size=side), 30, 32, generator()) for side in (None, 32)
+    )
     assert (default.image_size, default.output_size) == default.sizes == explicit.sizes == (32, 32)
     assert torch.equal(apply(x_NCHW, default), apply(x_NCHW, explicit))
 
 
 @pytest.mark.parametrize(
     ("crop_scale", "crop_max"), [(0.08, 1.0), (0.2, 1.0), (1.0, 1.0), (0.05, 0.14), (0.001, 0.002)]
-)  # the last has no crop of 8 x 8 pixels, so that torchvision falls back to the whole image, beyond crop_max
+)  # of the last no crop of 8 x 8 exists: torchvision takes the whole image, beyond crop_max
 @pytest.mark.parametrize("size", [8, 32])
-def test_crops_have_torchvisions_distribution(crop_scale: float, crop_max: float, size: int) -> None:
+def test_crops_have_torchvisions_distribution(
+    crop_scale: float, crop_max: float, size: int
+) -> None:
     num_crops = 3000
-    draws = draw(replace(CROP_ONLY, crop_scale=crop_scale, crop_max=crop_max), num_crops, size, generator(4))
+    draws = draw(
+        replace(CROP_ONLY, crop_scale=crop_scale, crop_max=crop_max), num_crops, size, generator(4)
+    )
     ours = torch.stack([draws.i, draws.j, draws.h, draws.w], dim=1).double()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
@@ -144,7 +179,10 @@ def test_crops_have_torchvisions_distribution(crop_scale: float, crop_max: float
         lambda c: c[:, 0],  # top
         lambda c: c[:, 1],  # left
     ):
-        assert stats.ks_2samp(measure(ours).numpy(), measure(theirs).numpy(), method="asymp").pvalue > 0.01
+        assert (
+            stats.ks_2samp(measure(ours).numpy(), measure(theirs).numpy(), method="asymp").pvalue
+            > 0.01
+        )
 
 
 @pytest.mark.parametrize("size", [1, 2, 8, 33])
@@ -183,7 +221,9 @@ def test_factors_are_uniform_between_color_jitters_bounds(strength: float) -> No
 
 
 def test_probabilities_are_honoured_and_independent() -> None:
-    recipe = Recipe(flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35, solarize_prob=0.1)
+    recipe = Recipe(
+        flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35, solarize_prob=0.1
+    )
     draws = draw(recipe, 20_000, 8, generator())
     masks = torch.stack([draws.flip, draws.jitter, draws.gray, draws.blur, draws.solarize]).double()
     for mask, prob in zip(masks, (0.5, 0.8, 0.2, 0.35, 0.1), strict=True):
@@ -207,31 +247,47 @@ def test_a_seed_fixes_the_draws() -> None:
 
 def test_recipes_share_the_draws_they_have_in_common() -> None:
     weak, strong = generator(), generator()
-    first, second = draw(CROP_ONLY, 50, 32, weak), draw(replace(ALWAYS, jitter_strength=0.5), 50, 32, strong)
+    first, second = (
+        draw(CROP_ONLY, 50, 32, weak),
+        draw(replace(ALWAYS, jitter_strength=0.5), 50, 32, strong),
+    )
     for name in ("i", "j", "h", "w", "order_N4", "sigma"):
         assert torch.equal(getattr(first, name), getattr(second, name))
     solarized, grayer = (
-        draw(replace(Recipe(), **c), 50, 32, generator()) for c in ({"solarize_prob": 0.5}, {"jitter_saturation": 0.1})
+        draw(replace(Recipe(), **c), 50, 32, generator())
+        for c in ({"solarize_prob": 0.5}, {"jitter_saturation": 0.1})
     )
     for name in [field.name for field in fields(Draws)[1:]]:
-        assert torch.equal(getattr(solarized, name), getattr(grayer, name)) == (name not in ("solarize", "factor_N4"))
+        assert torch.equal(getattr(solarized, name), getattr(grayer, name)) == (
+            name not in ("solarize", "factor_N4")
+        )
     assert torch.equal(solarized.factor_N4[:, [0, 1, 3]], grayer.factor_N4[:, [0, 1, 3]])
     assert torch.equal(weak.get_state(), strong.get_state())
 
 
 def test_sizes_of_crop_and_view_leave_the_other_draws_alone() -> None:
     generators = [generator() for _ in range(3)]
-    recipes = [replace(Recipe(), output_size=None), replace(Recipe(), output_size=12), replace(Recipe(), crop_max=0.14)]
-    large, small, tight = (draw(recipe, 50, 32, g) for recipe, g in zip(recipes, generators, strict=True))
+    recipes = [
+        replace(Recipe(), output_size=None),
+        replace(Recipe(), output_size=12),
+        replace(Recipe(), crop_max=0.14),
+    ]
+    large, small, tight = (
+        draw(recipe, 50, 32, g) for recipe, g in zip(recipes, generators, strict=True)
+    )
     for name in [field.name for field in fields(Draws)[1:]]:
         assert torch.equal(getattr(large, name), getattr(small, name))
-        assert torch.equal(getattr(large, name), getattr(tight, name)) == (name not in ("i", "j", "h", "w"))
+        assert torch.equal(getattr(large, name), getattr(tight, name)) == (
+            name not in ("i", "j", "h", "w")
+        )
     assert all(torch.equal(g.get_state(), generators[0].get_state()) for g in generators)
 
 
 @pytest.mark.parametrize("output_size", [None, 10, 24])
 @pytest.mark.parametrize("num_channels", [1, 3])
-def test_workers_shares_make_up_the_global_batch(num_channels: int, output_size: int | None) -> None:
+def test_workers_shares_make_up_the_global_batch(
+    num_channels: int, output_size: int | None
+) -> None:
     x_NCHW = pictures(40, num_channels, 16)
     draws = draw(replace(Recipe(), output_size=output_size), 40, 16, generator())
     shares = [slice(0, 10), slice(10, 25), slice(25, 25), slice(25, 40)]
@@ -246,17 +302,23 @@ def test_rows_in_any_order_are_those_of_the_whole(output_size: int | None) -> No
     x_NCHW, rows = pictures(40, 3, 16), torch.tensor([3, 39, 4, 4, 17])
     draws = draw(replace(Recipe(), output_size=output_size), 40, 16, generator())
     assert draws[rows].sizes == draws.sizes
-    torch.testing.assert_close(apply(x_NCHW[rows], draws[rows]), apply(x_NCHW, draws)[rows], rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(
+        apply(x_NCHW[rows], draws[rows]), apply(x_NCHW, draws)[rows], rtol=0.0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("recipe", ["simclr", "byol_second", "crop"])
 @pytest.mark.parametrize(("num_channels", "size"), [(3, 32), (1, 8)])
-def test_joined_views_are_bit_for_bit_those_made_apart(recipe: str, num_channels: int, size: int) -> None:
+def test_joined_views_are_bit_for_bit_those_made_apart(
+    recipe: str, num_channels: int, size: int
+) -> None:
     x_NCHW, g = pictures(50, num_channels, size), generator()
     views = [draw(each, 50, size, g) for each in (RECIPES[recipe], RECIPES["everything"], Recipe())]
     joined = Draws.join(views)
     assert (len(joined), joined.sizes) == (150, (size, size))
-    assert torch.equal(apply(x_NCHW.repeat(3, 1, 1, 1), joined), torch.cat([apply(x_NCHW, view) for view in views]))
+    assert torch.equal(
+        apply(x_NCHW.repeat(3, 1, 1, 1), joined), torch.cat([apply(x_NCHW, view) for view in views])
+    )
 
 
 @pytest.mark.parametrize("output_size", [None, 40])
@@ -292,17 +354,30 @@ def test_images_of_a_batch_are_drawn_apart_and_from_the_given_generator_alone() 
     state = torch.random.get_rng_state()
     x_NCHW = pictures(1, 3, 32).repeat(64, 1, 1, 1)
     views = apply(x_NCHW, draw(Recipe(), 64, 32, generator())).flatten(1)
-    assert (torch.cdist(views, views) + 9.0 * torch.eye(64)).min() > 0.1, "64 views of one image, no two alike"
+    assert (torch.cdist(views, views) + 9.0 * torch.eye(64)).min() > 0.1, (
+        "64 views of one image, no two alike"
+    )
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 class OnTheHost(TorchDispatchMode):
-    """Fails where a value of a tensor that comes from the images, or travelled to their device, is read on the host.
+    """Fails where a value of a tensor that comes from the images, or travelled to their device, is
+    read on the host.
 
-    The images are on the meta device, which has no values: a GPU could be no less able to tell them at once.
+    The images are on the meta device, which has no values: a GPU could be no less able to tell them
+    at once.
     """
 
-    READS = ("_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "bincount")
+    READS = (
+        "_local_scalar_dense",
+        "item",
+        "nonzero",
+        "masked_select",
+        "is_nonzero",
+        "equal",
+        "unique",
+        "bincount",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -314,7 +389,9 @@ class OnTheHost(TorchDispatchMode):
             self.num_operations += 1
             name = func.name().removeprefix("aten::").split(".")[0]
             assert not name.startswith(self.READS), f"{name} waits for the device"
-            is_indexed = name.startswith("index") and any(t.dtype in (torch.bool, torch.uint8) for t in tensors[1:])
+            is_indexed = name.startswith("index") and any(
+                t.dtype in (torch.bool, torch.uint8) for t in tensors[1:]
+            )
             assert not is_indexed or name == "index_select", "a mask waits for the device"
         return func(*args, **(kwargs or {}))
 
@@ -346,9 +423,13 @@ def test_what_waits_for_the_device_is_noticed(read: Callable[[Tensor], object]) 
         read(torch.empty(4, device="meta") if read is not bool else torch.empty(1, device="meta"))
 
 
-@pytest.mark.parametrize("recipe", [UNTOUCHED, replace(UNTOUCHED, jitter_prob=1.0, jitter_strength=0.0)])
+@pytest.mark.parametrize(
+    "recipe", [UNTOUCHED, replace(UNTOUCHED, jitter_prob=1.0, jitter_strength=0.0)]
+)
 def test_nothing_switched_on_changes_nothing(recipe: Recipe) -> None:
-    """At crop_scale 1 each attempt either does not fit or rounds to the whole square, so the crop is the image."""
+    """At crop_scale 1 each attempt either does not fit or rounds to the whole square, so the crop
+    is the image.
+    """
     x_NCHW = pictures(500, 3, 32)
     draws = draw(recipe, 500, 32, generator())
     assert (draws.h == 32).all()
@@ -371,7 +452,12 @@ def test_views_are_finite_within_zero_and_one_and_leave_the_images_alone(
 ) -> None:
     x_NCHW = pictures(300, num_channels, size)
     before = x_NCHW.clone()
-    view = apply(x_NCHW, draw(replace(Recipe(), jitter_strength=2.5, output_size=output_size), 300, size, generator()))
+    view = apply(
+        x_NCHW,
+        draw(
+            replace(Recipe(), jitter_strength=2.5, output_size=output_size), 300, size, generator()
+        ),
+    )
     assert view.isfinite().all()
     assert 0.0 <= view.min() <= view.max() <= 1.0
     assert view.shape == (300, num_channels, output_size or size, output_size or size)
@@ -387,7 +473,9 @@ def test_rounding_does_not_brighten_white(output_size: int | None) -> None:
 
 @pytest.mark.parametrize("crop_max", [0.14, 1.0])
 @pytest.mark.parametrize("output_size", [None, 12])
-def test_the_memory_layout_is_kept_and_does_not_matter(output_size: int | None, crop_max: float) -> None:
+def test_the_memory_layout_is_kept_and_does_not_matter(
+    output_size: int | None, crop_max: float
+) -> None:
     x_NCHW = pictures(20, 3, 16)
     draws = draw(replace(Recipe(), output_size=output_size, crop_max=crop_max), 20, 16, generator())
     view = apply(x_NCHW.contiguous(memory_format=torch.channels_last), draws)
@@ -398,7 +486,10 @@ def test_the_memory_layout_is_kept_and_does_not_matter(output_size: int | None, 
 
 @pytest.mark.parametrize("output_size", [None, 12])
 def test_autocast_does_not_lower_the_precision(output_size: int | None) -> None:
-    x_NCHW, draws = pictures(40, 3, 32), draw(replace(Recipe(), output_size=output_size), 40, 32, generator())
+    x_NCHW, draws = (
+        pictures(40, 3, 32),
+        draw(replace(Recipe(), output_size=output_size), 40, 32, generator()),
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         view = apply(x_NCHW, draws)
     torch.testing.assert_close(view, apply(x_NCHW, draws), rtol=0.0, atol=1e-6)
@@ -428,7 +519,9 @@ def test_impossible_sizes_are_refused(num_images: int, image_size: int) -> None:
         draw(Recipe(), num_images, image_size, generator())
 
 
-@pytest.mark.parametrize("shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 2, 8, 8), (3, 8, 8)])
+@pytest.mark.parametrize(
+    "shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 2, 8, 8), (3, 8, 8)]
+)
 def test_images_that_do_not_fit_the_draws_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"must have shape \(4, 1 or 3, 8, 8\)"):
         apply(torch.zeros(shape), draw(Recipe(), 4, 8, generator()))

@@ -90,7 +90,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 # What is read.
 
 
-def test_a_small_folder_is_decoded_once_into_mapped_arrays(root: Path, decoded: Counter[str]) -> None:
+def test_a_small_folder_is_decoded_once_into_mapped_arrays(
+    root: Path, decoded: Counter[str]
+) -> None:
     splits = load(root)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (24, 6, 6)
     assert isinstance(splits.train.images, np.memmap)
@@ -109,8 +111,12 @@ def test_a_small_folder_is_decoded_once_into_mapped_arrays(root: Path, decoded: 
     assert not folders(root, ".partial")
 
 
-@pytest.mark.parametrize(("width", "height"), [(40, 20), (20, 40), (500, 375), (33, 32), (7, 9), (16, 16), (301, 17)])
-def test_a_picture_is_torchvisions_resize_and_centre_crop(width: int, height: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("width", "height"), [(40, 20), (20, 40), (500, 375), (33, 32), (7, 9), (16, 16), (301, 17)]
+)
+def test_a_picture_is_torchvisions_resize_and_centre_crop(
+    width: int, height: int, tmp_path: Path
+) -> None:
     low = np.random.default_rng(0).integers(0, 256, (7, 7, 3), dtype=np.uint8)
     picture = Image.fromarray(low).resize((width, height), Image.Resampling.BICUBIC)
     picture.save(tmp_path / "a.png")
@@ -125,7 +131,9 @@ def test_a_picture_is_torchvisions_resize_and_centre_crop(width: int, height: in
 def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
     gray = np.tile(np.arange(SIZE, dtype=np.uint8) * 16, (SIZE, 1))
     if mode.startswith("I"):
-        picture = Image.fromarray((gray.astype(np.uint16) * 257).astype(np.uint16 if mode == "I;16" else np.int32))
+        picture = Image.fromarray(
+            (gray.astype(np.uint16) * 257).astype(np.uint16 if mode == "I;16" else np.int32)
+        )
     else:
         picture = Image.fromarray(gray).convert("RGB" if mode == "CMYK" else "L").convert(mode)
     picture.save(tmp_path / "a.tif")
@@ -139,7 +147,9 @@ def test_every_mode_becomes_rgb(mode: str, tmp_path: Path) -> None:
 
 
 def test_an_orientation_is_ignored(tmp_path: Path) -> None:
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8))
+    picture = Image.fromarray(
+        np.random.default_rng(0).integers(0, 256, (SIZE, SIZE, 3), dtype=np.uint8)
+    )
     exif = Image.Exif()
     exif[0x0112] = 6  # a quarter turn
     picture.save(tmp_path / "a.png")
@@ -184,8 +194,16 @@ def test_a_changed_folder_is_another_cache(root: Path) -> None:
 
 
 def test_a_folder_that_changed_after_the_plan_is_refused(root: Path) -> None:
-    config = {"dataset": "imagefolder", "val_fraction": 0.2, "image_size": SIZE, "num_train": 31, "num_classes": 3}
-    with pytest.raises(RequestError, match="expected 31 training images in 3 classes, as planned, given 30 in 3"):
+    config = {
+        "dataset": "imagefolder",
+        "val_fraction": 0.2,
+        "image_size": SIZE,
+        "num_train": 31,
+        "num_classes": 3,
+    }
+    with pytest.raises(
+        RequestError, match="expected 31 training images in 3 classes, as planned, given 30 in 3"
+    ):
         load_splits(config, place_of(root))
 
 
@@ -254,7 +272,9 @@ def test_broken_images_are_named_and_the_others_kept(
         load(root)
     first, *lines = str(error.value).splitlines()
     assert "expected images that can be read, given 2 that cannot" in first
-    assert [line.partition(": ")[0].strip() for line in lines] == [str(root / name) for name in good]
+    assert [line.partition(": ")[0].strip() for line in lines] == [
+        str(root / name) for name in good
+    ]
     assert "truncated" in lines[0]
     assert not folders(root)
     assert len(folders(root, ".partial")) == 1
@@ -282,7 +302,9 @@ def test_a_removed_broken_image_leaves_what_stands_before_it_decoded(
     files = scan(root).files("train")
     for row in range(29):
         assert np.array_equal(splits.train.images[row], decode(root / files[row][1], SIZE))
-    assert {name for name, count in decoded.items() if count == 2} <= {f"train/cats/{i}.png" for i in range(4, 10)}
+    assert {name for name, count in decoded.items() if count == 2} <= {
+        f"train/cats/{i}.png" for i in range(4, 10)
+    }
 
 
 def test_at_most_ten_broken_images_are_named(root: Path) -> None:
@@ -296,8 +318,12 @@ def test_at_most_ten_broken_images_are_named(root: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("limit", [100, 700])  # of Pillow, which warns of 800 pixels above the second
-def test_a_decompression_bomb_is_an_error(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "limit", [100, 700]
+)  # of Pillow, which warns of 800 pixels above the second
+def test_a_decompression_bomb_is_an_error(
+    limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Image.new("RGB", (40, 20)).save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
     with pytest.raises(Image.DecompressionBombError):
@@ -335,40 +361,54 @@ os_pwrite = os.pwrite
 
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "pwrite", "late pwrite"])
-def test_a_full_disk_says_so_and_leaves_nothing_behind(call: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_says_so_and_leaves_nothing_behind(
+    call: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "BLOCK_IMAGES", 4)
-    monkeypatch.setattr(os, call.removeprefix("late "), _refusing(errno.ENOSPC, after=9 if "late" in call else 0))
-    with pytest.raises(RequestError, match=r"expected 0\.00 GiB free .*, given \d+\.\d\d GiB.*--set dataset\.cache="):
+    monkeypatch.setattr(
+        os, call.removeprefix("late "), _refusing(errno.ENOSPC, after=9 if "late" in call else 0)
+    )
+    with pytest.raises(
+        RequestError,
+        match=r"expected [\d.]+ KiB free .*, given [\d.,]+ [KMG]?i?B.*--set dataset\.cache=",
+    ):
         load(root)
     assert not folders(root, ".partial")
     assert not folders(root)
 
 
-def test_without_reservations_the_free_space_is_asked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_reservations_the_free_space_is_asked(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "posix_fallocate", _refusing(errno.EOPNOTSUPP))
     load(root)
     shutil.rmtree(root.parent / "cache")
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=5))
-    with pytest.raises(RequestError, match=r"given 0\.00 GiB"):
+    with pytest.raises(RequestError, match=r"given 5 B"):
         load(root)
     assert not folders(root, ".partial")
 
 
 def test_an_unwritable_cache_folder_names_the_flag(root: Path) -> None:
     (root.parent / "cache").write_text("a file")
-    with pytest.raises(RequestError, match=r"expected a folder to keep imagefolder in.*--set dataset\.cache=FOLDER"):
+    with pytest.raises(
+        RequestError, match=r"expected a folder to keep imagefolder in.*--set dataset\.cache=FOLDER"
+    ):
         load(root)
 
 
 @pytest.mark.parametrize("call", ["mkdir", "replace", "ftruncate"])
-def test_a_refused_call_names_the_flag(call: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_call_names_the_flag(
+    call: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, call, _refusing(errno.EROFS))
     with pytest.raises(RequestError, match=r"Read-only file system.*--set dataset\.cache=FOLDER"):
         load(root)
 
 
-# Several processes. Each writes the name of every file that it decodes, and how long it takes for one.
+# Several processes. Each writes the name of every file that it decodes, and how long it takes for
+# one.
 
 SCRIPT = """
 import sys, time
@@ -390,13 +430,17 @@ assert "torch" not in sys.modules
 
 
 def start(root: Path, log: Path, pause: float) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(root), str(log), str(pause)], stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(root), str(log), str(pause)], stderr=subprocess.PIPE
+    )
 
 
 def test_a_killed_process_is_gone_on_with(root: Path, tmp_path: Path) -> None:
     process = start(root, tmp_path / "first", 0.05)
     for _ in range(1200):
-        if (tmp_path / "first").exists() and len((tmp_path / "first").read_text().splitlines()) >= 16:
+        if (tmp_path / "first").exists() and len(
+            (tmp_path / "first").read_text().splitlines()
+        ) >= 16:
             break
         threading.Event().wait(0.02)
     os.kill(process.pid, signal.SIGKILL)
@@ -407,11 +451,13 @@ def test_a_killed_process_is_gone_on_with(root: Path, tmp_path: Path) -> None:
     assert len(folders(root, ".partial")) == 1
 
     process = start(root, tmp_path / "second", 0)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert (process.returncode, errors) == (0, b"")
     second = (tmp_path / "second").read_text().splitlines()
     assert len(set(first) & set(second)) <= 2 * 2, "no more than the blocks that were under way"
-    assert set(first) | set(second) == {path for part in ("train", "test") for _, path in scan(root).files(part)}
+    assert set(first) | set(second) == {
+        path for part in ("train", "test") for _, path in scan(root).files(part)
+    }
     splits = load(root)
     for row, (_, path) in enumerate(scan(root).files("train")):
         assert np.array_equal(splits.train.images[row], decode(root / path, SIZE))
@@ -420,7 +466,7 @@ def test_a_killed_process_is_gone_on_with(root: Path, tmp_path: Path) -> None:
 def test_two_processes_that_start_at_once_decode_nothing_twice(root: Path, tmp_path: Path) -> None:
     processes = [start(root, tmp_path / "log", 0.02) for _ in range(2)]
     for process in processes:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert (process.returncode, errors) == (0, b"")
     assert sorted(Counter((tmp_path / "log").read_text().splitlines()).values()) == [1] * 36
 
@@ -436,7 +482,9 @@ def test_a_partial_cache_is_never_read(root: Path, monkeypatch: pytest.MonkeyPat
     assert len(folders(root, ".partial")) == 1
 
 
-def test_on_a_terminal_a_bar_shows_images_per_second(root: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_on_a_terminal_a_bar_shows_images_per_second(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:  # type: ignore[no-untyped-def]
     prepare(sized_dataset("imagefolder", place_of(root), image_size=8), place_of(root))
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -519,8 +567,12 @@ def test_an_array_that_was_lost_is_decoded_again_also_after_another_stop(
     assert_all_decoded(load(root), root)
 
 
-def test_images_that_were_moved_away_and_back_are_decoded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The array becomes shorter and longer again, and a broken image keeps the cache from being complete."""
+def test_images_that_were_moved_away_and_back_are_decoded(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The array becomes shorter and longer again, and a broken image keeps the cache from being
+    complete.
+    """
     in_blocks_of_4(monkeypatch)
     broken, aside = root / "train" / "ants" / "00.png", root / "aside"
     broken.write_text("no image")

@@ -1,4 +1,6 @@
-"""The data sets: digits as scikit-learn has them, synthetic ones, the others from files in torchvision's layout."""
+"""The data sets: digits as scikit-learn has them, synthetic ones, the others from files in
+torchvision's layout.
+"""
 
 import hashlib
 import pickle
@@ -12,12 +14,12 @@ import pytest
 import torchvision.datasets
 from sklearn.datasets import load_digits
 
+from clsweep.catalog import DATASET
 from clsweep.data import datasets, sources, synthetic
 from clsweep.data.availability import DataPlace, require_data
 from clsweep.data.datasets import Split, Splits, channel_stats, load_splits
 from clsweep.data.folders import sized_dataset
 from clsweep.errors import RequestError
-from clsweep.objective.catalog import DATASET
 
 FOLDERS = {
     "fashion_mnist": "FashionMNIST/raw",
@@ -34,7 +36,14 @@ def nothing_cached() -> Iterator[None]:
     datasets._load.cache_clear()
 
 
-def load(name: str, *, root: Path | str, val_fraction: float = 0.1, download: bool = False, **options: int) -> Splits:
+def load(
+    name: str,
+    *,
+    root: Path | str,
+    val_fraction: float = 0.1,
+    download: bool = False,
+    **options: int,
+) -> Splits:
     """The splits of a data set as its row of a plan asks for them."""
     place = DataPlace(root=str(root), cache=f"{root}/cache", download=download)
     row = sized_dataset(name, place, **options)
@@ -60,7 +69,10 @@ def pixels(split: Split) -> np.ndarray:
 
 
 def rows(split: Split) -> list[tuple[int, bytes]]:
-    return [(int(label), image.tobytes()) for image, label in zip(pixels(split), split.labels, strict=True)]
+    return [
+        (int(label), image.tobytes())
+        for image, label in zip(pixels(split), split.labels, strict=True)
+    ]
 
 
 def same(a: Split, b: Split) -> bool:
@@ -79,7 +91,11 @@ def test_digits_has_the_catalogs_sizes(val_fraction: float) -> None:
     assert len(test) == row.num_test
     for split in (train, val, test):
         assert pixels(split).shape == (len(split), row.image_size, row.image_size, row.channels)
-        assert (split.images.dtype, split.rows.dtype, split.labels.dtype) == (np.uint8, np.int64, np.int64)
+        assert (split.images.dtype, split.rows.dtype, split.labels.dtype) == (
+            np.uint8,
+            np.int64,
+            np.int64,
+        )
 
 
 def test_digits_are_scikit_learns_each_in_exactly_one_split() -> None:
@@ -136,14 +152,20 @@ def test_channel_stats_are_those_of_the_splits_rows(monkeypatch: pytest.MonkeyPa
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
     some = whole(images, np.zeros(50, np.int64)).take(np.arange(10, 40))
     monkeypatch.setattr(datasets, "_STATISTICS_BLOCK", 7)
-    assert np.array_equal(channel_stats(some)[0], channel_stats(whole(images[10:40], some.labels))[0])
+    assert np.array_equal(
+        channel_stats(some)[0], channel_stats(whole(images[10:40], some.labels))[0]
+    )
 
 
-def test_channel_stats_of_many_images_are_those_of_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channel_stats_of_many_images_are_those_of_evenly_spaced_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
     monkeypatch.setattr(datasets, "STATISTICS_IMAGES", 10)
     every_fifth = whole(images[::5], np.zeros(10, np.int64))
-    assert np.array_equal(channel_stats(whole(images, np.zeros(50, np.int64)))[1], channel_stats(every_fifth)[1])
+    assert np.array_equal(
+        channel_stats(whole(images, np.zeros(50, np.int64)))[1], channel_stats(every_fifth)[1]
+    )
 
 
 def test_a_part_of_a_split_copies_no_pixels() -> None:
@@ -159,12 +181,16 @@ def test_a_part_of_a_split_copies_no_pixels() -> None:
 
 
 def fake(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Split]:
-    """Write small valid files of a data set, and tell catalog and torchvision about their sizes and checksums."""
+    """Write small valid files of a data set, and tell catalog and torchvision about their sizes and
+    checksums.
+    """
     monkeypatch.setitem(DATASET, name, replace(DATASET[name], **SIZES))
     rng, row = np.random.default_rng(len(name)), DATASET[name]
     splits = {
         part: whole(
-            rng.integers(0, 256, (size, row.image_size, row.image_size, row.channels), dtype=np.uint8),
+            rng.integers(
+                0, 256, (size, row.image_size, row.image_size, row.channels), dtype=np.uint8
+            ),
             rng.permutation(np.arange(size) % row.num_classes).astype(np.int64),
         )
         for part, size in (("train", row.num_train), ("test", row.num_test))
@@ -183,8 +209,15 @@ def fake(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
         checksums = []
         for (file, _), share in zip(files, shares, strict=True):
             piece = splits[part].take(share)
-            data = pixels(piece).transpose(0, 3, 1, 2).reshape(len(piece), -1)  # planes of red, green, blue
-            checksums.append([file, _write_pickle(folder / file, {"data": data, label_key: piece.labels.tolist()})])
+            data = (
+                pixels(piece).transpose(0, 3, 1, 2).reshape(len(piece), -1)
+            )  # planes of red, green, blue
+            checksums.append(
+                [
+                    file,
+                    _write_pickle(folder / file, {"data": data, label_key: piece.labels.tolist()}),
+                ]
+            )
         monkeypatch.setattr(dataset, f"{part}_list", checksums)
     names = {dataset.meta["key"]: [str(i) for i in range(row.num_classes)]}
     checksum = _write_pickle(folder / dataset.meta["filename"], names)
@@ -226,7 +259,9 @@ def test_split_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert first.train.images is first.val.images
 
 
-def test_download_is_done_once_and_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_download_is_done_once_and_only_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(DATASET, "cifar10", replace(DATASET["cifar10"], **SIZES))
     root, calls = tmp_path / "not" / "yet", []
 
@@ -251,7 +286,10 @@ def says_what_to_do(error: RequestError, name: str, root: Path) -> bool:
     return (
         len(lines) == 1
         and lines[0].startswith(f"{name}: ")
-        and all(part in lines[0] for part in (str(root / FOLDERS[name]), "dataset.download=true", "dataset.root="))
+        and all(
+            part in lines[0]
+            for part in (str(root / FOLDERS[name]), "dataset.download=true", "dataset.root=")
+        )
     )
 
 
@@ -265,7 +303,9 @@ def test_missing_data_names_folder_and_flag(name: str, tmp_path: Path) -> None:
     assert says_what_to_do(loaded.value, name, tmp_path)
 
 
-def test_missing_data_names_the_absolute_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_names_the_absolute_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RequestError) as error:
         require_data("cifar10", Path("data"))
@@ -280,10 +320,14 @@ def test_digits_needs_no_files(tmp_path: Path) -> None:
     assert not root.exists()
 
 
-def test_a_data_set_of_another_size_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_of_another_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake("cifar10", tmp_path, monkeypatch)
     monkeypatch.setitem(DATASET, "cifar10", replace(DATASET["cifar10"], num_train=300))
-    with pytest.raises(RequestError, match=r"expected 300 training and 50 test images in .*, found 200 and 50"):
+    with pytest.raises(
+        RequestError, match=r"expected 300 training and 50 test images in .*, found 200 and 50"
+    ):
         load("cifar10", root=tmp_path)
 
 
@@ -300,7 +344,9 @@ def test_an_empty_folder_is_missing_data(name: str, tmp_path: Path) -> None:
 def test_a_truncated_file_is_missing_data(
     name: str, keep: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a full disk or an interrupted copy leaves it; torchvision checks no sums for Fashion-MNIST."""
+    """As a full disk or an interrupted copy leaves it; torchvision checks no sums for
+    Fashion-MNIST.
+    """
     fake(name, tmp_path, monkeypatch)
     largest = max((tmp_path / FOLDERS[name]).iterdir(), key=lambda path: path.stat().st_size)
     largest.write_bytes(largest.read_bytes()[:keep])
@@ -324,7 +370,9 @@ def fake_stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndar
         written[name] = rng.integers(0, 256, (size, 96, 96, 3), dtype=np.uint8)
         (folder / f"{name}_X.bin").write_bytes(written[name].transpose(0, 3, 2, 1).tobytes())
         if name != "unlabeled":
-            (folder / f"{name}_y.bin").write_bytes((np.arange(size) % 10 + 1).astype(np.uint8).tobytes())
+            (folder / f"{name}_y.bin").write_bytes(
+                (np.arange(size) % 10 + 1).astype(np.uint8).tobytes()
+            )
     return written
 
 
@@ -354,11 +402,15 @@ def test_stl10_trains_on_unlabeled_images_and_validates_on_labelled_ones(
 
 
 @pytest.mark.parametrize("file", ["unlabeled_X.bin", "test_y.bin"])
-def test_an_incomplete_stl10_says_what_is_missing(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_stl10_says_what_is_missing(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_stl10(tmp_path, monkeypatch)
     path = tmp_path / "stl10_binary" / file
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(RequestError, match=f"{file}: expected .* bytes, given .*dataset.download=true"):
+    with pytest.raises(
+        RequestError, match=f"{file}: expected .* bytes, given .*dataset.download=true"
+    ):
         load("stl10", root=tmp_path)
     path.unlink()
     with pytest.raises(RequestError, match=f"{file}: no such file.*dataset.download=true"):
@@ -369,9 +421,13 @@ def test_an_incomplete_stl10_says_what_is_missing(file: str, tmp_path: Path, mon
 
 
 def test_synthetic_images_are_the_same_everywhere() -> None:
-    train, val, test = parts(load("synthetic", root="nowhere", num_train=200, num_classes=4, image_size=16))
+    train, val, test = parts(
+        load("synthetic", root="nowhere", num_train=200, num_classes=4, image_size=16)
+    )
     assert (len(train), len(val), len(test)) == (180, 20, 40)
-    digest = hashlib.sha256(train.images.tobytes() + test.images.tobytes() + train.labels.tobytes()).hexdigest()
+    digest = hashlib.sha256(
+        train.images.tobytes() + test.images.tobytes() + train.labels.tobytes()
+    ).hexdigest()
     assert digest == "e1dc690ccdc354345f10af9c9e7f8980b51b3948611205495bd6cb098e7fe9a7"
 
 
@@ -393,12 +449,21 @@ def test_synthetic_classes_can_be_learnt_and_are_not_trivial() -> None:
     from sklearn.neighbors import KNeighborsClassifier
 
     splits = load("synthetic", root="nowhere", num_train=4000)
-    x, queries = (pixels(split).reshape(len(split), -1).astype(np.float32) for split in (splits.train, splits.val))
-    found = KNeighborsClassifier(20, metric="cosine").fit(x, splits.train.labels).score(queries, splits.val.labels)
+    x, queries = (
+        pixels(split).reshape(len(split), -1).astype(np.float32)
+        for split in (splits.train, splits.val)
+    )
+    found = (
+        KNeighborsClassifier(20, metric="cosine")
+        .fit(x, splits.train.labels)
+        .score(queries, splits.val.labels)
+    )
     assert 0.25 < found < 0.6  # a guess: 0.1
 
 
-def test_many_synthetic_images_are_mapped_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_synthetic_images_are_mapped_from_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = load("synthetic", root=tmp_path, num_train=300)
     monkeypatch.setattr(sources, "MAX_SYNTHETIC_BYTES", 0)
     datasets._load.cache_clear()

@@ -1,4 +1,6 @@
-"""The encoders: torchvision's own networks where they claim to be, and the shapes that a study relies on."""
+"""The encoders: torchvision's own networks where they claim to be, and the shapes that a study
+relies on.
+"""
 
 import pytest
 import torch
@@ -39,11 +41,16 @@ def test_standard_stem_is_torchvisions_network(name: str) -> None:
     assert keys.unexpected_keys == []
     x_NCHW = images(2, 64)
     with torch.no_grad():
-        for mode in (True, False):  # in evaluation the running statistics of the training pass take part
+        for mode in (
+            True,
+            False,
+        ):  # in evaluation the running statistics of the training pass take part
             encoder.train(mode), network.train(mode)
             features = encoder(x_NCHW)
             assert features.shape == (2, num_features)
-            torch.testing.assert_close(features, features_before_fc(network, x_NCHW), rtol=0, atol=0)
+            torch.testing.assert_close(
+                features, features_before_fc(network, x_NCHW), rtol=0, atol=0
+            )
 
 
 @pytest.mark.parametrize("name", RESNETS)
@@ -59,7 +66,9 @@ def test_small_stem_keeps_the_resolution() -> None:
     """The first stage sees all 32 x 32 pixels with the small stem and 8 x 8 with torchvision's."""
     for stem, side in (("small", 32), ("standard", 8)):
         encoder, seen = resnet18(stem=stem), []
-        encoder.layer1.register_forward_hook(lambda _, args, out, seen=seen: seen.append((args[0].shape, out.shape)))
+        encoder.layer1.register_forward_hook(
+            lambda _, args, out, seen=seen: seen.append((args[0].shape, out.shape))
+        )
         encoder(images(2, 32))
         assert seen == [((2, 64, side, side), (2, 64, side, side))]
 
@@ -99,7 +108,9 @@ def test_conv4_is_four_convolutions_on_a_quarter_of_the_resolution() -> None:
     encoder, sides = conv4(width=6), []
     convolutions = [module for module in encoder.modules() if isinstance(module, nn.Conv2d)]
     for convolution in convolutions:
-        convolution.register_forward_hook(lambda _, args, out: sides.append((*out.shape[1:], args[0].shape[1])))
+        convolution.register_forward_hook(
+            lambda _, args, out: sides.append((*out.shape[1:], args[0].shape[1]))
+        )
     encoder(images(2, 32))
     assert [tuple(convolution.kernel_size) for convolution in convolutions] == [(3, 3)] * 4
     assert sides == [(6, 16, 16, 3), (12, 16, 16, 6), (12, 8, 8, 12), (24, 8, 8, 12)]
@@ -116,7 +127,9 @@ def test_initial_weights_follow_the_global_seed(build) -> None:
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(memory_format: torch.memory_format) -> None:
+def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(
+    memory_format: torch.memory_format,
+) -> None:
     x_NCHW = torch.randn(3, 5, 4, 6).contiguous(memory_format=memory_format).requires_grad_()
     grads = []
     maps = x_NCHW * 1
@@ -124,6 +137,8 @@ def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(memory_format:
     features = SpatialMean()(maps)
     torch.testing.assert_close(features, x_NCHW.mean(dim=(2, 3)))
     features.backward(torch.arange(15.0).reshape(3, 5))
-    torch.testing.assert_close(x_NCHW.grad, (torch.arange(15.0) / 24).reshape(3, 5, 1, 1).expand(3, 5, 4, 6))
+    torch.testing.assert_close(
+        x_NCHW.grad, (torch.arange(15.0) / 24).reshape(3, 5, 1, 1).expand(3, 5, 4, 6)
+    )
     if memory_format is torch.channels_last:
         assert grads[0].is_contiguous(memory_format=torch.channels_last)

@@ -16,7 +16,9 @@ def layers(head: nn.Sequential) -> list[str]:
     words = []
     for module in head:
         if isinstance(module, nn.Linear):
-            words.append(f"{module.in_features}-{module.out_features}{'' if module.bias is None else '+b'}")
+            words.append(
+                f"{module.in_features}-{module.out_features}{'' if module.bias is None else '+b'}"
+            )
         elif isinstance(module, nn.BatchNorm1d):
             words.append(f"norm{module.num_features}{'*' if module.affine else ''}")
         else:

@@ -1,4 +1,6 @@
-"""Winograd's convolution against torch's own: values, gradients, networks, and the inputs that it leaves alone."""
+"""Winograd's convolution against torch's own: values, gradients, networks, and the inputs that it
+leaves alone.
+"""
 
 import copy
 
@@ -49,7 +51,9 @@ def assert_close(ours: Tensor, exact: Tensor, of_scale: float) -> None:
         (3, 512, 512, 4, 4),
     ],
 )
-def test_value_and_gradients_are_those_of_the_convolution(num_images, num_in, num_out, height, width) -> None:
+def test_value_and_gradients_are_those_of_the_convolution(
+    num_images, num_in, num_out, height, width
+) -> None:
     x_NCHW, weight = images(num_images, num_in, height, width), normal(num_out, num_in, 3, 3)
     ours = use_winograd(convolution(num_in, num_out))
     assert type(ours) is WinogradConv2d
@@ -58,7 +62,9 @@ def test_value_and_gradients_are_those_of_the_convolution(num_images, num_in, nu
         return torch.func.functional_call(ours, {"weight": weight}, (x_NCHW,))
 
     found = value_and_gradients(forward, x_NCHW, weight)
-    exact = value_and_gradients(lambda x, w: F.conv2d(x, w, padding=1), x_NCHW.double(), weight.double())
+    exact = value_and_gradients(
+        lambda x, w: F.conv2d(x, w, padding=1), x_NCHW.double(), weight.double()
+    )
     for mine, theirs in zip(found, exact, strict=True):
         assert_close(mine, theirs, 5e-6)
         assert not torch.equal(mine, theirs.float())  # else nothing was tested
@@ -71,7 +77,9 @@ def test_no_images() -> None:
 
 def test_only_gradients_that_are_needed() -> None:
     ours, x_NCHW = use_winograd(convolution()), images(2, 64, 8, 8)
-    both = value_and_gradients(lambda x, w: torch.func.functional_call(ours, {"weight": w}, (x,)), x_NCHW, ours.weight)
+    both = value_and_gradients(
+        lambda x, w: torch.func.functional_call(ours, {"weight": w}, (x,)), x_NCHW, ours.weight
+    )
     ours(x_NCHW).backward(normal(2, 64, 8, 8))
     assert torch.equal(ours.weight.grad, both[2])
     ours.requires_grad_(False)
@@ -107,7 +115,12 @@ def test_other_convolutions_stay(arguments) -> None:
 
 @pytest.mark.parametrize(
     "x_NCHW",
-    [images(2, 64, 8, 8).contiguous(), images(2, 64, 7, 8), images(2, 64, 8, 6), images(1, 64, 8, 8)[0]],
+    [
+        images(2, 64, 8, 8).contiguous(),
+        images(2, 64, 7, 8),
+        images(2, 64, 8, 6),
+        images(1, 64, 8, 8)[0],
+    ],
     ids=["contiguous", "height", "width", "no batch"],
 )
 def test_other_inputs_are_convolved_by_torch(x_NCHW: Tensor) -> None:
@@ -120,7 +133,13 @@ def test_other_inputs_are_convolved_by_torch(x_NCHW: Tensor) -> None:
     assert torch.equal(ours.double()(x_NCHW.double()), theirs.double()(x_NCHW.double()))
 
 
-@pytest.mark.parametrize(("build", "num_fast"), [(lambda: conv4(width=32), 1), (lambda: resnet18(stem="small"), 13)])
+@pytest.mark.parametrize(
+    ("build", "num_fast"),
+    [
+        (lambda: conv4(width=32), 1),
+        pytest.param(lambda: resnet18(stem="small"), 13, marks=pytest.mark.slow),
+    ],
+)
 def test_encoders_train_as_with_torchs_convolutions(build, num_fast: int) -> None:
     torch.manual_seed(0)
     theirs = build().to(memory_format=torch.channels_last)
@@ -131,9 +150,12 @@ def test_encoders_train_as_with_torchs_convolutions(build, num_fast: int) -> Non
     for network, x in ((ours, x_NCHW), (exact, x_NCHW.double())):
         features = network(x)
         features.backward(normal(*features.shape).to(x))
-    assert_close(ours(x_NCHW).detach(), exact(x_NCHW.double()).detach(), 2e-5)  # the second pass of the statistics
+    assert_close(
+        ours(x_NCHW).detach(), exact(x_NCHW.double()).detach(), 2e-5
+    )  # the second pass of the statistics
     for mine, truth in zip(ours.parameters(), exact.parameters(), strict=True):
-        # A ReLU whose input is about zero passes a gradient or not: torch's own float32 is as far away.
+        # A ReLU whose input is about zero passes a gradient or not: torch's own float32 is as far
+        # away.
         assert_close(mine.grad, truth.grad, 0.05)
     for mine, truth in zip(ours.buffers(), exact.buffers(), strict=True):
         torch.testing.assert_close(mine, truth.to(mine.dtype), rtol=1e-4, atol=1e-5)
@@ -142,7 +164,10 @@ def test_encoders_train_as_with_torchs_convolutions(build, num_fast: int) -> Non
 
 
 def test_state_dict_is_torchvisions() -> None:
-    encoder, network = use_winograd(resnet18(stem="standard")), torchvision.models.resnet18(weights=None)
+    encoder, network = (
+        use_winograd(resnet18(stem="standard")),
+        torchvision.models.resnet18(weights=None),
+    )
     network.fc = nn.Identity()
     encoder.load_state_dict(network.state_dict())
     assert list(encoder.state_dict()) == list(network.state_dict())

@@ -1,7 +1,8 @@
-"""The frameworks against their papers' equations, written out as loops over samples: what is compared with what.
+"""The frameworks against their papers' equations, written out as loops over samples: what is
+compared with what.
 
-Most tests give a framework its embeddings by hand, so that no encoder stands between them and the equation.
-Shapes: N samples, D features, K negatives of a query.
+Most tests give a framework its embeddings by hand, so that no encoder stands between them and the
+equation. Shapes: N samples, D features, K negatives of a query.
 """
 
 from __future__ import annotations
@@ -55,12 +56,23 @@ class Flat(nn.Module):
 
 
 def build(
-    framework: Any, criterion: Callable[..., Tensor] | None = None, *, pairs: Pairs = TWO, seed: int = 0, **more: Any
+    framework: Any,
+    criterion: Callable[..., Tensor] | None = None,
+    *,
+    pairs: Pairs = TWO,
+    seed: int = 0,
+    **more: Any,
 ) -> Any:
-    """A framework with a small encoder, float64; what is no argument of a comparison is one of the framework."""
-    of_comparison = {name: more.pop(name) for name in ("pair_reduction", "regularizer", "lam") if name in more}
+    """A framework with a small encoder, float64; what is no argument of a comparison is one of the
+    framework.
+    """
+    of_comparison = {
+        name: more.pop(name) for name in ("pair_reduction", "regularizer", "lam") if name in more
+    }
     torch.manual_seed(seed)
-    comparison = Comparison(criterion=criterion or partial(losses.infonce, tau=TAU), pairs=pairs, **of_comparison)
+    comparison = Comparison(
+        criterion=criterion or partial(losses.infonce, tau=TAU), pairs=pairs, **of_comparison
+    )
     if framework is not Supervised:
         more = {"proj_dim": D, "proj_hidden": 8, "proj_layers": 2} | more
     return framework(encoder=Flat(), comparison=comparison, **more).double()
@@ -89,7 +101,10 @@ def random_views(num_views: int = 2, *, seed: int = 0, dim: int = D) -> dict[int
 
 
 def images(num_views: int = 2) -> list[Tensor]:
-    return [torch.randn(N, 3, 2, 2, generator=generator(view), dtype=torch.float64) for view in range(num_views)]
+    return [
+        torch.randn(N, 3, 2, 2, generator=generator(view), dtype=torch.float64)
+        for view in range(num_views)
+    ]
 
 
 def loss_of(objective: Any, seed: int = 0, **embeddings: dict[int, Tensor]) -> Tensor:
@@ -101,7 +116,9 @@ def cos(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum() / (a.norm() * b.norm())
 
 
-def one_loss(query: Tensor, positive: Tensor, negatives: Rows, *, margin: float = 1.0, tau: float = TAU) -> Tensor:
+def one_loss(
+    query: Tensor, positive: Tensor, negatives: Rows, *, margin: float = 1.0, tau: float = TAU
+) -> Tensor:
     """-log(e^p / (e^p + margin sum e^n)) of one query, from cosines."""
     p = torch.exp(cos(query, positive) / tau)
     return -torch.log(p / (p + margin * sum(torch.exp(cos(query, row) / tau) for row in negatives)))
@@ -121,7 +138,13 @@ def rows_of_others(views: Sequence[Tensor], sample: int) -> list[Tensor]:
 def test_simclr_contrasts_every_anchor_with_the_other_samples_of_both_views() -> None:
     """DCL Eq. 1-2: 2N anchors, 2(N-1) negatives each."""
     z = random_views()
-    expected = mean([one_loss(z[a][n], z[1 - a][n], rows_of_others([z[0], z[1]], n)) for a in (0, 1) for n in range(N)])
+    expected = mean(
+        [
+            one_loss(z[a][n], z[1 - a][n], rows_of_others([z[0], z[1]], n))
+            for a in (0, 1)
+            for n in range(N)
+        ]
+    )
     torch.testing.assert_close(loss_of(build(SimCLR), online=z), expected)
 
 
@@ -130,7 +153,9 @@ def test_simclr_contrasts_every_anchor_with_the_other_samples_of_both_views() ->
     [partial(losses.dcl, tau=TAU), partial(losses.dclw, tau=TAU, sigma=0.4), losses.align_uniform],
     ids=["dcl", "dclw", "align_uniform"],
 )
-def test_simclr_is_the_public_loss_of_normalised_projections(criterion: Callable[..., Tensor]) -> None:
+def test_simclr_is_the_public_loss_of_normalised_projections(
+    criterion: Callable[..., Tensor],
+) -> None:
     z = random_views()
     expected = criterion(F.normalize(z[0], dim=1), F.normalize(z[1], dim=1))
     torch.testing.assert_close(loss_of(build(SimCLR, criterion), online=z), expected)
@@ -140,14 +165,18 @@ def test_simclr_of_images_is_the_loss_of_its_own_projections() -> None:
     objective, x = build(SimCLR), images()
     by_hand = {view: objective.projector(objective.encoder(x[view])) for view in (0, 1)}
     assert objective(x).keys() == {"online"}
-    torch.testing.assert_close(loss_of(objective, **objective(x)), loss_of(objective, online=by_hand))
+    torch.testing.assert_close(
+        loss_of(objective, **objective(x)), loss_of(objective, online=by_hand)
+    )
 
 
 @pytest.mark.parametrize("num_negatives", [1, 4, 2 * (N - 1)])
 def test_simclr_with_eqco_draws_other_samples_for_every_anchor(num_negatives: int) -> None:
     """EqCo 2.3: K of the 2(N-1) others, without repeats, weighed by alpha / K."""
     alpha, z = 64.0, random_views()
-    objective = build(SimCLR, partial(losses.eqco, tau=TAU, alpha=alpha), num_negatives=num_negatives)
+    objective = build(
+        SimCLR, partial(losses.eqco, tau=TAU, alpha=alpha), num_negatives=num_negatives
+    )
     prepared = objective.prepare({"online": z}, generator(1))
     both, terms = torch.cat([z[0], z[1]]), []
     for view in (0, 1):
@@ -155,19 +184,26 @@ def test_simclr_with_eqco_draws_other_samples_for_every_anchor(num_negatives: in
         assert_other_samples(index_NK, num_negatives, num_views=2)
         for n in range(N):
             negatives = [both[row] for row in index_NK[n]]
-            terms.append(one_loss(z[view][n], z[1 - view][n], negatives, margin=alpha / num_negatives))
+            terms.append(
+                one_loss(z[view][n], z[1 - view][n], negatives, margin=alpha / num_negatives)
+            )
     torch.testing.assert_close(objective.loss(prepared).total, mean(terms))
     if num_negatives == 4:
         assert not torch.equal(prepared["index"][0], prepared["index"][1])
 
 
 def drawn(prepared: Any, view: int, num_views: int) -> Tensor:
-    """The rows of (views x samples) that are an anchor view's negatives; none are drawn where all are taken."""
+    """The rows of (views x samples) that are an anchor view's negatives; none are drawn where all
+    are taken.
+    """
     if prepared["index"]:
         index_NK: Tensor = prepared["index"][view]
         return index_NK
     return torch.tensor(
-        [[v * N + other for v in range(num_views) for other in range(N) if other != n] for n in range(N)]
+        [
+            [v * N + other for v in range(num_views) for other in range(N) if other != n]
+            for n in range(N)
+        ]
     )
 
 
@@ -176,7 +212,9 @@ def assert_other_samples(index_NK: Tensor, num_negatives: int, *, num_views: int
     assert index_NK.shape == (N, num_negatives)
     for n, row in enumerate(index_NK.tolist()):
         assert len(set(row)) == num_negatives
-        assert set(row) <= {v * N + other for v in range(num_views) for other in range(N) if other != n}
+        assert set(row) <= {
+            v * N + other for v in range(num_views) for other in range(N) if other != n
+        }
 
 
 # MoCo.
@@ -207,16 +245,22 @@ def test_moco_symmetric_is_the_mean_of_both_directions_and_queues_both_views() -
     z, keys = random_views(), random_views(seed=1)
     objective = build(MoCo, **momentum(num_negatives=2 * N + 3, symmetric=True))
     queue = list(objective.queue.rows_KD.clone())
-    there, back = (mean([one_loss(z[a][n], keys[1 - a][n], queue) for n in range(N)]) for a in (0, 1))
+    there, back = (
+        mean([one_loss(z[a][n], keys[1 - a][n], queue) for n in range(N)]) for a in (0, 1)
+    )
     prepared = objective.prepare({"online": z, "target": keys}, generator())
     torch.testing.assert_close(objective.loss(prepared).total, (there + back) / 2)
     objective.after_step(prepared, 0.5, generator())
-    expected = torch.cat([F.normalize(keys[0], dim=1), F.normalize(keys[1], dim=1), torch.stack(queue[-3:])])
+    expected = torch.cat(
+        [F.normalize(keys[0], dim=1), F.normalize(keys[1], dim=1), torch.stack(queue[-3:])]
+    )
     torch.testing.assert_close(objective.queue.rows_KD, expected)
 
 
 def test_moco_encodes_what_it_needs_and_no_more() -> None:
-    """Queries are the first views of the pairs, keys the second ones; a regularizer changes none of it."""
+    """Queries are the first views of the pairs, keys the second ones; a regularizer changes none of
+    it.
+    """
     kinds: dict[str, tuple[dict[str, Any], set[int], set[int]]] = {
         "two": ({"symmetric": False}, {0}, {1}),
         "symmetric": ({"symmetric": True}, {0, 1}, {0, 1}),
@@ -237,7 +281,9 @@ def test_moco_encodes_what_it_needs_and_no_more() -> None:
 
 
 def test_moco_queue_is_first_in_first_out_and_wraps_around() -> None:
-    """Against a list: after every step the memory holds the latest K keys; the batch is not among its own negatives."""
+    """Against a list: after every step the memory holds the latest K keys; the batch is not among
+    its own negatives.
+    """
     size = 2 * N + 1
     objective = filled_moco(size)
     latest = list(objective.queue.rows_KD.clone())
@@ -263,11 +309,14 @@ def test_moco_with_a_queue_smaller_than_the_batch_keeps_random_distinct_keys_of_
         prepared = objective.prepare({"online": {0: keys}, "target": {1: keys}}, generator())
         objective.after_step(prepared, 0.5, generator(seed))
         rows = [
-            next(n for n in range(N) if torch.allclose(row, keys[n], atol=1e-12)) for row in objective.queue.rows_KD
+            next(n for n in range(N) if torch.allclose(row, keys[n], atol=1e-12))
+            for row in objective.queue.rows_KD
         ]
         assert len(set(rows)) == 4
         kept.add(frozenset(rows))
-    assert kept == {frozenset(rows) for rows in itertools.combinations(range(N), 4)}, "any of the batch, no few of them"
+    assert kept == {frozenset(rows) for rows in itertools.combinations(range(N), 4)}, (
+        "any of the batch, no few of them"
+    )
 
 
 # SiMo.
@@ -276,13 +325,20 @@ def test_moco_with_a_queue_smaller_than_the_batch_keeps_random_distinct_keys_of_
 @pytest.mark.parametrize("num_negatives", [1, 3, N - 1])
 def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(num_negatives: int) -> None:
     alpha, z, keys = 50.0, random_views(), random_views(seed=1)
-    objective = build(SiMo, partial(losses.eqco, tau=TAU, alpha=alpha), **one_way(num_negatives=num_negatives))
+    objective = build(
+        SiMo, partial(losses.eqco, tau=TAU, alpha=alpha), **one_way(num_negatives=num_negatives)
+    )
     prepared = objective.prepare({"online": {0: z[0]}, "target": {1: keys[1]}}, generator(2))
     index_NK = drawn(prepared, 1, 1)
     assert_other_samples(index_NK, num_negatives, num_views=1)
     expected = mean(
         [
-            one_loss(z[0][n], keys[1][n], [keys[1][row] for row in index_NK[n]], margin=alpha / num_negatives)
+            one_loss(
+                z[0][n],
+                keys[1][n],
+                [keys[1][row] for row in index_NK[n]],
+                margin=alpha / num_negatives,
+            )
             for n in range(N)
         ]
     )
@@ -318,7 +374,9 @@ def test_byol_compares_predictions_with_the_targets_of_the_other_view() -> None:
     p, t = random_views(), random_views(seed=1)
     objective = build(BYOL, losses.cosine, pred_hidden=4, **momentum())
     expected = mean([-cos(p[a][n], t[1 - a][n]) for a in (0, 1) for n in range(N)])
-    torch.testing.assert_close(loss_of(objective, online=random_views(seed=2), predicted=p, target=t), expected)
+    torch.testing.assert_close(
+        loss_of(objective, online=random_views(seed=2), predicted=p, target=t), expected
+    )
 
 
 def test_byol_forward_predicts_from_projections_and_targets_from_the_momentum_copy() -> None:
@@ -347,7 +405,9 @@ def test_byol_targets_carry_no_gradient() -> None:
 
 @pytest.mark.parametrize("framework", ["moco", "simo", "byol"])
 def test_momentum_copies_start_as_the_encoder_and_follow_it(framework: str) -> None:
-    """target <- m target + (1 - m) online, of encoder and projector, not of a predictor (EqCo B.1)."""
+    """target <- m target + (1 - m) online, of encoder and projector, not of a predictor (EqCo
+    B.1).
+    """
     arguments: dict[str, dict[str, Any]] = {
         "moco": {"framework": MoCo, "num_negatives": 4, "symmetric": False},
         "simo": {"framework": SiMo, "num_negatives": 2, "symmetric": False},
@@ -386,7 +446,9 @@ def test_momentum_schedules() -> None:
 
 
 def test_simsiam_compares_predictions_with_stopped_projections() -> None:
-    """Value and gradient of -1/2 (cos(p1, stop z2) + cos(p2, stop z1)); the projections get none of it."""
+    """Value and gradient of -1/2 (cos(p1, stop z2) + cos(p2, stop z1)); the projections get none of
+    it.
+    """
     z, p = random_views(), random_views(seed=1)
     loss_of(build(SimSiam, losses.cosine, pred_hidden=4), online=z, predicted=p).backward()
     assert z[0].grad is None
@@ -399,7 +461,9 @@ def test_simsiam_compares_predictions_with_stopped_projections() -> None:
 
 
 def test_simsiam_gradient_runs_through_the_predictor_alone() -> None:
-    """The same network with the stop written out by hand has the same gradient, and without it another."""
+    """The same network with the stop written out by hand has the same gradient, and without it
+    another.
+    """
     x, gradients = images(), []
     for stop in (None, True, False):
         objective = build(SimSiam, losses.cosine, pred_hidden=4)
@@ -424,7 +488,9 @@ def nnclr(**more: Any) -> Any:
 
 
 def test_nnclr_contrasts_nearest_neighbours_with_the_other_views_predictions() -> None:
-    """NNCLR Eq. 2: -log(exp(NN(z_i) p_i / tau) / sum_k exp(NN(z_i) p_k / tau)), k over the batch, both ways."""
+    """NNCLR Eq. 2: -log(exp(NN(z_i) p_i / tau) / sum_k exp(NN(z_i) p_k / tau)), k over the batch,
+    both ways.
+    """
     objective, z, p = nnclr(), random_views(), random_views(seed=1)
     support, terms = objective.support.rows_KD, []
     for a in (0, 1):
@@ -448,7 +514,9 @@ def test_nnclr_keeps_the_first_views_projections_after_the_step() -> None:
     objective.loss(prepared)
     assert torch.equal(objective.support.rows_KD, initial), "not before"
     objective.after_step(prepared, 0.5, generator())
-    torch.testing.assert_close(objective.support.rows_KD, torch.cat([F.normalize(z[0].detach(), dim=1), initial[N:]]))
+    torch.testing.assert_close(
+        objective.support.rows_KD, torch.cat([F.normalize(z[0].detach(), dim=1), initial[N:]])
+    )
 
 
 # Barlow Twins, supervised, critic.
@@ -467,11 +535,16 @@ def test_barlow_twins_is_the_cross_correlation_of_projections() -> None:
 
 
 def test_supervised_is_the_cross_entropy_of_every_view() -> None:
-    objective, labels_N = build(Supervised, losses.cross_entropy, num_classes=3), torch.tensor([0, 2, 1, 1, 0, 2])
+    objective, labels_N = (
+        build(Supervised, losses.cross_entropy, num_classes=3),
+        torch.tensor([0, 2, 1, 1, 0, 2]),
+    )
     embeddings = objective(images())
     for view, x in enumerate(images()):
         torch.testing.assert_close(embeddings["online"][view], objective.encoder(x))
-        torch.testing.assert_close(embeddings["logits"][view], objective.classifier(objective.encoder(x)))
+        torch.testing.assert_close(
+            embeddings["logits"][view], objective.classifier(objective.encoder(x))
+        )
     expected = mean([F.cross_entropy(embeddings["logits"][view], labels_N) for view in (0, 1)])
     prepared = objective.prepare(embeddings, generator())
     torch.testing.assert_close(objective.loss(prepared, labels_N).total, expected)
@@ -479,17 +552,23 @@ def test_supervised_is_the_cross_entropy_of_every_view() -> None:
 
 def test_supervised_regularizes_its_features() -> None:
     labels_N = torch.tensor([0, 2, 1, 1, 0, 2])
-    objective = build(Supervised, losses.cross_entropy, num_classes=3, regularizer=losses.barlow, lam=0.2)
+    objective = build(
+        Supervised, losses.cross_entropy, num_classes=3, regularizer=losses.barlow, lam=0.2
+    )
     embeddings = objective(images())
     out = objective.loss(objective.prepare(embeddings, generator()), labels_N)
-    torch.testing.assert_close(out.regularizer, losses.barlow(embeddings["online"][0], embeddings["online"][1]))
+    torch.testing.assert_close(
+        out.regularizer, losses.barlow(embeddings["online"][0], embeddings["online"][1])
+    )
     torch.testing.assert_close(out.total, 0.2 * out.regularizer + 0.8 * out.base)
 
 
 def test_critic_scores_pairs_by_dot_products_of_two_networks() -> None:
     """EqCo Appendix C: x against its y and the other y, one direction; nothing is normalised."""
     torch.manual_seed(0)
-    critic = MICritic(dim=3, criterion=partial(losses.infonce, tau=1.0), critic_hidden=8, critic_dim=4).double()
+    critic = MICritic(
+        dim=3, criterion=partial(losses.infonce, tau=1.0), critic_hidden=8, critic_dim=4
+    ).double()
     x, y = (torch.randn(N, 3, generator=generator(seed), dtype=torch.float64) for seed in (0, 1))
     scores = critic.of_x(x) @ critic.of_y(y).T
     torch.testing.assert_close(critic(x, y), F.cross_entropy(scores, torch.arange(N)))
@@ -511,10 +590,17 @@ def test_the_regularizer_is_mixed_in_by_lam() -> None:
 
 
 def test_dimcl_contrasts_columns_of_the_projections_before_the_predictor() -> None:
-    """DimCL Eq. 5, a loop over the 2D columns, each standardised; neither predictions nor targets enter."""
+    """DimCL Eq. 5, a loop over the 2D columns, each standardised; neither predictions nor targets
+    enter.
+    """
     z, dim_tau = random_views(), 0.4
     objective = build(
-        BYOL, losses.cosine, pred_hidden=4, regularizer=partial(losses.dimcl, dim_tau=dim_tau), lam=0.5, **momentum()
+        BYOL,
+        losses.cosine,
+        pred_hidden=4,
+        regularizer=partial(losses.dimcl, dim_tau=dim_tau),
+        lam=0.5,
+        **momentum(),
     )
     columns = [[(c - c.mean()) for c in z[view].T] for view in (0, 1)]
     expected = mean(
@@ -531,14 +617,23 @@ def test_dimcl_contrasts_columns_of_the_projections_before_the_predictor() -> No
     )
     for seed in (1, 2):
         prepared = objective.prepare(
-            {"online": z, "predicted": random_views(seed=seed), "target": random_views(seed=seed + 5)}, generator()
+            {
+                "online": z,
+                "predicted": random_views(seed=seed),
+                "target": random_views(seed=seed + 5),
+            },
+            generator(),
         )
         torch.testing.assert_close(objective.loss(prepared).regularizer, expected)
 
 
 @pytest.mark.parametrize("framework", ["moco", "simo"])
-def test_a_view_that_is_only_a_key_is_regularized_as_the_momentum_encoder_sees_it(framework: str) -> None:
-    """DimCL Algorithm 1: z_b = f'(y_b). A further online pass would change the statistics of the base method."""
+def test_a_view_that_is_only_a_key_is_regularized_as_the_momentum_encoder_sees_it(
+    framework: str,
+) -> None:
+    """DimCL Algorithm 1: z_b = f'(y_b). A further online pass would change the statistics of the
+    base method.
+    """
     arguments: dict[str, dict[str, Any]] = {
         "moco": {"framework": MoCo, "num_negatives": 4, "symmetric": False},
         "simo": {"framework": SiMo, "num_negatives": 2, "symmetric": False},
@@ -549,12 +644,17 @@ def test_a_view_that_is_only_a_key_is_regularized_as_the_momentum_encoder_sees_i
             p.mul_(0.5)
     prepared = objective.prepare(objective(images()), generator())
     first, second = images()
-    z0, z1 = objective.projector(objective.encoder(first)), objective.target[1](objective.target[0](second))
+    z0, z1 = (
+        objective.projector(objective.encoder(first)),
+        objective.target[1](objective.target[0](second)),
+    )
     torch.testing.assert_close(objective.loss(prepared).regularizer, losses.barlow(z0, z1))
 
 
 @pytest.mark.parametrize("framework", [MoCo, SiMo])
-def test_where_both_views_are_queries_their_online_projections_are_regularized(framework: Any) -> None:
+def test_where_both_views_are_queries_their_online_projections_are_regularized(
+    framework: Any,
+) -> None:
     arguments = momentum(symmetric=True, num_negatives=4, regularizer=losses.barlow, lam=0.1)
     objective = build(framework, **arguments)
     prepared = objective.prepare(objective(images()), generator())
@@ -581,8 +681,14 @@ KINDS = {"core": core_pairs, "multicrop": multicrop_pairs, "all_pairs": all_pair
 
 @pytest.mark.parametrize("num_views", range(2, 9))
 def test_number_of_pairs(num_views: int) -> None:
-    """ECPP Table 1: K - 1, 2K - 3 and K(K - 1)/2 pairs of different views, none twice in either order."""
-    expected = {"core": num_views - 1, "multicrop": 2 * num_views - 3, "all_pairs": num_views * (num_views - 1) // 2}
+    """ECPP Table 1: K - 1, 2K - 3 and K(K - 1)/2 pairs of different views, none twice in either
+    order.
+    """
+    expected = {
+        "core": num_views - 1,
+        "multicrop": 2 * num_views - 3,
+        "all_pairs": num_views * (num_views - 1) // 2,
+    }
     for kind, pairs in KINDS.items():
         made = pairs(num_views)
         assert len(made) == expected[kind]
@@ -600,7 +706,9 @@ def pairwise(framework: str, pairs: Pairs, **more: Any) -> tuple[Any, dict[str, 
     made: dict[str, tuple[Any, dict[str, dict[int, Tensor]]]] = {
         "simclr": (build(SimCLR, contrast, pairs=pairs, **more), {"online": z}),
         "moco": (
-            build(MoCo, contrast, pairs=pairs, **momentum(num_negatives=4, symmetric=False, **more)),
+            build(
+                MoCo, contrast, pairs=pairs, **momentum(num_negatives=4, symmetric=False, **more)
+            ),
             {"online": z, "target": t},
         ),
         "byol": (
@@ -641,7 +749,8 @@ def test_the_sum_over_pairs_is_so_many_times_the_mean(framework: str) -> None:
         values = [
             loss_of(objective, **embeddings)
             for objective, embeddings in (
-                pairwise(framework, KINDS[kind](4), pair_reduction=reduction, **mixed) for reduction in ("mean", "sum")
+                pairwise(framework, KINDS[kind](4), pair_reduction=reduction, **mixed)
+                for reduction in ("mean", "sum")
             )
         ]
         torch.testing.assert_close(values[1], factor * values[0])
@@ -681,4 +790,6 @@ def test_views_of_one_size_go_through_together() -> None:
     online = objective(x)["online"]
     expected = objective.projector(objective.encoder(torch.cat(x))).chunk(3)
     torch.testing.assert_close([online[view] for view in range(3)], list(expected))
-    torch.testing.assert_close(torch.cat(expected).mean(0), torch.zeros(D, dtype=torch.float64), atol=1e-10, rtol=0)
+    torch.testing.assert_close(
+        torch.cat(expected).mean(0), torch.zeros(D, dtype=torch.float64), atol=1e-10, rtol=0
+    )

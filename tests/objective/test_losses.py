@@ -1,6 +1,8 @@
-"""The losses against the papers' equations, written out as loops, and against lightly and pytorch-metric-learning.
+"""The losses against the papers' equations, written out as loops, and against lightly and
+pytorch-metric-learning.
 
-Shapes: N samples, D features, K negatives of a query, M to choose from, C classes; `z1_ND`, `z2_ND` are two views.
+Shapes: N samples, D features, K negatives of a query, M to choose from, C classes; `z1_ND`, `z2_ND`
+are two views.
 """
 
 import math
@@ -43,24 +45,41 @@ FORMS = ["shared", "own", "index"]
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def views(num_samples: int, dim: int, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Two views that are alike, as views of one image are, normalised; leaves that collect gradient."""
-    z1_ND, z2_ND = (F.normalize(z, dim=1).to(dtype).requires_grad_() for z in raw_views(num_samples, dim, seed=seed))
+def views(
+    num_samples: int, dim: int, *, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor]:
+    """Two views that are alike, as views of one image are, normalised; leaves that collect
+    gradient.
+    """
+    z1_ND, z2_ND = (
+        F.normalize(z, dim=1).to(dtype).requires_grad_()
+        for z in raw_views(num_samples, dim, seed=seed)
+    )
     return z1_ND, z2_ND
 
 
 def raw_views(num_samples: int, dim: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     base = torch.randn(num_samples, dim, generator=generator, dtype=torch.float64)
-    z1_ND, z2_ND = (base + torch.randn(base.shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    z1_ND, z2_ND = (
+        base + torch.randn(base.shape, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
     return z1_ND.detach().requires_grad_(), z2_ND.detach().requires_grad_()
 
 
-def queries(form: str, num_queries: int, dim: int, num_negatives: int) -> tuple[list[Tensor], Tensor | None]:
+def queries(
+    form: str, num_queries: int, dim: int, num_negatives: int
+) -> tuple[list[Tensor], Tensor | None]:
     """[queries, positives, negatives], all of them leaves, and index_NK."""
     generator = torch.Generator().manual_seed(num_negatives)
-    shape = {"shared": (num_negatives,), "own": (num_queries, num_negatives), "index": (num_negatives + 3,)}[form]
-    negatives = F.normalize(torch.randn(*shape, dim, generator=generator, dtype=torch.float64), dim=-1)
+    shape = {
+        "shared": (num_negatives,),
+        "own": (num_queries, num_negatives),
+        "index": (num_negatives + 3,),
+    }[form]
+    negatives = F.normalize(
+        torch.randn(*shape, dim, generator=generator, dtype=torch.float64), dim=-1
+    )
     index_NK = None
     if form == "index":  # drawn for each query, some rows twice
         index_NK = torch.randint(len(negatives), (num_queries, num_negatives), generator=generator)
@@ -69,7 +88,9 @@ def queries(form: str, num_queries: int, dim: int, num_negatives: int) -> tuple[
 
 def value_and_grad(loss: Loss, *inputs: Tensor) -> tuple[Tensor, Tensor]:
     value = loss(*inputs)
-    return value.detach(), torch.cat([grad.flatten() for grad in torch.autograd.grad(value, inputs)])
+    return value.detach(), torch.cat(
+        [grad.flatten() for grad in torch.autograd.grad(value, inputs)]
+    )
 
 
 def dot(a_D: Tensor, b_D: Tensor) -> Tensor:
@@ -113,7 +134,9 @@ def contrast(
     alpha: float = 1.0,
     absolute: bool = False,
 ) -> Tensor:
-    """DCL Eq. 1-2 (infonce), 6 (dcl), 7 (dclw) and A.8 (exponential), EqCo Eq. 10: plain loops, plain exp; the mean."""
+    """DCL Eq. 1-2 (infonce), 6 (dcl), 7 (dclw) and A.8 (exponential), EqCo Eq. 10: plain loops,
+    plain exp; the mean.
+    """
     similarities = [dot(anchor, positive) for anchor, positive, _ in anchors]
     weighing = [s.detach() if detach else s for s in similarities]
     expected_vmf = sum(torch.exp(s / sigma) for s in weighing) / len(weighing)
@@ -127,7 +150,9 @@ def contrast(
         if loss == "infonce":
             total = total - torch.log(torch.exp(positive) / (torch.exp(positive) + u))
         elif loss == "eqco":
-            total = total - torch.log(torch.exp(positive) / (torch.exp(positive) + alpha / len(others) * u))
+            total = total - torch.log(
+                torch.exp(positive) / (torch.exp(positive) + alpha / len(others) * u)
+            )
         else:
             w = {
                 "dcl": 1.0,
@@ -143,7 +168,12 @@ def reference(z1_ND: Tensor, z2_ND: Tensor, **settings: Any) -> Tensor:
 
 
 def query_reference(
-    queries_ND: Tensor, positives_ND: Tensor, given: Tensor, *, index_NK: Tensor | None, **settings: Any
+    queries_ND: Tensor,
+    positives_ND: Tensor,
+    given: Tensor,
+    *,
+    index_NK: Tensor | None,
+    **settings: Any,
 ) -> Tensor:
     return contrast(query_anchors(queries_ND, positives_ND, given, index_NK), **settings)
 
@@ -154,13 +184,18 @@ def in_query_form(loss: Loss, index_NK: Tensor | None, **settings: Any) -> Loss:
 
 
 def equation_3(z1_ND: Tensor, z2_ND: Tensor, *, tau: float, coupled: bool) -> tuple[Tensor, Tensor]:
-    """Gradient of the mean loss by Proposition 1, for both k, and q_B of Eq. 4; without q_B if not `coupled`."""
+    """Gradient of the mean loss by Proposition 1, for both k, and q_B of Eq. 4; without q_B if not
+    `coupled`.
+    """
     z, num_samples = torch.stack([z1_ND, z2_ND]).detach(), len(z1_ND)
     grad, q_b = torch.zeros_like(z), torch.zeros(2, num_samples, dtype=torch.float64)
     for k in range(2):
         for i in range(num_samples):
             anchor, positive = z[k, i], z[1 - k, i]
-            e = {(view, j): math.exp(dot(anchor, z[view, j]) / tau) for view, j in negatives(num_samples, i)}
+            e = {
+                (view, j): math.exp(dot(anchor, z[view, j]) / tau)
+                for view, j in negatives(num_samples, i)
+            }
             u_ik, e_positive = sum(e.values()), math.exp(dot(anchor, positive) / tau)
             q_b[k, i] = 1 - e_positive / (e_positive + u_ik)
             force = (q_b[k, i] if coupled else 1.0) / tau
@@ -174,7 +209,9 @@ def equation_3(z1_ND: Tensor, z2_ND: Tensor, *, tau: float, coupled: bool) -> tu
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("tau", [0.05, 0.1, 0.5, 3.0])
 @pytest.mark.parametrize("loss", ["infonce", "dcl"])
-def test_value_and_gradient_are_those_of_the_paper(loss: str, tau: float, size: tuple[int, int]) -> None:
+def test_value_and_gradient_are_those_of_the_paper(
+    loss: str, tau: float, size: tuple[int, int]
+) -> None:
     z1_ND, z2_ND = views(*size)
     actual = value_and_grad(partial(LOSSES[loss], tau=tau), z1_ND, z2_ND)
     expected = value_and_grad(partial(reference, tau=tau, loss=loss), z1_ND, z2_ND)
@@ -191,7 +228,9 @@ def test_dclw_value_and_gradient_are_those_of_the_paper(
     for weighting, loss in (("vmf", "dclw"), ("exponential", "exponential")):
         settings = {"tau": tau, "sigma": sigma, "delta": 2.5}
         ours = partial(dclw, **settings, weighting=weighting, dclw_detach=detach)
-        expected = value_and_grad(partial(reference, **settings, loss=loss, detach=detach), *views(*size))
+        expected = value_and_grad(
+            partial(reference, **settings, loss=loss, detach=detach), *views(*size)
+        )
         torch.testing.assert_close(value_and_grad(ours, *views(*size)), expected, **EXACT)
 
 
@@ -200,7 +239,9 @@ QUERY_LOSSES: dict[str, Loss] = {
     "dcl": dcl,
     "dclw": partial(dclw, sigma=0.4),
     "exponential": partial(dclw, sigma=0.4, weighting="exponential"),
-    "eqco": lambda q, k, tau, negatives, index_NK: eqco(q, k, negatives, tau, 700.0, index_NK=index_NK),
+    "eqco": lambda q, k, tau, negatives, index_NK: eqco(
+        q, k, negatives, tau, 700.0, index_NK=index_NK
+    ),
 }
 
 
@@ -212,31 +253,47 @@ def test_query_form_value_and_gradient_are_those_of_the_papers(
     loss: str, tau: float, num_queries: int, num_negatives: int, form: str
 ) -> None:
     inputs, index_NK = queries(form, num_queries, 4, num_negatives)
-    expected = partial(query_reference, index_NK=index_NK, tau=tau, loss=loss, sigma=0.4, alpha=700.0)
+    expected = partial(
+        query_reference, index_NK=index_NK, tau=tau, loss=loss, sigma=0.4, alpha=700.0
+    )
     actual = in_query_form(QUERY_LOSSES[loss], index_NK, tau=tau)
-    torch.testing.assert_close(value_and_grad(actual, *inputs), value_and_grad(expected, *inputs), **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(actual, *inputs), value_and_grad(expected, *inputs), **EXACT
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_eqco_of_as_many_negatives_as_it_has_is_infonce(form: str) -> None:
     inputs, index_NK = queries(form, 5, 4, 6)
-    actual = value_and_grad(lambda q, k, given: eqco(q, k, given, 0.1, 6, index_NK=index_NK), *inputs)
+    actual = value_and_grad(
+        lambda q, k, given: eqco(q, k, given, 0.1, 6, index_NK=index_NK), *inputs
+    )
     expected = value_and_grad(in_query_form(infonce, index_NK, tau=0.1), *inputs)
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 16.0, 65536.0])
 @pytest.mark.parametrize("num_negatives", [1, 4, 16])
-def test_gradient_of_eqco_is_within_the_bound_of_its_theorem_2(num_negatives: int, alpha: float) -> None:
-    """Inequality 12 holds for any negatives; Eq. 7 for the mean over negatives drawn independently."""
+def test_gradient_of_eqco_is_within_the_bound_of_its_theorem_2(
+    num_negatives: int, alpha: float
+) -> None:
+    """Inequality 12 holds for any negatives; Eq. 7 for the mean over negatives drawn
+    independently.
+    """
     generator = torch.Generator().manual_seed(0)
     tau, num_draws = 0.2, 2000
     for seed in range(3):
         query_D, key_D = (z[0].detach() for z in views(2, 8, seed=seed))
-        population_MD = F.normalize(torch.randn(50, 8, generator=generator, dtype=torch.float64), dim=1)
-        drawn_NKD = population_MD[torch.randint(50, (num_draws, num_negatives), generator=generator)]
+        population_MD = F.normalize(
+            torch.randn(50, 8, generator=generator, dtype=torch.float64), dim=1
+        )
+        drawn_NKD = population_MD[
+            torch.randint(50, (num_draws, num_negatives), generator=generator)
+        ]
         queries_ND = query_D.repeat(num_draws, 1).requires_grad_()
-        _, grad = value_and_grad(lambda q: eqco(q, key_D.repeat(num_draws, 1), drawn_NKD, tau, alpha), queries_ND)  # noqa: B023
+        keys_ND = key_D.repeat(num_draws, 1)
+        loss = partial(eqco, positives_ND=keys_ND, negatives=drawn_NKD, tau=tau, alpha=alpha)
+        _, grad = value_and_grad(loss, queries_ND)
         norms_N = num_draws * grad.reshape(num_draws, -1).norm(dim=1)
         s_0, s_NK, s_M = ((z @ query_D / tau).exp() for z in (key_D, drawn_NKD, population_MD))
         assert (norms_N <= 2 / tau * (1 - s_0 / (s_0 + alpha * s_NK.mean(1))) + 1e-12).all()
@@ -267,7 +324,9 @@ def test_dclw_becomes_dcl_as_sigma_grows(tau: float) -> None:
     z1_ND, z2_ND = views(6, 4)
     limit = value_and_grad(partial(dcl, tau=tau), z1_ND, z2_ND)
     gaps = [
-        (value_and_grad(partial(dclw, tau=tau, sigma=sigma), z1_ND, z2_ND)[0] - limit[0]).abs().item()
+        (value_and_grad(partial(dclw, tau=tau, sigma=sigma), z1_ND, z2_ND)[0] - limit[0])
+        .abs()
+        .item()
         for sigma in (1.0, 10.0, 100.0, 1e3)
     ]
     assert gaps == sorted(gaps, reverse=True)
@@ -277,7 +336,9 @@ def test_dclw_becomes_dcl_as_sigma_grows(tau: float) -> None:
 
 
 def test_losses_are_ordered() -> None:
-    """InfoNCE adds a positive term to DCL's denominator, so it is larger, by -log q_B on average (Eq. 4)."""
+    """InfoNCE adds a positive term to DCL's denominator, so it is larger, by -log q_B on average
+    (Eq. 4).
+    """
     z1_ND, z2_ND = views(7, 5)
     _, q_b = equation_3(z1_ND, z2_ND, tau=0.2, coupled=True)
     gap = infonce(z1_ND, z2_ND, tau=0.2) - dcl(z1_ND, z2_ND, tau=0.2)
@@ -290,7 +351,9 @@ def test_swapping_views_and_reordering_samples_change_nothing(loss: str) -> None
     order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
     value = LOSSES[loss](z1_ND, z2_ND, tau=0.1)
     torch.testing.assert_close(LOSSES[loss](z2_ND, z1_ND, tau=0.1), value, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(LOSSES[loss](z1_ND[order], z2_ND[order], tau=0.1), value, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        LOSSES[loss](z1_ND[order], z2_ND[order], tau=0.1), value, rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("form", [None, *FORMS])
@@ -304,10 +367,15 @@ def test_npc_multiplier_is_equation_4_and_parts_infonce_from_dcl(form: str | Non
         inputs, index_NK = queries(form, 5, 4, 7)
         arguments, settings = {"negatives": inputs[2], "index_NK": index_NK}, {"tau": 0.3}
         e = [
-            (math.exp(dot(q, k).item() / 0.3), sum(math.exp(dot(q, other).item() / 0.3) for other in others))
+            (
+                math.exp(dot(q, k).item() / 0.3),
+                sum(math.exp(dot(q, other).item() / 0.3) for other in others),
+            )
             for q, k, others in query_anchors(*inputs, index_NK)
         ]
-        expected = torch.tensor([1 - positive / (positive + u) for positive, u in e], dtype=torch.float64)
+        expected = torch.tensor(
+            [1 - positive / (positive + u) for positive, u in e], dtype=torch.float64
+        )
     q_b = npc_multiplier(*inputs[:2], **settings, **arguments)
     assert not q_b.requires_grad
     torch.testing.assert_close(q_b, expected.flatten(), **EXACT)
@@ -318,15 +386,21 @@ def test_npc_multiplier_is_equation_4_and_parts_infonce_from_dcl(form: str | Non
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("tau", [0.1, 1.0])
 def test_dcl_is_equation_4_of_ecpp(tau: float, size: tuple[int, int]) -> None:
-    """Written as there: for each n, one sum over m != n of exp(sim(z_n, z_m)) + exp(sim(z_n, z'_m)), both ways."""
+    """Written as there: for each n, one sum over m != n of exp(sim(z_n, z_m)) + exp(sim(z_n,
+    z'_m)), both ways.
+    """
 
     def ecpp(z_ND: Tensor, other_ND: Tensor) -> Tensor:
         terms = []
         for a_ND, b_ND in ((z_ND, other_ND), (other_ND, z_ND)):
             for n in range(len(z_ND)):
                 others = [m for m in range(len(z_ND)) if m != n]
-                within = torch.stack([torch.exp(F.cosine_similarity(a_ND[n], a_ND[m], dim=0) / tau) for m in others])
-                across = torch.stack([torch.exp(F.cosine_similarity(a_ND[n], b_ND[m], dim=0) / tau) for m in others])
+                within = torch.stack(
+                    [torch.exp(F.cosine_similarity(a_ND[n], a_ND[m], dim=0) / tau) for m in others]
+                )
+                across = torch.stack(
+                    [torch.exp(F.cosine_similarity(a_ND[n], b_ND[m], dim=0) / tau) for m in others]
+                )
                 positive = torch.exp(F.cosine_similarity(a_ND[n], b_ND[n], dim=0) / tau)
                 terms.append(-torch.log(positive / (within + across).sum()))
         return torch.stack(terms).mean()
@@ -335,7 +409,9 @@ def test_dcl_is_equation_4_of_ecpp(tau: float, size: tuple[int, int]) -> None:
         return dcl(F.normalize(a_ND, dim=1), F.normalize(b_ND, dim=1), tau)
 
     z1_ND, z2_ND = raw_views(*size)
-    torch.testing.assert_close(value_and_grad(ours, z1_ND, z2_ND), value_and_grad(ecpp, z1_ND, z2_ND), **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(ours, z1_ND, z2_ND), value_and_grad(ecpp, z1_ND, z2_ND), **EXACT
+    )
 
 
 # Alignment and uniformity.
@@ -361,36 +437,56 @@ def align_uniform_reference(
     else:
         anchors = query_anchors(z1_ND, z2_ND, given, index_NK)
         pairs = [[(query, other) for query, _, others in anchors for other in others]]
-    potentials = [sum(torch.exp(-t * distance(a, b) ** 2) for a, b in some) / len(some) for some in pairs]
-    return weight * alignment + sum(torch.log(potential) for potential in potentials) / len(potentials)
+    potentials = [
+        sum(torch.exp(-t * distance(a, b) ** 2) for a, b in some) / len(some) for some in pairs
+    ]
+    return weight * alignment + sum(torch.log(potential) for potential in potentials) / len(
+        potentials
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("weight", "alpha", "t"), [(1.0, 2.0, 2.0), (0.3, 1.0, 0.5), (0.0, 1.5, 7.0), (2.0, 4.0, 2.0)])
-def test_align_uniform_is_that_of_wang_and_isola(weight: float, alpha: float, t: float, size: tuple[int, int]) -> None:
-    actual = value_and_grad(partial(align_uniform, align_weight=weight, align_alpha=alpha, uniform_t=t), *views(*size))
+@pytest.mark.parametrize(
+    ("weight", "alpha", "t"), [(1.0, 2.0, 2.0), (0.3, 1.0, 0.5), (0.0, 1.5, 7.0), (2.0, 4.0, 2.0)]
+)
+def test_align_uniform_is_that_of_wang_and_isola(
+    weight: float, alpha: float, t: float, size: tuple[int, int]
+) -> None:
+    actual = value_and_grad(
+        partial(align_uniform, align_weight=weight, align_alpha=alpha, uniform_t=t), *views(*size)
+    )
     expected = partial(align_uniform_reference, weight=weight, alpha=alpha, t=t)
     torch.testing.assert_close(actual, value_and_grad(expected, *views(*size)), **EXACT)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("num_queries", [1, 4])
-def test_align_uniform_of_queries_averages_over_query_and_negative(num_queries: int, form: str) -> None:
+def test_align_uniform_of_queries_averages_over_query_and_negative(
+    num_queries: int, form: str
+) -> None:
     inputs, index_NK = queries(form, num_queries, 4, 5)
-    actual = in_query_form(align_uniform, index_NK, align_weight=0.7, align_alpha=1.5, uniform_t=3.0)
+    actual = in_query_form(
+        align_uniform, index_NK, align_weight=0.7, align_alpha=1.5, uniform_t=3.0
+    )
     expected = partial(align_uniform_reference, weight=0.7, alpha=1.5, t=3.0, index_NK=index_NK)
-    torch.testing.assert_close(value_and_grad(actual, *inputs), value_and_grad(expected, *inputs), **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(actual, *inputs), value_and_grad(expected, *inputs), **EXACT
+    )
 
 
 @pytest.mark.parametrize("align_alpha", [1.0, 1.3, 2.0, 3.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_alignment_has_a_finite_gradient_where_views_coincide(dtype: torch.dtype, align_alpha: float) -> None:
+def test_alignment_has_a_finite_gradient_where_views_coincide(
+    dtype: torch.dtype, align_alpha: float
+) -> None:
     z1_ND, _ = views(6, 4, dtype=dtype)
     z2_ND = z1_ND.detach().clone().requires_grad_()
     value, grad = value_and_grad(partial(align_uniform, align_alpha=align_alpha), z1_ND, z2_ND)
     assert torch.isfinite(value)
     assert torch.isfinite(grad).all()
-    assert value == align_uniform(z1_ND, z2_ND, align_weight=0.0).detach(), "no distance, no alignment term"
+    assert value == align_uniform(z1_ND, z2_ND, align_weight=0.0).detach(), (
+        "no distance, no alignment term"
+    )
 
 
 # Losses without negatives.
@@ -399,11 +495,15 @@ def test_alignment_has_a_finite_gradient_where_views_coincide(dtype: torch.dtype
 @pytest.mark.parametrize("size", [(1, 4), *SIZES])
 def test_cosine_is_the_mean_negative_similarity(size: tuple[int, int]) -> None:
     def expected(p_ND: Tensor, z_ND: Tensor) -> Tensor:
-        terms = [-dot(p, z) / torch.sqrt(dot(p, p) * dot(z, z)) for p, z in zip(p_ND, z_ND, strict=True)]
+        terms = [
+            -dot(p, z) / torch.sqrt(dot(p, p) * dot(z, z)) for p, z in zip(p_ND, z_ND, strict=True)
+        ]
         return sum(terms) / len(terms)
 
     inputs = raw_views(*size)
-    torch.testing.assert_close(value_and_grad(cosine, *inputs), value_and_grad(expected, *inputs), **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(cosine, *inputs), value_and_grad(expected, *inputs), **EXACT
+    )
 
 
 def standardised_columns(z_ND: Tensor, *, centre: bool = True, unit: bool = False) -> list[Tensor]:
@@ -439,9 +539,14 @@ def test_barlow_is_that_of_its_paper(off_diag: float, size: tuple[int, int]) -> 
 # Contrast between columns.
 
 
-def column_reference(z1_ND: Tensor, z2_ND: Tensor, *, dim_tau: float, dim_standardize: bool, absolute: bool) -> Tensor:
+def column_reference(
+    z1_ND: Tensor, z2_ND: Tensor, *, dim_tau: float, dim_standardize: bool, absolute: bool
+) -> Tensor:
     """DimCL Eq. 5 and 4, for the columns of both views."""
-    columns = (torch.stack(standardised_columns(z, centre=dim_standardize, unit=True)) for z in (z1_ND, z2_ND))
+    columns = (
+        torch.stack(standardised_columns(z, centre=dim_standardize, unit=True))
+        for z in (z1_ND, z2_ND)
+    )
     return reference(*columns, tau=dim_tau, loss="infonce", absolute=absolute)
 
 
@@ -454,7 +559,8 @@ def test_column_losses_are_those_of_the_paper(
 ) -> None:
     settings = {"dim_tau": dim_tau, "dim_standardize": dim_standardize}
     expected = partial(column_reference, **settings, absolute=loss == "abscl")
-    # two samples, centred, are +-1/sqrt(2) whatever they were: the gradient is 0, up to 1/dim_tau roundings
+    # two samples, centred, are +-1/sqrt(2) whatever they were: the gradient is 0, up to 1/dim_tau
+    # roundings
     inputs = raw_views(*size)
     actual = value_and_grad(partial(COLUMN_LOSSES[loss], **settings), *inputs)
     torch.testing.assert_close(actual, value_and_grad(expected, *inputs), **EXACT)
@@ -466,7 +572,9 @@ def test_dimcl_is_infonce_of_the_transposed_batch() -> None:
 
     inputs = raw_views(7, 5)
     expected = value_and_grad(lambda a, b: infonce(columns(a), columns(b), 0.1), *inputs)
-    torch.testing.assert_close(value_and_grad(partial(dimcl, dim_tau=0.1), *inputs), expected, **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(partial(dimcl, dim_tau=0.1), *inputs), expected, **EXACT
+    )
     raw = value_and_grad(lambda a, b: infonce(F.normalize(a.T), F.normalize(b.T), 0.1), *inputs)
     actual = value_and_grad(partial(dimcl, dim_tau=0.1, dim_standardize=False), *inputs)
     torch.testing.assert_close(actual, raw, **EXACT)
@@ -478,7 +586,9 @@ def test_abscl_is_larger_than_dimcl_by_the_opposite_columns(dim_tau: float) -> N
     z1_ND, z2_ND = (z.detach() for z in raw_views(8, 5))
     assert abscl(z1_ND, z2_ND, dim_tau) > dimcl(z1_ND, z2_ND, dim_tau) + 0.01
     flipped = torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0], dtype=torch.float64)
-    torch.testing.assert_close(abscl(flipped * z1_ND, flipped * z2_ND, dim_tau), abscl(z1_ND, z2_ND, dim_tau), **EXACT)
+    torch.testing.assert_close(
+        abscl(flipped * z1_ND, flipped * z2_ND, dim_tau), abscl(z1_ND, z2_ND, dim_tau), **EXACT
+    )
     positive = (z1_ND.abs(), z2_ND.abs(), dim_tau)  # all products of such columns are positive
     torch.testing.assert_close(
         abscl(*positive, dim_standardize=False), dimcl(*positive, dim_standardize=False), **EXACT
@@ -491,11 +601,15 @@ def test_abscl_is_larger_than_dimcl_by_the_opposite_columns(dim_tau: float) -> N
 def logits(num_samples: int, num_classes: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(num_classes)
     logits_NC = 3 * torch.randn(num_samples, num_classes, generator=generator, dtype=torch.float64)
-    return logits_NC.requires_grad_(), torch.randint(num_classes, (num_samples,), generator=generator)
+    return logits_NC.requires_grad_(), torch.randint(
+        num_classes, (num_samples,), generator=generator
+    )
 
 
 @pytest.mark.parametrize(("num_samples", "num_classes"), [(1, 2), (4, 3), (6, 10)])
-def test_classifier_losses_differ_by_the_true_class_in_the_denominator(num_samples: int, num_classes: int) -> None:
+def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
+    num_samples: int, num_classes: int
+) -> None:
     logits_NC, labels_N = logits(num_samples, num_classes)
 
     def expected(x_NC: Tensor, *, decoupled: bool) -> Tensor:
@@ -507,9 +621,13 @@ def test_classifier_losses_differ_by_the_true_class_in_the_denominator(num_sampl
 
     for loss, decoupled in ((cross_entropy, False), (decoupled_cross_entropy, True)):
         actual = value_and_grad(lambda x, loss=loss: loss(x, labels_N), logits_NC)
-        torch.testing.assert_close(actual, value_and_grad(partial(expected, decoupled=decoupled), logits_NC), **EXACT)
+        torch.testing.assert_close(
+            actual, value_and_grad(partial(expected, decoupled=decoupled), logits_NC), **EXACT
+        )
     torch_own = value_and_grad(lambda x: F.cross_entropy(x, labels_N), logits_NC)
-    torch.testing.assert_close(value_and_grad(lambda x: cross_entropy(x, labels_N), logits_NC), torch_own, **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(lambda x: cross_entropy(x, labels_N), logits_NC), torch_own, **EXACT
+    )
 
 
 def test_decoupled_cross_entropy_is_the_limit_of_cross_entropy_on_hard_samples() -> None:
@@ -553,7 +671,9 @@ def test_lightly_agrees(loss: str, tau: float, size: tuple[int, int]) -> None:
 
 
 def test_dcl_is_one_joint_log_sum_exp_and_not_lightlys_former_sum_of_two() -> None:
-    """lightly's DCL once added a log-sum-exp per view: that is the log of a product, not Eq. 2's sum."""
+    """lightly's DCL once added a log-sum-exp per view: that is the log of a product, not Eq. 2's
+    sum.
+    """
     z1_ND, z2_ND = views(5, 4)
 
     def former(a_ND: Tensor, b_ND: Tensor) -> Tensor:
@@ -561,22 +681,31 @@ def test_dcl_is_one_joint_log_sum_exp_and_not_lightlys_former_sum_of_two() -> No
         aa, ab = ((a_ND @ other.T / 0.1).masked_fill(own, -torch.inf) for other in (a_ND, b_ND))
         return (aa.logsumexp(1) + ab.logsumexp(1) - (a_ND * b_ND).sum(1) / 0.1).mean()
 
-    former_value, former_grad = value_and_grad(lambda a, b: (former(a, b) + former(b, a)) / 2, z1_ND, z2_ND)
+    former_value, former_grad = value_and_grad(
+        lambda a, b: (former(a, b) + former(b, a)) / 2, z1_ND, z2_ND
+    )
     value, grad = value_and_grad(partial(dcl, tau=0.1), z1_ND, z2_ND)
-    torch.testing.assert_close(value, reference(z1_ND, z2_ND, tau=0.1, loss="dcl").detach(), **EXACT)
+    torch.testing.assert_close(
+        value, reference(z1_ND, z2_ND, tau=0.1, loss="dcl").detach(), **EXACT
+    )
     assert (former_value - value).abs() > 1.0
     assert (former_grad - grad).abs().max() > 0.1
 
 
 def test_dclw_weights_average_over_the_global_batch_and_lightlys_over_one_workers() -> None:
-    """With its negatives gathered, lightly still weighs each worker's positives by that worker's own mean."""
+    """With its negatives gathered, lightly still weighs each worker's positives by that worker's
+    own mean.
+    """
     from lightly.loss import dcl_loss as loss
 
     z1_ND, z2_ND = (z.detach() for z in views(8, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = loss.negative_mises_fisher_weights(z1_ND, z2_ND, 0.5)
-        shares = [loss.negative_mises_fisher_weights(z1_ND[rows], z2_ND[rows], 0.5) for rows in (slice(4), slice(4, 8))]
+        shares = [
+            loss.negative_mises_fisher_weights(z1_ND[rows], z2_ND[rows], 0.5)
+            for rows in (slice(4), slice(4, 8))
+        ]
     assert (torch.cat(shares) - whole).abs().max() > 0.05
     positive = (z1_ND * z2_ND).sum(1)
     # Eq. 7 - Eq. 6 leaves the weights alone: mean of (1 - w) s_pos / tau
@@ -598,9 +727,13 @@ def test_lightlys_memory_bank_agrees_with_the_query_form(tau: float, size: tuple
         return oracle(q, k)
 
     def ours(q: Tensor, k: Tensor) -> Tensor:
-        return infonce(F.normalize(q, dim=1), F.normalize(k, dim=1), tau, negatives=queue_KD.detach())
+        return infonce(
+            F.normalize(q, dim=1), F.normalize(k, dim=1), tau, negatives=queue_KD.detach()
+        )
 
-    torch.testing.assert_close(value_and_grad(ours, q_ND, k_ND), value_and_grad(theirs, q_ND, k_ND), **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(ours, q_ND, k_ND), value_and_grad(theirs, q_ND, k_ND), **EXACT
+    )
 
 
 @pytest.mark.parametrize("size", [(1, 4), *SIZES])
@@ -613,13 +746,19 @@ def test_lightlys_negative_cosine_agrees(size: tuple[int, int]) -> None:
 
 
 def test_barlow_is_lightlys_but_for_the_eps_that_it_adds_to_each_variance() -> None:
-    """lightly standardises by batch normalisation, whose 1e-5 shrinks the columns of small projections."""
+    """lightly standardises by batch normalisation, whose 1e-5 shrinks the columns of small
+    projections.
+    """
     import lightly.loss as lightly
 
     theirs, ours = lightly.BarlowTwinsLoss(lambda_param=0.0051), partial(barlow, off_diag=0.0051)
-    large, small = ([(scale * z).detach().requires_grad_() for z in raw_views(9, 4)] for scale in (1e4, 0.01))
+    large, small = (
+        [(scale * z).detach().requires_grad_() for z in raw_views(9, 4)] for scale in (1e4, 0.01)
+    )
     # the gradient is 1/scale of that of ordinary columns: compare per unit of the columns
-    for (value, grad), (expected, expected_grad) in [(value_and_grad(ours, *large), value_and_grad(theirs, *large))]:
+    for (value, grad), (expected, expected_grad) in [
+        (value_and_grad(ours, *large), value_and_grad(theirs, *large))
+    ]:
         torch.testing.assert_close((value, 1e4 * grad), (expected, 1e4 * expected_grad), **EXACT)
     assert (theirs(*small) - ours(*small)).abs() > 0.01 * ours(*small)
     torch.testing.assert_close(ours(*small), ours(*large), **EXACT)
@@ -647,11 +786,13 @@ def test_pytorch_metric_learning_agrees(tau: float, size: tuple[int, int]) -> No
     torch.testing.assert_close(normalised, expected, **EXACT)
 
 
-def test_pytorch_metric_learning_agrees_with_the_query_form_where_other_keys_are_negatives_too() -> None:
+def test_pytorch_metric_learning_agrees_with_the_query_form_with_other_keys_as_negatives() -> None:
     from pytorch_metric_learning.losses import NTXentLoss
 
     (q_ND, k_ND, queue_MD), _ = queries("shared", 5, 4, 6)
-    index_NK = torch.tensor([[j for j in range(11) if j != n] for n in range(5)])  # all but one's own key
+    index_NK = torch.tensor(
+        [[j for j in range(11) if j != n] for n in range(5)]
+    )  # all but one's own key
 
     def theirs(q: Tensor, k: Tensor, queue: Tensor) -> Tensor:
         return NTXentLoss(temperature=0.2)(
@@ -663,11 +804,15 @@ def test_pytorch_metric_learning_agrees_with_the_query_form_where_other_keys_are
         return infonce(q, k, 0.2, negatives=torch.cat([k, queue]), index_NK=index_NK)
 
     inputs = (q_ND, k_ND, queue_MD)
-    torch.testing.assert_close(value_and_grad(ours, *inputs), value_and_grad(theirs, *inputs), **EXACT)
+    torch.testing.assert_close(
+        value_and_grad(ours, *inputs), value_and_grad(theirs, *inputs), **EXACT
+    )
 
 
 def test_infonce_keeps_its_gradient_where_pytorch_metric_learnings_saturates() -> None:
-    """Its logarithm of a ratio is cut off at the smallest float: a pair far apart at a small tau learns nothing."""
+    """Its logarithm of a ratio is cut off at the smallest float: a pair far apart at a small tau
+    learns nothing.
+    """
     from pytorch_metric_learning.losses import NTXentLoss, SelfSupervisedLoss
 
     z1_ND = F.normalize(torch.tensor([[1.0, 0.0, 0.1], [0.9, 0.1, 0.0]])).requires_grad_()
@@ -702,11 +847,15 @@ SINGLE_VIEW: dict[str, Loss] = BLOCKWISE | {
 
 @pytest.mark.parametrize("rows", [1, 4, 5, 8, 9])
 @pytest.mark.parametrize("loss", BLOCKWISE)
-def test_size_of_the_blocks_changes_nothing(loss: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_the_blocks_changes_nothing(
+    loss: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inputs = views(9, 9)  # 18 anchors, be they rows or columns
     whole, q_b = value_and_grad(BLOCKWISE[loss], *inputs), npc_multiplier(*inputs, 0.1)
     monkeypatch.setitem(contrast_terms.BLOCK_ELEMENTS, "cpu", rows * 18 + 1)
-    torch.testing.assert_close(value_and_grad(BLOCKWISE[loss], *inputs), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        value_and_grad(BLOCKWISE[loss], *inputs), whole, rtol=1e-12, atol=1e-12
+    )
     torch.testing.assert_close(npc_multiplier(*inputs, 0.1), q_b, rtol=1e-12, atol=1e-12)
 
 
@@ -719,12 +868,16 @@ class Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        self.numel = max([self.numel, *(x.numel() for x in tree_leaves(result) if isinstance(x, Tensor))])
+        self.numel = max(
+            [self.numel, *(x.numel() for x in tree_leaves(result) if isinstance(x, Tensor))]
+        )
         return result
 
 
 @pytest.mark.parametrize("loss", BLOCKWISE)
-def test_all_similarities_are_never_held_at_once(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_similarities_are_never_held_at_once(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inputs = views(64, 64, dtype=torch.float32)
     with Largest() as at_most:
         value_and_grad(BLOCKWISE[loss], *inputs)
@@ -740,7 +893,9 @@ def test_drawn_negatives_are_never_copied_for_each_query(loss: str) -> None:
     inputs, index_NK = queries("index", 8, 64, 20)
     settings = {} if loss == "align_uniform" else {"tau": 0.1}
     with Largest() as at_most:
-        value_and_grad(in_query_form(QUERY_LOSSES.get(loss, align_uniform), index_NK, **settings), *inputs)
+        value_and_grad(
+            in_query_form(QUERY_LOSSES.get(loss, align_uniform), index_NK, **settings), *inputs
+        )
     assert at_most.numel <= 23 * 64 + 2 * 8 * 64 < 8 * 20 * 64
 
 
@@ -778,28 +933,37 @@ def test_gradient_of_the_gradient_is_refused_and_not_silently_zero() -> None:
 def test_gradcheck(form: str | None) -> None:
     if form is None:
         cases = SINGLE_VIEW | {
-            name: partial(dclw, tau=0.3, weighting=name, dclw_detach=False) for name in ("vmf", "exponential")
+            name: partial(dclw, tau=0.3, weighting=name, dclw_detach=False)
+            for name in ("vmf", "exponential")
         }
         del cases["dclw"]  # its weights are constants to the gradient alone
         for loss in cases.values():
-            assert torch.autograd.gradcheck(loss, raw_views(5, 4) if loss is barlow else views(5, 4))
+            assert torch.autograd.gradcheck(
+                loss, raw_views(5, 4) if loss is barlow else views(5, 4)
+            )
         return
     inputs, index_NK = queries(form, 3, 4, 5)
     for name in ("infonce", "dcl", "eqco"):
-        assert torch.autograd.gradcheck(in_query_form(QUERY_LOSSES[name], index_NK, tau=0.3), inputs)
+        assert torch.autograd.gradcheck(
+            in_query_form(QUERY_LOSSES[name], index_NK, tau=0.3), inputs
+        )
     assert torch.autograd.gradcheck(in_query_form(align_uniform, index_NK), inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("form", [None, *FORMS])
-def test_gradients_have_the_inputs_type_and_values_at_least_float32(form: str | None, dtype: torch.dtype) -> None:
+def test_gradients_have_the_inputs_type_and_values_at_least_float32(
+    form: str | None, dtype: torch.dtype
+) -> None:
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     if form is None:
         inputs, cases = list(views(6, 4, dtype=dtype)), SINGLE_VIEW
     else:
         inputs, index_NK = queries(form, 6, 4, 5)
         inputs = [z.detach().to(dtype).requires_grad_() for z in inputs]
-        cases = {name: in_query_form(loss, index_NK, tau=0.1) for name, loss in QUERY_LOSSES.items()}
+        cases = {
+            name: in_query_form(loss, index_NK, tau=0.1) for name, loss in QUERY_LOSSES.items()
+        }
         cases["align_uniform"] = in_query_form(align_uniform, index_NK)
     for name, loss in cases.items():
         value, grad = value_and_grad(loss, *inputs)
@@ -808,7 +972,11 @@ def test_gradients_have_the_inputs_type_and_values_at_least_float32(form: str | 
         exact = [z.detach().double().requires_grad_() for z in inputs]
         exact_value, exact_grad = value_and_grad(loss, *exact)
         torch.testing.assert_close(value.double(), exact_value, rtol=1e-5, atol=1e-5)
-        tolerance = {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"rtol": 2e-3, "atol": 2e-3}
+        tolerance = (
+            {"rtol": 1e-2, "atol": 1e-2}
+            if dtype == torch.bfloat16
+            else {"rtol": 2e-3, "atol": 2e-3}
+        )
         torch.testing.assert_close(grad.double(), exact_grad, **tolerance)
 
 
@@ -825,7 +993,9 @@ def test_finite_wherever_training_may_go(
 ) -> None:
     z1_ND, z2_ND = views(num_samples, 4, dtype=dtype)
     if case == "collapsed":
-        z1_ND, z2_ND = (z1_ND[:1].detach().repeat(num_samples, 1).requires_grad_() for _ in range(2))
+        z1_ND, z2_ND = (
+            z1_ND[:1].detach().repeat(num_samples, 1).requires_grad_() for _ in range(2)
+        )
     elif case == "opposite":
         z2_ND = (-z1_ND).detach().requires_grad_()
     elif case == "easy":
@@ -840,7 +1010,9 @@ def test_finite_wherever_training_may_go(
 
 @pytest.mark.parametrize("sigma", [0.001, 1e6])
 def test_dclw_is_finite_at_extreme_widths(sigma: float) -> None:
-    value, grad = value_and_grad(partial(dclw, tau=0.1, sigma=sigma), *views(16, 4, dtype=torch.float32))
+    value, grad = value_and_grad(
+        partial(dclw, tau=0.1, sigma=sigma), *views(16, 4, dtype=torch.float32)
+    )
     assert torch.isfinite(value)
     assert torch.isfinite(grad).all()
 
@@ -893,7 +1065,9 @@ def test_column_losses_are_finite_wherever_training_may_go(
         z1_ND = z2_ND = torch.zeros_like(z1_ND)
     inputs = [z.to(dtype).clone().requires_grad_() for z in (z1_ND, z2_ND)]
     for name, loss in (COLUMN_LOSSES | {"barlow": barlow, "cosine": cosine}).items():
-        value, grad = value_and_grad(partial(loss, dim_tau=dim_tau) if name in COLUMN_LOSSES else loss, *inputs)
+        value, grad = value_and_grad(
+            partial(loss, dim_tau=dim_tau) if name in COLUMN_LOSSES else loss, *inputs
+        )
         assert torch.isfinite(value), name
         assert torch.isfinite(grad).all(), name
 
@@ -901,9 +1075,13 @@ def test_column_losses_are_finite_wherever_training_may_go(
 @pytest.mark.parametrize("constant", [0.0, 1e-3, 1.0, 100.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("loss", COLUMN_WISE)
-def test_a_constant_column_leaves_the_others_their_gradient(loss: str, dtype: torch.dtype, constant: float) -> None:
+def test_a_constant_column_leaves_the_others_their_gradient(
+    loss: str, dtype: torch.dtype, constant: float
+) -> None:
     z1_ND, z2_ND = (z.detach().to(dtype) for z in raw_views(16, 5))
-    _, ordinary = value_and_grad(COLUMN_WISE[loss], z1_ND.clone().requires_grad_(), z2_ND.clone().requires_grad_())
+    _, ordinary = value_and_grad(
+        COLUMN_WISE[loss], z1_ND.clone().requires_grad_(), z2_ND.clone().requires_grad_()
+    )
     z1_ND[:, 2] = z2_ND[:, 2] = constant
     value, grad = value_and_grad(COLUMN_WISE[loss], z1_ND.requires_grad_(), z2_ND.requires_grad_())
     assert torch.isfinite(value)
@@ -919,7 +1097,9 @@ def test_the_floor_does_not_touch_columns_of_small_but_ordinary_variance(loss: s
     inputs = raw_views(16, 5)
     small = [(1e-3 * z).detach().requires_grad_() for z in inputs]
     value, grad = value_and_grad(COLUMN_WISE[loss], *inputs)
-    torch.testing.assert_close(value_and_grad(COLUMN_WISE[loss], *small), (value, 1e3 * grad), rtol=1e-10, atol=1e-8)
+    torch.testing.assert_close(
+        value_and_grad(COLUMN_WISE[loss], *small), (value, 1e3 * grad), rtol=1e-10, atol=1e-8
+    )
 
 
 def test_a_projection_of_length_zero_has_a_finite_cosine_and_gradient() -> None:
@@ -933,7 +1113,9 @@ def test_a_projection_of_length_zero_has_a_finite_cosine_and_gradient() -> None:
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("loss", [cross_entropy, decoupled_cross_entropy])
-def test_classifier_losses_are_finite_at_large_logits(loss: Loss, dtype: torch.dtype, scale: float) -> None:
+def test_classifier_losses_are_finite_at_large_logits(
+    loss: Loss, dtype: torch.dtype, scale: float
+) -> None:
     logits_NC, labels_N = logits(6, 5)
     x_NC = (scale * logits_NC).detach().to(dtype).requires_grad_()
     value, grad = value_and_grad(lambda x: loss(x, labels_N), x_NC)
@@ -950,7 +1132,9 @@ def test_autocast_does_not_reach_the_similarities(form: str | None) -> None:
     else:
         inputs, index_NK = queries(form, 6, 8, 5)
         inputs = [z.detach().float().requires_grad_() for z in inputs]
-        cases = {name: in_query_form(loss, index_NK, tau=0.05) for name, loss in QUERY_LOSSES.items()}
+        cases = {
+            name: in_query_form(loss, index_NK, tau=0.05) for name, loss in QUERY_LOSSES.items()
+        }
         cases["align_uniform"] = in_query_form(align_uniform, index_NK)
     for name, loss in cases.items():
         outside, grad_outside = value_and_grad(loss, *inputs)
@@ -958,7 +1142,9 @@ def test_autocast_does_not_reach_the_similarities(form: str | None) -> None:
             inside = loss(*inputs)
         assert inside == outside, name
         grads = torch.autograd.grad(inside, inputs)  # backward belongs outside of autocast
-        torch.testing.assert_close(torch.cat([g.flatten() for g in grads]), grad_outside, rtol=0, atol=0)
+        torch.testing.assert_close(
+            torch.cat([g.flatten() for g in grads]), grad_outside, rtol=0, atol=0
+        )
 
 
 # Errors.
@@ -1001,8 +1187,14 @@ def test_parameters_must_be_positive(name: str, loss: Loss, value: float) -> Non
         (partial(align_uniform, align_alpha=math.nan), "align_alpha >= 1, given 1.0 and nan"),
         (partial(align_uniform, align_weight=-1.0), "align_weight >= 0"),
         (partial(barlow, off_diag=-1.0), "off_diag: expected a value >= 0, given -1.0"),
-        (partial(dclw, tau=0.1, weighting="vmv"), "weighting: expected 'vmf' or 'exponential', given 'vmv'"),
-        (partial(infonce, tau=0.1, index_NK=torch.zeros(4, 1).long()), "index_NK: expected together with negatives"),
+        (
+            partial(dclw, tau=0.1, weighting="vmv"),
+            "weighting: expected 'vmf' or 'exponential', given 'vmv'",
+        ),
+        (
+            partial(infonce, tau=0.1, index_NK=torch.zeros(4, 1).long()),
+            "index_NK: expected together with negatives",
+        ),
     ],
 )
 def test_other_parameters_have_their_ranges(loss: Loss, message: str) -> None:
@@ -1019,7 +1211,9 @@ def test_a_single_sample_is_too_few_for_what_needs_others(loss: str) -> None:
             call(torch.ones(0, 3), torch.ones(0, 3))
         return
     lacking = "statistics" if loss in ("barlow", "dimcl", "abscl") else "negatives"
-    with pytest.raises(ValueError, match=f"at least 2 samples, given 1: a single one has no {lacking}"):
+    with pytest.raises(
+        ValueError, match=f"at least 2 samples, given 1: a single one has no {lacking}"
+    ):
         call(*views(1, 3))
 
 
@@ -1030,10 +1224,14 @@ def test_a_single_column_has_no_negatives(loss: str) -> None:
 
 
 @pytest.mark.parametrize("loss", [*SINGLE_VIEW, "npc_multiplier"])
-@pytest.mark.parametrize("shapes", [((4, 3), (5, 3)), ((4, 3), (4, 2)), ((4, 3, 1), (4, 3, 1)), ((4,), (4,))])
+@pytest.mark.parametrize(
+    "shapes", [((4, 3), (5, 3)), ((4, 3), (4, 2)), ((4, 3, 1), (4, 3, 1)), ((4,), (4,))]
+)
 def test_shapes_must_match(loss: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     with pytest.raises(ValueError, match="two views of one shape"):
-        SINGLE_VIEW.get(loss, partial(npc_multiplier, tau=0.1))(*(torch.ones(shape) for shape in shapes))
+        SINGLE_VIEW.get(loss, partial(npc_multiplier, tau=0.1))(
+            *(torch.ones(shape) for shape in shapes)
+        )
 
 
 @pytest.mark.parametrize(
@@ -1045,7 +1243,11 @@ def test_shapes_must_match(loss: str, shapes: tuple[tuple[int, ...], tuple[int, 
         ((1, 4, 2, 3), None, r"negatives: expected \(K, 3\)"),
         ((0, 3), None, r"negatives: expected at least 1, given \(0, 3\)"),
         ((4, 0, 3), None, r"negatives: expected at least 1"),
-        ((4, 2, 3), torch.zeros(4, 1).long(), r"expected shared ones \(M, 3\) beside index_NK, given \(4, 2, 3\)"),
+        (
+            (4, 2, 3),
+            torch.zeros(4, 1).long(),
+            r"expected shared ones \(M, 3\) beside index_NK, given \(4, 2, 3\)",
+        ),
         (
             (5, 3),
             torch.zeros(3, 1).long(),
@@ -1057,7 +1259,9 @@ def test_shapes_must_match(loss: str, shapes: tuple[tuple[int, ...], tuple[int, 
     ],
 )
 @pytest.mark.parametrize("loss", [*QUERY_LOSSES, "align_uniform", "npc_multiplier"])
-def test_negatives_must_fit(loss: str, shape: tuple[int, ...], index_NK: Tensor | None, message: str) -> None:
+def test_negatives_must_fit(
+    loss: str, shape: tuple[int, ...], index_NK: Tensor | None, message: str
+) -> None:
     others = {"align_uniform": align_uniform, "npc_multiplier": partial(npc_multiplier, tau=0.1)}
     call = partial(QUERY_LOSSES[loss], tau=0.1) if loss in QUERY_LOSSES else others[loss]
     with pytest.raises(ValueError, match=message):
@@ -1068,22 +1272,38 @@ def test_negatives_must_fit(loss: str, shape: tuple[int, ...], index_NK: Tensor 
 @pytest.mark.parametrize(
     ("logits_NC", "labels_N", "message"),
     [
-        (torch.ones(4, 1), torch.zeros(4).long(), r"logits: expected \(N, C\) of N >= 1 samples and C >= 2 classes"),
+        (
+            torch.ones(4, 1),
+            torch.zeros(4).long(),
+            r"logits: expected \(N, C\) of N >= 1 samples and C >= 2 classes",
+        ),
         (torch.ones(0, 3), torch.zeros(0).long(), r"logits: expected .* given \(0, 3\)"),
         (torch.ones(4), torch.zeros(4).long(), r"logits: expected .* given \(4,\)"),
-        (torch.ones(4, 3), torch.zeros(3).long(), r"labels: expected int64 \(4,\), given torch.int64 \(3,\)"),
+        (
+            torch.ones(4, 3),
+            torch.zeros(3).long(),
+            r"labels: expected int64 \(4,\), given torch.int64 \(3,\)",
+        ),
         (torch.ones(4, 3), torch.zeros(4, 3).long(), r"labels: expected int64 \(4,\)"),
-        (torch.ones(4, 3), torch.zeros(4), r"labels: expected int64 \(4,\), given torch.float32 \(4,\)"),
+        (
+            torch.ones(4, 3),
+            torch.zeros(4),
+            r"labels: expected int64 \(4,\), given torch.float32 \(4,\)",
+        ),
     ],
 )
-def test_logits_and_labels_must_fit(loss: Loss, logits_NC: Tensor, labels_N: Tensor, message: str) -> None:
+def test_logits_and_labels_must_fit(
+    loss: Loss, logits_NC: Tensor, labels_N: Tensor, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         loss(logits_NC, labels_N)
 
 
 @pytest.mark.parametrize("label", [-100, 3])
 @pytest.mark.parametrize("loss", [cross_entropy, decoupled_cross_entropy])
-def test_a_label_outside_of_the_classes_is_an_error_and_never_skipped(loss: Loss, label: int) -> None:
+def test_a_label_outside_of_the_classes_is_an_error_and_never_skipped(
+    loss: Loss, label: int
+) -> None:
     with pytest.raises((RuntimeError, IndexError), match="out of bounds"):
         loss(torch.ones(2, 3), torch.tensor([0, label]))
 
@@ -1103,15 +1323,24 @@ def test_a_label_outside_of_the_classes_is_an_error_and_never_skipped(loss: Loss
     ],
     ids=["infonce", "dcl", "dclw", "eqco", "align_uniform"],
 )
-def test_skipping_own_views_is_an_index_of_the_others(loss: Callable[..., Tensor], num_views: int) -> None:
+def test_skipping_own_views_is_an_index_of_the_others(
+    loss: Callable[..., Tensor], num_views: int
+) -> None:
     num_samples = 5
     queries_ND, keys_ND = views(num_samples, 4)
     pool_MD = torch.cat(views(num_samples, 4, seed=1)[:num_views])
-    index_NK = torch.tensor([[m for m in range(len(pool_MD)) if m % num_samples != n] for n in range(num_samples)])
+    index_NK = torch.tensor(
+        [[m for m in range(len(pool_MD)) if m % num_samples != n] for n in range(num_samples)]
+    )
     outcome = []
     for chosen in ({"skip_own": True}, {"index_NK": index_NK}):
         value = loss(queries_ND, keys_ND, negatives=pool_MD, **chosen)
-        outcome.append((value, torch.autograd.grad(value, (queries_ND, keys_ND, pool_MD), allow_unused=True)[::2]))
+        outcome.append(
+            (
+                value,
+                torch.autograd.grad(value, (queries_ND, keys_ND, pool_MD), allow_unused=True)[::2],
+            )
+        )
     torch.testing.assert_close(outcome[0], outcome[1], rtol=1e-12, atol=1e-12)
 
 
@@ -1124,7 +1353,9 @@ def test_skipping_own_views_is_an_index_of_the_others(loss: Callable[..., Tensor
     ],
     ids=["not a multiple", "per query", "with an index"],
 )
-def test_own_views_can_only_be_skipped_among_whole_views(negatives: Tensor, chosen: dict[str, Tensor]) -> None:
+def test_own_views_can_only_be_skipped_among_whole_views(
+    negatives: Tensor, chosen: dict[str, Tensor]
+) -> None:
     with pytest.raises(ValueError, match="skip_own: expected a multiple of 5 shared negatives"):
         losses.dcl(*views(5, 4), 0.1, negatives=negatives, skip_own=True, **chosen)
 
@@ -1135,13 +1366,17 @@ def test_skip_own_without_negatives_is_refused() -> None:
 
 
 def test_npc_multiplier_of_eqco_is_that_of_its_gradient() -> None:
-    """EqCo Eq. 12: the margin multiplies U by alpha/K; the force on the positive is the multiplier / tau."""
+    """EqCo Eq. 12: the margin multiplies U by alpha/K; the force on the positive is the multiplier
+    / tau.
+    """
     queries_ND, keys_ND = views(5, 4)
     negatives = views(7, 4, seed=1)[0].detach()
     value = losses.eqco(queries_ND, keys_ND, negatives, 0.2, 500.0)
     (grad_ND,) = torch.autograd.grad(value, keys_ND)
     q_N = losses.npc_multiplier(queries_ND, keys_ND, 0.2, alpha=500.0, negatives=negatives)
-    torch.testing.assert_close(grad_ND, -q_N[:, None] * queries_ND.detach() / 0.2 / 5, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        grad_ND, -q_N[:, None] * queries_ND.detach() / 0.2 / 5, rtol=1e-10, atol=1e-10
+    )
     plain_N = losses.npc_multiplier(queries_ND, keys_ND, 0.2, negatives=negatives)
     assert (q_N > plain_N).all()
 

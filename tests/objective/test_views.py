@@ -8,18 +8,24 @@ from typing import Any
 import pytest
 import torch
 
+from clsweep.catalog import COMPONENT
+from clsweep.catalog.ownership import default_of, owned_params
 from clsweep.data.augment import Recipe
-from clsweep.objective.catalog import COMPONENT
-from clsweep.objective.ownership import default_of, owned_params
 from clsweep.objective.views import draw_views, recipes
 
 COLOUR: dict[str, Any] = {
-    "crop_scale": 0.3, "flip_prob": 0.4, "jitter_strength": 0.7, "jitter_saturation": 0.5, "jitter_prob": 0.6,
+    "crop_scale": 0.3, "flip_prob": 0.4, "jitter_strength": 0.7, "jitter_saturation": 0.5,
+    "jitter_prob": 0.6,
     "gray_prob": 0.1, "blur_prob": 0.2, "solarize_prob": 0.3,
 }  # fmt: skip
-ASYMMETRIC: dict[str, Any] = {"recipe": "byol", "second_blur_prob": 0.9, "second_solarize_prob": 0.8}
+ASYMMETRIC: dict[str, Any] = {
+    "recipe": "byol",
+    "second_blur_prob": 0.9,
+    "second_solarize_prob": 0.8,
+}
 MULTI_VIEW: dict[str, Any] = {
-    "num_views": 4, "crop_only_share": 0.0, "small_view_size": 6, "small_crop_scale": 0.05, "small_crop_max": 0.14,
+    "num_views": 4, "crop_only_share": 0.0, "small_view_size": 6, "small_crop_scale": 0.05,
+    "small_crop_max": 0.14,
 }  # fmt: skip
 KINDS = ("core", "multicrop", "all_pairs", "ecpp")
 LARGE = Recipe(**COLOUR)
@@ -27,18 +33,32 @@ SMALL = replace(LARGE, output_size=6, crop_scale=0.05, crop_max=0.14)
 
 
 def made(views: str = "ecpp", **changes: Any) -> tuple[Recipe, ...]:
-    return recipes({"views": views, "recipe": "simclr", **COLOUR, **(MULTI_VIEW if views != "two" else {}), **changes})
+    return recipes(
+        {
+            "views": views,
+            "recipe": "simclr",
+            **COLOUR,
+            **(MULTI_VIEW if views != "two" else {}),
+            **changes,
+        }
+    )
 
 
 def named(recipe: str, views: str = "two") -> dict[str, Any]:
     """All hyperparameters of the views at their defaults, on colour images."""
     parts = {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": views}
     owned = owned_params(parts, dataset="cifar10", recipe=recipe)
-    return {**parts, **{name: default_of(name, parts, recipe=recipe) for name in owned}, "recipe": recipe}
+    return {
+        **parts,
+        **{name: default_of(name, parts, recipe=recipe) for name in owned},
+        "recipe": recipe,
+    }
 
 
 def is_crop_only(recipe: Recipe) -> bool:
-    """Neither flip nor colour nor blur; the strength of a jitter that never happens may be anything."""
+    """Neither flip nor colour nor blur; the strength of a jitter that never happens may be
+    anything.
+    """
     return recipe == recipe.crop_only()
 
 
@@ -59,7 +79,13 @@ def test_every_second_view_has_what_the_recipe_owns() -> None:
     second = replace(LARGE, blur_prob=0.9, solarize_prob=0.8)
     assert made("two", **ASYMMETRIC) == (LARGE, second)
     small = {"output_size": 6, "crop_scale": 0.05, "crop_max": 0.14}
-    alternating = (LARGE, second, replace(LARGE, **small), replace(second, **small), replace(LARGE, **small))
+    alternating = (
+        LARGE,
+        second,
+        replace(LARGE, **small),
+        replace(second, **small),
+        replace(LARGE, **small),
+    )
     assert made("all_pairs", num_views=5, **ASYMMETRIC) == alternating
     *full, last = made("all_pairs", num_views=4, crop_only_share=0.25, **ASYMMETRIC)
     assert tuple(full) == alternating[:3]
@@ -73,7 +99,8 @@ def test_every_second_view_has_what_the_recipe_owns() -> None:
         ("simclr", (Recipe(),) * 2),
         ("simclr_cifar", (Recipe(jitter_strength=0.5, blur_prob=0.0),) * 2),
         ("moco_v2", (Recipe(crop_scale=0.2, jitter_strength=0.5),) * 2),
-        ("byol", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur, solarize_prob=solarize)
+        ("byol", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
+                              solarize_prob=solarize)
                        for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
         ("ecpp_cifar", (Recipe(crop_scale=0.2, jitter_strength=0.5, blur_prob=0.0),) * 2),
         ("ecpp_imagenet", (Recipe(crop_scale=0.2, solarize_prob=0.1),) * 2),
@@ -84,13 +111,17 @@ def test_a_named_recipe_is_that_of_its_paper(recipe: str, views: tuple[Recipe, .
 
 
 def test_every_named_recipe_is_tested_above() -> None:
-    [mark] = [m for m in test_a_named_recipe_is_that_of_its_paper.pytestmark if m.name == "parametrize"]
+    [mark] = [
+        m for m in test_a_named_recipe_is_that_of_its_paper.pytestmark if m.name == "parametrize"
+    ]
     assert [case[0] for case in mark.args[1]] == list(COMPONENT["recipe"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("num_views", range(2, 9))
-def test_views_after_the_second_are_small_and_have_crops_of_their_own(kind: str, num_views: int) -> None:
+def test_views_after_the_second_are_small_and_have_crops_of_their_own(
+    kind: str, num_views: int
+) -> None:
     assert made(kind, num_views=num_views) == (LARGE, LARGE, *[SMALL] * (num_views - 2))
 
 
@@ -98,7 +129,8 @@ def test_views_after_the_second_are_small_and_have_crops_of_their_own(kind: str,
     ("num_views", "share", "num_crop_only"),
     [
         (4, 0.5, 2), (6, 0.5, 3), (8, 0.5, 4),  # ECPP Table 3
-        (2, 0.5, 0), (3, 0.5, 1), (5, 0.5, 2), (4, 0.0, 0), (4, 0.25, 1), (4, 0.75, 2), (4, 1.0, 2), (8, 1.0, 6),
+        (2, 0.5, 0), (3, 0.5, 1), (5, 0.5, 2), (4, 0.0, 0), (4, 0.25, 1), (4, 0.75, 2),
+        (4, 1.0, 2), (8, 1.0, 6),
         (3, 1 / 3, 1), (6, 1 / 3, 2), (7, 3 / 7, 3), (5, 0.6, 3),
         (5, 1 - 0.8, 1),  # a little less than 1 in floating point
     ],
@@ -107,7 +139,9 @@ def test_the_last_views_are_only_cropped_and_never_the_first_two(
     num_views: int, share: float, num_crop_only: int
 ) -> None:
     views = made(num_views=num_views, crop_only_share=share)
-    assert [is_crop_only(view) for view in views] == [False] * (num_views - num_crop_only) + [True] * num_crop_only
+    assert [is_crop_only(view) for view in views] == [False] * (num_views - num_crop_only) + [
+        True
+    ] * num_crop_only
     assert views[:2] == (LARGE, LARGE)
     for view in views[2:]:
         assert view == (SMALL.crop_only() if is_crop_only(view) else SMALL), (
@@ -117,7 +151,12 @@ def test_the_last_views_are_only_cropped_and_never_the_first_two(
 
 def test_drawn_views_have_the_sizes_and_operations_of_their_recipes() -> None:
     draws = draw_views(made(crop_only_share=0.5), 200, 8, torch.Generator().manual_seed(0))
-    assert [(view.image_size, view.output_size) for view in draws] == [(8, 8), (8, 8), (8, 6), (8, 6)]
+    assert [(view.image_size, view.output_size) for view in draws] == [
+        (8, 8),
+        (8, 8),
+        (8, 6),
+        (8, 6),
+    ]
     assert [bool(view.flip.any()) for view in draws] == [True, True, False, False]
     assert [bool(view.blur.any()) for view in draws] == [True, True, False, False]
     assert [bool(view.jitter.any()) for view in draws] == [True, True, False, False]
@@ -135,9 +174,12 @@ def test_views_are_drawn_independently() -> None:
 
 
 def test_crop_only_views_change_no_other_view() -> None:
-    """A sweep over the share compares like with like: crops stay where they are, as do all draws of the others."""
+    """A sweep over the share compares like with like: crops stay where they are, as do all draws of
+    the others.
+    """
     without, half = (
-        draw_views(made(crop_only_share=share), 50, 8, torch.Generator().manual_seed(0)) for share in (0.0, 0.5)
+        draw_views(made(crop_only_share=share), 50, 8, torch.Generator().manual_seed(0))
+        for share in (0.0, 0.5)
     )
     for a, b in zip(without, half, strict=True):
         assert torch.equal(a.i, b.i)

@@ -1,4 +1,6 @@
-"""A browser to look at pages with: Chromium, driven over its DevTools protocol through a pair of pipes."""
+"""A browser to look at pages with: Chromium, driven over its DevTools protocol through a pair of
+pipes.
+"""
 
 import base64
 import json
@@ -9,11 +11,25 @@ import subprocess
 import time
 from contextlib import contextmanager
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 PATIENCE = 60  # seconds for one answer; nothing here takes that long unless it hangs
 FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
+    *(
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--hide-scrollbars",
+    ),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--remote-debugging-pipe",
+    ),
 )
 RENDERED = """new Promise((resolve) => {
   const root = document.documentElement;
@@ -57,7 +73,9 @@ def open_browser(profile, *, scrollbars=False):
 
 
 class Browser:
-    """The connection: commands are answered in order, events are kept by the session they belong to."""
+    """The connection: commands are answered in order, events are kept by the session they belong
+    to.
+    """
 
     def __init__(self, source, sink):
         self.source, self.sink = source, sink
@@ -68,7 +86,9 @@ class Browser:
     def call(self, method, session=None, **params):
         """The result of a command."""
         self.count += 1
-        message = {"id": self.count, "method": method, "params": params} | ({"sessionId": session} if session else {})
+        message = {"id": self.count, "method": method, "params": params} | (
+            {"sessionId": session} if session else {}
+        )
         os.write(self.sink, json.dumps(message).encode() + b"\0")
         while True:
             answer = self.receive()
@@ -79,7 +99,11 @@ class Browser:
 
     def wait_for(self, event, session):
         """The first event of a name, also if it has been already."""
-        while not (found := [e for e in self.events if e.get("method") == event and e.get("sessionId") == session]):
+        while not (
+            found := [
+                e for e in self.events if e.get("method") == event and e.get("sessionId") == session
+            ]
+        ):
             self.events.append(self.receive())
         return found[0]["params"]
 
@@ -95,9 +119,13 @@ class Browser:
 
     @contextmanager
     def page(self, path, *, width=1400, dark=False, height=1000, script=True):
-        """A file of this machine in a tab of its own; with `script`, once all charts near the window are drawn."""
+        """A file of this machine in a tab of its own; with `script`, once all charts near the
+        window are drawn.
+        """
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        tab = Page(self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"])
+        tab = Page(
+            self, self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        )
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.call(f"{domain}.enable")
         tab.call("Emulation.setScriptExecutionDisabled", value=not script)
@@ -120,7 +148,9 @@ class Page:
 
     def evaluate(self, expression):
         """The value of a JavaScript expression; that of a promise once it is there."""
-        answer = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
@@ -133,14 +163,20 @@ class Page:
         self.call("Emulation.setDeviceMetricsOverride", **metrics)
 
     def show_all(self, width):
-        """Make the window as tall as the page, so that every chart is near, and wait until all are drawn."""
+        """Make the window as tall as the page, so that every chart is near, and wait until all are
+        drawn.
+        """
         self.resize(width, 200_000)
         self.evaluate(RENDERED)
         self.resize(width, self.evaluate("Math.ceil(document.body.getBoundingClientRect().bottom)"))
 
     def screenshot(self, path):
         """The window as PNG."""
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
+        path.write_bytes(
+            base64.b64decode(
+                self.call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
+            )
+        )
 
     def pdf(self):
         """What printing gives."""
@@ -161,10 +197,16 @@ class Page:
             for event in self._events("Runtime.consoleAPICalled")
         ]
         logged = [event["entry"]["text"] for event in self._events("Log.entryAdded")]
-        thrown = [event["exceptionDetails"]["text"] for event in self._events("Runtime.exceptionThrown")]
+        thrown = [
+            event["exceptionDetails"]["text"] for event in self._events("Runtime.exceptionThrown")
+        ]
         return said + logged + thrown
 
     def _events(self, name):
         self.call("Runtime.enable")  # what has happened is told before this is answered
         events = self.browser.events
-        return [e["params"] for e in events if e.get("method") == name and e.get("sessionId") == self.session]
+        return [
+            e["params"]
+            for e in events
+            if e.get("method") == name and e.get("sessionId") == self.session
+        ]

@@ -3,13 +3,18 @@
 import altair as alt
 import pandas as pd
 
-from clsweep.report.parts import Figure, Report, Section, Table
+from clsweep.report.model import Figure, Report, Section, Table
 
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`|[a](javascript:alert(3))</style>\u2028&lt;"
+EVIL = (
+    "<script>alert(1)</script><img src=x "
+    "onerror=alert(2)>\"'`|[a](javascript:alert(3))</style>\u2028&lt;"
+)
 
 
 def figure(name="tolerance", *, title="Tolerance", rows=4, objective="dcl"):
-    data = pd.DataFrame({"delta": range(rows), "share": [0.25 * i for i in range(rows)], "objective": objective})
+    data = pd.DataFrame(
+        {"delta": range(rows), "share": [0.25 * i for i in range(rows)], "objective": objective}
+    )
     chart = (
         alt.Chart(data)
         .mark_point(size=4000, filled=True)
@@ -26,19 +31,36 @@ def figure(name="tolerance", *, title="Tolerance", rows=4, objective="dcl"):
 
 def table(name="robustness", *, objectives=("simclr", "dcl"), title="Robustness"):
     size = len(objectives)
-    frame = pd.DataFrame({"objective": objectives, "sd": [0.512345] * size, "best_at": ["tau=0.1"] * size})
-    shown = pd.DataFrame({"objective": objectives, "sd": ["0.51 [0.40, 0.63]"] * size, "at": ["tau=0.1"] * size})
+    frame = pd.DataFrame(
+        {"objective": objectives, "sd": [0.512345] * size, "best_at": ["tau=0.1"] * size}
+    )
+    shown = pd.DataFrame(
+        {"objective": objectives, "sd": ["0.51 [0.40, 0.63]"] * size, "at": ["tau=0.1"] * size}
+    )
     return Table(name=name, title=title, caption="In points.", frame=frame, shown=shown)
 
 
-def section(*, id="robustness", title="Who is robust?", sentences=("DCL is.",), notes=("3 trials failed.",), **parts):
+def section(
+    *,
+    id="robustness",
+    title="Who is robust?",
+    sentences=("DCL is.",),
+    notes=("3 trials failed.",),
+    **parts,
+):
     parts = {"tables": (table(),), "figures": (figure(),)} | parts
     return Section(id=id, title=title, sentences=sentences, notes=notes, **parts)
 
 
 def report(*sections, title="A study", verdicts=("DCL is the most robust.",)):
     facts = {"Studies": "tau", "Metric": "knn_top1 (%)"}
-    return Report(title=title, facts=facts, verdicts=verdicts, sections=sections or (section(),), sources=("runs/tau",))
+    return Report(
+        title=title,
+        facts=facts,
+        verdicts=verdicts,
+        sections=sections or (section(),),
+        sources=("runs/tau",),
+    )
 
 
 def evil_report():
@@ -48,9 +70,17 @@ def evil_report():
         sentences=(EVIL,),
         notes=(EVIL,),
         tables=(table(objectives=(EVIL, "x" * 300), title=EVIL),),
-        figures=(figure(title=EVIL, objective=EVIL), figure("long", title="y" * 300, objective="z" * 300)),
+        figures=(
+            figure(title=EVIL, objective=EVIL),
+            figure("long", title="y" * 300, objective="z" * 300),
+        ),
     )
-    return Report(title=EVIL, facts={EVIL: EVIL, "long": "f" * 300}, verdicts=(EVIL, "v" * 300), sections=(parts,))
+    return Report(
+        title=EVIL,
+        facts={EVIL: EVIL, "long": "f" * 300},
+        verdicts=(EVIL, "v" * 300),
+        sections=(parts,),
+    )
 
 
 CONTROL = "a\x1b[31m\x00\x0b\ufffeb"

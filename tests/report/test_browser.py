@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.report.page import render_page
+from clsweep.report.formats.page import render_page
 from tests.planted import planted
 from tests.report.browser import CHROMIUM, RENDERED, open_browser
 from tests.report.samples import evil_report, figure, report, section
@@ -18,15 +18,21 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium browser: none is installed"),
 ]
 
-COLOURS = """[...document.querySelectorAll("h1, dt, dd, a, p, li, th, td, figcaption, summary")].map((element) => {
+COLOURS = """[...document.querySelectorAll("h1, dt, dd, a, p, li, th, td, figcaption, summary")]
+  .map((element) => {
   let behind = element;
   const clear = "rgba(0, 0, 0, 0)";
-  while (behind.parentElement && getComputedStyle(behind).backgroundColor === clear) behind = behind.parentElement;
+  while (behind.parentElement && getComputedStyle(behind).backgroundColor === clear)
+    behind = behind.parentElement;
   return [getComputedStyle(element).color, getComputedStyle(behind).backgroundColor];
 })"""
 CHARTS = 'document.querySelectorAll(".chart svg").length'
-WIDTHS = '[...document.querySelectorAll(".chart svg")].map((svg) => svg.getBoundingClientRect().width)'
-NEXT_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+WIDTHS = (
+    '[...document.querySelectorAll(".chart svg")].map((svg) => svg.getBoundingClientRect().width)'
+)
+NEXT_FRAMES = (
+    "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +67,9 @@ def test_the_page_is_quiet_offline_and_no_wider_than_the_window(browser, pages, 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """The page of a whole report: a grid with a region that fails, and an objective that hardly depends on anything."""
+    """The page of a whole report: a grid with a region that fails, and an objective that hardly
+    depends on anything.
+    """
     grid = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
     steep = planted(
         lambda at: 80 - 6 * abs(math.log2(at["tau"] / 0.1)),
@@ -80,7 +88,11 @@ def real(tmp_path_factory):
 def test_a_whole_report_is_quiet_offline_and_no_wider_than_the_window(browser, real, width, dark):
     with browser.page(real, width=width, dark=dark) as page:
         page.show_all(width)
-        assert page.evaluate(CHARTS) == page.evaluate('document.querySelectorAll(".chart").length') > 10
+        assert (
+            page.evaluate(CHARTS)
+            == page.evaluate('document.querySelectorAll(".chart").length')
+            > 10
+        )
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.complaints() == []
         assert page.requests() == [real.as_uri()]
@@ -91,8 +103,10 @@ def test_captions_of_tables_are_not_behind_a_scrollbar(tmp_path, real):
         assert page.evaluate("document.documentElement.clientWidth") < 400
         assert (
             page.evaluate(
-                '[...document.querySelectorAll(".table .scroll")].filter((box) => box.querySelector("caption > span")'
-                ".getBoundingClientRect().right > box.getBoundingClientRect().left + box.clientWidth + 0.5).length"
+                '[...document.querySelectorAll(".table .scroll")].filter((box) => '
+                'box.querySelector("caption > span")'
+                ".getBoundingClientRect().right > box.getBoundingClientRect().left + "
+                "box.clientWidth + 0.5).length"
             )
             == 0
         )
@@ -103,20 +117,30 @@ def test_text_is_told_from_what_is_behind_it(browser, pages, dark):
     with browser.page(pages["many"], dark=dark) as page:
         pairs = {tuple(pair) for pair in page.evaluate(COLOURS)}
         assert {pair: contrast(*pair) for pair in pairs if contrast(*pair) < 4.5} == {}
-        assert luminance(next(iter(pairs))[1]) < 0.1 if dark else luminance(next(iter(pairs))[1]) > 0.8
+        assert (
+            luminance(next(iter(pairs))[1]) < 0.1 if dark else luminance(next(iter(pairs))[1]) > 0.8
+        )
 
 
 def test_text_is_text_in_the_tooltip_too(browser, pages):
     with browser.page(pages["evil"]) as page:
         page.show_all(1400)
         x, y = page.evaluate(
-            '(() => { const b = document.querySelector(".chart .mark-symbol.role-mark path").getBoundingClientRect();'
+            '(() => { const b = document.querySelector(".chart .mark-symbol.role-mark '
+            'path").getBoundingClientRect();'
             "return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
         page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         page.evaluate(NEXT_FRAMES)
-        assert "<script>alert(1)" in page.evaluate('document.querySelector("#vg-tooltip-element").textContent')
-        assert page.evaluate('document.querySelectorAll("#vg-tooltip-element :is(script, img)").length') == 0
+        assert "<script>alert(1)" in page.evaluate(
+            'document.querySelector("#vg-tooltip-element").textContent'
+        )
+        assert (
+            page.evaluate(
+                'document.querySelectorAll("#vg-tooltip-element :is(script, img)").length'
+            )
+            == 0
+        )
         assert page.complaints() == []
         assert page.dialogs() == []
 
@@ -136,7 +160,9 @@ def test_charts_follow_the_colours_and_the_width_of_the_window(browser, pages):
         wide = page.evaluate(WIDTHS)
         page.paint(dark=True)
         page.evaluate(RENDERED)
-        drawn = page.evaluate('[...document.querySelectorAll(".chart")].map((chart) => chart.dataset.drawn)')
+        drawn = page.evaluate(
+            '[...document.querySelectorAll(".chart")].map((chart) => chart.dataset.drawn)'
+        )
         assert drawn == ["dark"] * 8
         page.resize(400, 800)
         page.evaluate(NEXT_FRAMES)
@@ -165,7 +191,9 @@ def test_without_javascript_the_files_are_named(browser, pages):
 def luminance(colour):
     """Relative luminance of `rgb(r, g, b)` (WCAG 2)."""
     parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import read_sweeps
-from clsweep.report import figures
-from clsweep.report.marks import in_order, numbers, param_title, slugs
-from clsweep.report.material import Material
-from clsweep.report.theme import DARK, LIGHT, SHAPES
+from clsweep.findings.material import Material
+from clsweep.report.figures import all as figures
+from clsweep.report.figures.encodings import in_order, numbers, param_title, slugs
+from clsweep.report.figures.theme import DARK, LIGHT, SHAPES
 
 NAN, INF = math.nan, math.inf
 TAUS, SIZES = [0.05, 0.1, 0.2, 1.0], [32, 128, 512]
@@ -22,7 +22,9 @@ WICKED = "a.b[0]:'x' </script><script>alert(1)</script>"
 
 
 def make_trials(objectives=("simclr", "dcl"), *, seeds=2, sampler="grid", lost=()):
-    """Trials over tau, batch_size and a category; `lost`: values of tau at which every trial fails."""
+    """Trials over tau, batch_size and a category; `lost`: values of tau at which every trial
+    fails.
+    """
     rng, rows = np.random.default_rng(0), []
     settings = [(tau, size) for tau in TAUS for size in SIZES]
     if sampler == "qmc":
@@ -33,7 +35,12 @@ def make_trials(objectives=("simclr", "dcl"), *, seeds=2, sampler="grid", lost=(
                 failed = tau in lost
                 score = 90 - o * np.log10(tau / 0.1) ** 2 + np.log2(size) / 5 + rng.normal(0, 0.2)
                 rows.append(
-                    {"trial_id": f"{o}-{config}-{seed}", "objective": name, "config": config, "seed": seed}
+                    {
+                        "trial_id": f"{o}-{config}-{seed}",
+                        "objective": name,
+                        "config": config,
+                        "seed": seed,
+                    }
                     | {"status": "failed" if failed else "finished", "sampler": sampler, "tau": tau}
                     | {"batch_size": size, "optimizer": "lars" if config % 2 else "sgd"}
                     | {"knn_top1": NAN if failed else score}
@@ -69,7 +76,14 @@ def names_of(material):
 
 def tolerance_of(material):
     rows = [
-        {"objective": name, "delta": d, "share": d / 10, "low": d / 12, "high": min(1, d / 8), "note": ""}
+        {
+            "objective": name,
+            "delta": d,
+            "share": d / 10,
+            "low": d / 12,
+            "high": min(1, d / 8),
+            "note": "",
+        }
         for name in names_of(material)
         for d in np.linspace(0, 10, 21)
     ]
@@ -78,17 +92,29 @@ def tolerance_of(material):
 
 def robustness_of(material):
     rows = [
-        {"objective": name, "sd_star": 1.0 + o, "sd_star_low": 0.5 + o, "sd_star_high": 2.0 + o, "note": ""}
+        {
+            "objective": name,
+            "sd_star": 1.0 + o,
+            "sd_star_low": 0.5 + o,
+            "sd_star_high": 2.0 + o,
+            "reason": "",
+            "note": "",
+        }
         for o, name in enumerate(names_of(material))
     ]
     return pd.DataFrame(rows)
 
 
 def pairs_of(material, **row):
-    blank = {"region": "", "p_holm": 0.01, "estimate": 0.5, "low": 0.3, "high": 0.8, "note": ""}
+    blank = {"region": "", "p_holm": 0.01, "estimate": 0.5, "low": 0.3, "high": 0.8}
+    blank |= {"resolved": True, "reason": "", "note": ""}
     names = names_of(material)
     return pd.DataFrame(
-        [{"a": a, "b": b, "verdict": a, **blank, **row} for i, a in enumerate(names) for b in names[i + 1 :]]
+        [
+            {"a": a, "b": b, "winner": a, **blank, **row}
+            for i, a in enumerate(names)
+            for b in names[i + 1 :]
+        ]
     )
 
 
@@ -100,19 +126,46 @@ def marginals_of(material):
                 number = NAN if isinstance(value, str) else float(value)
                 alive = sweep.means[group.index][sweep.alive[group.index]]
                 mean = float(alive.mean()) if len(alive) else NAN
-                place = {"objective": sweep.objective, "param": param, "position": number, "label": f"{value}"}
+                place = {
+                    "objective": sweep.objective,
+                    "param": param,
+                    "position": number,
+                    "label": f"{value}",
+                }
                 edges = {"value_low": number, "value_high": number, "num_configs": len(group)}
-                rows.append(place | edges | {"mean": mean, "low": mean - 0.2, "high": mean + 0.2, "note": ""})
+                rows.append(
+                    place
+                    | edges
+                    | {"mean": mean, "low": mean - 0.2, "high": mean + 0.2, "note": ""}
+                )
     return pd.DataFrame(rows)
 
 
 def sensitivity_of(material, **row):
-    terms = {"tau": 1, "batch_size": 1, "optimizer": 1, "batch_size x optimizer": 2, "seed noise": 0}
+    terms = {
+        "tau": 1,
+        "batch_size": 1,
+        "optimizer": 1,
+        "batch_size x optimizer": 2,
+        "seed noise": 0,
+    }
     return pd.DataFrame(
         [
             {"objective": name, "method": "sobol", "term": term, "order": order}
-            | {"first": 0.4, "first_low": 0.3, "first_high": 0.5, "total": 0.6 if order == 1 else NAN}
-            | {"total_low": 0.5, "total_high": 0.7, "null": 0.05, "resolved": True, "note": "", **row}
+            | {
+                "first": 0.4,
+                "first_low": 0.3,
+                "first_high": 0.5,
+                "total": 0.6 if order == 1 else NAN,
+            }
+            | {
+                "total_low": 0.5,
+                "total_high": 0.7,
+                "null": 0.05,
+                "resolved": True,
+                "note": "",
+                **row,
+            }
             for name in names_of(material)
             for term, order in terms.items()
         ]
@@ -121,11 +174,27 @@ def sensitivity_of(material, **row):
 
 def winners_of(material):
     first, last = names_of(material)[0], names_of(material)[-1]
-    row = {"by": "tau", "objective": first, "mean": 90.0, "runner_up": last, "lead": 0.7, "low": 0.1, "high": 1.3}
+    row = {
+        "by": "tau",
+        "objective": first,
+        "mean": 90.0,
+        "runner_up": last,
+        "lead": 0.7,
+        "low": 0.1,
+        "high": 1.3,
+    }
     regions = [f"tau={tau:g}" for tau in TAUS]
     return pd.DataFrame(
         [
-            {**row, "region": at, "p_holm": 0.01, "verdict": "not resolved" if at == "tau=1" else first, "note": ""}
+            {
+                **row,
+                "region": at,
+                "p_holm": 0.01,
+                "winner": "" if at == "tau=1" else first,
+                "resolved": at != "tau=1",
+                "reason": "",
+                "note": "",
+            }
             for at in regions
         ]
     )
@@ -134,7 +203,13 @@ def winners_of(material):
 def best_of_k_of(material):
     return pd.DataFrame(
         [
-            {"objective": name, "k": k, "expected": 90 - 1 / k, "low": 89.9 - 1 / k, "high": 90.1 - 1 / k}
+            {
+                "objective": name,
+                "k": k,
+                "expected": 90 - 1 / k,
+                "low": 89.9 - 1 / k,
+                "high": 90.1 - 1 / k,
+            }
             for name in names_of(material)
             for k in (1, 2, 4, 8)
         ]
@@ -145,7 +220,13 @@ def sides_of(trials):
     """Histograms of two epochs, t-SNE points, confirmation and references."""
     edges = np.arange(20) / 20
     histograms = [
-        {"trial_id": trial, "epoch": epoch, "bin_low": e, "bin_high": e + 0.05, "share": 0.05 * epoch}
+        {
+            "trial_id": trial,
+            "epoch": epoch,
+            "bin_low": e,
+            "bin_high": e + 0.05,
+            "share": 0.05 * epoch,
+        }
         for trial in trials["trial_id"]
         for epoch in (0, 1)
         for e in edges
@@ -157,7 +238,15 @@ def sides_of(trials):
         for i, (x, y) in enumerate(rng.normal(size=(1200, 2)))
     ]
     confirmation = [
-        {"objective": name, "config": 0, "rank": 1, "at": "tau=0.1", "search": 91.0, "fresh": 90.5, "fresh_low": 90.0}
+        {
+            "objective": name,
+            "config": 0,
+            "rank": 1,
+            "at": "tau=0.1",
+            "search": 91.0,
+            "fresh": 90.5,
+            "fresh_low": 90.0,
+        }
         | {"fresh_high": 91.0, "test": NAN, "test_low": NAN, "test_high": NAN}
         for name in trials["objective"].unique()
     ]
@@ -222,7 +311,16 @@ def test_every_kind_of_figure_is_there(drawn):
     names = [figure.name for figure in drawn]
     assert len(set(names)) == len(names)
     assert {re.sub(r"-(simclr|dcl|tau|batch-size|optimizer)$", "", name) for name in names} == {
-        *("tolerance", "robustness", "sd-ratios", "mean-differences", "marginal", "heatmap", "sensitivity", "winners"),
+        *(
+            "tolerance",
+            "robustness",
+            "sd-ratios",
+            "mean-differences",
+            "marginal",
+            "heatmap",
+            "sensitivity",
+            "winners",
+        ),
         *("best-of-k", "coupling", "map", "trials", "confirmation"),
     }
 
@@ -243,7 +341,7 @@ def test_every_figure_renders(drawn):
         svg = figures.to_svg(spec_of(figure, dark=number % 2 == 0), width=340)
         assert 'width="340"' in svg
         assert "NaN" not in svg
-    png = figures.to_png(spec_of(drawn[0], background=None), scale=2)
+    png = figures.svg_to_png(figures.to_svg(spec_of(drawn[0], background=None)))
     assert png[:4] == b"\x89PNG"
     assert int.from_bytes(png[16:20], "big") == 1280
 
@@ -262,20 +360,34 @@ def test_a_theme_is_light_or_dark_and_leaves_the_chart_alone(drawn):
 
 SIGHT = {  # linear RGB as it is seen (Machado, Oliveira and Fernandes 2009)
     "normal": np.eye(3),
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.01182, 0.04294, 0.968881],
+    ],
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
 }
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK])
 @pytest.mark.parametrize("sight", SIGHT)
 def test_colours_stay_apart_for_the_colour_blind(palette, sight):
-    rgb = np.array([[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in palette.category])
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ np.transpose(SIGHT[sight])
+    rgb = np.array(
+        [[int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)] for colour in palette.category]
+    )
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ np.transpose(
+        SIGHT[sight]
+    )
     to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
     xyz = np.clip(linear, 0, 1) @ np.transpose(to_xyz) / [0.9505, 1, 1.089]
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
-    lab = np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+    lab = np.stack(
+        [116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1
+    )
     apart = np.linalg.norm(lab[:, None] - lab[None], axis=2)
     assert apart[~np.eye(len(lab), dtype=bool)].min() > 20  # a just noticeable difference is 2.3
 
@@ -302,7 +414,9 @@ def test_names_that_look_like_code_are_only_values():
         spec = spec_of(figure)
         figures.to_svg(spec)
         assert WICKED not in {key for row in rows_of(spec) for key in row}
-        assert "script" not in "".join(re.findall(r'"(?:field|filter|test|expr)": "[^"]*"', json.dumps(spec)))
+        assert "script" not in "".join(
+            re.findall(r'"(?:field|filter|test|expr)": "[^"]*"', json.dumps(spec))
+        )
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
 
 
@@ -312,13 +426,21 @@ def test_slugs_are_unique():
 
 def test_an_objective_has_one_colour_and_shape_in_every_figure(drawn):
     for figure in drawn:
-        found = re.findall(r'"field": "objective", [^{}]*"scale": {"domain": (\[[^]]*\])', json.dumps(spec_of(figure)))
+        found = re.findall(
+            r'"field": "objective", [^{}]*"scale": {"domain": (\[[^]]*\])',
+            json.dumps(spec_of(figure)),
+        )
         assert set(found) <= {'["simclr", "dcl"]'}
     assert "objective" in json.dumps(spec_of(by_name(drawn, "tolerance")))
 
 
 def test_unknown_and_infinite_numbers_are_left_out(drawn):
-    assert np.isnan(numbers(pd.DataFrame({"x": [1.0, INF, None, "?"]}), "x")).tolist() == [False, True, True, True]
+    assert np.isnan(numbers(pd.DataFrame({"x": [1.0, INF, None, "?"]}), "x")).tolist() == [
+        False,
+        True,
+        True,
+        True,
+    ]
     for figure in drawn:
         json.dumps(spec_of(figure), allow_nan=False)
 
@@ -402,7 +524,11 @@ def test_too_many_pairs_are_cut_to_the_clearest():
 
 def test_grid_values_are_the_ticks_of_a_log_axis(drawn):
     spec = spec_of(by_name(drawn, "marginal-tau"))
-    x = next(layer["encoding"]["x"] for layer in spec["layer"] if "scale" in layer["encoding"].get("x", {}))
+    x = next(
+        layer["encoding"]["x"]
+        for layer in spec["layer"]
+        if "scale" in layer["encoding"].get("x", {})
+    )
     assert x["scale"]["type"] == "log"
     assert x["axis"]["values"] == TAUS[:3]  # every trial at 1.0 failed
     assert x["title"] == "τ (tau)"
@@ -425,7 +551,10 @@ def test_references_are_drawn_near_the_scores_and_told_elsewhere(drawn):
 
 def test_heatmaps_share_one_scale_and_show_what_failed(material):
     first, second = figures.heatmap_figures(material)
-    domains = [re.findall(r'"scale": {"domain": (\[[0-9., ]+\])', json.dumps(spec_of(f)))[0] for f in (first, second)]
+    domains = [
+        re.findall(r'"scale": {"domain": (\[[0-9., ]+\])', json.dumps(spec_of(f)))[0]
+        for f in (first, second)
+    ]
     assert domains[0] == domains[1]
     assert first.name == "heatmap-simclr"
     assert "failed" in figures.to_svg(spec_of(first))
@@ -434,7 +563,9 @@ def test_heatmaps_share_one_scale_and_show_what_failed(material):
     assert [np.nanmin(means), np.nanmax(means)] >= json.loads(domains[0])[:1]
     sweep = material.sweeps[0]
     cell = (sweep.settings["tau"] == 0.1) & (sweep.settings["batch_size"] == 128)
-    row = first.data[(first.data["tau (across)"] == "0.1") & (first.data["batch_size (up)"] == "128")]
+    row = first.data[
+        (first.data["tau (across)"] == "0.1") & (first.data["batch_size (up)"] == "128")
+    ]
     assert row["mean"].item() == pytest.approx(sweep.means[cell.to_numpy()].mean())
 
 
@@ -445,7 +576,10 @@ def test_heatmaps_take_the_largest_interaction_where_tau_is_not_swept():
     sweeps = tuple(read_sweeps(trials, metric="knn_top1", params=params))
     other = make_material(trials, sweeps=sweeps)
     assert "over batch_size and weight_decay" in figures.heatmap_figures(other)[0].title
-    assert "over batch_size and optimizer" in figures.heatmap_figures(other, sensitivity_of(other))[0].title
+    assert (
+        "over batch_size and optimizer"
+        in figures.heatmap_figures(other, sensitivity_of(other))[0].title
+    )
 
 
 def test_heatmaps_bin_sampled_values_and_skip_adaptive_designs():
@@ -457,7 +591,9 @@ def test_heatmaps_bin_sampled_values_and_skip_adaptive_designs():
 def test_the_regions_of_heatmaps_are_those_of_the_statistics():
     sampled = make_trials(sampler="qmc").assign(batch_size=lambda t: t["config"] * 7 % 30 + 1)
     sweeps = tuple(read_sweeps(sampled, metric="knn_top1", params=("tau", "batch_size")))
-    for figure, sweep in zip(figures.heatmap_figures(make_material(sampled, sweeps=sweeps)), sweeps, strict=True):
+    for figure, sweep in zip(
+        figures.heatmap_figures(make_material(sampled, sweeps=sweeps)), sweeps, strict=True
+    ):
         regions = cut("batch_size", [sweep])
         assert set(figure.data["batch_size (up)"]) == set(regions.labels)
         edges = zip(regions.low, regions.high, strict=True)
@@ -499,7 +635,9 @@ def test_maps_show_the_best_trial_that_has_points():
     trials = make_trials(("dcl",))
     sides = sides_of(trials)
     more = sides["points"].assign(trial_id=trials["trial_id"].iloc[-1])
-    best = trials[trials["trial_id"].isin([trials["trial_id"].iloc[0], trials["trial_id"].iloc[-1]])]
+    best = trials[
+        trials["trial_id"].isin([trials["trial_id"].iloc[0], trials["trial_id"].iloc[-1]])
+    ]
     best = best.sort_values("knn_top1")["trial_id"].iloc[-1]
     both = make_material(trials, points=pd.concat([sides["points"], more]))
     assert best in figures.point_figures(both)[0].caption

@@ -1,4 +1,6 @@
-"""Results in an object store that misbehaves: nothing is half seen, an outage is survived, a mistake explained."""
+"""Results in an object store that misbehaves: nothing is half seen, an outage is survived, a
+mistake explained.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ import pytest
 
 from clsweep.errors import RequestError
 from clsweep.results import object_store
+from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
-from clsweep.results.store import ResultsFolder
 from tests.s3_server import ACCESS_DENIED, SLOW_DOWN, S3Server
 
 ROWS = [{"reference": "raw_pixels", "dataset": "digits", "knn_top1": 91.0}]
@@ -36,7 +38,10 @@ def refuse_for(server: S3Server, num_requests: int) -> None:
 
 
 def test_an_outage_is_waited_for_and_named_once(
-    folder: ResultsFolder, s3_server: S3Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: ResultsFolder,
+    s3_server: S3Server,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(object_store, "_noticed_at", -object_store.PATIENCE_S)
     folder.add_checkpoint("a-0", b"first")
@@ -55,7 +60,9 @@ def test_an_outage_is_waited_for_and_named_once(
 @pytest.mark.usefixtures("impatient")
 def test_an_outage_without_end_is_a_message(folder: ResultsFolder, s3_server: S3Server) -> None:
     s3_server.refuse = lambda _: SLOW_DOWN
-    with pytest.raises(RequestError, match=r"a-0\.ckpt.*: cannot be written: the store answers SLOW_DOWN"):
+    with pytest.raises(
+        RequestError, match=r"a-0\.ckpt.*: cannot be written: the store answers SLOW_DOWN"
+    ):
         folder.add_checkpoint("a-0", b"1")
 
 
@@ -64,7 +71,9 @@ def test_a_store_that_nobody_hears_from_is_a_message() -> None:
     closed = S3Server()
     closed.close()
     folder = ResultsFolder(closed.uri("studies/out"))
-    with pytest.raises(RequestError, match=r"cannot be read: the store cannot be reached: .*connect"):
+    with pytest.raises(
+        RequestError, match=r"cannot be read: the store cannot be reached: .*connect"
+    ):
         folder.exists()
 
 
@@ -74,7 +83,9 @@ def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3
     s3_server.refuse = lambda _: ACCESS_DENIED
     num_before = len(s3_server.requests)
     for action in (folder.exists, folder.encoders, lambda: folder.add_references(ROWS)):
-        with pytest.raises(RequestError, match=r"access is denied; expected credentials .*AWS_ACCESS_KEY_ID"):
+        with pytest.raises(
+            RequestError, match=r"access is denied; expected credentials .*AWS_ACCESS_KEY_ID"
+        ):
             action()
     assert len(s3_server.requests) == num_before + 3
 
@@ -84,7 +95,9 @@ def test_an_upload_that_fails_half_way_is_never_seen(
 ) -> None:
     monkeypatch.setattr(object_store, "PATIENCE_S", 0.0)
     folder.add_checkpoint("a-0", b"old")
-    s3_server.refuse = lambda environ: ACCESS_DENIED if "partNumber=2" in environ["QUERY_STRING"] else None
+    s3_server.refuse = lambda environ: (
+        ACCESS_DENIED if "partNumber=2" in environ["QUERY_STRING"] else None
+    )
     for trial_id in ("a-0", "a-1"):
         with pytest.raises(RequestError, match="cannot be written"):
             folder.add_checkpoint(trial_id, os.urandom(25_000_000))
@@ -92,8 +105,9 @@ def test_an_upload_that_fails_half_way_is_never_seen(
     assert folder.checkpoints() == ["a-0"]
 
 
+@pytest.mark.slow
 def test_no_traceback_reaches_a_user(s3: str, s3_server: S3Server) -> None:
-    status = [sys.executable, "-c", "from clsweep.cli import main; main()", "status"]
+    status = [sys.executable, "-c", "from clsweep.cli.main import main; main()", "status"]
     for uri, refusal, message in (
         (s3, None, "expected a results folder"),
         (s3_server.uri("nobodys/out"), None, "expected a results folder"),
@@ -109,7 +123,9 @@ def test_no_traceback_reaches_a_user(s3: str, s3_server: S3Server) -> None:
 
 def test_places_are_named_as_they_are_typed(folder: ResultsFolder) -> None:
     address, options = folder.path.split("?")
-    assert folder.place("encoders/a-0.safetensors") == f"{address}/encoders/a-0.safetensors?{options}"
+    assert (
+        folder.place("encoders/a-0.safetensors") == f"{address}/encoders/a-0.safetensors?{options}"
+    )
     assert not ResultsFolder(folder.place("plan.parquet")).exists()
 
 

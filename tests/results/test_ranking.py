@@ -34,11 +34,15 @@ def scored(name: str, *pairs: tuple[float, float]) -> list[dict[str, Any]]:
 
 def order(rows: list[dict[str, Any]], mode: str = "max", **configs: int) -> dict[str, list[int]]:
     rankings = rank_configs(plan(**configs), rows, metric=METRIC, mode=mode)
-    return {ranking.objective: [ranked.config for ranked in ranking.configs] for ranking in rankings}
+    return {
+        ranking.objective: [ranked.config for ranked in ranking.configs] for ranking in rankings
+    }
 
 
 def test_the_best_has_the_best_mean_not_the_best_trial() -> None:
-    rows = scored("dcl", (99.0, 51.0), (80.0, 82.0), (76.0, 76.0)) + scored("simclr", (1.0, 2.0), (3.0, 0.5))
+    rows = scored("dcl", (99.0, 51.0), (80.0, 82.0), (76.0, 76.0)) + scored(
+        "simclr", (1.0, 2.0), (3.0, 0.5)
+    )
     assert order(rows, dcl=3, simclr=2) == {"dcl": [1, 2, 0], "simclr": [1, 0]}
     best = rank_configs(plan(dcl=3), rows, metric=METRIC, mode="max")[0].configs[0]
     assert (best.rank, best.score, best.num_seeds) == (1, 81.0, 2)

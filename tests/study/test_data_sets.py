@@ -68,7 +68,10 @@ def sizes(study):
 def test_the_plan_has_the_sizes_of_its_data_set(load, dataset, expected):
     study = load(dataset)
     assert sizes(study) == expected
-    assert all(tuple(row[name] for name in SIZES) == expected for row in reference_rows(study, plan_trials(study)))
+    assert all(
+        tuple(row[name] for name in SIZES) == expected
+        for row in reference_rows(study, plan_trials(study))
+    )
 
 
 def test_the_plan_has_the_sizes_of_an_image_folder(load, root):
@@ -76,7 +79,9 @@ def test_the_plan_has_the_sizes_of_an_image_folder(load, root):
     assert sizes(study) == (224, 24, 2)
     assert study.dataset.num_test == 6
     assert plan_frame(study)["small_view_size"].tolist() == [96], "3/7 of 224"
-    assert sizes(load(f"name: imagefolder, root: {root}, val_fraction: 0.25", "dataset.image_size=64")) == (64, 24, 2)
+    assert sizes(
+        load(f"name: imagefolder, root: {root}, val_fraction: 0.25", "dataset.image_size=64")
+    ) == (64, 24, 2)
 
 
 def test_a_plan_opens_no_image(load, root, monkeypatch):
@@ -88,17 +93,24 @@ def test_a_plan_opens_no_image(load, root, monkeypatch):
     ("dataset", "says"),
     [
         ("name: digits, image_size: 32",
-         "dataset.image_size: expected on imagefolder, synthetic only, given on digits; null removes a key"),
-        ("name: stl10, num_train: 500", "dataset.num_train: expected on synthetic only, given on stl10"),
-        ("name: cifar10, num_classes: 5", "dataset.num_classes: expected on synthetic only, given on cifar10"),
+         "dataset.image_size: expected on imagefolder, synthetic only, given on digits; null "
+         "removes a key"),
+        ("name: stl10, num_train: 500", "dataset.num_train: expected on synthetic only, given on "
+                                        "stl10"),
+        ("name: cifar10, num_classes: 5", "dataset.num_classes: expected on synthetic only, "
+                                          "given on cifar10"),
         ("name: synthetic, image_size: 4", "dataset.image_size: expected a value >= 8, given 4"),
-        ("name: synthetic, image_size: 1024", "dataset.image_size: expected a value <= 512, given 1024"),
-        ("name: synthetic, image_size: 32.5", "dataset.image_size: expected an integer, given 32.5"),
+        ("name: synthetic, image_size: 1024", "dataset.image_size: expected a value <= 512, "
+                                              "given 1024"),
+        ("name: synthetic, image_size: 32.5", "dataset.image_size: expected an integer, given "
+                                              "32.5"),
         ("name: synthetic, num_train: 10", "dataset.num_train: expected a value >= 100, given 10"),
         ("name: synthetic, num_classes: 1", "dataset.num_classes: expected a value >= 2, given 1"),
-        ("name: synthetic, num_classes: 400, num_train: 1000", "expected at least 400 images, one per class"),
+        ("name: synthetic, num_classes: 400, num_train: 1000", "expected at least 400 images, "
+                                                               "one per class"),
         ("name: digits, cache: 3", "dataset.cache: expected a text, given 3"),
-        ("name: digits, imagesize: 3", "dataset.imagesize: unknown key. Did you mean 'image_size'?"),
+        ("name: digits, imagesize: 3", "dataset.imagesize: unknown key. Did you mean "
+                                       "'image_size'?"),
     ],
 )  # fmt: skip
 def test_a_key_that_a_data_set_does_not_take_is_refused(load, dataset, says):
@@ -108,7 +120,9 @@ def test_a_key_that_a_data_set_does_not_take_is_refused(load, dataset, says):
 
 
 def test_a_key_of_images_means_nothing_to_pairs(load):
-    with pytest.raises(StudyError, match=r"dataset\.cache: gaussian_mi is drawn afresh at every step: no such key"):
+    with pytest.raises(
+        StudyError, match=r"dataset\.cache: gaussian_mi is drawn afresh at every step: no such key"
+    ):
         load(
             "name: gaussian_mi, cache: elsewhere",
             "objectives={critic: {framework: mi_critic, loss: infonce}}",
@@ -131,7 +145,10 @@ def test_your_own_images_cannot_be_fetched(load, root):
             "expected val/ or test/ beside train/, given train, valid",
         ),
         (lambda root: (root / "train" / "c").mkdir(), "train/c: expected at least one image"),
-        (lambda root: (root / "train" / "b").rename(root / "train" / "c"), "expected classes that train/ has, given b"),
+        (
+            lambda root: (root / "train" / "b").rename(root / "train" / "c"),
+            "expected classes that train/ has, given b",
+        ),
     ],
 )
 def test_a_folder_without_the_layout_is_refused_at_its_place(load, root, change, says):
@@ -144,7 +161,8 @@ def test_a_folder_without_the_layout_is_refused_at_its_place(load, root, change,
 
 def test_a_missing_folder_is_refused_at_its_place(load, tmp_path):
     line = refusal(load, "name: imagefolder", f"dataset.root={tmp_path / 'none'}")
-    assert line.startswith(f"--set dataset.root={tmp_path / 'none'}: dataset.root: {tmp_path / 'none'}: expected train")
+    assert line.startswith("--set dataset.root=/")
+    assert f": dataset.root: {tmp_path / 'none'}: expected train" in line
     assert line.endswith("given no such folder")
 
 
@@ -159,13 +177,18 @@ def test_unlabeled_images_train_but_do_not_vote(load):
 def test_unlabeled_images_cannot_be_classified(load):
     supervised = "objectives.dcl={framework: supervised, loss: cross_entropy}"
     line = refusal(load, "name: stl10", supervised)
-    assert "'supervised' trains on the classes of the images, and 100,000 of stl10 have none" in line
+    assert (
+        "'supervised' trains on the classes of the images, and 100,000 of stl10 have none" in line
+    )
     assert load("name: synthetic", supervised)
 
 
 def test_folders_are_absolute_but_for_a_home(load):
     place = load("name: digits, root: here, cache: there").sections.dataset.place
-    assert (place.root, place.cache) == (str(Path("here").absolute()), str(Path("there").absolute()))
+    assert (place.root, place.cache) == (
+        str(Path("here").absolute()),
+        str(Path("there").absolute()),
+    )
     place = load("name: digits, root: ~/data").sections.dataset.place
     assert (place.root, place.cache) == ("~/data", "~/.cache/clsweep")
     assert place.cache_folder == Path.home() / ".cache" / "clsweep"

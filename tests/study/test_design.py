@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from clsweep.listing import plan_counts, plan_notes
-from clsweep.objective.catalog import PARAM
-from clsweep.objective.ownership import TRIAL_OWNS
-from clsweep.study.design import LIVE_METHODS, plan_frame, plan_trials, reference_rows
+from clsweep.catalog import PARAM
+from clsweep.catalog.ownership import trial_owns
+from clsweep.cli.plan import plan_counts, plan_notes
+from clsweep.study.design import plan_frame, plan_trials, reference_rows
 from clsweep.study.resolve import load_study
+from clsweep.study.schema import LIVE_METHODS
 
 STUDY = """\
 name: design
@@ -73,7 +74,8 @@ def test_a_grid_is_shuffled_the_same_way_each_time(study):
 
 def test_another_search_seed_shuffles_a_grid_otherwise(study):
     first, second = (
-        configs_of(study("grid", None, f"search.seed={seed}"), "infonce", "tau", "proj_dim") for seed in (0, 1)
+        configs_of(study("grid", None, f"search.seed={seed}"), "infonce", "tau", "proj_dim")
+        for seed in (0, 1)
     )
     assert first != second
     assert sorted(first) == sorted(second)
@@ -134,7 +136,9 @@ def test_a_longer_qmc_plan_begins_with_the_shorter_one(study):
 
 def test_random_draws_are_log_uniform(study):
     taus = [tau for tau, _ in points(study, "random", 200)]
-    below = sum(tau < 0.2 for tau in taus)  # half of 0.05 .. 0.8 on a log scale, a fifth on a linear one
+    below = sum(
+        tau < 0.2 for tau in taus
+    )  # half of 0.05 .. 0.8 on a log scale, a fifth on a linear one
     assert 75 <= below <= 125
 
 
@@ -143,27 +147,39 @@ def test_a_live_search_leaves_the_swept_values_open(study, method):
     trials = [t for t in plan_trials(study(method, 5)) if t.objective == "DCL-w 2"]
     assert len(trials) == 5 * 2
     for trial in trials:
-        assert {name for name, value in trial.params.items() if value is None} == {"tau", "proj_dim", "sigma"}
+        assert {name for name, value in trial.params.items() if value is None} == {
+            "tau",
+            "proj_dim",
+            "sigma",
+        }
         assert trial.sampler == method
 
 
 @pytest.mark.parametrize("method", [*DRAWN, *LIVE_METHODS])
 def test_a_space_smaller_than_its_budget_is_enumerated_once(study, method):
     small = study(method, 64, "space.tau={choices: [0.1, 0.2, 0.4]}")
-    assert sorted(configs_of(small, "infonce", "tau", "proj_dim")) == list(itertools.product(TAUS, DIMS))
+    assert sorted(configs_of(small, "infonce", "tau", "proj_dim")) == list(
+        itertools.product(TAUS, DIMS)
+    )
     assert {t.objective: t.sampler for t in plan_trials(small)} == {
         "infonce": "grid",
         "DCL-w 2": method,
         "untrained": "grid",
     }
-    assert "note: 'infonce' has only 12 configurations: each runs once per seed" in plan_notes(small)
+    assert "note: 'infonce' has only 12 configurations: each runs once per seed" in plan_notes(
+        small
+    )
 
 
 # Order and ids.
 
 
-@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 9), ("random", 9), ("tpe", 9), ("gp", 9)])
-def test_every_beginning_of_the_plan_has_seen_the_objectives_equally_often(study, method, num_configs):
+@pytest.mark.parametrize(
+    ("method", "num_configs"), [("grid", None), ("qmc", 9), ("random", 9), ("tpe", 9), ("gp", 9)]
+)
+def test_every_beginning_of_the_plan_has_seen_the_objectives_equally_often(
+    study, method, num_configs
+):
     planned = study(method, num_configs)
     total = {row["objective"]: row["configs"] for row in plan_counts(planned)}
     seen = {name: set() for name in total}
@@ -177,7 +193,11 @@ def test_the_seeds_of_a_configuration_stand_together(study):
     trials = plan_trials(study())
     for first, second in zip(trials[::2], trials[1::2], strict=True):
         assert (first.seed, second.seed) == (3, 5)
-        assert (first.objective, first.config, first.params) == (second.objective, second.config, second.params)
+        assert (first.objective, first.config, first.params) == (
+            second.objective,
+            second.config,
+            second.params,
+        )
 
 
 def test_trial_ids_are_unique_safe_and_readable(study):
@@ -194,7 +214,9 @@ def test_trial_ids_do_not_change_when_a_seed_or_an_objective_is_added(study):
     assert longer.items() >= ids.items()
 
 
-@pytest.mark.parametrize(("method", "num_configs"), [("grid", None), ("qmc", 7), ("random", 16), ("tpe", 3), ("gp", 3)])
+@pytest.mark.parametrize(
+    ("method", "num_configs"), [("grid", None), ("qmc", 7), ("random", 16), ("tpe", 3), ("gp", 3)]
+)
 def test_counts_are_those_of_the_plan(study, method, num_configs):
     planned = study(method, num_configs)
     counted = {row["objective"]: row["trials"] for row in plan_counts(planned)}
@@ -218,14 +240,25 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
     planned = study()
     trials = [t for t in plan_trials(planned) if t.objective == "untrained"]
     assert [(t.config, t.seed, t.sampler) for t in trials] == [(0, 3, "grid"), (0, 5, "grid")]
-    assert set(trials[0].params) == {*TRIAL_OWNS, "width", "probe_l2"}
+    assert set(trials[0].params) == {*trial_owns(), "width", "probe_l2"}
     [skip] = [note for note in plan_notes(planned) if note.startswith("skip: ")]
     assert skip.startswith("skip: 'untrained' does not own batch_size, tau, proj_dim: epochs is 0")
 
 
 def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
     frame = plan_frame(study())
-    ids = ["trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config", "seed", "sampler"]
+    ids = [
+        "trial_id",
+        "study",
+        "objective",
+        "framework",
+        "loss",
+        "regularizer",
+        "views",
+        "config",
+        "seed",
+        "sampler",
+    ]
     sizes = ["image_size", "num_train", "num_classes", "images_digest"]
     assert list(frame.columns[:16]) == [*ids, "dataset", "val_fraction", *sizes]
     assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[16:]) <= set(PARAM)
@@ -245,8 +278,10 @@ def test_the_frame_leaves_what_an_objective_does_not_own_empty(study):
 def test_integer_ranges_are_drawn_without_repeats_or_enumerated(tmp_path: Path) -> None:
     path = tmp_path / "int.yaml"
     path.write_text(
-        "name: int\ndataset: {name: digits}\nseeds: [0]\nbase: {encoder: conv4, epochs: 1, lr_rule: none}\n"
-        "space: {batch_size: {low: 2, high: 9}}\nobjectives: {dcl: {framework: simclr, loss: dcl}}\n"
+        "name: int\ndataset: {name: digits}\nseeds: [0]\nbase: {encoder: conv4, epochs: 1, "
+        "lr_rule: none}\n"
+        "space: {batch_size: {low: 2, high: 9}}\nobjectives: {dcl: {framework: simclr, loss: "
+        "dcl}}\n"
         "search: {method: random, trials_per_objective: 6}\n"
     )
     drawn = [t.params["batch_size"] for t in plan_trials(load_study(path))]

@@ -1,4 +1,6 @@
-"""Malformed studies: every mistake is a line with its place, what was expected and given, and the nearest name."""
+"""Malformed studies: every mistake is a line with its place, what was expected and given, and the
+nearest name.
+"""
 
 import os
 import subprocess
@@ -6,7 +8,7 @@ import sys
 
 import pytest
 
-from clsweep import cli
+from clsweep.cli import main as cli
 from clsweep.errors import StudyError
 from clsweep.study.resolve import load_study
 
@@ -37,9 +39,19 @@ TPE = "{method: tpe, trials_per_objective: 4}"
 # name: (old, new, line, what the message says in this order)
 MISTAKES = {
     # keys
-    "unknown key": ("resources: {", "extra: 1\nresources: {", 16, ["extra: unknown key", "Expected: name, dataset,"]),
+    "unknown key": (
+        "resources: {",
+        "extra: 1\nresources: {",
+        16,
+        ["extra: unknown key", "Expected: name, dataset,"],
+    ),
     "misspelt key": ("metric:", "metrics:", 3, ["metrics: unknown key", "Did you mean 'metric'?"]),
-    "misspelt nested key": ("workers:", "worker:", 16, ["resources.worker: ", "'workers'?", "cpus_per_worker"]),
+    "misspelt nested key": (
+        "workers:",
+        "worker:",
+        16,
+        ["resources.worker: ", "'workers'?", "cpus_per_worker"],
+    ),
     "misspelt part": (
         "loss: dclw,",
         "loss: dclw, vews: two,",
@@ -51,43 +63,111 @@ MISTAKES = {
     "missing method": ("{method: grid}", "{}", 14, ["search.method: this key is missing"]),
     "missing seeds of confirm": (", seeds: [7, 8]", "", 15, ["confirm.seeds: this key is missing"]),
     # types
-    "text for an integer": ("epochs: 6", "epochs: six", 7, ["base.epochs: expected an integer, given 'six'"]),
-    "boolean for an integer": ("epochs: 6", "epochs: yes", 7, ["base.epochs: expected an integer, given True"]),
-    "half an epoch": ("epochs: 6", "epochs: 6.5", 7, ["base.epochs: expected an integer, given 6.5"]),
-    "nothing for an integer": ("epochs: 6", "epochs:", 7, ["base.epochs: expected an integer, given None"]),
-    "an integer beyond 64 bits": ("epochs: 6", "epochs: 1e30", 7, ["base.epochs: expected an integer, given 1e+30"]),
-    "boolean for a number": ("val_fraction: 0.2", "val_fraction: true", 2, ["expected a number, given True"]),
-    "text for a number": ("val_fraction: 0.2", "val_fraction: a", 2, ["val_fraction: expected a number, given"]),
+    "text for an integer": (
+        "epochs: 6",
+        "epochs: six",
+        7,
+        ["base.epochs: expected an integer, given 'six'"],
+    ),
+    "boolean for an integer": (
+        "epochs: 6",
+        "epochs: yes",
+        7,
+        ["base.epochs: expected an integer, given True"],
+    ),
+    "half an epoch": (
+        "epochs: 6",
+        "epochs: 6.5",
+        7,
+        ["base.epochs: expected an integer, given 6.5"],
+    ),
+    "nothing for an integer": (
+        "epochs: 6",
+        "epochs:",
+        7,
+        ["base.epochs: expected an integer, given None"],
+    ),
+    "an integer beyond 64 bits": (
+        "epochs: 6",
+        "epochs: 1e30",
+        7,
+        ["base.epochs: expected an integer, given 1e+30"],
+    ),
+    "boolean for a number": (
+        "val_fraction: 0.2",
+        "val_fraction: true",
+        2,
+        ["expected a number, given True"],
+    ),
+    "text for a number": (
+        "val_fraction: 0.2",
+        "val_fraction: a",
+        2,
+        ["val_fraction: expected a number, given"],
+    ),
     "nan for a number": (
         "val_fraction: 0.2",
         "val_fraction: .nan",
         2,
         ["val_fraction: expected a number, given '.nan'"],
     ),
-    "a part of several GPUs": ("workers: 1", "gpus_per_worker: 1.5", 16, ["expected a whole number", "given 1.5"]),
+    "a part of several GPUs": (
+        "workers: 1",
+        "gpus_per_worker: 1.5",
+        16,
+        ["expected a whole number", "given 1.5"],
+    ),
     "parts of a GPU for a worker group": (
         "workers: 1",
         "workers: 2, gpus_per_worker: 0.5",
         16,
-        ["gpus_per_worker: expected a whole number (a part of one GPU goes with a single worker), given 0.5"],
+        [
+            "gpus_per_worker: expected a whole number (a part of one GPU goes with a single "
+            "worker), given 0.5"
+        ],
     ),
-    "an octal number": ("epochs: 6", "epochs: 010", 7, ["base.epochs: expected an integer, given '010'"]),
-    "a sexagesimal number": ("epochs: 6", "epochs: 1:30", 7, ["base.epochs: expected an integer, given '1:30'"]),
+    "an octal number": (
+        "epochs: 6",
+        "epochs: 010",
+        7,
+        ["base.epochs: expected an integer, given '010'"],
+    ),
+    "a sexagesimal number": (
+        "epochs: 6",
+        "epochs: 1:30",
+        7,
+        ["base.epochs: expected an integer, given '1:30'"],
+    ),
     "a validation split without every class": (
         "val_fraction: 0.2",
         "val_fraction: 0.005",
         2,
         ["val_fraction: expected at least 10 images, one per class", "given 7"],
     ),
-    "a metric the wrong way round": ("mode: max", "mode: min", 3, ["expected max for knn_top1, given min"]),
+    "a metric the wrong way round": (
+        "mode: max",
+        "mode: min",
+        3,
+        ["expected max for knn_top1, given min"],
+    ),
     "a swept parameter that another one switches off": (
         "  batch_size: 32\nspace:\n",
         "  batch_size: 32\n  jitter_strength: 0\nspace:\n  jitter_prob: {grid: [0.2, 0.8]}\n",
         11,
         ["space.jitter_prob: has no effect while jitter_strength is 0"],
     ),
-    "infinity": ("epochs: 6", "epochs: 6\n  lr: 1e999", 8, ["base.lr: expected a number, given inf"]),
-    "text for a mapping": ("{name: digits, val_fraction: 0.2}", "digits", 2, ["dataset: expected a mapping, given 'd"]),
+    "infinity": (
+        "epochs: 6",
+        "epochs: 6\n  lr: 1e999",
+        8,
+        ["base.lr: expected a number, given inf"],
+    ),
+    "text for a mapping": (
+        "{name: digits, val_fraction: 0.2}",
+        "digits",
+        2,
+        ["dataset: expected a mapping, given 'd"],
+    ),
     "list for a mapping": ("{workers: 1}", "[1]", 16, ["resources: expected a mapping, given [1]"]),
     "number for a list": ("seeds: [0, 1]", "seeds: 2", 4, ["seeds: expected a list, given 2"]),
     "list for an objective": (
@@ -96,9 +176,24 @@ MISTAKES = {
         12,
         ["infonce: expected a mapping, given []"],
     ),
-    "number for a name": ("loss: infonce", "loss: 3", 12, ["objectives.infonce.loss: expected a text, given 3"]),
-    "number for a switch": ("{name: digits,", "{name: digits, download: 1,", 2, ["expected true or false, given 1"]),
-    "name with a slash": ("name: small", "name: a/b", 1, ["name: expected letters, digits,", "given 'a/b'"]),
+    "number for a name": (
+        "loss: infonce",
+        "loss: 3",
+        12,
+        ["objectives.infonce.loss: expected a text, given 3"],
+    ),
+    "number for a switch": (
+        "{name: digits,",
+        "{name: digits, download: 1,",
+        2,
+        ["expected true or false, given 1"],
+    ),
+    "name with a slash": (
+        "name: small",
+        "name: a/b",
+        1,
+        ["name: expected letters, digits,", "given 'a/b'"],
+    ),
     # values of sections
     "no objectives": (
         STUDY[STUDY.index("  infonce") : STUDY.index("search")],
@@ -106,11 +201,36 @@ MISTAKES = {
         11,
         ["objectives: expected at least one entry, given {}"],
     ),
-    "validation too large": ("val_fraction: 0.2", "val_fraction: 0.9", 2, ["expected a value <= 0.5, given 0.9"]),
-    "no seeds": ("seeds: [0, 1]", "seeds: []", 4, ["seeds: expected at least one seed, given none"]),
-    "a seed twice": ("seeds: [0, 1]", "seeds: [3, 3]", 4, ["seeds: expected distinct seeds, given 3 twice"]),
-    "negative seed": ("seeds: [0, 1]", "seeds: [0, -1]", 4, ["seeds.1: expected a value >= 0, given -1"]),
-    "seed beyond 32 bits": ("seeds: [0, 1]", "seeds: [4294967296]", 4, ["seeds.0: expected a value < 4294967296"]),
+    "validation too large": (
+        "val_fraction: 0.2",
+        "val_fraction: 0.9",
+        2,
+        ["expected a value <= 0.5, given 0.9"],
+    ),
+    "no seeds": (
+        "seeds: [0, 1]",
+        "seeds: []",
+        4,
+        ["seeds: expected at least one seed, given none"],
+    ),
+    "a seed twice": (
+        "seeds: [0, 1]",
+        "seeds: [3, 3]",
+        4,
+        ["seeds: expected distinct seeds, given 3 twice"],
+    ),
+    "negative seed": (
+        "seeds: [0, 1]",
+        "seeds: [0, -1]",
+        4,
+        ["seeds.1: expected a value >= 0, given -1"],
+    ),
+    "seed beyond 32 bits": (
+        "seeds: [0, 1]",
+        "seeds: [4294967296]",
+        4,
+        ["seeds.0: expected a value < 4294967296"],
+    ),
     "seed of the search again": (
         "seeds: [7, 8]",
         "seeds: [1, 8]",
@@ -124,15 +244,60 @@ MISTAKES = {
         14,
         ["search.trials_per_objective: expected a value >= 1, given 0"],
     ),
-    "no workers": ("workers: 1", "workers: 0", 16, ["resources.workers: expected a value >= 1, given 0"]),
-    "negative workers": ("workers: 1", "workers: -2", 16, ["resources.workers: expected a value >= 1, given -2"]),
-    "negative gpus": ("workers: 1", "gpus_per_worker: -1", 16, ["gpus_per_worker: expected a value >= 0, given -1"]),
-    "infinite gpus": ("workers: 1", "gpus_per_worker: .inf", 16, ["gpus_per_worker: expected a number, given '.inf'"]),
-    "no cpus": ("workers: 1", "cpus_per_worker: 0", 16, ["cpus_per_worker: expected a value >= 1, given 0"]),
-    "unknown method": ("method: grid", "method: bohb", 14, [f"search.method: {METHODS}, given 'bohb'"]),
-    "misspelt method": ("method: grid", "method: gird", 14, [f"search.method: {METHODS}", "Did you mean 'grid'?"]),
-    "negative restarts": ("workers: 1", "max_restarts: -1", 16, ["resources.max_restarts: expected a value >= 0, gi"]),
-    "half a restart": ("workers: 1", "max_restarts: 0.5", 16, ["resources.max_restarts: expected an integer, gi"]),
+    "no workers": (
+        "workers: 1",
+        "workers: 0",
+        16,
+        ["resources.workers: expected a value >= 1, given 0"],
+    ),
+    "negative workers": (
+        "workers: 1",
+        "workers: -2",
+        16,
+        ["resources.workers: expected a value >= 1, given -2"],
+    ),
+    "negative gpus": (
+        "workers: 1",
+        "gpus_per_worker: -1",
+        16,
+        ["gpus_per_worker: expected a value >= 0, given -1"],
+    ),
+    "infinite gpus": (
+        "workers: 1",
+        "gpus_per_worker: .inf",
+        16,
+        ["gpus_per_worker: expected a number, given '.inf'"],
+    ),
+    "no cpus": (
+        "workers: 1",
+        "cpus_per_worker: 0",
+        16,
+        ["cpus_per_worker: expected a value >= 1, given 0"],
+    ),
+    "unknown method": (
+        "method: grid",
+        "method: bohb",
+        14,
+        [f"search.method: {METHODS}, given 'bohb'"],
+    ),
+    "misspelt method": (
+        "method: grid",
+        "method: gird",
+        14,
+        [f"search.method: {METHODS}", "Did you mean 'grid'?"],
+    ),
+    "negative restarts": (
+        "workers: 1",
+        "max_restarts: -1",
+        16,
+        ["resources.max_restarts: expected a value >= 0, gi"],
+    ),
+    "half a restart": (
+        "workers: 1",
+        "max_restarts: 0.5",
+        16,
+        ["resources.max_restarts: expected an integer, gi"],
+    ),
     "unknown checkpoints": (
         "resources:",
         "checkpoints: {keep: lst}\nresources:",
@@ -145,7 +310,12 @@ MISTAKES = {
         16,
         ["checkpoints.evry_s: unknown key. Did you mean 'every_s'? Expected: keep, every_s"],
     ),
-    "negative pause": ("resources:", "checkpoints: {every_s: -1}\nresources:", 16, ["every_s: expected a value >= 0"]),
+    "negative pause": (
+        "resources:",
+        "checkpoints: {every_s: -1}\nresources:",
+        16,
+        ["every_s: expected a value >= 0"],
+    ),
     "pause between no checkpoints": (
         "resources:",
         "checkpoints: {keep: none, every_s: 5}\nresources:",
@@ -164,8 +334,18 @@ MISTAKES = {
         16,
         ["scheduler.reduction_factor: expected with name: asha only"],
     ),
-    "no grace": ("resources:", "scheduler: {grace_epochs: 0}\nresources:", 16, ["grace_epochs: expected a value >= 1"]),
-    "no reduction": ("resources:", "scheduler: {reduction_factor: 1}\nresources:", 16, ["expected a value >= 2, gi"]),
+    "no grace": (
+        "resources:",
+        "scheduler: {grace_epochs: 0}\nresources:",
+        16,
+        ["grace_epochs: expected a value >= 1"],
+    ),
+    "no reduction": (
+        "resources:",
+        "scheduler: {reduction_factor: 1}\nresources:",
+        16,
+        ["expected a value >= 2, gi"],
+    ),
     "misspelt scheduler": (
         "resources:",
         "scheduler: {name: ahsa}\nresources:",
@@ -177,28 +357,84 @@ MISTAKES = {
         "scheduler: {name: asha}\nresources:",
         16,
         [
-            "scheduler.name: asha stops bad configurations early, and grid is there to measure how many",
+            "scheduler.name: asha stops bad configurations early, and grid is there to measure "
+            "how many",
             "Expected fifo, or search.method tpe or gp",
         ],
     ),
-    "unknown scheduler": ("resources:", "scheduler: {name: median}\nresources:", 16, ["scheduler.name: expected '"]),
-    "unknown dataset": ("name: digits", "name: digts", 2, ["unknown dataset 'digts'", "'digits'?", "one of: digits,"]),
-    "unknown metric": ("knn_top1", "knn_top", 3, ["unknown metric 'knn_top'", "'knn_top", "Expected one of: knn_top1"]),
-    "unknown mode": ("mode: max", "mode: maximum", 3, ["metric.mode: expected 'max' or 'min', given 'maximum'"]),
+    "unknown scheduler": (
+        "resources:",
+        "scheduler: {name: median}\nresources:",
+        16,
+        ["scheduler.name: expected '"],
+    ),
+    "unknown dataset": (
+        "name: digits",
+        "name: digts",
+        2,
+        ["unknown dataset 'digts'", "'digits'?", "one of: digits,"],
+    ),
+    "unknown metric": (
+        "knn_top1",
+        "knn_top",
+        3,
+        ["unknown metric 'knn_top'", "'knn_top", "Expected one of: knn_top1"],
+    ),
+    "unknown mode": (
+        "mode: max",
+        "mode: maximum",
+        3,
+        ["metric.mode: expected 'max' or 'min', given 'maximum'"],
+    ),
     # components
-    "unknown framework": ("simclr, loss: infonce", "simcrl, loss: infonce", 12, ["framework 'simcrl'", "'simclr'?"]),
-    "unknown loss": ("loss: infonce", "loss: infonse", 12, ["unknown loss 'infonse'", "'infonce'?", "Expected one of"]),
-    "a loss like no other": ("loss: infonce", "loss: xyz", 12, ["unknown loss 'xyz'. Expected one of: infonce, dcl,"]),
+    "unknown framework": (
+        "simclr, loss: infonce",
+        "simcrl, loss: infonce",
+        12,
+        ["framework 'simcrl'", "'simclr'?"],
+    ),
+    "unknown loss": (
+        "loss: infonce",
+        "loss: infonse",
+        12,
+        ["unknown loss 'infonse'", "'infonce'?", "Expected one of"],
+    ),
+    "a loss like no other": (
+        "loss: infonce",
+        "loss: xyz",
+        12,
+        ["unknown loss 'xyz'. Expected one of: infonce, dcl,"],
+    ),
     "unknown loss with parameters of its own": (
         "loss: dclw,",
         "loss: dclx,",
         13,
         ["objectives.dclw.loss: unknown loss"],
     ),
-    "unknown encoder with a width": ("conv4", "conv5\n  width: 8", 6, ["base.encoder: expected conv4 |"]),
-    "unknown regularizer": ("loss: dclw,", "loss: dclw, regularizer: nonne,", 13, ["regularizer 'nonne'", "'none'?"]),
-    "unknown views": ("loss: dclw,", "loss: dclw, views: twoo,", 13, ["objectives.dclw.views: ", "'twoo'", "'two'?"]),
-    "unknown encoder": ("encoder: conv4", "encoder: conv5", 6, ["base.encoder: expected conv4 |", "given 'conv5'"]),
+    "unknown encoder with a width": (
+        "conv4",
+        "conv5\n  width: 8",
+        6,
+        ["base.encoder: expected conv4 |"],
+    ),
+    "unknown regularizer": (
+        "loss: dclw,",
+        "loss: dclw, regularizer: nonne,",
+        13,
+        ["regularizer 'nonne'", "'none'?"],
+    ),
+    "unknown views": (
+        "loss: dclw,",
+        "loss: dclw, views: twoo,",
+        13,
+        ["objectives.dclw.views: ", "'twoo'", "'two'?"],
+    ),
+    "unknown encoder": (
+        "encoder: conv4",
+        "encoder: conv5",
+        6,
+        ["base.encoder: expected conv4 |", "given 'conv5'"],
+    ),
     # hyperparameters
     "misspelt own parameter": (
         "{sigma:",
@@ -211,7 +447,30 @@ MISTAKES = {
             "sigma, solarize_prob, tau, ",
         ],
     ),
-    "misspelt shared parameter": ("batch_size: 32", "batch_siz: 32", 8, ["base.batch_siz: ", "'batch_size'?"]),
+    "misspelt shared parameter": (
+        "batch_size: 32",
+        "batch_siz: 32",
+        8,
+        ["base.batch_siz: ", "'batch_size'?"],
+    ),
+    "shared parameter by another name": (
+        "batch_size: 32",
+        "learning_rate: 0.1",
+        8,
+        ["base.learning_rate: unknown parameter", "Did you mean 'lr'?"],
+    ),
+    "own parameter by another name": (
+        "{sigma:",
+        "{temperature: {grid: [0.1]}, sigma:",
+        13,
+        ["objectives.dclw.space.temperature: unknown parameter", "Did you mean 'tau'?"],
+    ),
+    "parameter outside of base": (
+        "loss: dclw,",
+        "loss: dclw, bs: 32,",
+        13,
+        ["objectives.dclw.bs: unknown key", "Did you mean 'objectives.dclw.base.batch_size'?"],
+    ),
     "unknown shared parameter": (
         "batch_size: 32",
         "xyz: 32",
@@ -222,13 +481,22 @@ MISTAKES = {
         "loss: infonce}",
         "loss: infonce, space: {sigma: {grid: [1]}}}",
         12,
-        ["objectives.infonce.space.sigma: ", "does not own this parameter", "none of its parts", "'infonce' owns: "],
+        [
+            "objectives.infonce.space.sigma: ",
+            "does not own this parameter",
+            "none of its parts",
+            "'infonce' owns: ",
+        ],
     ),
     "shared parameter of another encoder": (
         "batch_size: 32",
         "stem: small",
         8,
-        ["base.stem: no objective of this study owns 'stem'", "none of its parts uses it", "encoder resnet18"],
+        [
+            "base.stem: no objective of this study owns 'stem'",
+            "none of its parts uses it",
+            "encoder resnet18",
+        ],
     ),
     "colour parameter without colours": (
         "batch_size: 32",
@@ -242,13 +510,43 @@ MISTAKES = {
         13,
         ["objectives.dclw.space.sigma: expected the parameter in base or in space", "given both"],
     ),
-    "value out of bounds": ("batch_size: 32", "batch_size: 1", 8, ["base.batch_size: expected a value in [2, inf)"]),
-    "unknown choice": ("batch_size: 32", "lr_rule: square", 8, ["base.lr_rule: expected none | sqrt | linear, given"]),
+    "value out of bounds": (
+        "batch_size: 32",
+        "batch_size: 1",
+        8,
+        ["base.batch_size: expected a value in [2, inf)"],
+    ),
+    "unknown choice": (
+        "batch_size: 32",
+        "lr_rule: square",
+        8,
+        ["base.lr_rule: expected none | sqrt | linear, given"],
+    ),
     # dimensions
-    "low above high": ("low: 0.05", "low: 2", 10, ["space.tau: expected low < high, given low 2 and high 1"]),
-    "low equals high": ("low: 0.05", "low: 1", 10, ["space.tau: expected low < high, given low 1 and high 1"]),
-    "only low": (", high: 1.0, log: true", "", 10, ["space.tau: expected both low and high, given only low"]),
-    "low out of bounds": ("low: 0.05", "low: 0", 10, ["space.tau.low: expected a value in (0, inf), given 0"]),
+    "low above high": (
+        "low: 0.05",
+        "low: 2",
+        10,
+        ["space.tau: expected low < high, given low 2 and high 1"],
+    ),
+    "low equals high": (
+        "low: 0.05",
+        "low: 1",
+        10,
+        ["space.tau: expected low < high, given low 1 and high 1"],
+    ),
+    "only low": (
+        ", high: 1.0, log: true",
+        "",
+        10,
+        ["space.tau: expected both low and high, given only low"],
+    ),
+    "low out of bounds": (
+        "low: 0.05",
+        "low: 0",
+        10,
+        ["space.tau.low: expected a value in (0, inf), given 0"],
+    ),
     "high out of bounds": (
         f"tau: {TAU}",
         "flip_prob: {low: 0.1, high: 2}",
@@ -261,29 +559,79 @@ MISTAKES = {
         10,
         ["space.weight_decay.low: a log scale needs low > 0, given 0"],
     ),
-    "log of a grid alone": ("low: 0.05, high: 1.0, ", "", 10, ["space.tau.log: expected low and high beside it"]),
-    "log is a number": ("log: true", "log: 10", 10, ["space.tau.log: expected true or false, given 10"]),
-    "empty grid": ("[0.1, 0.3]", "[]", 10, ["space.tau.grid: expected a list of at least one value, given []"]),
+    "log of a grid alone": (
+        "low: 0.05, high: 1.0, ",
+        "",
+        10,
+        ["space.tau.log: expected low and high beside it"],
+    ),
+    "log is a number": (
+        "log: true",
+        "log: 10",
+        10,
+        ["space.tau.log: expected true or false, given 10"],
+    ),
+    "empty grid": (
+        "[0.1, 0.3]",
+        "[]",
+        10,
+        ["space.tau.grid: expected a list of at least one value, given []"],
+    ),
     "grid value twice": ("[0.1, 0.3]", "[0.3, 0.3]", 10, ["space.tau.grid: 0.3 stands twice"]),
-    "grid outside of bounds": ("[0.1, 0.3]", "[0.1, 3]", 10, ["space.tau.grid: 3 lies outside of low 0.05 .. high 1"]),
-    "text in a grid": ("[0.1, 0.3]", "[0.1, x]", 10, ["space.tau.grid: expected a number, given 'x'"]),
-    "empty dimension": (TAU, "{}", 10, ["space.tau: expected low and high, grid or choices, given none of them"]),
-    "list for a dimension": (TAU, "[0.1]", 10, ["space.tau: expected {low, high} with an optional", "given [0.1]"]),
+    "grid outside of bounds": (
+        "[0.1, 0.3]",
+        "[0.1, 3]",
+        10,
+        ["space.tau.grid: 3 lies outside of low 0.05 .. high 1"],
+    ),
+    "text in a grid": (
+        "[0.1, 0.3]",
+        "[0.1, x]",
+        10,
+        ["space.tau.grid: expected a number, given 'x'"],
+    ),
+    "empty dimension": (
+        TAU,
+        "{}",
+        10,
+        ["space.tau: expected low and high, grid or choices, given none of them"],
+    ),
+    "list for a dimension": (
+        TAU,
+        "[0.1]",
+        10,
+        ["space.tau: expected {low, high} with an optional", "given [0.1]"],
+    ),
     "misspelt key of a dimension": (
         "log: true",
         "logg: true",
         10,
         ["space.tau: unknown key 'logg'.", "'log'?", "low, "],
     ),
-    "choices and bounds": ("log: true, grid", "choices", 10, ["expected either choices or low, ", "and low, high"]),
+    "choices and bounds": (
+        "log: true, grid",
+        "choices",
+        10,
+        ["expected either choices or low, ", "and low, high"],
+    ),
     "unknown value of choices": (
         f"tau: {TAU}",
         "lr_rule: {choices: [linear, cubic]}",
         10,
         ["space.lr_rule.choices: expected none | sqrt | linear, given 'cubic'"],
     ),
-    "range of words": (f"tau: {TAU}", "lr_rule: {low: 1, high: 2}", 10, ["expected choices out of none | sqrt"]),
-    "unsweepable parameter": (f"tau: {TAU}", "knn_k: {choices: [5, 9]}", 10, ["space.knn_k: ", "cannot be swept"]),
+    "range of words": (
+        f"tau: {TAU}",
+        "lr_rule: {low: 1, high: 2}",
+        10,
+        ["expected choices out of none | sqrt"],
+    ),
+    "unsweepable parameter": (
+        f"tau: {TAU}",
+        "knn_k: {choices: [5, 9]}",
+        10,
+        ["space.knn_k: ", "cannot be swept"],
+    ),
     "no epochs among others": (
         f"tau: {TAU}",
         "epochs: {choices: [0, 9]}",
@@ -307,18 +655,42 @@ MISTAKES = {
         "{method: grid}",
         "{method: grid, trials_per_objective: 3}",
         14,
-        ["search.trials_per_objective: the grid of 'dclw' has 4 configurations", "3 allowed", "thin the grid"],
+        [
+            "search.trials_per_objective: the grid of 'dclw' has 4 configurations",
+            "3 allowed",
+            "thin the grid",
+        ],
     ),
-    "batch larger than the data": ("batch_size: 32", "batch_size: 2000", 8, ["base.batch_size: expected at most 1150"]),
-    "more neighbours than data": ("epochs: 6", "knn_k: 5000", 7, ["base.knn_k: expected at most 1150", "given 5000"]),
+    "batch larger than the data": (
+        "batch_size: 32",
+        "batch_size: 2000",
+        8,
+        ["base.batch_size: expected at most 1150"],
+    ),
+    "more neighbours than data": (
+        "epochs: 6",
+        "knn_k: 5000",
+        7,
+        ["base.knn_k: expected at most 1150", "given 5000"],
+    ),
     "warm-up of all epochs": (
         "batch_size: 32",
         "warmup_epochs: 6",
         8,
         ["base.warmup_epochs: expected fewer warm-up epochs than the 6 epochs, given 6"],
     ),
-    "objectives whose files collide": ("  dclw:", "  INFONCE:", 13, ["objectives.INFONCE: too much like 'infonce'"]),
-    "objective with an endless name": ("  dclw:", f"  {'d' * 65}:", 13, ["expected a name of 1 to 64 printable"]),
+    "objectives whose files collide": (
+        "  dclw:",
+        "  INFONCE:",
+        13,
+        ["objectives.INFONCE: too much like 'infonce'"],
+    ),
+    "objective with an endless name": (
+        "  dclw:",
+        f"  {'d' * 65}:",
+        13,
+        ["expected a name of 1 to 64 printable"],
+    ),
 }
 
 
@@ -392,13 +764,19 @@ def test_a_misspelt_required_key_is_reported_as_unknown_and_as_missing(broken):
 def test_a_drawn_design_needs_a_number_of_configurations(broken, method):
     path = broken("method: grid", f"method: {method}")
     [line] = lines_of_refusal(path, settings=["objectives.dclw.space=null"])
-    assert line == f"{path}:14: search: method {method} needs trials_per_objective, a number of configurations"
+    assert (
+        line == f"{path}:14: search: method {method} needs trials_per_objective, a number of "
+        "configurations"
+    )
 
 
 @pytest.mark.parametrize(
-    ("size", "workers", "valid"), [(10, 4, "8, 12"), (33, 2, "32, 34"), (4, 4, "8"), (2, 4, "8"), (9, 4, "8, 12")]
+    ("size", "workers", "valid"),
+    [(10, 4, "8, 12"), (33, 2, "32, 34"), (4, 4, "8"), (2, 4, "8"), (9, 4, "8, 12")],
 )
-def test_a_batch_that_does_not_divide_among_the_workers_names_valid_ones(broken, size, workers, valid):
+def test_a_batch_that_does_not_divide_among_the_workers_names_valid_ones(
+    broken, size, workers, valid
+):
     path = broken("batch_size: 32", f"batch_size: {size}")
     [line] = lines_of_refusal(path, settings=[f"resources.workers={workers}"])
     expected = f"batch size {size} does not divide among {workers} workers; nearest valid: {valid}"
@@ -416,13 +794,19 @@ def test_only_the_swept_batch_sizes_that_do_not_divide_are_named(broken):
 def test_a_range_of_batch_sizes_does_not_divide_among_workers(broken):
     path = broken(f"tau: {TAU}", "batch_size: {low: 8, high: 64, grid: [8, 64]}")
     [line] = lines_of_refusal(path, settings=["resources.workers=2"])
-    assert line == f"{path}:10: space.batch_size: with 2 workers expected choices that 2 divides, given a range"
+    assert (
+        line
+        == f"{path}:10: space.batch_size: with 2 workers expected choices that 2 divides, given a "
+        "range"
+    )
 
 
 def test_warmup_is_compared_with_the_shortest_swept_training(broken):
     path = broken(f"tau: {TAU}", "epochs: {choices: [3, 9]}\n  warmup_epochs: {choices: [1, 4]}")
     [line] = lines_of_refusal(path)
-    assert_says(line, [":11: space.warmup_epochs: expected fewer warm-up epochs than the 3 epochs, given 4"])
+    assert_says(
+        line, [":11: space.warmup_epochs: expected fewer warm-up epochs than the 3 epochs, given 4"]
+    )
 
 
 # Successive halving.
@@ -437,7 +821,12 @@ def asha(broken, *settings):
 
 @pytest.mark.parametrize("method", ["tpe", "gp"])
 def test_asha_goes_with_a_live_search(broken, method):
-    path, settings = asha(broken, f"search.method={method}", "scheduler.grace_epochs=5", "scheduler.reduction_factor=4")
+    path, settings = asha(
+        broken,
+        f"search.method={method}",
+        "scheduler.grace_epochs=5",
+        "scheduler.reduction_factor=4",
+    )
     scheduler = load_study(path, settings=settings).sections.scheduler
     assert (scheduler.name, scheduler.grace_epochs, scheduler.reduction_factor) == ("asha", 5, 4)
 
@@ -446,49 +835,96 @@ def test_asha_goes_with_a_live_search(broken, method):
 def test_asha_does_not_go_with_a_method_that_measures(broken, method):
     path, settings = asha(broken, f"search.method={method}")
     [line] = lines_of_refusal(path, settings=settings)
-    assert_says(line, [f"{path}:15: scheduler.name: asha stops bad", f"and {method} is there to measure", "tpe or gp"])
+    assert_says(
+        line,
+        [
+            f"{path}:15: scheduler.name: asha stops bad",
+            f"and {method} is there to measure",
+            "tpe or gp",
+        ],
+    )
 
 
 def test_asha_needs_a_score_before_the_last_epoch(broken):
     path, settings = asha(broken, "metric.name=linear_top1")
     [line] = lines_of_refusal(path, settings=settings)
-    expected = "asha compares scores before the last epoch, expected knn_top1, knn_top5; linear_top1 is scored at the"
+    expected = (
+        "asha compares scores before the last epoch, expected knn_top1, knn_top5; "
+        "linear_top1 is scored at the"
+    )
     assert_says(line, [f"metric.name: {expected}"])
 
 
 @pytest.mark.parametrize(
-    ("grace", "eval_every", "first_met"), [(6, 1, 6), (1, 6, 6), (5, 4, 8), (1, 10, 10), (7, 1, 7), (4, 3, 6)]
+    ("grace", "eval_every", "first_met"),
+    [(6, 1, 6), (1, 6, 6), (5, 4, 8), (1, 10, 10), (7, 1, 7), (4, 3, 6)],
 )
 def test_asha_that_would_stop_nothing_is_refused(broken, grace, eval_every, first_met):
-    path, settings = asha(broken, f"scheduler.grace_epochs={grace}", f"base.eval_every={eval_every}")
+    path, settings = asha(
+        broken, f"scheduler.grace_epochs={grace}", f"base.eval_every={eval_every}"
+    )
     lines = lines_of_refusal(path, settings=settings)
     assert len(lines) == 2, lines
     for line, name in zip(lines, ("infonce", "dclw"), strict=True):
-        assert_says(line, ["scheduler.grace_epochs", "asha would stop no trial", f"'{name}' trains 6 epochs"])
-        assert_says(line, [f"is scored every {eval_every}; expected epochs > {first_met}, or a smaller grace_epochs"])
+        assert_says(
+            line,
+            ["scheduler.grace_epochs", "asha would stop no trial", f"'{name}' trains 6 epochs"],
+        )
+        assert_says(
+            line,
+            [
+                f"is scored every {eval_every}; expected epochs > {first_met}, or a smaller "
+                "grace_epochs"
+            ],
+        )
     load_study(path, settings=[*settings, f"base.epochs={first_met + 1}"])
 
 
 def test_asha_compares_configurations_of_equally_many_epochs(broken):
     path, settings = asha(broken, "space.epochs={choices: [4, 6]}")
     [line] = lines_of_refusal(path, settings=settings)
-    assert_says(line, ["space.epochs: asha compares configurations of equally many epochs", "fix epochs in base"])
+    assert_says(
+        line,
+        ["space.epochs: asha compares configurations of equally many epochs", "fix epochs in base"],
+    )
 
 
 def test_asha_leaves_an_untrained_encoder_alone(broken):
-    path, settings = asha(broken, "objectives.random={framework: simclr, loss: infonce, base: {epochs: 0}}")
+    path, settings = asha(
+        broken, "objectives.random={framework: simclr, loss: infonce, base: {epochs: 0}}"
+    )
     assert len(load_study(path, settings=settings).objectives) == 3
 
 
 def test_asha_on_vectors_is_one_mistake(broken):
     """Their metric has a value at the last epoch only."""
     path = broken("small", "small")
-    study = "objectives={critic: {framework: mi_critic, loss: infonce, space: {lr: {low: 0.001, high: 0.1}}}}"
-    vectors = ["dataset={name: gaussian_mi}", "metric.name=mi_estimate", study, "objectives.infonce=null"]
-    others = ["objectives.dclw=null", "base={epochs: 6}", "space=null", "confirm=null", f"search={TPE}"]
+    study = (
+        "objectives={critic: {framework: mi_critic, loss: infonce, space: {lr: {low: 0.001, "
+        "high: 0.1}}}}"
+    )
+    vectors = [
+        "dataset={name: gaussian_mi}",
+        "metric.name=mi_estimate",
+        study,
+        "objectives.infonce=null",
+    ]
+    others = [
+        "objectives.dclw=null",
+        "base={epochs: 6}",
+        "space=null",
+        "confirm=null",
+        f"search={TPE}",
+    ]
     load_study(path, settings=[*vectors, *others])
     [line] = lines_of_refusal(path, settings=[*vectors, *others, "scheduler={name: asha}"])
-    assert_says(line, ["metric.name: asha compares scores before the last epoch", "mi_estimate is scored at the last"])
+    assert_says(
+        line,
+        [
+            "metric.name: asha compares scores before the last epoch",
+            "mi_estimate is scored at the last",
+        ],
+    )
 
 
 # Presets and settings.
@@ -497,7 +933,9 @@ def test_asha_on_vectors_is_one_mistake(broken):
 def test_an_unknown_preset_names_the_nearest(broken):
     path = broken("small", "small")
     [line] = lines_of_refusal(path, preset="tny")
-    assert line == f"{path}:17: presets: no preset 'tny'. Did you mean 'tiny'? Expected one of: tiny."
+    assert (
+        line == f"{path}:17: presets: no preset 'tny'. Did you mean 'tiny'? Expected one of: tiny."
+    )
 
 
 def test_a_study_without_presets_says_so(broken):
@@ -526,6 +964,9 @@ def test_a_mistake_in_a_preset_points_into_the_preset(broken, patch, words):
     ("setting", "words"),
     [
         ("base.epoch=3", ["base.epoch: unknown parameter", "'epochs'?"]),
+        ("epochs=3", ["epochs: unknown key. Did you mean 'base.epochs'? Expected: name,"]),
+        ("learning_rate=3", ["learning_rate: unknown key. Did you mean 'base.lr'?"]),
+        ("metric.name=rankme", ["unknown metric 'rankme'", "Expected one of: knn_top1, knn_top5"]),
         ("seeds=[1, a]", ["seeds.1: expected an integer, given 'a'"]),
         ("objectives.infonce.loss=infonse", ["unknown loss 'infonse'", "'infonce'?"]),
         ("name=null", ["name: this key is missing"]),
@@ -541,7 +982,10 @@ def test_a_mistake_in_a_setting_names_the_setting(broken, setting, words):
 # Files that are no studies.
 
 FILES = {
-    "empty": (b"", "expected a mapping with the keys name, seeds, objectives, ..., given an empty file."),
+    "empty": (
+        b"",
+        "expected a mapping with the keys name, seeds, objectives, ..., given an empty file.",
+    ),
     "comments": (b"# nothing\n", "given an empty file."),
     "list": (b"- name: small\n", "given a list."),
     "text": (b"hello\n", "given 'hello'."),
@@ -581,16 +1025,22 @@ def test_a_syntax_error_has_its_line(broken, old, new, line):
 def test_a_missing_file_names_its_nearest_sibling(broken, tmp_path):
     broken("small", "small")
     [line] = lines_of_refusal(tmp_path / "stdy.yaml")
-    assert line == f"{tmp_path}/stdy.yaml: no such study file. Did you mean '{tmp_path}/study.yaml'?"
+    assert (
+        line == f"{tmp_path}/stdy.yaml: no such study file. Did you mean '{tmp_path}/study.yaml'?"
+    )
 
 
 def test_a_file_in_a_missing_folder(tmp_path):
-    assert lines_of_refusal(tmp_path / "no" / "study.yaml") == [f"{tmp_path}/no/study.yaml: no such study file."]
+    assert lines_of_refusal(tmp_path / "no" / "study.yaml") == [
+        f"{tmp_path}/no/study.yaml: no such study file."
+    ]
 
 
 def test_a_folder_names_the_studies_in_it(broken, tmp_path):
     broken("small", "small")
-    assert lines_of_refusal(tmp_path) == [f"{tmp_path}: expected a study file, given a folder. It holds: study.yaml."]
+    assert lines_of_refusal(tmp_path) == [
+        f"{tmp_path}: expected a study file, given a folder. It holds: study.yaml."
+    ]
 
 
 def test_a_path_through_a_file(broken):
@@ -601,12 +1051,21 @@ def test_a_path_through_a_file(broken):
 # The installed command.
 
 
-@pytest.mark.parametrize("words", [["plan"], ["try", "--objective", "dclw"], ["run"]], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [["plan"], ["try", "--objective", "dclw"], ["run"]], ids=lambda words: words[0]
+)
 def test_the_command_itself_exits_with_2_and_a_message_alone(broken, tmp_path, words):
     path = broken("loss: infonce", "loss: infonse")
     command, *options = words
     done = subprocess.run(
-        [sys.executable, "-c", "from clsweep.cli import main; main()", command, str(path), *options],
+        [
+            sys.executable,
+            "-c",
+            "from clsweep.cli.main import main; main()",
+            command,
+            str(path),
+            *options,
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -615,5 +1074,8 @@ def test_the_command_itself_exits_with_2_and_a_message_alone(broken, tmp_path, w
     )
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert_says(line, [f"{path}:12: objectives.infonce.loss: unknown loss 'infonse'. Did you mean 'infonce'?"])
+    assert_says(
+        line,
+        [f"{path}:12: objectives.infonce.loss: unknown loss 'infonse'. Did you mean 'infonce'?"],
+    )
     assert os.listdir(tmp_path) == ["study.yaml"]

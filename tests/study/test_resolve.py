@@ -1,12 +1,14 @@
-"""Where the study file meets the catalog: what joins which objective, what overrides what, what is said about it."""
+"""Where the study file meets the catalog: what joins which objective, what overrides what, what is
+said about it.
+"""
 
 import pytest
 import yaml
 
+from clsweep.catalog.ownership import owned_params
+from clsweep.cli.plan import plan_notes
 from clsweep.errors import StudyError
-from clsweep.listing import plan_notes
-from clsweep.objective.ownership import owned_params
-from clsweep.study.design import plan_frame, plan_trials
+from clsweep.study.design import plan_frame, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
 STUDY = """\
@@ -71,13 +73,17 @@ def test_an_objective_has_every_hyperparameter_that_it_owns_and_no_other(load):
 
 
 def test_a_recipe_is_a_default_and_what_is_written_counts(load):
-    found = objectives(load("base.recipe=byol", "objectives.dclw.base={recipe: ecpp_cifar, jitter_strength: 0.7}"))
+    found = objectives(
+        load("base.recipe=byol", "objectives.dclw.base={recipe: ecpp_cifar, jitter_strength: 0.7}")
+    )
     names = ("crop_scale", "jitter_strength", "blur_prob")
     assert [found["infonce"].fixed[name] for name in names] == [0.08, 0.5, 1.0]
     assert [found["dclw"].fixed[name] for name in names] == [0.2, 0.7, 0.0]
     assert "second_blur_prob" in found["infonce"].owned
     assert "second_blur_prob" not in found["dclw"].owned
-    found = objectives(load("base={recipe: byol, blur_prob: 0.3}", "space.jitter_strength={grid: [0.5, 1.0]}"))
+    found = objectives(
+        load("base={recipe: byol, blur_prob: 0.3}", "space.jitter_strength={grid: [0.5, 1.0]}")
+    )
     assert found["dclw"].fixed["blur_prob"] == 0.3
     assert "jitter_strength" not in found["dclw"].fixed
 
@@ -89,9 +95,18 @@ def test_a_recipe_is_a_default_and_what_is_written_counts(load):
         (["base.recipe=[byol]"], "base.recipe"),
         (["base.second_blur_prob=0.5"], "it belongs to recipe byol"),
         (["space.recipe={choices: [byol, simclr]}"], "space.recipe"),
-        (["base.jitter_strength=0", "space.jitter_saturation={grid: [0.2, 0.8]}"], "while jitter_strength is 0"),
-        (["base.jitter_prob=0", "space.jitter_saturation={grid: [0.2, 0.8]}"], "while jitter_prob is 0"),
-        (["dataset.name=digits", "base.jitter_saturation=0.4"], "the images of digits have one channel"),
+        (
+            ["base.jitter_strength=0", "space.jitter_saturation={grid: [0.2, 0.8]}"],
+            "while jitter_strength is 0",
+        ),
+        (
+            ["base.jitter_prob=0", "space.jitter_saturation={grid: [0.2, 0.8]}"],
+            "while jitter_prob is 0",
+        ),
+        (
+            ["dataset.name=digits", "base.jitter_saturation=0.4"],
+            "the images of digits have one channel",
+        ),
     ],
     ids=str,
 )
@@ -102,7 +117,12 @@ def test_what_a_recipe_does_not_own_or_know_is_refused(load, settings, message):
 
 def test_what_is_not_written_has_its_default(load):
     fixed = objectives(load())["infonce"].fixed
-    assert (fixed["epochs"], fixed["lr"], fixed["batch_size"], fixed["lr_rule"]) == (20, 0.5, 256, "linear")
+    assert (fixed["epochs"], fixed["lr"], fixed["batch_size"], fixed["lr_rule"]) == (
+        20,
+        0.5,
+        256,
+        "linear",
+    )
 
 
 def test_numbers_are_brought_to_the_type_of_the_parameter(load):
@@ -156,7 +176,12 @@ def test_an_untrained_objective_keeps_its_zero_epochs_beside_a_sweep_of_epochs(l
 def test_a_preset_and_a_setting_override_in_this_order(load):
     study = load("base.lr=2", preset="quick")
     fixed = objectives(study)["infonce"].fixed
-    assert (fixed["epochs"], fixed["lr"], study.sections.seeds, study.preset) == (2, 2.0, (4, 5), "quick")
+    assert (fixed["epochs"], fixed["lr"], study.sections.seeds, study.preset) == (
+        2,
+        2.0,
+        (4, 5),
+        "quick",
+    )
 
 
 # Colours.
@@ -175,8 +200,12 @@ def test_a_colour_parameter_of_one_channel_images_is_refused_wherever_it_stands(
     digits = "dataset.name=fashion_mnist"
     [shared] = refusals(load, digits, "base.gray_prob=0.1")
     [own] = refusals(load, digits, "objectives.dclw.base.gray_prob=0.1")
-    assert shared.startswith("--set base.gray_prob=0.1: base.gray_prob: no objective of this study owns 'gray_prob'")
-    assert own.startswith("--set objectives.dclw.base.gray_prob=0.1: objectives.dclw.base.gray_prob: 'dclw' does not")
+    assert shared.startswith(
+        "--set base.gray_prob=0.1: base.gray_prob: no objective of this study owns 'gray_prob'"
+    )
+    assert own.startswith(
+        "--set objectives.dclw.base.gray_prob=0.1: objectives.dclw.base.gray_prob: 'dclw' does not"
+    )
     assert all("the images of fashion_mnist have one channel" in line for line in (shared, own))
 
 
@@ -185,13 +214,20 @@ def test_a_colour_parameter_of_one_channel_images_is_refused_wherever_it_stands(
 
 def test_mistakes_are_reported_together_and_each_once(load):
     lines = refusals(
-        load, "base.lr=-1", "base.batch_siz=3", "space.tau.low=2", "objectives.dclw.views=twoo", "objectives.x={}"
+        load,
+        "base.lr=-1",
+        "base.batch_siz=3",
+        "space.tau.low=2",
+        "objectives.dclw.views=twoo",
+        "objectives.x={}",
     )
     assert [line.partition(": ")[2].partition(": ")[0] for line in lines] == [
         "objectives.x.framework",
         "objectives.x.loss",
     ]
-    lines = refusals(load, "base.lr=-1", "base.batch_siz=3", "space.tau.low=2", "objectives.dclw.views=twoo")
+    lines = refusals(
+        load, "base.lr=-1", "base.batch_siz=3", "space.tau.low=2", "objectives.dclw.views=twoo"
+    )
     assert sorted(line.partition(": ")[2].partition(": ")[0] for line in lines) == [
         "base.batch_siz", "base.lr", "objectives.dclw.views", "space.tau"
     ]  # fmt: skip
@@ -209,8 +245,14 @@ def test_mistakes_of_several_keys_are_reported_together(load):
     ("settings", "preset"),
     [
         ((), None),
-        (("objectives.dclw.space.lr={low: 1e-4, high: 1, log: true, grid: [1e-3, 1e-2]}",), "quick"),
-        (("search={method: qmc, trials_per_objective: 8}", "space.sigma={low: 0.1, high: 2}"), "quick"),
+        (
+            ("objectives.dclw.space.lr={low: 1e-4, high: 1, log: true, grid: [1e-3, 1e-2]}",),
+            "quick",
+        ),
+        (
+            ("search={method: qmc, trials_per_objective: 8}", "space.sigma={low: 0.1, high: 2}"),
+            "quick",
+        ),
         (("name='true'", "search.seed=7"), None),
     ],
 )
@@ -244,32 +286,47 @@ search: {method: grid}
 @pytest.mark.parametrize(
     ("framework", "loss", "rest", "says"),
     [
-        ("byol", "infonce", "", "'infonce' makes no sense on framework byol. Expected one of: cosine"),
+        ("byol", "infonce", "",
+         "'infonce' makes no sense on framework byol. Expected one of: cosine"),
         ("simclr", "infonce", ", views: ecpp", "'ecpp' takes the positive out of the denominator"),
         ("mi_critic", "infonce", "", "'mi_critic' does not work on digits"),
-        ("simclr", "eqco", ", base: {num_negatives: 63}", "expected at most 62, what a batch of 32 has for a query"),
-        ("simo", "dcl", ", base: {num_negatives: 32}", "expected at most 31, what a batch of 32 has for a query"),
-        ("simo", "dcl", ", space: {num_negatives: {choices: [0, 8]}}", "0 stands for another number (all)"),
-        ("moco", "dcl", ", base: {num_negatives: 0}", "expected a queue of at least 1 key, given 0"),
-        ("simclr", "dclw", ", space: {delta: {choices: [1, 2]}}", "'a' does not own this parameter"),
-        ("simclr", "dcl", ", views: ecpp, base: {small_view_size: 9}", "expected at most 8, the side of the images"),
-        ("simclr", "dcl", ", views: core, base: {small_crop_max: 0.05}", "expected at most small_crop_max, 0.05"),
+        ("simclr", "eqco", ", base: {num_negatives: 63}",
+         "expected at most 62, what a batch of 32 has for a query"),
+        ("simo", "dcl", ", base: {num_negatives: 32}",
+         "expected at most 31, what a batch of 32 has for a query"),
+        ("simo", "dcl", ", space: {num_negatives: {choices: [0, 8]}}",
+         "0 stands for another number (all)"),
+        ("moco", "dcl", ", base: {num_negatives: 0}",
+         "expected a queue of at least 1 key, given 0"),
+        ("simclr", "dclw", ", space: {delta: {choices: [1, 2]}}",
+         "'a' does not own this parameter"),
+        ("simclr", "dcl", ", views: ecpp, base: {small_view_size: 9}",
+         "expected at most 8, the side of the images"),
+        ("simclr", "dcl", ", views: core, base: {small_crop_max: 0.05}",
+         "expected at most small_crop_max, 0.05"),
         ("simclr", "dcl", ", regularizer: dimcl, base: {lam: 1}, space: {tau: {choices: [0.1, 1]}}",
          "has no effect while lam is 1"),
-        ("simclr", "dcl", ", views: ecpp, base: {num_views: 2}, space: {crop_only_share: {choices: [0, 1]}}",
+        ("simclr", "dcl", ", views: ecpp, base: {num_views: 2}, space: {crop_only_share: "
+                          "{choices: [0, 1]}}",
          "has no effect while num_views is 2"),
-        ("moco", "dcl", ", space: {symmetric: {low: 0, high: 1}}", "expected choices out of true | false"),
+        ("moco", "dcl", ", space: {symmetric: {low: 0, high: 1}}",
+         "expected choices out of true | false"),
         ("simclr", "dcl", ", views: ecpp, space: {crop_only_share: {choices: [0.5, 0.75]}}",
          "expected shares that differ in effect, given 2, 2 crop-only views of 4"),
-        ("byol", "cosine", ", regularizer: dimcl, base: {lam: 1}, space: {momentum: {choices: [0.9, 1]}}",
+        ("byol", "cosine", ", regularizer: dimcl, base: {lam: 1}, space: {momentum: {choices: "
+                           "[0.9, 1]}}",
          "has no effect while lam is 1"),
-        ("moco", "dcl", ", regularizer: dimcl, base: {lam: 1, symmetric: true}, space: {momentum: {choices: [0.9, 1]}}",
+        ("moco", "dcl", ", regularizer: dimcl, base: {lam: 1, symmetric: true}, space: {momentum: "
+                        "{choices: [0.9, 1]}}",
          "has no effect while lam is 1"),
-        ("byol", "cosine", ", regularizer: barlow, base: {lam: 0}, space: {off_diag: {choices: [0.1, 1]}}",
+        ("byol", "cosine", ", regularizer: barlow, base: {lam: 0}, space: {off_diag: {choices: "
+                           "[0.1, 1]}}",
          "has no effect while lam is 0"),
-        ("simclr", "dcl", ", views: core, space: {num_views: {choices: [2]}, pair_reduction: {choices: [mean, sum]}}",
+        ("simclr", "dcl", ", views: core, space: {num_views: {choices: [2]}, pair_reduction: "
+                          "{choices: [mean, sum]}}",
          "has no effect while num_views is 2"),
-        ("simclr", "dcl", ", base: {tsne_points: 3}", "expected 0, or 5 to 144, the images of the validation split"),
+        ("simclr", "dcl", ", base: {tsne_points: 3}",
+         "expected 0, or 5 to 144, the images of the validation split"),
     ],
 )  # fmt: skip
 def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, says):
@@ -280,8 +337,13 @@ def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, say
 
 
 def test_with_one_direction_the_regularizer_depends_on_the_momentum(load):
-    rest = ", views: core, regularizer: dimcl, base: {lam: 1, symmetric: false}, space: {momentum: {choices: [0.9, 1]}}"
-    assert set(objectives(load(text=PARTS_STUDY % ("moco", "dcl", rest)))["a"].space) == {"momentum"}
+    rest = (
+        ", views: core, regularizer: dimcl, base: {lam: 1, symmetric: false}, space: "
+        "{momentum: {choices: [0.9, 1]}}"
+    )
+    assert set(objectives(load(text=PARTS_STUDY % ("moco", "dcl", rest)))["a"].space) == {
+        "momentum"
+    }
 
 
 def test_pairs_of_more_than_two_views_are_compared_both_ways_by_default(load):
@@ -304,12 +366,19 @@ def test_a_linear_metric_needs_a_linear_probe(load):
 
 
 def test_a_weighting_brings_its_own_hyperparameter(load):
-    found = objectives(load("objectives.dclw.base.weighting=exponential", "objectives.dclw.space.delta={grid: [1, 3]}"))
+    found = objectives(
+        load(
+            "objectives.dclw.base.weighting=exponential",
+            "objectives.dclw.space.delta={grid: [1, 3]}",
+        )
+    )
     assert set(found["dclw"].space) == {"tau", "sigma", "delta"}
 
 
 def test_numbers_that_stand_for_what_there_is_are_planned_as_numbers(load):
-    frame = plan_frame(load(text=PARTS_STUDY % ("simo", "eqco", ", space: {batch_size: {choices: [16, 64]}}")))
+    frame = plan_frame(
+        load(text=PARTS_STUDY % ("simo", "eqco", ", space: {batch_size: {choices: [16, 64]}}"))
+    )
     assert frame["num_negatives"].tolist() == [size - 1 for size in frame["batch_size"]]
     assert set(frame["proj_hidden"]) == {128}
     assert set(frame["alpha"]) == {65536.0}
@@ -331,7 +400,8 @@ def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
     study = load(text=GAUSSIAN)
     [objective] = study.objectives
     assert set(objective.owned) == {
-        "tau", "alpha", "batch_size", "lr", "epochs", "mutual_information", "critic_hidden", "critic_dim",
+        "tau", "alpha", "batch_size", "lr", "epochs", "mutual_information", "critic_hidden",
+        "critic_dim",
         "estimate_batches",
     }  # fmt: skip
     assert plan_frame(study)["val_fraction"].isna().all()
@@ -340,12 +410,18 @@ def test_pairs_of_vectors_own_no_hyperparameter_of_images(load):
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("dataset.val_fraction=0.2", "dataset.val_fraction: gaussian_mi is drawn afresh at every step"),
+        (
+            "dataset.val_fraction=0.2",
+            "dataset.val_fraction: gaussian_mi is drawn afresh at every step",
+        ),
         ("metric.name=knn_top1", "expected a metric of gaussian_mi: mi_estimate; given knn_top1"),
         ("resources.workers=2", "a trial on gaussian_mi has 1 worker, given 2"),
         ("objectives.eqco.base.epochs=0", "expected at least 1 on gaussian_mi, given 0"),
         ("objectives.eqco.base.crop_scale=0.5", "gaussian_mi is made of vectors, not of images"),
-        ("objectives.eqco.framework=simclr", "'simclr' does not work on gaussian_mi. Expected one of: mi_critic"),
+        (
+            "objectives.eqco.framework=simclr",
+            "'simclr' does not work on gaussian_mi. Expected one of: mi_critic",
+        ),
     ],
 )
 def test_what_makes_no_sense_on_pairs_is_refused(load, setting, says):
@@ -357,7 +433,9 @@ def test_what_makes_no_sense_on_pairs_is_refused(load, setting, says):
 # Training.
 
 
-@pytest.mark.parametrize(("batch", "chunk", "expected"), [(256, 0, 256), (256, 64, 64), (256, 256, 256), (64, 256, 64)])
+@pytest.mark.parametrize(
+    ("batch", "chunk", "expected"), [(256, 0, 256), (256, 64, 64), (256, 256, 256), (64, 256, 64)]
+)
 def test_the_effective_chunk_is_at_most_a_batch(load, batch, chunk, expected):
     frame = plan_frame(load(f"base.batch_size={batch}", f"base.chunk_size={chunk}"))
     assert set(frame["chunk_size"]) == {expected}
@@ -366,13 +444,22 @@ def test_the_effective_chunk_is_at_most_a_batch(load, batch, chunk, expected):
 @pytest.mark.parametrize(
     ("settings", "valid"),
     [
-        (("base.batch_size=256", "base.chunk_size=60"), "60 do not make a batch of 256; nearest valid: 32, 64"),
-        (("base.batch_size=256", "base.chunk_size=1"), "1 do not make a batch of 256; nearest valid: 2, 4"),
+        (
+            ("base.batch_size=256", "base.chunk_size=60"),
+            "60 do not make a batch of 256; nearest valid: 32, 64",
+        ),
+        (
+            ("base.batch_size=256", "base.chunk_size=1"),
+            "1 do not make a batch of 256; nearest valid: 2, 4",
+        ),
         (
             ("base.batch_size=96", "base.chunk_size=16", "resources.workers=3"),
             "16 do not make a batch of 96 on 3 workers; nearest valid: 12, 24",
         ),
-        (("space.batch_size={choices: [64, 100]}", "base.chunk_size=32"), "32 do not make a batch of 100; nearest"),
+        (
+            ("space.batch_size={choices: [64, 100]}", "base.chunk_size=32"),
+            "32 do not make a batch of 100; nearest",
+        ),
     ],
 )
 def test_chunks_that_do_not_make_a_batch_are_refused_with_the_nearest(load, settings, valid):
@@ -388,7 +475,9 @@ def test_chunks_need_known_batch_sizes(load):
 def test_an_optimizer_brings_its_own_hyperparameters_and_defaults(load):
     plain = objectives(load())["infonce"]
     lars = objectives(load("base.optimizer=lars"))["infonce"]
-    adamw = objectives(load("objectives.infonce.base.optimizer=adamw", "objectives.infonce.base.lr=0.002"))["infonce"]
+    adamw = objectives(
+        load("objectives.infonce.base.optimizer=adamw", "objectives.infonce.base.lr=0.002")
+    )["infonce"]
     assert {"sgd_momentum"} == set(plain.fixed) - set(adamw.fixed)
     assert {"lars_trust"} == set(lars.fixed) - set(plain.fixed)
     assert {"adam_beta1", "adam_beta2"} == set(adamw.fixed) - set(plain.fixed)
@@ -403,16 +492,37 @@ def test_a_parameter_of_another_optimizer_is_refused(load):
 def test_chunks_that_come_to_the_same_batch_are_refused(load):
     settings = ("base.batch_size=256", "space.chunk_size={choices: [128, 256, 512]}")
     (line,) = {line.split(": space.chunk_size: ")[1] for line in refusals(load, *settings)}
-    assert line == "expected at most one of the chunks to be a whole batch of 256, given 128, 256, 512: " \
-        "these would train alike"  # fmt: skip
+    expected = "expected at most one of the chunks to be a whole batch of 256"
+    assert line == f"{expected}, given 128, 256, 512: these would train alike"
     load("base.batch_size=256", "space.chunk_size={choices: [64, 128, 256]}")
+
+
+def test_the_study_alone_decides_what_auto_is(load):
+    """Whatever machine reads it: with GPUs bf16, without fp32; rows of the plan never say auto."""
+    for settings in ([], ["base.precision=auto"], ["objectives.infonce.base.precision=auto"]):
+        for gpus, expected in ((0, "fp32"), (0.5, "bf16"), (2, "bf16")):
+            study = load(*settings, f"resources.gpus_per_worker={gpus}")
+            planned = {plan_row(study, trial).get("precision") for trial in plan_trials(study)}
+            assert planned - {None} == {expected}
+    asked = load("base.precision=bf16")
+    assert plan_row(asked, plan_trials(asked)[0])["precision"] == "bf16"
 
 
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("space.precision={choices: [auto, fp32]}", "auto stands for one of the others and cannot be swept"),
-        ("base.precision=fp16", "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or bf16"),
+        (
+            "space.precision={choices: [auto, fp32]}",
+            "auto stands for one of the others and cannot be swept",
+        ),
+        (
+            "space.precision={choices: [auto]}",
+            "auto stands for one of the others and cannot be swept",
+        ),
+        (
+            "base.precision=fp16",
+            "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or bf16",
+        ),
     ],
 )
 def test_precisions_that_mean_nothing_here_are_refused(load, setting, expected):

@@ -1,4 +1,6 @@
-"""Speed does not change results: a plain loop, image by image through torchvision, ends at the same kNN accuracy."""
+"""Speed does not change results: a plain loop, image by image through torchvision, ends at the same
+kNN accuracy.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ STUDY = """
 name: agreement
 dataset: {name: digits, val_fraction: 0.4}
 seeds: [0]
-base: {encoder: conv4, width: 16, epochs: 10, batch_size: 32, lr: 0.15, lr_rule: none, warmup_epochs: 1, knn_k: 20,
-       tau: 0.2, crop_scale: 0.5, flip_prob: 0, blur_prob: 0.2, jitter_strength: 0.4}
+base: {encoder: conv4, width: 16, epochs: 10, batch_size: 32, lr: 0.15, lr_rule: none,
+       warmup_epochs: 1, knn_k: 20, tau: 0.2, crop_scale: 0.5, flip_prob: 0, blur_prob: 0.2,
+       jitter_strength: 0.4}
 objectives:
   simclr: {framework: simclr, loss: infonce}
 search: {method: grid}
@@ -53,7 +56,9 @@ def three_channels(x_1HW: Tensor) -> Tensor:
 
 
 class PlainLoop:
-    """SimCLR as one would write it down: float32, NCHW, one image at a time, cross entropy over similarities."""
+    """SimCLR as one would write it down: float32, NCHW, one image at a time, cross entropy over
+    similarities.
+    """
 
     def __init__(self, config: dict[str, Any], splits: Splits, seed: int):
         torch.manual_seed(1000 + seed)
@@ -78,7 +83,10 @@ class PlainLoop:
         images = pictures(self.splits.train)
         parameters = [*self.encoder.parameters(), *self.projector.parameters()]
         groups = [
-            {"params": [p for p in parameters if p.ndim > 1], "weight_decay": self.config["weight_decay"]},
+            {
+                "params": [p for p in parameters if p.ndim > 1],
+                "weight_decay": self.config["weight_decay"],
+            },
             {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
         ]
         optimizer = torch.optim.SGD(groups, lr=1.0, momentum=0.9, foreach=False)
@@ -89,7 +97,11 @@ class PlainLoop:
                 order = torch.randperm(len(images))
             rows = order[step % steps * batch : (step % steps + 1) * batch]
             warm, total = steps * self.config["warmup_epochs"], epochs * steps
-            share = (step + 1) / warm if step < warm else 0.5 + 0.5 * math.cos(math.pi * (step - warm) / (total - warm))
+            share = (
+                (step + 1) / warm
+                if step < warm
+                else 0.5 + 0.5 * math.cos(math.pi * (step - warm) / (total - warm))
+            )
             for group in optimizer.param_groups:
                 group["lr"] = self.config["lr"] * share
             x = torch.stack([self.augment(images[i]) for _ in range(2) for i in rows])
@@ -99,7 +111,9 @@ class PlainLoop:
 
     def loss(self, z: Tensor) -> Tensor:
         z = F.normalize(z, dim=1)
-        logits = (z @ z.T / self.config["tau"]).masked_fill(torch.eye(len(z), dtype=torch.bool), -math.inf)
+        logits = (z @ z.T / self.config["tau"]).masked_fill(
+            torch.eye(len(z), dtype=torch.bool), -math.inf
+        )
         return F.cross_entropy(logits, torch.arange(len(z)).roll(len(z) // 2))
 
     def knn_top1(self) -> float:
@@ -107,7 +121,9 @@ class PlainLoop:
         splits = (self.splits.train, self.splits.val)
         with torch.no_grad():
             bank, query = (
-                F.normalize(self.encoder(torch.stack([self.to_input(x) for x in pictures(s)])), dim=1).numpy()
+                F.normalize(
+                    self.encoder(torch.stack([self.to_input(x) for x in pictures(s)])), dim=1
+                ).numpy()
                 for s in splits
             )
         voters = KNeighborsClassifier(
@@ -120,12 +136,16 @@ class PlainLoop:
         return 100 * float(np.mean(voters.predict(query) == self.splits.val.labels))
 
 
-def test_knn_of_the_fast_path_is_that_of_a_plain_loop_within_seed_noise(config: dict[str, Any]) -> None:
+def test_knn_of_the_fast_path_is_that_of_a_plain_loop_within_seed_noise(
+    config: dict[str, Any],
+) -> None:
     splits = load_splits(config, DataPlace())
     fast, plain, untrained = [], [], []
     for seed in SEEDS:
         fast.append(train_trial({**config, "seed": seed}, lambda _: None)["knn_top1"])
-        untrained.append(train_trial({**config, "seed": seed, "epochs": 0}, lambda _: None)["knn_top1"])
+        untrained.append(
+            train_trial({**config, "seed": seed, "epochs": 0}, lambda _: None)["knn_top1"]
+        )
         loop = PlainLoop(config, splits, seed)
         loop.train()
         plain.append(loop.knn_top1())
@@ -135,11 +155,17 @@ def test_knn_of_the_fast_path_is_that_of_a_plain_loop_within_seed_noise(config: 
         print(name, np.round(scores, 1))
     print(f"difference {difference:.2f} +- {error:.2f}")
     assert error < 2.0, "otherwise nothing is compared"
-    assert abs(difference) < 2.9 * error, f"{difference:.2f} points, standard error {error:.2f}"  # t, 8 d.f., 98 %
+    assert abs(difference) < 2.9 * error, (
+        f"{difference:.2f} points, standard error {error:.2f}"
+    )  # t, 8 d.f., 98 %
     assert min(np.mean(fast), np.mean(plain)) > np.mean(untrained) + 2, "both have learnt"
 
 
 def test_modules_are_plain_ones(config: dict[str, Any]) -> None:
-    """The reference must not borrow what it is compared with: its convolutions and norms are torch's."""
+    """The reference must not borrow what it is compared with: its convolutions and norms are
+    torch's.
+    """
     for module in PlainLoop(config, load_splits(config, DataPlace()), seed=0).encoder.modules():
-        assert type(module).__module__.startswith("torch.") or not isinstance(module, nn.Conv2d | nn.BatchNorm2d)
+        assert type(module).__module__.startswith("torch.") or not isinstance(
+            module, nn.Conv2d | nn.BatchNorm2d
+        )

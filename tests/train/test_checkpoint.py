@@ -1,6 +1,8 @@
-"""Checkpoints: which count, when they are saved, and what a trial tells that is stopped or that goes on from one.
+"""Checkpoints: which count, when they are saved, and what a trial tells that is stopped or that
+goes on from one.
 
-That every objective goes on bit for bit is a contract of its own, in `tests/contracts/test_resuming.py`.
+That every objective goes on bit for bit is a contract of its own, in
+`tests/contracts/test_resuming.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from clsweep.train import attempt as attempts
 from clsweep.train import checkpoint, loop, mutual_information, precision
 from clsweep.train.checkpoint import identity_of, pack, unpack, verified
 from clsweep.train.loop import train_trial
-from tests.contracts.attempts import Killed, MemoryStore, Row, assert_same, attempt, chain, unmeasured
+from tests.conftest import Pretend
+from tests.contracts.attempts import (
+    Killed,
+    MemoryStore,
+    Row,
+    assert_same,
+    attempt,
+    chain,
+    unmeasured,
+)
 from tests.contracts.combinations import CASES, combinations, few_images, small_config
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -50,13 +61,21 @@ def left_by(config: Row, *, kill_at: int) -> MemoryStore:
 @pytest.mark.parametrize("epoch", [1, 2, 3])
 def test_killed_at_any_epoch_a_trial_ends_undisturbed(config: Row, epoch: int) -> None:
     store = left_by(config, kill_at=epoch)
-    assert len(store.saved) == min(epoch, 2), "none after the last epoch: nothing is left to go on with"
+    assert len(store.saved) == min(epoch, 2), (
+        "none after the last epoch: nothing is left to go on with"
+    )
     last = attempt(config, store)
     assert_same(last, attempt(config))
-    assert (last.result["status"], last.result["epochs_trained"], last.result["num_resumes"]) == ("finished", 3, 1)
+    assert (last.result["status"], last.result["epochs_trained"], last.result["num_resumes"]) == (
+        "finished",
+        3,
+        1,
+    )
 
 
-@pytest.mark.parametrize("config", [{**CONFIG, "tsne_points": 20}, CRITIC], ids=["encoder", "critic"])
+@pytest.mark.parametrize(
+    "config", [{**CONFIG, "tsne_points": 20}, CRITIC], ids=["encoder", "critic"]
+)
 def test_from_a_checkpoint_of_the_end_nothing_is_trained_again(config: Row) -> None:
     store = MemoryStore()
     attempt(config, store, kill_at=3, keep_end=True)
@@ -70,7 +89,9 @@ def test_from_a_checkpoint_of_the_end_nothing_is_trained_again(config: Row) -> N
 
 @pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(config: Row, epoch: int) -> None:
+def test_killed_while_it_saves_a_trial_goes_on_from_the_checkpoint_before(
+    config: Row, epoch: int
+) -> None:
     store = MemoryStore()
 
     def kill(_: bytes) -> None:
@@ -173,7 +194,7 @@ def saved() -> bytes:
 
 
 def test_a_damaged_checkpoint_is_noticed_wherever_it_is_damaged(saved: bytes) -> None:
-    identity = identity_of(CONFIG, "fp32")
+    identity = identity_of(CONFIG)
     assert verified(saved, identity) == saved
     for broken in (b"", saved[:1], saved[:31], saved[:32], saved[:-1], saved + b"\0"):
         assert verified(broken, identity) is None
@@ -190,7 +211,14 @@ def test_from_a_damaged_checkpoint_a_trial_begins_again(saved: bytes, how: int) 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"seed": 1}, {"lr": 0.2}, {"epochs": 4}, {"knn_k": 4}, {"eval_every": 2}, {"precision": "bf16"}],
+    [
+        {"seed": 1},
+        {"lr": 0.2},
+        {"epochs": 4},
+        {"knn_k": 4},
+        {"eval_every": 2},
+        {"precision": "bf16"},
+    ],
     ids=str,
 )
 def test_a_checkpoint_of_another_configuration_counts_as_none(saved: bytes, changes: Row) -> None:
@@ -202,27 +230,33 @@ def test_a_checkpoint_of_another_configuration_counts_as_none(saved: bytes, chan
 
 def test_a_trial_of_another_name_is_the_same_trial(saved: bytes) -> None:
     """The numbers do not know what study, objective and sampler they belong to."""
-    config = CONFIG | {"trial_id": "other-1-0", "study": "other", "objective": "other", "config": 1, "sampler": "qmc"}
+    config = CONFIG | {
+        "trial_id": "other-1-0",
+        "study": "other",
+        "objective": "other",
+        "config": 1,
+        "sampler": "qmc",
+    }
     assert attempt(config, MemoryStore(saved)).result["num_resumes"] == 1
 
 
-def test_what_auto_comes_to_must_be_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Begun where bf16 is the fastest, gone on where it is not: all of the trial is in one precision."""
-    expected = attempt(CONFIG)
-    assert CONFIG["precision"] == "auto"
-    monkeypatch.setattr(precision, "_fastest", lambda _: "bf16")
+@pytest.mark.parametrize("begins_with_amx", [False, True])
+def test_a_checkpoint_counts_on_another_cpu(pretend_amx: Pretend, begins_with_amx: bool) -> None:
+    pretend_amx(begins_with_amx)
     store = left_by(CONFIG, kill_at=2)
-    assert attempt(CONFIG, MemoryStore(store.payload)).result["num_resumes"] == 1
-    monkeypatch.setattr(precision, "_fastest", lambda _: "fp32")
+    pretend_amx(not begins_with_amx)
     last = attempt(CONFIG, store)
-    assert (last.result["precision"], last.result["num_resumes"]) == ("fp32", 0)
-    if expected.result["precision"] == "fp32":  # not where this CPU itself prefers bf16
-        assert_same(last, expected)
+    assert (last.result["precision"], last.result["num_resumes"]) == ("fp32", 1)
+    assert_same(last, attempt(CONFIG))
 
 
 @pytest.mark.parametrize(
     ("module", "name", "value"),
-    [(checkpoint, "FORMAT", 0), (checkpoint, "version", lambda _: "0.0"), (torch, "__version__", "1.0.0")],
+    [
+        (checkpoint, "FORMAT", 0),
+        (checkpoint, "version", lambda _: "0.0"),
+        (torch, "__version__", "1.0.0"),
+    ],
 )
 def test_other_versions_begin_again(
     saved: bytes, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any
@@ -232,7 +266,9 @@ def test_other_versions_begin_again(
 
 
 def test_the_build_of_torch_does_not_matter(saved: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "__version__", metadata.version("torch").partition("+")[0] + "+another")
+    monkeypatch.setattr(
+        torch, "__version__", metadata.version("torch").partition("+")[0] + "+another"
+    )
     assert attempt(CONFIG, MemoryStore(saved)).result["num_resumes"] == 1
 
 
@@ -292,12 +328,16 @@ def test_at_most_one_in_so_many_seconds(saves: Callable[..., list[int]]) -> None
 
 
 def test_saving_takes_its_small_share_of_the_time(saves: Callable[..., list[int]]) -> None:
-    """10 s each: 200 s of training between two. Who asks for one after every epoch has them nevertheless."""
+    """10 s each: 200 s of training between two. Who asks for one after every epoch has them
+    nevertheless.
+    """
     assert saves(epochs=50, every_s=60, epoch_s=20, save_s=10) == [3, 13, 23, 33, 43]
     assert saves(epochs=4, every_s=0, epoch_s=20, save_s=10) == [1, 2, 3]
 
 
-def test_the_time_of_earlier_attempts_is_known_up_to_their_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_earlier_attempts_is_known_up_to_their_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     clock, store = Clock(), MemoryStore()
     monkeypatch.setattr(attempts, "monotonic", clock)
     train_epoch = loop.train_epoch
@@ -326,7 +366,9 @@ def test_told_to_stop_a_trial_ends_with_that_epoch(config: Row, epoch: int) -> N
     assert (result["status"], result["epochs_trained"]) == ("stopped", epoch)
     assert result["num_images"] * 3 == undisturbed.result["num_images"] * epoch
     names = set(stopped.rows[-1]) - {"epoch", "lr", "time_s", "images_per_s"}
-    assert {name: result[name] for name in names} == {name: stopped.rows[-1][name] for name in names}
+    assert {name: result[name] for name in names} == {
+        name: stopped.rows[-1][name] for name in names
+    }
     assert "linear_top1" not in result
     assert "mi_estimate" not in result
 
@@ -352,7 +394,9 @@ def test_only_false_stops() -> None:
 
 
 def test_an_earlier_epoch_that_would_be_judged_otherwise_by_now_stops_nothing() -> None:
-    """As where a configuration is stopped at an epoch from which this seed of it has long gone on."""
+    """As where a configuration is stopped at an epoch from which this seed of it has long gone
+    on.
+    """
     store = left_by({**CONFIG, "epochs": 4}, kill_at=2)
     again = attempt({**CONFIG, "epochs": 4}, store, stop_at=1)
     assert_same(again, attempt({**CONFIG, "epochs": 4}))
@@ -364,7 +408,9 @@ def test_told_to_stop_at_its_last_epoch_a_trial_is_finished() -> None:
 
 @pytest.mark.parametrize("config", [CONFIG, CRITIC], ids=["encoder", "critic"])
 def test_killed_after_it_was_told_to_stop_a_trial_stops_there_again(config: Row) -> None:
-    """The checkpoint of that epoch is there and the trial's own row is not: nothing further is trained."""
+    """The checkpoint of that epoch is there and the trial's own row is not: nothing further is
+    trained.
+    """
     store = left_by(config, kill_at=2)
     again = attempt(config, store, stop_at=2)
     assert len(store.saved) == 2
@@ -375,7 +421,9 @@ def test_killed_after_it_was_told_to_stop_a_trial_stops_there_again(config: Row)
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
-def test_the_test_split_is_scored_with_the_same_yardstick(monkeypatch: pytest.MonkeyPatch, epochs: int) -> None:
+def test_the_test_split_is_scored_with_the_same_yardstick(
+    monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
     """As a validation split it has the same scores; and it changes nothing else."""
     config = {**CASES["simclr-dcl-none-two"], "epochs": epochs}
     plain, scored = attempt(config), attempt(config, test=True)
@@ -397,7 +445,10 @@ def test_the_test_split_is_scored_with_the_same_yardstick(monkeypatch: pytest.Mo
 def test_the_test_scores_of_a_resumed_and_of_a_stopped_trial() -> None:
     assert_same(chain(CONFIG, kills=[1], test=True)[-1], attempt(CONFIG, test=True))
     stopped = attempt(CONFIG, stop_at=1, test=True).result
-    assert {name for name in stopped if name.startswith("test_")} == {"test_knn_top1", "test_knn_top5"}
+    assert {name for name in stopped if name.startswith("test_")} == {
+        "test_knn_top1",
+        "test_knn_top5",
+    }
 
 
 def test_pairs_of_vectors_have_no_test_split() -> None:

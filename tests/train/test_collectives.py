@@ -1,6 +1,8 @@
-"""The global batch in real gloo groups of 1, 2 and 4 processes against one process that sees the whole batch.
+"""The global batch in real gloo groups of 1, 2 and 4 processes against one process that sees the
+whole batch.
 
-Every group is started once and runs all of `in_a_worker`; the tests look at what its workers returned.
+Every group is started once and runs all of `in_a_worker`; the tests look at what its workers
+returned.
 """
 
 from collections.abc import Callable
@@ -26,14 +28,20 @@ from clsweep.train.collectives import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-LOSSES = {"infonce": partial(infonce, tau=0.1), "dcl": partial(dcl, tau=0.1), "dclw": partial(dclw, tau=0.1, sigma=0.5)}
+LOSSES = {
+    "infonce": partial(infonce, tau=0.1),
+    "dcl": partial(dcl, tau=0.1),
+    "dclw": partial(dclw, tau=0.1, sigma=0.5),
+}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 NUM_ROWS = (1, 3, 4, 5, 8, 9, 10)
 BATCH = 8  # the global batch
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 def mine(x: Tensor) -> Tensor:
@@ -58,11 +66,15 @@ class Embed(nn.Module):
 
 
 def loss_and_grads(loss: str, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
-    """One step as the training loop takes it, on this worker's share, gradients averaged as by DDP."""
+    """One step as the training loop takes it, on this worker's share, gradients averaged as by
+    DDP.
+    """
     module = Embed(dtype)
     x_2ND = random(2, BATCH, 6, seed=10, dtype=dtype)
     x_2ND[1] = x_2ND[0] + 0.5 * x_2ND[1]  # alike, as views are
-    value = LOSSES[loss](*(gather(z_ND) for z_ND in module(torch.stack([mine(x_ND) for x_ND in x_2ND]))))
+    value = LOSSES[loss](
+        *(gather(z_ND) for z_ND in module(torch.stack([mine(x_ND) for x_ND in x_2ND])))
+    )
     value.backward()
     grads = [p.grad for p in module.parameters()]
     if dist.is_initialized():
@@ -94,7 +106,8 @@ def batch_norm_run(dtype: torch.dtype) -> dict[str, Any]:
     for x_NCHW, c_NCHW in zip(x_2NCHW, c_2NCHW, strict=True):
         x_NCHW = mine(x_NCHW).clone().requires_grad_()
         y_NCHW = module(x_NCHW)
-        # the sum over the workers of this is the loss of the whole batch: gradients are to be summed
+        # the sum over the workers of this is the loss of the whole batch: gradients are to be
+        # summed
         (mine(c_NCHW) * y_NCHW.square()).sum().backward()
         outputs.append(y_NCHW.detach())
         input_grads.append(x_NCHW.grad)
@@ -118,7 +131,11 @@ def in_a_worker() -> dict[str, Any]:
         "gathered": gathered.detach(),
         "gathered_grad": x.grad,
         "transposed": gather(torch.arange(6.0).reshape(2, 3).T + 10 * rank()),
-        "losses": {(loss, name): loss_and_grads(loss, dtype) for loss in LOSSES for name, dtype in DTYPES.items()},
+        "losses": {
+            (loss, name): loss_and_grads(loss, dtype)
+            for loss in LOSSES
+            for name, dtype in DTYPES.items()
+        },
         "batch_norm": {name: batch_norm_run(dtype) for name, dtype in DTYPES.items()},
         "shares": {num_rows: share(num_rows) for num_rows in NUM_ROWS},
         "features": {
@@ -129,7 +146,9 @@ def in_a_worker() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=[1, 2, 4])
-def workers(request: pytest.FixtureRequest, run_workers: Callable[..., list[Any]]) -> list[dict[str, Any]]:
+def workers(
+    request: pytest.FixtureRequest, run_workers: Callable[..., list[Any]]
+) -> list[dict[str, Any]]:
     return run_workers(__file__, "in_a_worker", request.param)
 
 
@@ -138,10 +157,14 @@ def test_gather_is_in_rank_order(workers: list[dict[str, Any]]) -> None:
     for r, worker in enumerate(workers):
         assert worker["rank"] == (r, len(workers))
         assert torch.equal(worker["gathered"], expected)
-        assert torch.equal(worker["transposed"][3 * r : 3 * r + 3], torch.arange(6.0).reshape(2, 3).T + 10 * r)
+        assert torch.equal(
+            worker["transposed"][3 * r : 3 * r + 3], torch.arange(6.0).reshape(2, 3).T + 10 * r
+        )
 
 
-def test_gather_passes_on_the_gradient_of_the_sum_over_workers(workers: list[dict[str, Any]]) -> None:
+def test_gather_passes_on_the_gradient_of_the_sum_over_workers(
+    workers: list[dict[str, Any]],
+) -> None:
     whole = torch.arange(6.0 * len(workers)).reshape(-1, 2) * len(workers)
     assert torch.equal(torch.cat([worker["gathered_grad"] for worker in workers]), whole)
 
@@ -155,13 +178,19 @@ def test_loss_and_averaged_gradient_are_those_of_one_process(
     assert max(grad.abs().max() for grad in grads) > 0.1
     for worker in workers:
         worker_value, worker_grads = worker["losses"][loss, dtype]
-        torch.testing.assert_close(worker_value.double(), value, rtol=10 * tolerance, atol=tolerance)
+        torch.testing.assert_close(
+            worker_value.double(), value, rtol=10 * tolerance, atol=tolerance
+        )
         for actual, expected in zip(worker_grads, grads, strict=True):
-            torch.testing.assert_close(actual.double(), expected, rtol=10 * tolerance, atol=tolerance)
+            torch.testing.assert_close(
+                actual.double(), expected, rtol=10 * tolerance, atol=tolerance
+            )
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("float64", 1e-11)])
-def test_batch_norm_is_that_of_the_whole_batch(workers: list[dict[str, Any]], dtype: str, tolerance: float) -> None:
+def test_batch_norm_is_that_of_the_whole_batch(
+    workers: list[dict[str, Any]], dtype: str, tolerance: float
+) -> None:
     expected = batch_norm_run(torch.float64)  # here, without a process group: plain nn.BatchNorm2d
     runs = [worker["batch_norm"][dtype] for worker in workers]
     close = partial(torch.testing.assert_close, rtol=tolerance, atol=tolerance, check_dtype=False)
@@ -173,12 +202,16 @@ def test_batch_norm_is_that_of_the_whole_batch(workers: list[dict[str, Any]], dt
         scale = grad.abs().max()
         close(sum(run["param_grads"][i] for run in runs) / scale, grad / scale)
     for run in runs:
-        assert list(run["state"]) == list(expected["state"]), "checkpoints must not depend on the number of workers"
+        assert list(run["state"]) == list(expected["state"]), (
+            "checkpoints must not depend on the number of workers"
+        )
         assert run["state"]["1.num_batches_tracked"] == 2
         close(run["state"], expected["state"])
 
 
-def test_shares_are_a_partition_and_features_come_back_in_its_order(workers: list[dict[str, Any]]) -> None:
+def test_shares_are_a_partition_and_features_come_back_in_its_order(
+    workers: list[dict[str, Any]],
+) -> None:
     for num_rows in NUM_ROWS:
         rows = [row for worker in workers for row in range(num_rows)[worker["shares"][num_rows]]]
         assert rows == list(range(num_rows))
@@ -198,22 +231,31 @@ def test_no_process_group_means_one_worker() -> None:
 
 
 def test_the_comparison_is_able_to_fail() -> None:
-    """Averaging the gradients of the shares' own losses, as without `gather`, is another gradient."""
+    """Averaging the gradients of the shares' own losses, as without `gather`, is another
+    gradient.
+    """
     _, whole = loss_and_grads("infonce", torch.float64)
     x_2ND = random(2, BATCH, 6, seed=10)
     x_2ND[1] = x_2ND[0] + 0.5 * x_2ND[1]
     module = Embed(torch.float64)
     for half in (slice(0, BATCH // 2), slice(BATCH // 2, BATCH)):
         (LOSSES["infonce"](*module(x_2ND[:, half])) / 2).backward()
-    gap = max((p.grad - grad).abs().max() for p, grad in zip(module.parameters(), whole, strict=True))
+    gap = max(
+        (p.grad - grad).abs().max() for p, grad in zip(module.parameters(), whole, strict=True)
+    )
     assert gap > 0.01
 
 
 @pytest.mark.parametrize("tracked", [True, False])
 def test_half_types_go_through_the_global_batch_norm_as_through_torchs(tracked: bool) -> None:
-    """Autocast gives it bf16. Statistics are float32: a mean ten times the spread must not cost more digits."""
+    """Autocast gives it bf16. Statistics are float32: a mean ten times the spread must not cost
+    more digits.
+    """
     x = (torch.randn(64, 8, 4, 4, generator=torch.Generator().manual_seed(0)) + 10).bfloat16()
-    ours, torchs = GlobalBatchNorm2d(8, track_running_stats=tracked), nn.BatchNorm2d(8, track_running_stats=tracked)
+    ours, torchs = (
+        GlobalBatchNorm2d(8, track_running_stats=tracked),
+        nn.BatchNorm2d(8, track_running_stats=tracked),
+    )
     y, expected = ours(x), torchs(x)
     assert y.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(y, expected, rtol=0.02, atol=0.02)

@@ -16,16 +16,18 @@ from scipy.spatial.distance import pdist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
+from clsweep.catalog import DIAGNOSTIC
 from clsweep.model.encoders import conv4, resnet18, resnet50
 from clsweep.train import diagnostics
 from clsweep.train.diagnostics import (
     StepStatistics,
     alignment,
-    class_distances,
+    diagnostics_of,
     effective_rank,
     feature_diversity,
     grad_norm,
-    representation_diagnostics,
+    inter_class_distance,
+    intra_class_distance,
     std_per_dim,
     tsne_points,
     uniformity,
@@ -35,6 +37,7 @@ from clsweep.train.diagnostics import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Array = NDArray[np.float64]
+Q_B, GRAD_NORM = DIAGNOSTIC["q_b_mean"].impl, DIAGNOSTIC["grad_norm_mean"].impl
 KEYS = {
     "alignment",
     "uniformity",
@@ -46,8 +49,25 @@ KEYS = {
 }
 
 
-def two_views(num: int = 60, dim: int = 7, seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
-    """Correlated views, correlated dimensions, rows of different lengths and a mean that is not 0."""
+def class_distances(x: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    arguments = x, labels, num_classes
+    return intra_class_distance(*arguments), inter_class_distance(*arguments)
+
+
+def representation_diagnostics(
+    z1: Tensor, z2: Tensor, features: Tensor, labels: Tensor, num_classes: int
+) -> dict[str, float]:
+    names = ("z1_ND", "z2_ND", "features_ND", "labels_N", "num_classes")
+    values = (z1, z2, features, labels, num_classes)
+    return diagnostics_of(dict(zip(names, values, strict=True)))
+
+
+def two_views(
+    num: int = 60, dim: int = 7, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
+    """Correlated views, correlated dimensions, rows of different lengths and a mean that is not
+    0.
+    """
     generator = torch.Generator().manual_seed(seed)
     z1 = torch.randn(num, dim, generator=generator) @ torch.randn(dim, dim, generator=generator) + 1
     z2 = z1 + 0.5 * torch.randn(num, dim, generator=generator)
@@ -61,7 +81,9 @@ def unit(z: Tensor) -> Array:
 
 
 def rotation(dim: int) -> Tensor:
-    return torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(9), dtype=torch.float64))[0]
+    return torch.linalg.qr(
+        torch.randn(dim, dim, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    )[0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -72,7 +94,9 @@ class TestAgainstReferences:
         assert alignment(z1, z2).item() == pytest.approx(expected, rel=1e-12)
 
     @pytest.mark.parametrize("block_elements", [1, 60 * 7, 60 * 59, 10**6])
-    def test_uniformity(self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, block_elements: int) -> None:
+    def test_uniformity(
+        self, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, block_elements: int
+    ) -> None:
         monkeypatch.setattr(diagnostics, "BLOCK_ELEMENTS", block_elements)
         z, _ = two_views(dtype=dtype)
         expected = np.log(np.mean(np.exp(-2 * pdist(unit(z), "sqeuclidean"))))
@@ -100,7 +124,9 @@ class TestAgainstReferences:
 
     def test_std_per_dim(self, dtype: torch.dtype) -> None:
         z, _ = two_views(dtype=dtype)
-        assert std_per_dim(z).item() == pytest.approx(math.sqrt(7) * unit(z).std(axis=0).mean(), rel=1e-12)
+        assert std_per_dim(z).item() == pytest.approx(
+            math.sqrt(7) * unit(z).std(axis=0).mean(), rel=1e-12
+        )
 
     def test_class_distances(self, dtype: torch.dtype) -> None:
         """Classes 0 and 5 of six have no sample."""
@@ -109,7 +135,9 @@ class TestAgainstReferences:
         x_ND, y_N = unit(x), labels.numpy()
         centroids = {y: x_ND[y_N == y].mean(axis=0) for y in range(1, 5)}
         intra, inter = class_distances(x, labels, 6)
-        expected = np.mean([np.linalg.norm(row - centroids[y]) for row, y in zip(x_ND, y_N, strict=True)])
+        expected = np.mean(
+            [np.linalg.norm(row - centroids[y]) for row, y in zip(x_ND, y_N, strict=True)]
+        )
         assert intra.item() == pytest.approx(expected, rel=1e-12)
         assert inter.item() == pytest.approx(pdist(list(centroids.values())).mean(), rel=1e-12)
 
@@ -137,12 +165,16 @@ class TestKnownValues:
         z = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
         assert alignment(z, 7 * z).item() == pytest.approx(0, abs=1e-15)
         assert alignment(z, -z).item() == pytest.approx(4)
-        assert alignment(z, torch.tensor([[-4.0, 3.0], [0.0, 1.0]])).item() == pytest.approx((2 + 0) / 2)
+        assert alignment(z, torch.tensor([[-4.0, 3.0], [0.0, 1.0]])).item() == pytest.approx(
+            (2 + 0) / 2
+        )
 
     def test_uniformity(self) -> None:
         """Corners of a square: four pairs at squared distance 2, two at 4."""
         z = torch.tensor([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [0.0, -4.0]])
-        assert uniformity(z).item() == pytest.approx(math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6), rel=1e-12)
+        assert uniformity(z).item() == pytest.approx(
+            math.log((4 * math.exp(-4) + 2 * math.exp(-8)) / 6), rel=1e-12
+        )
         assert uniformity(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])).item() == pytest.approx(-8)
 
     def test_uniformity_of_a_sphere_of_many_dimensions(self) -> None:
@@ -153,8 +185,12 @@ class TestKnownValues:
         """Columns are compared across the views, as they are: a shared mean is similarity."""
         eye = torch.eye(3)
         assert feature_diversity(eye, eye).item() == 1
-        assert feature_diversity(torch.ones(5, 3), torch.ones(5, 3)).item() == pytest.approx(0, abs=1e-12)
-        assert feature_diversity(torch.ones(5, 3), -torch.ones(5, 3)).item() == pytest.approx(0, abs=1e-12)
+        assert feature_diversity(torch.ones(5, 3), torch.ones(5, 3)).item() == pytest.approx(
+            0, abs=1e-12
+        )
+        assert feature_diversity(torch.ones(5, 3), -torch.ones(5, 3)).item() == pytest.approx(
+            0, abs=1e-12
+        )
         # cos(g_0, h_1) = 1 and cos(g_1, h_0) = 0.
         g, h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 2.0], [0.0, 0.0]])
         assert feature_diversity(g, h).item() == pytest.approx(0.5)
@@ -168,7 +204,9 @@ class TestKnownValues:
     def test_effective_rank_of_equal_singular_values(self, rank: int) -> None:
         """+-e_k for k < rank, around any mean."""
         eye = torch.eye(8)[:rank]
-        assert effective_rank(3 * torch.cat([eye, -eye]) + 2).item() == pytest.approx(rank, rel=1e-6)
+        assert effective_rank(3 * torch.cat([eye, -eye]) + 2).item() == pytest.approx(
+            rank, rel=1e-6
+        )
 
     def test_effective_rank_of_unequal_singular_values(self) -> None:
         """Singular values 3 : 1, so p = 3/4, 1/4."""
@@ -192,9 +230,9 @@ class TestInvariances:
     def test_scale(self, scale: float) -> None:
         (z1, z2), labels = two_views(), torch.arange(60) % 3
         expected = representation_diagnostics(z1, z2, z2, labels, 3)
-        assert representation_diagnostics(scale * z1, scale * z2, scale * z2, labels, 3) == pytest.approx(
-            expected, rel=1e-6
-        )
+        assert representation_diagnostics(
+            scale * z1, scale * z2, scale * z2, labels, 3
+        ) == pytest.approx(expected, rel=1e-6)
 
     def test_order_of_the_samples(self) -> None:
         (z1, z2), labels = two_views(), torch.arange(60) % 3
@@ -237,7 +275,9 @@ class TestDegenerate:
     def test_rounding_around_a_point_is_no_rank(self) -> None:
         """What an encoder that ignores its images gives out in float32."""
         generator = torch.Generator().manual_seed(0)
-        noise = torch.randn(500, 16, generator=generator).sign() * torch.finfo(torch.float32).eps / 2
+        noise = (
+            torch.randn(500, 16, generator=generator).sign() * torch.finfo(torch.float32).eps / 2
+        )
         z = torch.randn(16, generator=generator) * (1 + noise)
         assert (z != z[0]).any()
         assert effective_rank(z).item() == 0
@@ -273,18 +313,23 @@ class TestDegenerate:
     def test_one_sample(self) -> None:
         z = torch.tensor([[1.0, 2.0]])
         actual = representation_diagnostics(z, z, z, torch.tensor([0]), 2)
-        assert actual == dict.fromkeys(KEYS, 0.0) | {"feature_diversity": pytest.approx(0, abs=1e-12)}
+        assert actual == dict.fromkeys(KEYS, 0.0) | {
+            "feature_diversity": pytest.approx(0, abs=1e-12)
+        }
 
 
 class TestStepStatistics:
     def test_is_numpys_over_all_steps(self) -> None:
         generator = torch.Generator().manual_seed(0)
-        steps = [torch.rand(shape, generator=generator) ** 2 for shape in [(2, 64), (128,), (3, 4, 5), (1,)]]
+        steps = [
+            torch.rand(shape, generator=generator) ** 2
+            for shape in [(2, 64), (128,), (3, 4, 5), (1,)]
+        ]
         norms = torch.rand(4, generator=generator)
         statistics = StepStatistics()
         for q_b, norm in zip(steps, norms, strict=True):
-            statistics.add_q_b(q_b)
-            statistics.add_grad_norm(norm)
+            statistics.add(Q_B, q_b)
+            statistics.add(GRAD_NORM, norm)
         values = torch.cat([q_b.flatten() for q_b in steps]).double().numpy()
         assert statistics.summary() == pytest.approx(
             {
@@ -304,65 +349,77 @@ class TestStepStatistics:
 
     def test_edges_of_the_bins(self) -> None:
         statistics = StepStatistics()
-        statistics.add_q_b(torch.tensor([0.0, 0.05, 0.35, 0.95, 1.0], dtype=torch.float64))
+        statistics.add(Q_B, torch.tensor([0.0, 0.05, 0.35, 0.95, 1.0], dtype=torch.float64))
         shares = [row["share"] for row in statistics.histogram()]
         assert [i for i, share in enumerate(shares) if share] == [0, 1, 7, 19]
         assert shares[19] == 0.4
 
     @pytest.mark.parametrize("centre", [1.0, 1e8])
     def test_small_spread_is_not_cancelled(self, centre: float) -> None:
-        values = centre * (1 + 1e-12 * torch.randn(300, generator=torch.Generator().manual_seed(0)).double())
+        values = centre * (
+            1 + 1e-12 * torch.randn(300, generator=torch.Generator().manual_seed(0)).double()
+        )
         statistics = StepStatistics()
         for value in values:
-            statistics.add_grad_norm(value)
-        assert statistics.summary()["grad_norm_cv"] == pytest.approx(values.numpy().std() / centre, rel=1e-2)
+            statistics.add(GRAD_NORM, value)
+        assert statistics.summary()["grad_norm_cv"] == pytest.approx(
+            values.numpy().std() / centre, rel=1e-2
+        )
 
     def test_equal_values_have_no_spread(self) -> None:
         statistics = StepStatistics()
         for _ in range(7):
-            statistics.add_q_b(torch.full((10,), 0.1))
-            statistics.add_grad_norm(torch.tensor(0.1))
+            statistics.add(Q_B, torch.full((10,), 0.1))
+            statistics.add(GRAD_NORM, torch.tensor(0.1))
         summary = statistics.summary()
         assert summary["q_b_cv"] == pytest.approx(0, abs=1e-15)
         assert summary["grad_norm_cv"] == pytest.approx(0, abs=1e-15)
 
     def test_zeros(self) -> None:
         statistics = StepStatistics()
-        statistics.add_q_b(torch.zeros(5))
-        statistics.add_grad_norm(torch.tensor(0.0))
-        assert statistics.summary() == {"q_b_mean": 0, "q_b_cv": 0, "grad_norm_mean": 0, "grad_norm_cv": 0}
+        statistics.add(Q_B, torch.zeros(5))
+        statistics.add(GRAD_NORM, torch.tensor(0.0))
+        assert statistics.summary() == {
+            "q_b_mean": 0,
+            "q_b_cv": 0,
+            "grad_norm_mean": 0,
+            "grad_norm_cv": 0,
+        }
         assert statistics.histogram()[0] == {"bin_low": 0.0, "bin_high": 0.05, "share": 1.0}
 
     def test_what_was_not_added_is_missing(self) -> None:
         statistics = StepStatistics()
-        statistics.add_q_b(torch.zeros(0))
+        statistics.add(Q_B, torch.zeros(0))
         assert statistics.summary() == {}
         assert statistics.histogram() == []
-        statistics.add_grad_norm(torch.tensor(2.0))
+        statistics.add(GRAD_NORM, torch.tensor(2.0))
         assert statistics.summary() == {"grad_norm_mean": 2, "grad_norm_cv": 0}
         assert statistics.histogram() == []
 
     def test_keeps_no_graph_and_no_step(self) -> None:
         q_b = torch.rand(5, requires_grad=True)
         statistics = StepStatistics()
-        statistics.add_q_b(q_b.square())
+        statistics.add(Q_B, q_b.square())
         expected = statistics.summary()
         with torch.no_grad():
             q_b.zero_()
         assert statistics.summary() == expected
-        assert not any(x.requires_grad for x in vars(statistics._q_b).values() if isinstance(x, Tensor))
+        moments = vars(statistics._moments[Q_B]).values()
+        assert not any(x.requires_grad for x in moments if isinstance(x, Tensor))
 
 
 class TestDevice:
-    """Tensors without values on a device that need not be there: a read of a value, or a mix of devices, raises."""
+    """Tensors without values on a device that need not be there: a read of a value, or a mix of
+    devices, raises.
+    """
 
     def test_adding_does_not_wait(self) -> None:
         with FakeTensorMode():
             statistics, weight = StepStatistics(), nn.Parameter(torch.ones(3, device="cuda"))
             weight.grad = torch.ones(3, device="cuda")
             for _ in range(2):
-                statistics.add_q_b(torch.rand(64, 2, device="cuda"))
-                statistics.add_grad_norm(grad_norm([weight]))
+                statistics.add(Q_B, torch.rand(64, 2, device="cuda"))
+                statistics.add(GRAD_NORM, grad_norm([weight]))
             with pytest.raises(DataDependentOutputException):
                 statistics.summary()
 
@@ -380,7 +437,9 @@ class TestDevice:
     def test_class_distances(self) -> None:
         with FakeTensorMode():
             labels = torch.zeros(64, dtype=torch.int64, device="cuda")
-            assert [x.device.type for x in class_distances(torch.rand(64, 4, device="cuda"), labels, 3)] == ["cuda"] * 2
+            assert [
+                x.device.type for x in class_distances(torch.rand(64, 4, device="cuda"), labels, 3)
+            ] == ["cuda"] * 2
 
 
 class TestGradients:
@@ -389,10 +448,16 @@ class TestGradients:
         return [names[id(parameter)] for parameter in watched_parameters(encoder)]
 
     def test_basic_blocks(self) -> None:
-        assert self.names(resnet18(stem="small")) == ["layer4.0.conv2.weight", "layer4.1.conv2.weight"]
+        assert self.names(resnet18(stem="small")) == [
+            "layer4.0.conv2.weight",
+            "layer4.1.conv2.weight",
+        ]
 
     def test_bottlenecks(self) -> None:
-        assert self.names(resnet50(stem="standard")) == ["layer4.1.conv3.weight", "layer4.2.conv3.weight"]
+        assert self.names(resnet50(stem="standard")) == [
+            "layer4.1.conv3.weight",
+            "layer4.2.conv3.weight",
+        ]
 
     def test_the_shortcut_is_left_out(self) -> None:
         """One block a stage: each of the last two has a downsampling convolution, defined last."""
@@ -440,7 +505,9 @@ class TestTsne:
 
     def test_clusters_stay_apart(self) -> None:
         features, labels = self.clusters(45)
-        points = np.array([[row["x"], row["y"]] for row in tsne_points(features, labels, num_points=45, seed=0)])
+        points = np.array(
+            [[row["x"], row["y"]] for row in tsne_points(features, labels, num_points=45, seed=0)]
+        )
         centres = np.array([points[labels.numpy() == y].mean(axis=0) for y in range(3)])
         nearest = np.linalg.norm(points[:, None] - centres, axis=2).argmin(axis=1)
         assert (nearest == labels.numpy()).all()
@@ -461,7 +528,9 @@ class TestTsne:
 
     @pytest.mark.parametrize("value", [0.0, 0.3])
     def test_collapsed(self, value: float) -> None:
-        rows = tsne_points(torch.full((8, 4), value), torch.zeros(8, dtype=torch.int64), num_points=8, seed=0)
+        rows = tsne_points(
+            torch.full((8, 4), value), torch.zeros(8, dtype=torch.int64), num_points=8, seed=0
+        )
         assert [(row["x"], row["y"]) for row in rows] == [(0, 0)] * 8
 
     @pytest.mark.parametrize("dim", [1, 2])

@@ -20,7 +20,12 @@ Features = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def clusters(
-    *, num_bank: int = 200, num_queries: int = 150, dim: int = 6, num_classes: int = 8, seed: int = 0
+    *,
+    num_bank: int = 200,
+    num_queries: int = 150,
+    dim: int = 6,
+    num_classes: int = 8,
+    seed: int = 0,
 ) -> Features:
     """Bank and queries around one centre a class, so noisy that no score is 0 or 100 %."""
     generator = torch.Generator().manual_seed(seed)
@@ -33,12 +38,18 @@ def clusters(
     return *sample(num_bank), *sample(num_queries)
 
 
-def loop_scores(features: Features, *, num_classes: int, k: int, temperature: float) -> dict[str, float]:
-    """Wu et al. (2018) query by query in float64. Needs five classes with votes, or the top five are not defined."""
+def loop_scores(
+    features: Features, *, num_classes: int, k: int, temperature: float
+) -> dict[str, float]:
+    """Wu et al. (2018) query by query in float64. Needs five classes with votes, or the top five
+    are not defined.
+    """
     bank, bank_labels, queries, labels = (x.numpy() for x in features)
     top1 = top5 = 0
     for query, label in zip(queries.astype(np.float64), labels, strict=True):
-        similarity = [row @ query / math.sqrt(row @ row * (query @ query)) for row in bank.astype(np.float64)]
+        similarity = [
+            row @ query / math.sqrt(row @ row * (query @ query)) for row in bank.astype(np.float64)
+        ]
         votes = [0.0] * num_classes
         for row in sorted(range(len(bank)), key=similarity.__getitem__)[-k:]:
             votes[bank_labels[row]] += math.exp(similarity[row] / temperature)
@@ -60,9 +71,11 @@ def test_top1_is_scikit_learns(k: int, temperature: float) -> None:
         algorithm="brute",
         weights=lambda distance: np.exp((1 - distance) / temperature),
     )
-    expected = 100 * classifier.fit(bank.astype(np.float64), bank_labels).score(queries.astype(np.float64), labels)
+    expected = 100 * classifier.fit(bank.astype(np.float64), bank_labels).score(
+        queries.astype(np.float64), labels
+    )
     assert 15 < expected < 85, "the example must be neither trivial nor hopeless"
-    scores = knn_scores(*features, num_classes=8, k=k, temperature=temperature)
+    scores = knn_scores(*features, num_classes=8, knn_k=k, knn_temperature=temperature)
     assert scores["knn_top1"] == pytest.approx(expected, abs=1e-9)
 
 
@@ -72,22 +85,34 @@ def test_both_scores_are_those_of_a_loop(k: int, temperature: float) -> None:
     features = clusters()
     expected = loop_scores(features, num_classes=8, k=k, temperature=temperature)
     assert expected["knn_top1"] < expected["knn_top5"] < 100
-    assert knn_scores(*features, num_classes=8, k=k, temperature=temperature) == pytest.approx(expected, abs=1e-9)
+    assert knn_scores(
+        *features, num_classes=8, knn_k=k, knn_temperature=temperature
+    ) == pytest.approx(expected, abs=1e-9)
 
 
 def test_votes_are_weighted() -> None:
-    """One near neighbour of class 1 against two distant ones of class 0: the temperature decides."""
+    """One near neighbour of class 1 against two distant ones of class 0: the temperature
+    decides.
+    """
     bank = torch.tensor([[1.0, 0.1], [1.0, 2.0], [1.0, -2.0]])
     labels, query = torch.tensor([1, 0, 0]), torch.tensor([[1.0, 0.0]])
     scores = [
-        knn_scores(bank, labels, query, torch.tensor([1]), num_classes=2, k=3, temperature=temperature)["knn_top1"]
+        knn_scores(
+            bank,
+            labels,
+            query,
+            torch.tensor([1]),
+            num_classes=2,
+            knn_k=3,
+            knn_temperature=temperature,
+        )["knn_top1"]
         for temperature in (0.1, 10.0)
     ]
     assert scores == [100.0, 0.0]
 
 
 def test_fewer_than_five_classes_make_top5_certain() -> None:
-    scores = knn_scores(*clusters(num_classes=3), num_classes=3, k=50)
+    scores = knn_scores(*clusters(num_classes=3), num_classes=3, knn_k=50)
     assert scores["knn_top1"] < 100
     assert scores["knn_top5"] == 100
 
@@ -95,37 +120,48 @@ def test_fewer_than_five_classes_make_top5_certain() -> None:
 @pytest.mark.parametrize("chunk_elements", [1, 200, 200 * 7, 200 * 149, 200 * 1000])
 def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch, chunk_elements: int) -> None:
     features = clusters()
-    expected = knn_scores(*features, num_classes=8, k=50)
+    expected = knn_scores(*features, num_classes=8, knn_k=50)
     monkeypatch.setattr(evaluate, "CHUNK_ELEMENTS", chunk_elements)
-    assert knn_scores(*features, num_classes=8, k=50) == expected
+    assert knn_scores(*features, num_classes=8, knn_k=50) == expected
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_scale_of_the_features_does_not_show(scale: float) -> None:
     bank, bank_labels, queries, labels = clusters()
-    expected = knn_scores(bank, bank_labels, queries, labels, num_classes=8, k=50)
-    assert knn_scores(scale * bank, bank_labels, queries, labels, num_classes=8, k=50) == expected
-    assert knn_scores(bank, bank_labels, queries / scale, labels, num_classes=8, k=50) == expected
+    expected = knn_scores(bank, bank_labels, queries, labels, num_classes=8, knn_k=50)
+    assert (
+        knn_scores(scale * bank, bank_labels, queries, labels, num_classes=8, knn_k=50) == expected
+    )
+    assert (
+        knn_scores(bank, bank_labels, queries / scale, labels, num_classes=8, knn_k=50) == expected
+    )
 
 
 def test_order_of_the_bank_does_not_show() -> None:
     bank, bank_labels, queries, labels = clusters()
     order = torch.randperm(len(bank), generator=torch.Generator().manual_seed(1))
-    expected = knn_scores(bank, bank_labels, queries, labels, num_classes=8, k=50)
-    assert knn_scores(bank[order], bank_labels[order], queries, labels, num_classes=8, k=50) == expected
+    expected = knn_scores(bank, bank_labels, queries, labels, num_classes=8, knn_k=50)
+    assert (
+        knn_scores(bank[order], bank_labels[order], queries, labels, num_classes=8, knn_k=50)
+        == expected
+    )
 
 
 def test_small_temperature_does_not_overflow() -> None:
-    """exp(1 / 0.005) is infinite in float32; with so sharp votes the nearest neighbour decides alone."""
+    """exp(1 / 0.005) is infinite in float32; with so sharp votes the nearest neighbour decides
+    alone.
+    """
     features = clusters()
-    nearest = knn_scores(*features, num_classes=8, k=1)["knn_top1"]
-    assert knn_scores(*features, num_classes=8, k=50, temperature=1e-5)["knn_top1"] == nearest
+    nearest = knn_scores(*features, num_classes=8, knn_k=1)["knn_top1"]
+    assert (
+        knn_scores(*features, num_classes=8, knn_k=50, knn_temperature=1e-5)["knn_top1"] == nearest
+    )
 
 
 @pytest.mark.parametrize("k", [0, -1, 201])
 def test_k_is_at_most_the_bank(k: int) -> None:
     with pytest.raises(ValueError, match=rf"k: expected 1 to 200 .* given {k}$"):
-        knn_scores(*clusters(), num_classes=8, k=k)
+        knn_scores(*clusters(), num_classes=8, knn_k=k)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -134,27 +170,33 @@ def test_a_diverged_encoder_has_no_score(which: int, value: float) -> None:
     features = clusters()
     features[which][3, 1] = value
     with pytest.raises(ValueError, match="not finite"):
-        knn_scores(*features, num_classes=8, k=5)
+        knn_scores(*features, num_classes=8, knn_k=5)
 
 
 def test_classes_without_a_vote_are_no_guesses() -> None:
     generator = torch.Generator().manual_seed(0)
     bank, queries = (torch.randn(n, 8, generator=generator) for n in (50, 200))
     labels = torch.arange(50) % 10
-    scores = knn_scores(bank, labels, queries, torch.arange(200) % 10, num_classes=10, k=1)
+    scores = knn_scores(bank, labels, queries, torch.arange(200) % 10, num_classes=10, knn_k=1)
     assert scores["knn_top5"] == scores["knn_top1"]
 
 
 def test_top_hits_are_those_of_a_sort() -> None:
     generator = torch.Generator().manual_seed(0)
-    scores, labels = torch.randn(300, 12, generator=generator) - 5, torch.randint(12, (300,), generator=generator)
+    scores, labels = (
+        torch.randn(300, 12, generator=generator) - 5,
+        torch.randint(12, (300,), generator=generator),
+    )
     ranked = scores.numpy().argsort(axis=1)[:, ::-1]
     at = [list(row).index(label) for row, label in zip(ranked, labels.tolist(), strict=True)]
     assert top_hits(scores, labels).tolist() == [sum(i < 1 for i in at), sum(i < 5 for i in at)]
 
 
 def test_only_scores_above_the_bound_are_guesses() -> None:
-    scores, labels = torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]), torch.tensor([0, 2, 0])
+    scores, labels = (
+        torch.tensor([[0.0, 2.0, 1.0], [0.0, 2.0, 1.0], [0.0, 0.0, 0.0]]),
+        torch.tensor([0, 2, 0]),
+    )
     assert top_hits(scores, labels, guess_above=0.0).tolist() == [0, 1]
     assert top_hits(scores, labels)[1] == 3
 

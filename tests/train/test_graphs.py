@@ -25,12 +25,20 @@ SHAPE = torch.Size((6, 3, 8, 8))
 def encoder() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
+        nn.Conv2d(3, 4, 3, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(144, 5),
     ).train()
 
 
-def captured(monkeypatch: pytest.MonkeyPatch, forward: Callable[..., Tensor], seconds: list[float]) -> None:
-    """A capture that warms up, as the real one does, and puts `forward(eager, x)` before the module's own."""
+def captured(
+    monkeypatch: pytest.MonkeyPatch, forward: Callable[..., Tensor], seconds: list[float]
+) -> None:
+    """A capture that warms up, as the real one does, and puts `forward(eager, x)` before the
+    module's own.
+    """
 
     def capture(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         eager = module.forward
@@ -48,13 +56,16 @@ def kept(module: nn.Module) -> bool:
 
 def untouched(module: nn.Module) -> bool:
     same = all(
-        torch.equal(a, b) for a, b in zip(module.state_dict().values(), encoder().state_dict().values(), strict=True)
+        torch.equal(a, b)
+        for a, b in zip(module.state_dict().values(), encoder().state_dict().values(), strict=True)
     )
     return same and all(p.grad is None for p in module.parameters())
 
 
 @pytest.mark.parametrize(("graph_s", "expected"), [(0.5, True), (0.99, False), (1.2, False)])
-def test_a_graph_is_kept_if_it_is_faster(monkeypatch: pytest.MonkeyPatch, graph_s: float, expected: bool) -> None:
+def test_a_graph_is_kept_if_it_is_faster(
+    monkeypatch: pytest.MonkeyPatch, graph_s: float, expected: bool
+) -> None:
     captured(monkeypatch, lambda eager, x: eager(x), [1.0, graph_s])
     module = encoder()
     assert graph_encoder(module, [SHAPE], CPU) is kept(module) is expected
@@ -66,9 +77,12 @@ def fail(*_: Any) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    "forward", [lambda eager, x: eager(x) + 0.1, lambda eager, x: eager(x).detach() + eager(x) * 0, fail]
+    "forward",
+    [lambda eager, x: eager(x) + 0.1, lambda eager, x: eager(x).detach() + eager(x) * 0, fail],
 )
-def test_a_graph_that_computes_something_else_is_dropped(monkeypatch: pytest.MonkeyPatch, forward: Any) -> None:
+def test_a_graph_that_computes_something_else_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, forward: Any
+) -> None:
     captured(monkeypatch, forward, [1.0, 0.1])
     module = encoder()
     assert not graph_encoder(module, [SHAPE], CPU)
@@ -93,7 +107,9 @@ def test_input_shapes_are_those_of_a_step_and_leave_no_trace() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("name", ["fp32", "bf16"])
-def test_a_real_graph_trains_as_the_eager_encoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_graph_trains_as_the_eager_encoder(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that is forced to be kept, over some steps of SGD."""
     device = torch.device("cuda")
     monkeypatch.setattr(graphs, "WORTHWHILE", float("inf"))

@@ -1,4 +1,6 @@
-"""Images on their device: shared, read by rows, and batches whose views do not depend on how many are made at once."""
+"""Images on their device: shared, read by rows, and batches whose views do not depend on how many
+are made at once.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,14 @@ def some_split(num_images: int = 50, *, channels: int = 3, unlabeled: int = 0) -
     return Split(array, rng.permutation(2 * num_images)[:num_images], labels)
 
 
-def all_views(images: Images, config: dict[str, Any], seed: int = 4) -> list[tuple[list[Tensor], Tensor]]:
+def all_views(
+    images: Images, config: dict[str, Any], seed: int = 4
+) -> list[tuple[list[Tensor], Tensor]]:
     found = batches(images, config, 0, torch.Generator().manual_seed(seed))
-    return [([torch.cat(view) for view in zip(*(make() for make in b.chunks), strict=True)], b.labels_N) for b in found]
+    return [
+        ([torch.cat(view) for view in zip(*(make() for make in b.chunks), strict=True)], b.labels_N)
+        for b in found
+    ]
 
 
 def test_pixels_are_not_copied_on_a_cpu() -> None:
@@ -49,7 +56,9 @@ def test_pixels_are_not_copied_on_a_cpu() -> None:
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("fits", [True, False])
-def test_rows_are_the_splits(device: torch.device, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_the_splits(
+    device: torch.device, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LARGEST_SHARE", 1.0 if fits else 0.0)
     split = some_split(unlabeled=5)
     images = on_device(split, split, device)
@@ -61,7 +70,9 @@ def test_rows_are_the_splits(device: torch.device, fits: bool, monkeypatch: pyte
     assert len(images) == 50
     labelled = images.labelled()
     assert torch.equal(labelled.labels_N.cpu(), torch.from_numpy(split.labels[5:]))
-    assert torch.equal(labelled.take(torch.arange(45)).cpu(), images.take(torch.arange(5, 50)).cpu())
+    assert torch.equal(
+        labelled.take(torch.arange(45)).cpu(), images.take(torch.arange(5, 50)).cpu()
+    )
 
 
 def test_what_is_normalised_has_mean_0_and_std_1_in_every_channel() -> None:
@@ -88,7 +99,9 @@ def same(a: list[tuple[list[Tensor], Tensor]], b: list[tuple[list[Tensor], Tenso
 
 
 @pytest.mark.parametrize("together", [1, 24, 10_000])
-def test_views_do_not_depend_on_how_many_are_made_at_once(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_do_not_depend_on_how_many_are_made_at_once(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = all_views(some_digits(100), CONFIG)
     monkeypatch.setattr(module, "MADE_AT_ONCE", {"cpu": together})
     same(all_views(some_digits(100), CONFIG), expected)
@@ -103,7 +116,13 @@ def test_views_do_not_depend_on_chunks(chunk_size: int) -> None:
 def test_the_views_of_a_batch_are_those_of_its_own_images() -> None:
     """Every image once an epoch, and its label with it: told by views that change nothing."""
     images = some_digits(100)
-    untouched = {"crop_scale": 1.0, "small_crop_scale": 1.0, "flip_prob": 0.0, "jitter_prob": 0.0, "blur_prob": 0.0}
+    untouched = {
+        "crop_scale": 1.0,
+        "small_crop_scale": 1.0,
+        "flip_prob": 0.0,
+        "jitter_prob": 0.0,
+        "blur_prob": 0.0,
+    }
     config = CONFIG | untouched | {"small_view_size": 8}
     plain, seen = images.plain(torch.arange(100)), []
     for views, labels in all_views(images, config):
@@ -126,10 +145,14 @@ def test_views_made_together_are_those_made_apart() -> None:
 def test_two_generators_of_one_seed_give_the_same_and_of_two_seeds_other_views() -> None:
     first, again, other = (all_views(some_digits(60), CONFIG, seed) for seed in (1, 1, 2))
     assert all(
-        torch.equal(a, b) for (x, _), (y, _) in zip(first, again, strict=True) for a, b in zip(x, y, strict=True)
+        torch.equal(a, b)
+        for (x, _), (y, _) in zip(first, again, strict=True)
+        for a, b in zip(x, y, strict=True)
     )
     assert not torch.equal(first[0][0][0], other[0][0][0])
-    assert torch.equal(first[0][1], other[0][1]), "the order is the seed's and the epoch's, not the generator's"
+    assert torch.equal(first[0][1], other[0][1]), (
+        "the order is the seed's and the epoch's, not the generator's"
+    )
 
 
 def test_the_next_images_are_read_while_these_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +187,8 @@ def wait_for(condition: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("share", "reserved", "fits"), [(1.0, 0, True), (0.25, 0, False), (0.5, 0, True), (1.0, 60, False)]
+    ("share", "reserved", "fits"),
+    [(1.0, 0, True), (0.25, 0, False), (0.5, 0, True), (1.0, 60, False)],
 )
 def test_a_split_lies_on_a_gpu_if_half_of_the_trials_share_of_it_is_enough(
     monkeypatch: pytest.MonkeyPatch, share: float, reserved: int, fits: bool
@@ -185,7 +209,11 @@ def test_a_step_never_waits_for_the_gpu(fits: bool, monkeypatch: pytest.MonkeyPa
     split = some_split(96)
     images = on_device(split, split, device)
     state = new_state(CONFIG | {"precision": "fp32"}, device)
-    how: dict[str, Any] = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
+    how: dict[str, Any] = {
+        "precision": state.precision,
+        "generator": state.draw_generator,
+        "scaler": state.scaler,
+    }
     step: Callable[[Any], Any] = lambda batch: accumulate_gradient(state.objective, batch, **how)  # noqa: E731
     running = batches(images, CONFIG, 0, state.view_generator)
     step(next(running))

@@ -1,4 +1,6 @@
-"""`train_trial` from a study file to its scores, on digits: reproducible, reads what it owns, any number of workers."""
+"""`train_trial` from a study file to its scores, on digits: reproducible, reads what it owns, any
+number of workers.
+"""
 
 import functools
 import math
@@ -11,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from clsweep.catalog import OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.catalog.ownership import TRAINING_OWNS, owned_params
 from clsweep.data.availability import DataPlace
-from clsweep.objective.catalog import OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
-from clsweep.objective.ownership import TRAINING_OWNS, owned_params
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train import loop
@@ -21,6 +23,7 @@ from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import on_device
 from clsweep.train.loop import DivergedError, train_trial
 from clsweep.train.state import new_state
+from tests.conftest import Pretend
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,25 +50,40 @@ objectives:
   simclr: {framework: simclr, loss: infonce}
   dcl: {framework: simclr, loss: dcl}
   dclw: {framework: simclr, loss: dclw}
-  exponential: {framework: simclr, loss: dclw, base: {weighting: exponential, sigma: 1.0, linear_probe: sgd}}
+  exponential: {framework: simclr, loss: dclw,
+                base: {weighting: exponential, sigma: 1.0, linear_probe: sgd}}
   align: {framework: simclr, loss: align_uniform}
   eqco: {framework: simclr, loss: eqco, base: {num_negatives: 16}}
   moco: {framework: moco, loss: infonce, base: {num_negatives: 256, momentum: 0.9}}
-  byol: {framework: byol, loss: cosine, regularizer: dimcl, base: {proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
+  byol: {framework: byol, loss: cosine, regularizer: dimcl,
+         base: {proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
   barlow: {framework: barlow_twins, loss: barlow, base: {proj_hidden: 32, proj_dim: 16}}
-  nnclr: {framework: nnclr, loss: dcl, base: {support_size: 256, proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
+  nnclr: {framework: nnclr, loss: dcl,
+          base: {support_size: 256, proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
   ecpp: {framework: simclr, loss: dcl, views: ecpp}
   lars: {framework: simclr, loss: infonce, base: {optimizer: lars}}
   adamw: {framework: simclr, loss: infonce, base: {optimizer: adamw}}
 search: {method: grid}
 """
 NUM_TRAIN, STEPS = 1293, 1293 // 64  # digits without its validation split; full batches of 64
-MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s")  # of the machine, not of the trial
+MEASURED = (
+    "time_s",
+    "images_per_s",
+    "peak_memory_gib",
+    "earlier_s",
+)  # of the machine, not of the trial
 HANDED_OVER = ("encoder", "normalisation")
 METRICS = {"knn_top1", "knn_top5"}
 PROBED = {"linear_top1", "linear_top5"}  # at the last epoch alone
 LOOKS = {"alignment", "uniformity", "feature_diversity", "effective_rank", "std_per_dim"}
-LOOKS |= {"intra_class_distance", "inter_class_distance", "grad_norm_mean", "grad_norm_cv", "q_b_mean", "q_b_cv"}
+LOOKS |= {
+    "intra_class_distance",
+    "inter_class_distance",
+    "grad_norm_mean",
+    "grad_norm_cv",
+    "q_b_mean",
+    "q_b_cv",
+}
 
 Row = dict[str, Any]
 
@@ -104,7 +122,9 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) 
     assert {name: result[name] for name in kept} == {name: rows[-1][name] for name in kept}
     assert result["num_images"] == 2 * STEPS * 64
     assert result["lr_peak"] == 0.1 * 64 / 256
-    assert result["images_per_s"] == pytest.approx(result["num_images"] / sum(row["time_s"] for row in rows))
+    assert result["images_per_s"] == pytest.approx(
+        result["num_images"] / sum(row["time_s"] for row in rows)
+    )
     assert all(math.isfinite(value) for row in rows for value in row.values())
     for probe in ("knn", "linear"):
         assert 0 < result[f"{probe}_top1"] <= result[f"{probe}_top5"] <= 100
@@ -112,22 +132,30 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) 
 
 def test_side_tables_come_with_the_result(configs: dict[str, Row]) -> None:
     """q_B wherever the encoder was scored, and the points of the last epoch, if asked for."""
-    result = train_trial({**configs["dcl"], "epochs": 3, "eval_every": 2, "tsne_points": 12}, lambda _: None)
+    result = train_trial(
+        {**configs["dcl"], "epochs": 3, "eval_every": 2, "tsne_points": 12}, lambda _: None
+    )
     shares: dict[int, float] = {}
     for bar in result["histograms"]:
         shares[bar["epoch"]] = shares.get(bar["epoch"], 0.0) + bar["share"]
     assert shares == pytest.approx({2: 1.0, 3: 1.0})
     mean = sum(
-        bar["share"] * (bar["bin_low"] + bar["bin_high"]) / 2 for bar in result["histograms"] if bar["epoch"] == 3
+        bar["share"] * (bar["bin_low"] + bar["bin_high"]) / 2
+        for bar in result["histograms"]
+        if bar["epoch"] == 3
     )
-    assert mean == pytest.approx(result["q_b_mean"], abs=0.03), "the histogram is of what the mean is of"
+    assert mean == pytest.approx(result["q_b_mean"], abs=0.03), (
+        "the histogram is of what the mean is of"
+    )
     assert [point["index"] for point in result["points"]] == list(range(12))
     assert train_trial(configs["dcl"], lambda _: None)["points"] == []
 
 
 def test_a_regularized_loss_is_told_in_its_parts(configs: dict[str, Row]) -> None:
     (row,), _ = run(configs["byol"], lam=0.25)
-    assert row["train_loss"] == pytest.approx(0.25 * row["regularizer_loss"] + 0.75 * row["base_loss"], rel=1e-5)
+    assert row["train_loss"] == pytest.approx(
+        0.25 * row["regularizer_loss"] + 0.75 * row["base_loss"], rel=1e-5
+    )
 
 
 def test_only_infonce_and_eqco_bound_the_mutual_information(configs: dict[str, Row]) -> None:
@@ -141,6 +169,20 @@ def test_only_infonce_and_eqco_bound_the_mutual_information(configs: dict[str, R
     assert "q_b_mean" not in run(configs["byol"])[0][0], "no negatives, nothing to couple with"
 
 
+def test_each_seed_has_weights_and_draws_of_its_own(configs: dict[str, Row]) -> None:
+    first, again, other = (
+        new_state({**configs["byol"], "seed": seed}, torch.device("cpu")) for seed in (0, 0, 1)
+    )
+    for name, weights in first.objective.state_dict().items():
+        if isinstance(weights, torch.Tensor) and weights.ndim > 1:
+            assert torch.equal(weights, again.objective.state_dict()[name])
+            assert not torch.equal(weights, other.objective.state_dict()[name]), name
+    for stream in ("view_generator", "draw_generator"):
+        drawn = [torch.rand(4, generator=getattr(x, stream)) for x in (first, again, other)]
+        assert torch.equal(drawn[0], drawn[1])
+        assert not torch.equal(drawn[0], drawn[2]), stream
+
+
 def test_lr_of_a_row_is_that_of_the_epochs_last_step(configs: dict[str, Row]) -> None:
     rows, _ = run(configs["simclr"], epochs=3, warmup_epochs=1)
     last_steps = [STEPS - 1, 2 * STEPS - 1]  # of the cosine over the two epochs after the warm-up
@@ -148,20 +190,34 @@ def test_lr_of_a_row_is_that_of_the_epochs_last_step(configs: dict[str, Row]) ->
     assert [row["lr"] for row in rows] == pytest.approx([0.025, *cosine])
 
 
+@pytest.mark.slow
 def test_training_helps(configs: dict[str, Row]) -> None:
-    """A floor, so that a loop that does nothing cannot pass the comparisons below. One seed gains -5 to 20 points."""
-    friendly = {"lr": 0.5, "width": 8, "crop_scale": 0.5, "flip_prob": 0.0, "blur_prob": 0.0, "warmup_epochs": 1}
+    """A floor, so that a loop that does nothing cannot pass the comparisons below. One seed gains
+    -5 to 20 points.
+    """
+    friendly = {
+        "lr": 0.5,
+        "width": 8,
+        "crop_scale": 0.5,
+        "flip_prob": 0.0,
+        "blur_prob": 0.0,
+        "warmup_epochs": 1,
+    }
     for objective in OBJECTIVES:
         gained = []
         for seed in range(3):
             rows, result = run(configs[objective], **friendly, epochs=4, eval_every=10, seed=seed)
             _, untrained = run(configs[objective], **friendly, epochs=0, seed=seed)
-            gained.append(result["linear_top1"] - untrained["linear_top1"])  # kNN moves by as much with the seed
+            gained.append(
+                result["linear_top1"] - untrained["linear_top1"]
+            )  # kNN moves by as much with the seed
             assert rows[-1]["train_loss"] < rows[0]["train_loss"]
         assert np.mean(gained) > 4
 
 
-def test_no_epochs_score_the_untrained_encoder(configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_epochs_score_the_untrained_encoder(
+    configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def forbidden(*_: Any) -> None:
         raise AssertionError("no training was asked for")
 
@@ -170,12 +226,24 @@ def test_no_epochs_score_the_untrained_encoder(configs: dict[str, Row], monkeypa
     assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *METRICS, *PROBED})]
     counts = {"status": "finished", "epochs_trained": 0, "num_resumes": 0, "num_images": 0}
     assert result == {**{name: rows[0][name] for name in METRICS | PROBED}, **counts, "points": []}
-    assert run(configs["dcl"], epochs=0)[1] == result, "nothing but the encoder and the seed matters"
+    assert run(configs["dcl"], epochs=0)[1] == result, (
+        "nothing but the encoder and the seed matters"
+    )
     assert run(configs["simclr"], epochs=0, seed=1)[1] != result
 
 
+@pytest.mark.parametrize("earlier", [True, False])
+def test_the_untrained_encoder_is_scored_in_whole_float32_whatever_ran_before(
+    configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch, earlier: bool
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", earlier)
+    run(configs["simclr"], epochs=0)
+    assert not torch.backends.cudnn.allow_tf32
+
+
 @pytest.mark.parametrize(
-    ("epochs", "eval_every", "scored"), [(5, 2, [2, 4, 5]), (4, 2, [2, 4]), (3, 10, [3]), (2, 1, [1, 2])]
+    ("epochs", "eval_every", "scored"),
+    [(5, 2, [2, 4, 5]), (4, 2, [2, 4]), (3, 10, [3]), (2, 1, [1, 2])],
 )
 def test_eval_every_and_the_last_epoch_always(
     configs: dict[str, Row], epochs: int, eval_every: int, scored: list[int]
@@ -195,7 +263,9 @@ def test_scoring_does_not_change_training(configs: dict[str, Row]) -> None:
     assert {**often_result, "histograms": []} == {**seldom_result, "histograms": []}
 
 
-def test_the_test_split_is_not_read(configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_test_split_is_not_read(
+    configs: dict[str, Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected = run(configs["simclr"])
     load = loop.load_splits
     monkeypatch.setattr(loop, "load_splits", lambda *args: replace(load(*args), test=None))
@@ -225,8 +295,12 @@ def test_objectives_of_one_seed_start_alike(configs: dict[str, Row]) -> None:
     """Same weights, same order, same views: with an endless sigma DCLW's first loss is DCL's."""
     one_step = {"batch_size": NUM_TRAIN, "epochs": 1}
     dcl = run(configs["dcl"], **one_step)[1]["train_loss"]
-    assert run(configs["dclw"], **one_step, sigma=1e9)[1]["train_loss"] == pytest.approx(dcl, rel=1e-6)
-    assert run(configs["dclw"], **one_step, sigma=1e9, seed=1)[1]["train_loss"] != pytest.approx(dcl, rel=1e-4)
+    assert run(configs["dclw"], **one_step, sigma=1e9)[1]["train_loss"] == pytest.approx(
+        dcl, rel=1e-6
+    )
+    assert run(configs["dclw"], **one_step, sigma=1e9, seed=1)[1]["train_loss"] != pytest.approx(
+        dcl, rel=1e-4
+    )
 
 
 # Divergence.
@@ -244,10 +318,15 @@ def test_a_loss_that_is_not_finite_is_divergence(
 
 
 def test_features_that_are_not_finite_are_divergence(configs: dict[str, Row]) -> None:
-    """One step alone: its loss is of the initial weights, and only the encoder that it leaves is broken."""
+    """One step alone: its loss is of the initial weights, and only the encoder that it leaves is
+    broken.
+    """
     rows: list[Row] = []
     with pytest.raises(DivergedError, match="features are not finite"):
-        train_trial({**configs["simclr"], "batch_size": NUM_TRAIN, "chunk_size": NUM_TRAIN, "lr": 1e30}, rows.append)
+        train_trial(
+            {**configs["simclr"], "batch_size": NUM_TRAIN, "chunk_size": NUM_TRAIN, "lr": 1e30},
+            rows.append,
+        )
     assert rows == []
 
 
@@ -285,14 +364,17 @@ def owned(config: Row) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
-def test_exactly_the_owned_hyperparameters_are_read(configs: dict[str, Row], objective: str) -> None:
+def test_exactly_the_owned_hyperparameters_are_read(
+    configs: dict[str, Row], objective: str
+) -> None:
     config = Recording(configs[objective])
     train_trial(config, lambda _: None)
     assert config.read & set(PARAM) == set(owned(configs[objective]))
     assert {"seed", "val_fraction", "dataset", *OBJECTIVE_PARTS} <= config.read
 
 
-# Another value for whatever an objective on digits owns. lr_rule and warmup_epochs act through the learning rate.
+# Another value for whatever an objective on digits owns. lr_rule and warmup_epochs act through the
+# learning rate.
 OTHER: dict[str, Any] = {
     "tau": 0.2,
     "sigma": 1.0,
@@ -340,9 +422,26 @@ OTHER: dict[str, Any] = {
     "small_crop_scale": 0.05,
     "small_crop_max": 0.5,
 }
-# Those act on the length of the trial and its scores, and have tests of their own or with the scores.
-NOT_ON_THE_LOSS = {"epochs", "encoder", "eval_every", "knn_k", "knn_temperature", "linear_probe", "tsne_points"}
-NOT_ON_THE_LOSS |= {"probe_l2", "probe_lr", "probe_epochs", "probe_schedule", "weighting", "optimizer", "recipe"}
+# Those act on the length of the trial and its scores, and have tests of their own or with the
+# scores.
+NOT_ON_THE_LOSS = {
+    "epochs",
+    "encoder",
+    "eval_every",
+    "knn_k",
+    "knn_temperature",
+    "linear_probe",
+    "tsne_points",
+}
+NOT_ON_THE_LOSS |= {
+    "probe_l2",
+    "probe_lr",
+    "probe_epochs",
+    "probe_schedule",
+    "weighting",
+    "optimizer",
+    "recipe",
+}
 
 
 def losses(config: Row, **changes: Any) -> np.ndarray:
@@ -359,7 +458,9 @@ def base_losses(configs: dict[str, Row]) -> Callable[[str, int], np.ndarray]:
 def test_changing_an_owned_hyperparameter_changes_training(
     configs: dict[str, Row], base_losses: Callable[[str, int], np.ndarray], name: str
 ) -> None:
-    """In the first objective that owns it; that all who own it read it is a test of every combination."""
+    """In the first objective that owns it; that all who own it read it is a test of every
+    combination.
+    """
     objective = next(o for o in EVERY_OBJECTIVE if name in owned(configs[o]))
     value = OTHER[name]
     if name == "momentum_schedule":
@@ -367,19 +468,37 @@ def test_changing_an_owned_hyperparameter_changes_training(
     assert configs[objective][name] != value
     epochs = 2 if name == "warmup_epochs" else 1  # a warm-up is shorter than the trial
     other = losses(configs[objective], epochs=epochs, **{name: value})
-    least = 0 if name == "precision" else 1e-5  # bf16 rounds the features, of which the first losses know little
+    least = (
+        0 if name == "precision" else 1e-5
+    )  # bf16 rounds the features, of which the first losses know little
     assert np.abs(other / base_losses(objective, epochs) - 1).max() > least
 
 
 def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) -> None:
     assert set(TRAINING_OWNS) <= {*OTHER, "optimizer"}
-    assert set().union(*(owned(configs[objective]) for objective in EVERY_OBJECTIVE)) == set(OTHER) | NOT_ON_THE_LOSS
-    views = {"jitter_saturation", "gray_prob", "second_blur_prob", "second_solarize_prob"}  # colour; recipe byol alone
-    elsewhere = views | {"stem", "mutual_information", "critic_hidden", "critic_dim", "estimate_batches"}
+    assert (
+        set().union(*(owned(configs[objective]) for objective in EVERY_OBJECTIVE))
+        == set(OTHER) | NOT_ON_THE_LOSS
+    )
+    views = {
+        "jitter_saturation",
+        "gray_prob",
+        "second_blur_prob",
+        "second_solarize_prob",
+    }  # colour; recipe byol alone
+    elsewhere = views | {
+        "stem",
+        "mutual_information",
+        "critic_hidden",
+        "critic_dim",
+        "estimate_batches",
+    }
     assert set(PARAM) == set(OTHER) | NOT_ON_THE_LOSS | elsewhere
 
 
-@pytest.mark.parametrize(("name", "value"), [("knn_k", 1), ("knn_k", NUM_TRAIN), ("knn_temperature", 5.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("knn_k", 1), ("knn_k", NUM_TRAIN), ("knn_temperature", 5.0)]
+)
 def test_knn_hyperparameters_change_the_score_and_not_the_training(
     configs: dict[str, Row], name: str, value: float
 ) -> None:
@@ -391,16 +510,32 @@ def test_knn_hyperparameters_change_the_score_and_not_the_training(
 
 
 def test_what_is_not_owned_has_no_effect(configs: dict[str, Row]) -> None:
-    """gray_prob on one-channel images, sigma without dclw: that is why nobody may sweep them there."""
+    """gray_prob on one-channel images, sigma without dclw: that is why nobody may sweep them
+    there.
+    """
     assert "gray_prob" not in owned(configs["simclr"])
     assert "sigma" not in owned(configs["simclr"])
     assert run(configs["simclr"], gray_prob=1.0, sigma=0.1) == run(configs["simclr"])
+    assert run(configs["byol"], tau=0.1) == run(configs["byol"])
+
+
+@pytest.mark.parametrize("has_amx", [False, True])
+def test_a_planned_trial_has_the_same_numbers_on_a_cpu_with_amx(
+    configs: dict[str, Row],
+    base_losses: Callable[[str, int], np.ndarray],
+    pretend_amx: Pretend,
+    has_amx: bool,
+) -> None:
+    pretend_amx(has_amx)
+    assert losses(configs["dcl"], epochs=2).tolist() == base_losses("dcl", 2).tolist()
+    assert run(configs["dcl"])[1]["precision"] == configs["dcl"]["precision"] == "fp32"
 
 
 # Workers.
 
-# At a high rate rounding alone, 3e-7 of the initial weights, moves the losses by 1e-4 and the scores by 2 points within
-# three epochs in a single process. At this one it does not; half of the images make a finer score.
+# At a high rate rounding alone, 3e-7 of the initial weights, moves the losses by 1e-4 and the
+# scores by 2 points within three epochs in a single process. At this one it does not; half of the
+# images make a finer score.
 CALM = {"lr": 0.03, "width": 8, "val_fraction": 0.5, "epochs": 3, "eval_every": 2}
 
 
@@ -409,17 +544,29 @@ def in_a_worker(trials: list[Row]) -> list[tuple[list[Row], Row]]:
 
 
 @pytest.fixture(scope="module")
-def two_workers(configs: dict[str, Row], run_workers: Callable[..., list[Any]]) -> list[dict[str, Any]]:
+def two_workers(
+    configs: dict[str, Row], run_workers: Callable[..., list[Any]]
+) -> list[dict[str, Any]]:
     """What each of two workers got for every objective."""
     trials = [{**configs[objective], **CALM} for objective in OBJECTIVES]
-    return [dict(zip(OBJECTIVES, outcome, strict=True)) for outcome in run_workers(__file__, "in_a_worker", 2, trials)]
+    return [
+        dict(zip(OBJECTIVES, outcome, strict=True))
+        for outcome in run_workers(__file__, "in_a_worker", 2, trials)
+    ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_two_workers_train_as_one(configs: dict[str, Row], two_workers: list[dict[str, Any]], objective: str) -> None:
-    """Same global batch, negatives of both workers, statistics of both: the same curve up to rounding."""
+def test_two_workers_train_as_one(
+    configs: dict[str, Row], two_workers: list[dict[str, Any]], objective: str
+) -> None:
+    """Same global batch, negatives of both workers, statistics of both: the same curve up to
+    rounding.
+    """
     expected, result = run(configs[objective], **CALM)
-    assert two_workers[0][objective] == two_workers[1][objective], "all workers know the same numbers"
+    assert two_workers[0][objective] == two_workers[1][objective], (
+        "all workers know the same numbers"
+    )
     rows, worker_result = two_workers[0][objective]
     assert [set(row) for row in rows] == [set(row) for row in expected]
     for row, other in zip(expected, rows, strict=True):
@@ -430,7 +577,10 @@ def test_two_workers_train_as_one(configs: dict[str, Row], two_workers: list[dic
     assert worker_result["num_images"] == result["num_images"]
 
 
-def test_the_tolerance_between_workers_tells_objectives_and_seeds_apart(configs: dict[str, Row]) -> None:
+@pytest.mark.slow
+def test_the_tolerance_between_workers_tells_objectives_and_seeds_apart(
+    configs: dict[str, Row],
+) -> None:
     expected = losses(configs["simclr"], **CALM)
     for other in (losses(configs["dcl"], **CALM), losses(configs["simclr"], **CALM, seed=1)):
         assert np.abs(other / expected - 1).max() > 10 * 1e-4
@@ -447,7 +597,9 @@ def test_the_callers_random_state_is_left_alone(configs: dict[str, Row]) -> None
 # Loss scaling.
 
 
-def one_epoch(config: Row, scaler: torch.amp.GradScaler | None) -> tuple[dict[str, float], list[torch.Tensor]]:
+def one_epoch(
+    config: Row, scaler: torch.amp.GradScaler | None
+) -> tuple[dict[str, float], list[torch.Tensor]]:
     """Statistics and weights after an epoch with a scaler as fp16 has one."""
     state = new_state(config, torch.device("cpu"))
     state.scaler = scaler or state.scaler
@@ -459,15 +611,24 @@ def one_epoch(config: Row, scaler: torch.amp.GradScaler | None) -> tuple[dict[st
 
 def test_a_scaled_loss_trains_the_same_weights(configs: dict[str, Row]) -> None:
     plain, weights = one_epoch(configs["dcl"], None)
-    scaled, scaled_weights = one_epoch(configs["dcl"], torch.amp.GradScaler("cpu", init_scale=1024.0))
+    scaled, scaled_weights = one_epoch(
+        configs["dcl"], torch.amp.GradScaler("cpu", init_scale=1024.0)
+    )
     assert scaled == pytest.approx(plain, rel=1e-3)
     torch.testing.assert_close(scaled_weights, weights, rtol=1e-3, atol=1e-4)
 
 
-def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics(configs: dict[str, Row]) -> None:
+def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statistics(
+    configs: dict[str, Row],
+) -> None:
     """The scale halves until it fits, as at the beginning of every trial in fp16."""
-    initial = [p.detach().clone() for p in new_state(configs["dcl"], torch.device("cpu")).objective.parameters()]
+    initial = [
+        p.detach().clone()
+        for p in new_state(configs["dcl"], torch.device("cpu")).objective.parameters()
+    ]
     summary, weights = one_epoch(configs["dcl"], torch.amp.GradScaler("cpu", init_scale=2.0**126))
     assert all(math.isfinite(value) for value in summary.values())
     assert all(torch.isfinite(w).all() for w in weights)
-    assert any(not torch.equal(a, b) for a, b in zip(weights, initial, strict=True)), "the later steps are taken"
+    assert any(not torch.equal(a, b) for a, b in zip(weights, initial, strict=True)), (
+        "the later steps are taken"
+    )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from clsweep.objective.catalog import PARAM
-from clsweep.objective.ownership import default_of, owned_params
+from clsweep.catalog import PARAM
+from clsweep.catalog.ownership import default_of, owned_params
 from clsweep.train.loop import train_trial
 from clsweep.train.mutual_information import DIM, correlation, draw_pairs
 from clsweep.train.scores import DivergedError
@@ -28,7 +28,13 @@ TABLE_9 = {
 def config(loss: str, **changes: Any) -> dict[str, Any]:
     parts = {"framework": "mi_critic", "loss": loss, "regularizer": "none", "views": "two"}
     owned = owned_params(parts, dataset="gaussian_mi")
-    return {**parts, "dataset": "gaussian_mi", "seed": 0, **{n: default_of(n, parts) for n in owned}, **changes}
+    return {
+        **parts,
+        "dataset": "gaussian_mi",
+        "seed": 0,
+        **{n: default_of(n, parts) for n in owned},
+        **changes,
+    }
 
 
 def estimate(loss: str, **changes: Any) -> float:
@@ -68,9 +74,12 @@ def test_one_seed_one_estimate() -> None:
 
 def test_eqco_is_infonce_where_alpha_is_the_number_of_negatives() -> None:
     short = {"epochs": 1, "batch_size": 16, "estimate_batches": 10}
-    assert estimate("eqco", **short, alpha=15.0) == pytest.approx(estimate("infonce", **short), rel=1e-4)
+    assert estimate("eqco", **short, alpha=15.0) == pytest.approx(
+        estimate("infonce", **short), rel=1e-4
+    )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["infonce", "eqco"])
 def test_every_owned_hyperparameter_changes_the_estimate(loss: str) -> None:
     short = {"epochs": 1, "batch_size": 16, "estimate_batches": 10}
@@ -84,15 +93,20 @@ def test_divergence_is_said() -> None:
         estimate("infonce", epochs=2, batch_size=16, lr=1e30)
 
 
+@pytest.mark.slow
 def test_table_9_at_the_end_where_the_losses_differ_most() -> None:
-    """K = 64: InfoNCE cannot say more than log 64 = 4.2, EqCo finds what 512 pairs would. A fifth of the steps."""
+    """K = 64: InfoNCE cannot say more than log 64 = 4.2, EqCo finds what 512 pairs would. A fifth
+    of the steps.
+    """
     short = {"epochs": 4, "batch_size": 64, "estimate_batches": 200, "lr": 2e-3}
     assert estimate("infonce", mutual_information=10.0, **short) == pytest.approx(4.1, abs=0.2)
     assert estimate("eqco", mutual_information=10.0, **short) > 5.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_pairs", [64, 128, 256, 512])
+@pytest.mark.parametrize(
+    "num_pairs", [64, *(pytest.param(n, marks=pytest.mark.soak) for n in (128, 256)), 512]
+)
 @pytest.mark.parametrize(("loss", "mutual_information"), TABLE_9)
 def test_table_9(loss: str, mutual_information: float, num_pairs: int) -> None:
     found = estimate(loss, mutual_information=mutual_information, batch_size=num_pairs)

@@ -14,8 +14,18 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    values = {"lr": 0.2, "batch_size": 64, "lr_rule": "none", "weight_decay": 0.1, "optimizer": "sgd"}
-    return values | {"sgd_momentum": 0.9, "lars_trust": 0.02, "adam_beta1": 0.8, "adam_beta2": 0.95} | changes
+    values = {
+        "lr": 0.2,
+        "batch_size": 64,
+        "lr_rule": "none",
+        "weight_decay": 0.1,
+        "optimizer": "sgd",
+    }
+    return (
+        values
+        | {"sgd_momentum": 0.9, "lars_trust": 0.02, "adam_beta1": 0.8, "adam_beta2": 0.95}
+        | changes
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,7 +41,9 @@ def config(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_peak_lr(rule: str, batch_size: int, expected: float) -> None:
-    assert peak_lr(config(lr_rule=rule, batch_size=batch_size)) == pytest.approx(expected, rel=1e-12)
+    assert peak_lr(config(lr_rule=rule, batch_size=batch_size)) == pytest.approx(
+        expected, rel=1e-12
+    )
 
 
 def test_lr_without_warmup_is_half_a_cosine() -> None:
@@ -49,7 +61,9 @@ def test_lr_warms_up_to_the_peak_and_then_falls() -> None:
     assert actual[4] == pytest.approx(2.0, rel=1e-12)
     assert actual[6] == pytest.approx(1 + math.sqrt(0.5), rel=1e-12)
     assert actual[8] == pytest.approx(1.0, rel=1e-12)  # the middle of the cosine
-    assert actual[11] == pytest.approx(1 - math.cos(math.pi / 8), rel=1e-12)  # the last step still moves
+    assert actual[11] == pytest.approx(
+        1 - math.cos(math.pi / 8), rel=1e-12
+    )  # the last step still moves
 
 
 def test_lr_is_torchs_cosine_schedule() -> None:
@@ -64,7 +78,9 @@ def test_lr_is_torchs_cosine_schedule() -> None:
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, 2), nn.Linear(2, 2))
+    module = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(36, 2), nn.Linear(2, 2)
+    )
     module[4].weight.requires_grad_(False)
     return module.double()
 
@@ -87,16 +103,26 @@ def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay() -> 
         "4.weight": None,  # frozen
         "4.bias": 0.0,
     }
-    num_listed = sum(len(group["params"]) for group in build_optimizer(module, config()).param_groups)
+    num_listed = sum(
+        len(group["params"]) for group in build_optimizer(module, config()).param_groups
+    )
     assert num_listed == len(decay) == 7
 
 
-def three_steps(optimizer: str, update: Callable[[str, Tensor, Tensor, int], Tensor], **changes: Any) -> None:
-    """Three steps beside `update(name, parameter, gradient, step)`, which returns the parameter after the step."""
+def three_steps(
+    optimizer: str, update: Callable[[str, Tensor, Tensor, int], Tensor], **changes: Any
+) -> None:
+    """Three steps beside `update(name, parameter, gradient, step)`, which returns the parameter
+    after the step.
+    """
     module = network()
     built = build_optimizer(module, config(lr_rule="linear", optimizer=optimizer, **changes))
-    x_NCHW = torch.randn(5, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    expected = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
+    x_NCHW = torch.randn(
+        5, 3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
+    expected = {
+        name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad
+    }
     for step in range(3):
         built.zero_grad()
         module(x_NCHW).square().mean().backward()
@@ -121,7 +147,9 @@ def test_three_steps_of_sgd() -> None:
 
 @pytest.mark.parametrize("decay", [0.1, 0.0])
 def test_three_steps_of_lars(decay: float) -> None:
-    """g = trust |p| / (|gradient| + decay |p|) x (gradient + decay p) of weights, decayed or not; then as in SGD."""
+    """g = trust |p| / (|gradient| + decay |p|) x (gradient + decay p) of weights, decayed or not;
+    then as in SGD.
+    """
     velocity: dict[str, Tensor] = {}
 
     def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
@@ -135,7 +163,9 @@ def test_three_steps_of_lars(decay: float) -> None:
 
 
 def test_three_steps_of_adamw() -> None:
-    """p = p - lr (decay p + m / (sqrt v + 1e-8)), m and v the means of gradient and its square without their bias."""
+    """p = p - lr (decay p + m / (sqrt v + 1e-8)), m and v the means of gradient and its square
+    without their bias.
+    """
     means: dict[str, tuple[Tensor, Tensor]] = {}
 
     def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:

@@ -13,21 +13,30 @@ from clsweep.train.references import score_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SPLIT = {"dataset": "digits", "val_fraction": 0.2, "image_size": 8, "num_train": 1437, "num_classes": 10}
+SPLIT = {
+    "dataset": "digits",
+    "val_fraction": 0.2,
+    "image_size": 8,
+    "num_train": 1437,
+    "num_classes": 10,
+}
 YARDSTICK = {**SPLIT, "knn_k": 1, "knn_temperature": 0.1, "linear_probe": "none"}
 
 
 def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
     splits = load_splits(SPLIT, DataPlace())
     train, val = splits.train, splits.val
-    pixels = [split.images[split.rows].reshape(len(split), -1).astype(float) / 255 for split in (train, val)]
+    pixels = [
+        split.images[split.rows].reshape(len(split), -1).astype(float) / 255
+        for split in (train, val)
+    ]
     mean, std = pixels[0].mean(), pixels[0].std()
     bank, queries = ((x - mean) / std for x in pixels)
     oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
     expected = 100 * np.mean(oracle.predict(queries) == val.labels)
-    assert score_reference({"reference": "raw_pixels", **YARDSTICK}, place=DataPlace())["knn_top1"] == pytest.approx(
-        expected
-    )
+    assert score_reference({"reference": "raw_pixels", **YARDSTICK}, place=DataPlace())[
+        "knn_top1"
+    ] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},

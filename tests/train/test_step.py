@@ -1,4 +1,6 @@
-"""The gradient of a batch in chunks is that of the batch in one pass, and takes the memory of a chunk."""
+"""The gradient of a batch in chunks is that of the batch in one pass, and takes the memory of a
+chunk.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from clsweep.errors import RequestError
 from clsweep.train.images import Batch, batches
 from clsweep.train.precision import Precision
 from clsweep.train.state import TrialState, new_state
 from clsweep.train.step import accumulate_gradient
+from tests.conftest import Pretend
 from tests.contracts.combinations import BATCH, CASES, REPRESENTATIVES, Config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,7 +28,9 @@ CHUNK = 4
 
 
 class ChunkedNorm(nn.Module):
-    """A batch norm that takes the statistics of each chunk of each view apart: the reference in one pass."""
+    """A batch norm that takes the statistics of each chunk of each view apart: the reference in one
+    pass.
+    """
 
     def __init__(self, norm: nn.Module, num_chunks: int):
         super().__init__()
@@ -32,7 +38,9 @@ class ChunkedNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         num_views = len(x) // BATCH
-        chunks = x.unflatten(0, (num_views, self.num_chunks, -1)).unbind(1)  # views of one size go through together
+        chunks = x.unflatten(0, (num_views, self.num_chunks, -1)).unbind(
+            1
+        )  # views of one size go through together
         normed = [self.norm(chunk.flatten(0, 1)).unflatten(0, (num_views, -1)) for chunk in chunks]
         return torch.stack(normed, dim=1).flatten(0, 2)
 
@@ -47,7 +55,9 @@ def with_chunked_norms(module: nn.Module, num_chunks: int) -> None:
 
 def first_batch(config: Config, dtype: torch.dtype) -> Batch:
     batch = next(batches(some_digits(BATCH), config, 0, torch.Generator().manual_seed(2)))
-    return Batch(batch.labels_N, [lambda make=make: [x.to(dtype) for x in make()] for make in batch.chunks])
+    return Batch(
+        batch.labels_N, [lambda make=make: [x.to(dtype) for x in make()] for make in batch.chunks]
+    )
 
 
 def accumulated(
@@ -66,7 +76,11 @@ def accumulated(
 
 def step(state: TrialState, batch: Batch) -> Any:
     return accumulate_gradient(
-        state.objective, batch, precision=state.precision, generator=state.draw_generator, scaler=state.scaler
+        state.objective,
+        batch,
+        precision=state.precision,
+        generator=state.draw_generator,
+        scaler=state.scaler,
     )
 
 
@@ -79,7 +93,9 @@ def test_chunks_have_the_gradient_of_one_pass_with_norms_of_chunks(name: str) ->
     for key, x in expected.items():
         if "running" in key and config["views"] != "two":
             continue  # of views of two sizes, the reference sees all chunks of one size first
-        torch.testing.assert_close(chunked[key], x, rtol=1e-9, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}")
+        torch.testing.assert_close(
+            chunked[key], x, rtol=1e-9, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}"
+        )
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)
@@ -88,13 +104,17 @@ def test_without_batch_statistics_the_gradient_is_that_of_the_whole_batch(name: 
     chunked = accumulated(config | {"chunk_size": CHUNK}, torch.float64, train=False)
     whole = accumulated(config, torch.float64, train=False)
     for key, x in whole.items():
-        torch.testing.assert_close(chunked[key], x, rtol=1e-9, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}")
+        torch.testing.assert_close(
+            chunked[key], x, rtol=1e-9, atol=1e-9, msg=lambda m, k=key: f"{k}: {m}"
+        )
 
 
 def test_batch_statistics_of_chunks_are_not_those_of_the_batch() -> None:
     """What `chunk_size` changes, and why it is a hyperparameter of its own in the results."""
     config = CASES["simclr-dcl-none-two"]
-    chunked, whole = (accumulated(config | {"chunk_size": c}, torch.float64) for c in (CHUNK, BATCH))
+    chunked, whole = (
+        accumulated(config | {"chunk_size": c}, torch.float64) for c in (CHUNK, BATCH)
+    )
     assert abs(chunked["loss"] - whole["loss"]) > 1e-4
 
 
@@ -104,7 +124,10 @@ def test_the_running_statistics_follow_once_a_chunk() -> None:
     step(state, first_batch(config, torch.float32))
     norms = [m for m in state.objective.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     assert norms
-    assert all(int(norm.num_batches_tracked) == BATCH // CHUNK and norm.track_running_stats for norm in norms)
+    assert all(
+        int(norm.num_batches_tracked) == BATCH // CHUNK and norm.track_running_stats
+        for norm in norms
+    )
 
 
 def test_a_scaled_loss_scales_the_gradient_of_chunks() -> None:
@@ -128,7 +151,9 @@ def test_half_types_end_at_the_embeddings() -> None:
     assert set(seen) == {torch.bfloat16}, "the networks ran in it"
     assert {x.dtype for views in prepared.values() for x in views.values()} == {torch.float32}
     assert losses.total.dtype == torch.float32
-    assert {p.grad.dtype for p in state.objective.parameters() if p.grad is not None} == {torch.float32}
+    assert {p.grad.dtype for p in state.objective.parameters() if p.grad is not None} == {
+        torch.float32
+    }
 
 
 MEASURE = """
@@ -142,7 +167,8 @@ torch.set_num_threads(1)
 state = new_state(config, torch.device("cpu"))
 one = torch.randn(chunk, 3, 32, 32)
 def step(num_chunks, views):
-    batch = Batch(torch.zeros(num_chunks * len(views[0]), dtype=torch.int64), [lambda: views] * num_chunks)
+    labels = torch.zeros(num_chunks * len(views[0]), dtype=torch.int64)
+    batch = Batch(labels, [lambda: views] * num_chunks)
     how = dict(precision=state.precision, generator=state.draw_generator, scaler=state.scaler)
     accumulate_gradient(state.objective, batch, **how)
 step(1, [torch.randn(4, 3, 32, 32)] * 2)  # code and work space that is loaded once
@@ -166,20 +192,32 @@ def test_4096_images_in_chunks_take_less_than_a_quarter_of_the_memory() -> None:
     assert chunked < direct / 4, f"{chunked:.2f} GiB of {direct:.2f} GiB"
 
 
-@pytest.mark.parametrize(("wanted", "has_amx", "expected"), [
-    ("auto", True, "bf16"), ("auto", False, "fp32"), ("fp32", True, "fp32"), ("bf16", False, "bf16"),
-])  # fmt: skip
-def test_auto_takes_bf16_on_a_cpu_that_is_made_for_it(
-    monkeypatch: pytest.MonkeyPatch, wanted: str, has_amx: bool, expected: str
+@pytest.mark.parametrize("has_amx", [False, True])
+@pytest.mark.parametrize("wanted", ["fp32", "bf16"])
+def test_a_cpu_trains_in_what_was_planned(pretend_amx: Pretend, wanted: str, has_amx: bool) -> None:
+    pretend_amx(has_amx)
+    assert Precision.on(CPU, wanted).name == wanted
+
+
+@pytest.mark.parametrize("wanted", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("has_bf16", [False, True])
+def test_a_gpu_trains_in_what_was_planned_or_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, has_bf16: bool
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx, raising=False)
-    assert Precision.on(CPU, wanted).name == expected
-
-
-@pytest.mark.parametrize(("has_bf16", "expected"), [(True, "bf16"), (False, "fp16")])
-def test_auto_takes_the_half_type_of_a_gpu(monkeypatch: pytest.MonkeyPatch, has_bf16: bool, expected: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: has_bf16)
-    assert Precision.on(torch.device("cuda"), "auto").name == expected
+    if wanted == "bf16" and not has_bf16:
+        expected = "no bf16 arithmetic. Expected: fp16 or fp32, as in --set base.precision=fp16"
+        with pytest.raises(RequestError, match=expected):
+            Precision.on(torch.device("cuda"), wanted)
+    else:
+        assert Precision.on(torch.device("cuda"), wanted).name == wanted
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_no_device_decides_the_precision(device: str) -> None:
+    """Otherwise the same plan would have other numbers on another machine."""
+    with pytest.raises(RequestError, match=r"given 'auto': auto is decided by the study's plan"):
+        Precision.on(torch.device(device), "auto")
 
 
 def test_fp16_is_refused_on_a_cpu() -> None:

@@ -1,7 +1,8 @@
-"""On PYTHONPATH, a disk that is full: every Python of a study, its trials' too, imports this before anything else.
+"""On PYTHONPATH, a disk that is full: every Python of a study, its trials' too, imports this before
+anything else.
 
-While the file exists that CLSWEEP_TEST_FULL_DISK names, what is written to a path with the text in that file in it is
-cut in the middle and refused.
+While the file exists that CLSWEEP_TEST_FULL_DISK names, what is written to a path with the text in
+that file in it is cut in the middle and refused.
 """
 
 from __future__ import annotations

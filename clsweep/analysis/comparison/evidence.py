@@ -1,0 +1,353 @@
+"""How sure a difference is: intervals, p-values and the smallest effect that would be found.
+
+Shape legend: C = rows (settings), S = draws of each row (seeds), B = resamples. Tables hold NaN
+where there is no score, and no row without one. The model is that of `resample`: x_cs = theta_c +
+e_cs, with one noise variance s^2. A grid's settings are rows, the seeds their draws. A sample of
+settings is one row, whose draws are the setting means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from clsweep.analysis import resample
+from clsweep.analysis.sweep import Array
+
+POWER = 0.8
+MAX_EXACT = 16  # units whose sign flips are enumerated, 2^16
+NUM_FLIPS = 9_999
+MANY = 500  # units above which a sum of random signs or draws is taken at its normal limit
+# residuals below which normal noise of their variance is drawn: their own tails are cut short
+FEW = 50
+MAX_RESAMPLES = 20_000
+# scores drawn for one comparison; it sets the number of resamples, fewer for a large table
+CELLS = 1_000_000
+CHUNK = 500_000
+FEWEST_RESAMPLES = 30
+# Resamples that are too few for percentiles: their spread and a t quantile instead.
+NORMAL_BELOW = 400
+MAX_SEEDS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What the data say of one effect.
+
+    Attributes:
+        estimate, low, high: the effect and its interval; NaN where there is no estimate of the
+            noise.
+        p, p_min: p-value, two-sided, and the smallest that this test could give.
+        se, freedom: standard error (of the log for a ratio) and its degrees of freedom.
+    """
+
+    estimate: float
+    low: float = np.nan
+    high: float = np.nan
+    p: float = np.nan
+    p_min: float = np.nan
+    se: float = np.nan
+    freedom: float = np.nan
+
+
+def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
+    """Two-sided p-value of sum_u d_u when each d_u is as likely as -d_u, and the smallest p it
+    could give.
+
+    p = #{flips: |sum_u e_u d_u| >= |sum_u d_u|} / 2^n over all e in {-1, 1}^n up to n = 16; else
+    over 9,999 random ones with p = (count + 1) / (9,999 + 1) (Phipson & Smyth 2010). Above 500
+    units that sum is normal with variance sum_u d_u^2, and p = 2 Phi(-|z|), not below 1 / 10,000.
+    """
+    num, total = len(units), abs(float(units.sum()))
+    # Sums that are equal but for rounding count as equal.
+    reach = total - 1e-9 * float(np.abs(units).sum())
+    if num <= MAX_EXACT:
+        sums = np.zeros(1)
+        for unit in units:
+            sums = np.concatenate([sums + unit, sums - unit])
+        return float((np.abs(sums) >= reach).mean()), float(min(1.0, 2.0 / len(sums)))
+    floor = 1.0 / (NUM_FLIPS + 1)
+    if num > MANY:
+        spread = float(np.sqrt(np.square(units).sum()))
+        return (max(floor, float(2.0 * stats.norm.sf(total / spread))) if spread else 1.0), floor
+    count, step = 0, max(1, CHUNK // num)
+    for start in range(0, NUM_FLIPS, step):
+        flipped = rng.integers(0, 2, (min(step, NUM_FLIPS - start), num), dtype=np.int8).astype(
+            float
+        )
+        sums = units.sum() - 2.0 * (flipped @ units)
+        count += int((np.abs(sums) >= reach).sum())
+    return (count + 1) * floor, floor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Residuals r_cs = (x_cs - m_c) / sqrt(1 - 1 / S_c) of a table, their variance s^2, degrees of
+    freedom.
+    """
+
+    pool: Array
+    variance: float
+    freedom: int
+
+
+def noise_of(table: Array) -> Noise:
+    """The noise of a table; freedom 0 where no row has two draws."""
+    present = np.isfinite(table)
+    counts = present.sum(axis=1)
+    repeated = present & (counts > 1)[:, None]
+    scale = np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
+    residuals = (table - resample.row_means(table)[:, None]) / scale[:, None]
+    freedom = int((counts - 1).sum())
+    return Noise(
+        pool=residuals[repeated], variance=float(resample.noise_variance(table)), freedom=freedom
+    )
+
+
+def mean_effect(
+    tables: Sequence[Array],
+    noises: Sequence[Noise],
+    *,
+    confidence: float,
+    num_resamples: int,
+    rng: np.random.Generator,
+) -> Evidence:
+    """The sum over independent tables of their means, mean_c mean_s x_cs, with a BCa interval.
+
+    Paired: one table, of differences. Unpaired: the scores of one side, and minus those of the
+    other.
+
+    A resample is  sum over tables of g mean_c mean_s r*_cs,  r* drawn from the residuals, g^2 = df
+    / chi2(df): g carries the uncertainty of the noise level, as t does against z. Fewer than 50
+    residuals do not show their tails: normal noise of their variance stands for them, so that such
+    an interval is that of t. BCa (Efron 1987) with acceleration  kappa_3 / (6 kappa_2^1.5)  of the
+    mean. p is the resamples' two-sided tail beyond zero. Without any repeat: the estimate alone.
+    """
+    estimate = float(sum(resample.row_means(table).mean() for table in tables))
+    if any(noise.freedom == 0 for noise in noises):
+        return Evidence(estimate=estimate)
+    weights = [_weights(table) for table in tables]
+    variances = np.array(
+        [n.variance * np.square(w).sum() for n, w in zip(noises, weights, strict=True)]
+    )
+    se = float(np.sqrt(variances.sum()))
+    largest = max(float(np.nanmax(np.abs(table))) for table in tables)
+    if se <= 1e-12 * largest:  # scores without any noise: nothing is known of its size
+        return Evidence(estimate=estimate)
+    third = sum(
+        float(np.mean(n.pool**3) * (w**3).sum())
+        for n, w in zip(noises, weights, strict=True)
+        if len(n.pool) >= FEW
+    )
+    num = int(np.clip(CELLS // max(map(len, weights)), num_resamples, MAX_RESAMPLES))
+    draws = estimate + np.sum(
+        [_mean_draws(w, n, num, rng) for n, w in zip(noises, weights, strict=True)], axis=0
+    )
+    low, high = np.quantile(draws, _bca_levels(draws, estimate, third / (6.0 * se**3), confidence))
+    p, p_min = tail_p(draws, draws, 0.0)
+    # Welch-Satterthwaite
+    freedom = float(se**4 / np.sum(np.square(variances) / [n.freedom for n in noises]))
+    return Evidence(
+        estimate=estimate,
+        low=float(low),
+        high=float(high),
+        p=p,
+        p_min=p_min,
+        se=se,
+        freedom=freedom,
+    )
+
+
+def units_of(table: Array) -> Array:
+    """The terms of mean_c mean_s d_cs whose signs `sign_flips` flips: w_cs (mean + r_cs), r_cs as
+    in `Noise`.
+
+    That is d_cs without how its setting differs from the mean of all: under "the mean is zero"
+    settings may still differ, and their differences, flipped along, would hide it. The single score
+    of a row has no r_cs and stays d_cs, so that without repeats the test is that of "no difference
+    at any row".
+    """
+    present = np.isfinite(table)
+    counts, means = present.sum(axis=1, keepdims=True), resample.row_means(table)[:, None]
+    inflated = means.mean() + (table - means) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
+    return _weights(table) * np.where(counts > 1, inflated, table)[present]
+
+
+def _weights(table: Array) -> Array:
+    """1 / (C S_c) of every score present: the weights by which they make up the mean."""
+    present = np.isfinite(table)
+    return np.broadcast_to(1.0 / (len(table) * present.sum(axis=1, keepdims=True)), table.shape)[
+        present
+    ]
+
+
+def _mean_draws(weights: Array, noise: Noise, num: int, rng: np.random.Generator) -> Array:
+    scale = np.sqrt(noise.freedom / rng.chisquare(noise.freedom, num))
+    if len(noise.pool) < FEW or len(weights) > MANY:
+        return np.asarray(
+            scale * rng.normal(0.0, np.sqrt(noise.variance * np.square(weights).sum()), num)
+        )
+    step = max(1, CHUNK // len(weights))
+    parts = [
+        noise.pool[rng.integers(0, len(noise.pool), (min(step, num - start), len(weights)))]
+        @ weights
+        for start in range(0, num, step)
+    ]
+    return np.asarray(scale * np.concatenate(parts))
+
+
+def _bca_levels(draws: Array, estimate: float, acceleration: float, confidence: float) -> Array:
+    z = stats.norm.ppf([(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
+    bias = stats.norm.ppf((draws < estimate).mean())
+    return np.asarray(stats.norm.cdf(bias + (bias + z) / (1.0 - acceleration * (bias + z))))
+
+
+def tail_p(low_draws: Array, high_draws: Array, null: float) -> tuple[float, float]:
+    """Two-sided p-value of resamples: 2 (1 + the smaller count beyond `null`) / (B + 1), and the
+    smallest it could be.
+
+    A draw that could be anything is given as a low and a high one, so that it counts against both
+    directions.
+    """
+    num = len(low_draws)
+    beyond = min(int((low_draws <= null).sum()), int((high_draws >= null).sum()))
+    return min(1.0, 2.0 * (1 + beyond) / (num + 1)), 2.0 / (num + 1)
+
+
+def log_sd_star(tables: Array, inflate: float = 1.0) -> Array:
+    """log of SD* = sqrt( max(0, inflate sd^2 - s_w^2 / S) ) over the last two axes (C, S); -inf for
+    none.
+    """
+    variance = inflate * np.square(resample.row_means(tables).std(axis=-1, ddof=1))
+    variance = variance - resample.noise_variance(tables) / resample.mean_seeds(tables)
+    with np.errstate(divide="ignore"):
+        return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
+
+
+def share_within(tables: Array, within: float) -> Array:
+    """#{c: m_c >= L - within} / C over the last two axes (C, S), L = cross-fitted level of the
+    best.
+    """
+    means = resample.row_means(tables)
+    return np.asarray(
+        (means >= resample.best_level(tables)[..., None] - within - 1e-9).mean(axis=-1)
+    )
+
+
+def spread_effect(
+    a: Array,
+    b: Array,
+    statistic: Callable[[Array, bool], Array],
+    *,
+    paired: bool,
+    fixed: bool,
+    confidence: float,
+    num_resamples: int,
+    rng: np.random.Generator,
+) -> Evidence:
+    """statistic(a) - statistic(b) of two tables (C, S), with a percentile interval of bootstrap
+    tables.
+
+    statistic: (tables (..., C, S), whether they are redrawn rows) -> (...); minus infinity on both
+        sides gives a difference that could be anything, and a resample like that widens the
+        interval both ways.
+    fixed: the residual bootstrap of each side,  m_c shrunk towards their mean to the spread SD*, +
+    g r*_cs. Otherwise rows are drawn with replacement, the same for both sides if paired, and the
+    percentiles are widened for their number (Hesterberg 2015, expanded percentile). A large table
+    has fewer resamples; below 400 the interval is estimate -+ t SD of the resamples.
+    """
+    with np.errstate(invalid="ignore"):
+        estimate = float(statistic(a, False) - statistic(b, False))
+    if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
+        return Evidence(estimate=estimate)
+    num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, num_resamples))
+    parts = [
+        (statistic(left, not fixed), statistic(right, not fixed))
+        for left, right in _redrawn(a, b, paired=paired, fixed=fixed, num=num, rng=rng)
+    ]
+    left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
+    with np.errstate(invalid="ignore"):
+        draws = left - right
+    low_draws, high_draws = (
+        np.where(np.isnan(draws), -np.inf, draws),
+        np.where(np.isnan(draws), np.inf, draws),
+    )
+    tail = (1.0 - confidence) / 2.0
+    if not fixed:
+        n = min(len(a), len(b))
+        tail = float(stats.norm.cdf(np.sqrt(n / (n - 1)) * stats.t.ppf(tail, n - 1)))
+    known = np.isfinite(draws).all()
+    if num < NORMAL_BELOW and num < num_resamples and known and np.isfinite(estimate):
+        se = float(draws.std(ddof=1))
+        reach = float(stats.t.ppf(1.0 - tail, num - 1)) * se
+        p = float(2.0 * stats.t.sf(abs(estimate) / se, num - 1)) if se else np.nan
+        return Evidence(
+            estimate=estimate,
+            low=estimate - reach,
+            high=estimate + reach,
+            p=p,
+            p_min=0.0,
+            se=se,
+            freedom=np.inf,
+        )
+    # The nearest draw outwards, not a point between two, which infinite ones do not have.
+    low = float(np.quantile(low_draws, tail, method="lower"))
+    high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
+    p, p_min = tail_p(low_draws, high_draws, 0.0)
+    se = float(draws.std(ddof=1)) if known else np.nan
+    return Evidence(estimate=estimate, low=low, high=high, p=p, p_min=p_min, se=se, freedom=np.inf)
+
+
+def _redrawn(
+    a: Array, b: Array, *, paired: bool, fixed: bool, num: int, rng: np.random.Generator
+) -> Iterator[tuple[Array, Array]]:
+    """Bootstrap tables of both sides, a chunk of resamples at a time."""
+    step = max(1, CHUNK // (a.size + b.size))
+    for start in range(0, num, step):
+        size = min(step, num - start)
+        if fixed:
+            yield _residual_tables(a, size, rng), _residual_tables(b, size, rng)
+        else:
+            rows = rng.integers(0, len(a), (size, len(a)))
+            yield a[rows], b[rows if paired else rng.integers(0, len(b), (size, len(b)))]
+
+
+def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:
+    """(num, C, S): the means, shrunk to the spread that is not noise, with noise drawn anew (see
+    `spread_effect`).
+    """
+    noise, means = noise_of(table), resample.row_means(table)
+    sd = float(means.std(ddof=1))
+    shrink = float(np.exp(log_sd_star(table))) / sd if sd > 0 else 0.0
+    centres = means.mean() + shrink * (means - means.mean())
+    scale = np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (num, 1, 1)))
+    drawn = noise.pool[rng.integers(0, len(noise.pool), (num, *table.shape))] * scale
+    return np.where(np.isfinite(table), centres[:, None] + drawn, np.nan)
+
+
+def detectable(se: float, freedom: float, confidence: float) -> float:
+    """Smallest true effect found with 80 % power: (t_{1 - alpha/2, df} + t_{.8, df}) SE."""
+    if not np.isfinite(se):
+        return np.nan
+    return float(
+        (stats.t.ppf((1.0 + confidence) / 2.0, freedom) + stats.t.ppf(POWER, freedom)) * se
+    )
+
+
+def repeats_needed(evidence: Evidence, num_repeats: float, confidence: float) -> float:
+    """Repeats (seeds of a grid, configurations of a sample) at which the effect seen would be found
+    with 80 % power.
+
+    The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |estimate|,  R =
+    repeats now, the degrees of freedom grown likewise. NaN where none is enough.
+    """
+    if not np.isfinite(evidence.se) or evidence.freedom <= 0 or num_repeats < 2:
+        return np.nan
+    num = np.arange(2.0, MAX_SEEDS + 1)
+    freedom = evidence.freedom * (num - 1.0) / (num_repeats - 1.0)
+    reach = stats.t.ppf((1.0 + confidence) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
+    enough = reach * evidence.se * np.sqrt(num_repeats / num) <= abs(evidence.estimate)
+    return float(num[enough.argmax()]) if enough.any() else np.nan

@@ -1,0 +1,168 @@
+"""Two objectives side by side: which of their configurations and seeds belong together.
+
+Shape legend: C = settings, S = seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.regions import Codes, numbers_in, rounded
+from clsweep.analysis.sweep import Array, Sweep
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Side:
+    """One objective's part of a comparison: scores (C, S), larger is better, and the settings of
+    the C rows.
+    """
+
+    scores: Array
+    settings: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairing:
+    """Two objectives made comparable.
+
+    Attributes:
+        a, b: the two sides. Paired: the same settings and seeds, and a cell has a score on both
+            sides or on neither.
+        paired: whether row i and seed s of one side belong to those of the other.
+        fixed: the settings are all there are (a grid), so that the uncertainty is the seeds';
+            otherwise a sample.
+        notes: what was averaged and left out.
+    """
+
+    a: Side
+    b: Side
+    paired: bool
+    fixed: bool
+    notes: tuple[Note, ...]
+
+    def at(self, rows_a: Codes, rows_b: Codes) -> Pairing:
+        """The part of it in one region, given by the row numbers of each side."""
+        parts = [
+            Side(scores=side.scores[rows], settings=side.settings.iloc[rows])
+            for side, rows in ((self.a, rows_a), (self.b, rows_b))
+        ]
+        return Pairing(
+            a=parts[0], b=parts[1], paired=self.paired, fixed=self.fixed, notes=self.notes
+        )
+
+
+def pair(a: Sweep, b: Sweep) -> Pairing:
+    """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
+    common seeds.
+
+    Configurations that share such a setting (they differ in a hyperparameter of one objective only)
+    are averaged seed by seed. Unpaired where fewer than half of the smaller side's settings have a
+    partner: then each side keeps its own configurations and seeds.
+    """
+    shared = [name for name in a.params if name in b.params]
+    fixed = a.is_grid and b.is_grid
+    codes_a, codes_b = _matching_codes(a.settings[shared], b.settings[shared])
+    common = np.intersect1d(codes_a, codes_b)
+    num_a, num_b = len(np.unique(codes_a)), len(np.unique(codes_b))
+    lone = not a.params and not b.params
+    if not (lone or shared) or 2 * len(common) < min(num_a, num_b):
+        why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
+        return Pairing(
+            a=Side(scores=a.scores[a.alive], settings=a.settings.loc[a.alive]),
+            b=Side(scores=b.scores[b.alive], settings=b.settings.loc[b.alive]),
+            paired=False,
+            fixed=fixed,
+            notes=(note(why, a=int(a.alive.sum()), b=int(b.alive.sum())), *_lost(a), *_lost(b)),
+        )
+    notes = [*_averaged(a, shared), *_averaged(b, shared)]
+    if num_a != len(common) or num_b != len(common):
+        notes.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
+    scores_a, scores_b = _averages(a.scores, codes_a, common), _averages(b.scores, codes_b, common)
+    scores_a, scores_b, seed_notes = _common_seeds(a, b, scores_a, scores_b)
+    both = np.isfinite(scores_a) & np.isfinite(scores_b)
+    if missing := int((~both).sum()):
+        notes.append(note(Reason.PAIRS_LEFT_OUT, lost=missing, pairs=both.size))
+    kept = both.any(axis=1)
+    settings = a.settings[shared].iloc[_first(codes_a, common)[kept]].reset_index(drop=True)
+    return Pairing(
+        a=Side(scores=np.where(both, scores_a, np.nan)[kept], settings=settings),
+        b=Side(scores=np.where(both, scores_b, np.nan)[kept], settings=settings),
+        paired=True,
+        fixed=fixed or len(common) == 1,
+        notes=(*notes, *seed_notes),
+    )
+
+
+def _matching_codes(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Codes, Codes]:
+    """A number per row, equal where all settings are equal; a missing value equals a missing
+    value.
+    """
+    codes = np.zeros(len(a) + len(b), dtype=np.int64)
+    for name in a.columns:
+        column = pd.concat([a[name], b[name]], ignore_index=True)
+        numeric = all(pd.api.types.is_numeric_dtype(side[name]) for side in (a, b))
+        keys = pd.Series(rounded(numbers_in(column))) if numeric else column.map(str)
+        level, uniques = pd.factorize(keys, use_na_sentinel=False)
+        codes = pd.factorize(codes * len(uniques) + level)[0].astype(np.int64)
+    return codes[: len(a)], codes[len(a) :]
+
+
+def _first(codes: Codes, common: Codes) -> Codes:
+    """Row at which each of the common codes first appears."""
+    uniques, rows = np.unique(codes, return_index=True)
+    return rows[np.searchsorted(uniques, common)]
+
+
+def _averages(scores: Array, codes: Codes, common: Codes) -> Array:
+    """Scores (C, S) of the common settings: the average over the configurations of each, seed by
+    seed.
+
+    cell_s = mean_k m_k + mean over the k present at s of (x_ks - m_k), m_k = mean of configuration
+    k over its seeds, so that a missing score does not let the other configurations stand for the
+    average. A configuration without any score is left out.
+    """
+    present = np.isfinite(scores)
+    alive = present.any(axis=1)
+    kept = alive & np.isin(codes, common)
+    rows, filled, present = np.searchsorted(common, codes[kept]), scores[kept], present[kept]
+    means = np.where(present, filled, 0.0).sum(axis=1) / present.sum(axis=1)
+    level, size = np.zeros(len(common)), np.zeros(len(common))
+    np.add.at(level, rows, means)
+    np.add.at(size, rows, 1.0)
+    noise, num = np.zeros((len(common), scores.shape[1])), np.zeros((len(common), scores.shape[1]))
+    np.add.at(noise, rows, np.where(present, filled - means[:, None], 0.0))
+    np.add.at(num, rows, present.astype(float))
+    cells = (level / np.maximum(size, 1))[:, None] + noise / np.maximum(num, 1)
+    return np.where(num > 0, cells, np.nan)
+
+
+def _common_seeds(
+    a: Sweep, b: Sweep, scores_a: Array, scores_b: Array
+) -> tuple[Array, Array, list[Note]]:
+    """The seeds of both, by number; by position where none is in both."""
+    common, at_a, at_b = np.intersect1d(a.seeds, b.seeds, return_indices=True)
+    if not len(common):
+        num = min(len(a.seeds), len(b.seeds))
+        return scores_a[:, :num], scores_b[:, :num], [note(Reason.SEEDS_BY_ORDER)]
+    alone = {
+        sweep.objective: tuple(sweep.seeds[~np.isin(sweep.seeds, common)].tolist())
+        for sweep in (a, b)
+        if len(sweep.seeds) > len(common)
+    }
+    notes = [note(Reason.SEEDS_LEFT_OUT, seeds=seeds).of(name) for name, seeds in alone.items()]
+    return scores_a[:, at_a], scores_b[:, at_b], notes
+
+
+def _averaged(sweep: Sweep, shared: list[str]) -> list[Note]:
+    further = tuple(name for name in sweep.params if name not in shared)
+    if not further:
+        return []
+    return [note(Reason.AVERAGED, params=further).of(sweep.objective), *_lost(sweep)]
+
+
+def _lost(sweep: Sweep) -> list[Note]:
+    return [each.of(sweep.objective) for each in sweep.lost(Reason.LEFT_OUT)]

@@ -1,0 +1,294 @@
+"""How the level answers to one hyperparameter: its marginal table, the usable band, and the slope
+per doubling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+from clsweep.analysis import resample
+from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.regions import cut, numbers_in
+from clsweep.analysis.sweep import Array, Sweep
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Response:
+    """A table of scores whose rows are configurations, or the values or bins of one hyperparameter.
+
+    Attributes:
+        param: that hyperparameter; empty where rows are configurations.
+        label: text of a row.
+        low, high: (rows,) edges of a row's values in units of the hyperparameter, equal for a
+            single value; NaN for a category or a missing value. Empty where rows are
+            configurations.
+        middle: (rows,) median of a row's values.
+        scores: (rows, repeats), larger is better, NaN = none.
+        sampled: whether the configurations are a sample of the space.
+        binned: whether a row is a bin.
+        balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair
+            sample of them.
+        failing: (rows,) bool, more than half of the trials failed.
+        notes: what the table is made of.
+    """
+
+    param: str
+    label: Callable[[int], str]
+    low: Array
+    high: Array
+    middle: Array
+    scores: Array
+    sampled: bool
+    binned: bool = False
+    balanced: bool = True
+    failing: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
+    notes: tuple[Note, ...] = ()
+
+    @classmethod
+    def of_configs(cls, sweep: Sweep) -> Response:
+        """The table with one row a configuration and one column a seed."""
+        none = np.empty(0)
+        return cls(
+            param="",
+            label=sweep.label,
+            low=none,
+            high=none,
+            middle=none,
+            scores=sweep.scores,
+            sampled=not sweep.is_grid,
+        )
+
+    @cached_property
+    def alive(self) -> NDArray[np.bool_]:
+        """(rows,) bool, rows with a score."""
+        return np.asarray(np.isfinite(self.scores).any(axis=1))
+
+
+def respond(sweep: Sweep, param: str) -> Response:
+    """Averages over the other swept hyperparameters at each value of `param`, one row a value or
+    bin.
+
+    On a grid the noise is the seeds: a column is a seed, and a missing seed stands at its
+    configuration's mean, else the average would be over other settings. Where configurations have
+    no score, all values are averaged over the settings of the others that each of them has; without
+    any such setting the table is not `balanced`. In a qmc or random design the noise is the
+    configurations that share a value, whose other hyperparameters differ: a column is one of them.
+    Its numbers may be cut by rank into bins (`regions.cut`).
+    """
+    regions = cut(param, [sweep])
+    levels = regions.place(sweep.settings[param])
+    num, balanced = len(regions), True
+    notes = []
+    if regions.is_binned:
+        notes.append(note(Reason.BINNED, param=param, bins=regions.num_bins))
+    lost = int((~sweep.alive).sum())
+    if sweep.samplers == ("grid",):
+        used, found = shared_settings(sweep, param, levels)
+        balanced = found > 0
+        table = _average(sweep, levels, num, used if balanced else sweep.alive)
+        if not balanced:
+            notes.append(note(Reason.UNBALANCED, param=param))
+        elif (~used & sweep.alive).any():
+            notes.append(note(Reason.SHARED_SETTINGS, param=param, settings=found))
+    else:
+        counts = np.bincount(levels, minlength=num)
+        table = np.full((num, counts.max()), np.nan)
+        order = np.argsort(levels, kind="stable")
+        starts = np.cumsum(counts) - counts
+        table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
+        notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
+    if lost:
+        notes.append(note(Reason.LOST_IN_AVERAGES, param=param, lost=lost))
+    middle = regions.low
+    if regions.is_binned:
+        values = pd.Series(numbers_in(sweep.settings[param]))
+        middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
+    failed = np.bincount(levels, sweep.failed.sum(axis=1), num)
+    return Response(
+        param=param,
+        label=regions.named.__getitem__,
+        low=regions.low,
+        high=regions.high,
+        middle=middle,
+        scores=table,
+        sampled=not sweep.is_grid,
+        binned=regions.is_binned,
+        balanced=balanced,
+        failing=failed > np.bincount(levels, np.isfinite(sweep.scores).sum(axis=1), num),
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """A run of values, by its ends in units of the hyperparameter.
+
+    Attributes:
+        low, high: of the run by the means alone.
+        sure_low, sure_high: of the part of it that is shown to be within; NaN where nothing is. Of
+            an outer bin the median counts, not the edge: towards it the level may be much lower
+            than the bin's mean.
+        noise: standard error of one level, NaN without a repeat.
+        end: which ends of the run are those of the swept values: "low", "high", "both" or "".
+    """
+
+    low: float = np.nan
+    high: float = np.nan
+    sure_low: float = np.nan
+    sure_high: float = np.nan
+    noise: float = np.nan
+    end: str = ""
+
+
+def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
+    """The run of neighbouring values around the best one whose level is >= L - within.
+
+    L is the cross-fitted level of the best value. A value without a score, or with more failed
+    trials than scores, ends the run; a setting that has no value (a missing one) is not on the
+    axis.
+
+    A value k is shown to be within where m_k - w_k >= max m - within, with
+
+        w_k = t s_w sqrt(1 / S_k + 1 / min S),  t = t quantile of 1 - (1 - confidence) / (values -
+        1),
+
+    at once for all values (multiple comparisons with the best, Hsu 1981, with Bonferroni's t): that
+    any value of the sure run is truly more than `within` below the best one has a probability of at
+    most 1 - confidence.
+    """
+    rows = np.flatnonzero(np.isfinite(table.low))
+    rows = rows[np.argsort(table.low[rows], kind="stable")]
+    usable = table.alive[rows] & ~table.failing[rows]
+    if usable.sum() < 2:
+        return Band()
+    scores = table.scores[rows][usable]
+    means = np.full(len(rows), -np.inf)
+    means[usable] = resample.row_means(scores)
+    best = int(means.argmax())
+    first, last = _run(
+        means >= float(resample.best_level(scores)) - within - resample.EPSILON, best
+    )
+    ends = [name for name, at in (("low", first == 0), ("high", last == len(rows) - 1)) if at]
+    end = "both" if len(ends) == 2 else "".join(ends)
+    found = Band(low=float(table.low[rows[first]]), high=float(table.high[rows[last]]), end=end)
+    counts = np.isfinite(scores).sum(axis=1)
+    freedom = int((counts - 1).sum())
+    if not freedom:
+        return found
+    variance = float(resample.noise_variance(scores))
+    found = replace(found, noise=float(np.sqrt(variance / resample.mean_seeds(scores))))
+    quantile = float(special.stdtrit(freedom, 1 - (1 - confidence) / (len(scores) - 1)))
+    means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
+    top = float(resample.row_means(scores).max())
+    shown = means >= top - within - resample.EPSILON
+    if not shown[best]:
+        return found
+    first, last = _run(shown, best)
+    return replace(
+        found, sure_low=float(table.middle[rows[first]]), sure_high=float(table.middle[rows[last]])
+    )
+
+
+def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:
+    """First and last of the run of true values that holds `start`."""
+    first = last = start
+    while first > 0 and good[first - 1]:
+        first -= 1
+    while last + 1 < len(good) and good[last + 1]:
+        last += 1
+    return first, last
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slope:
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+
+
+def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
+    """Least-squares slope of the level (larger is better) on log2(value), and its t-interval; NaN
+    unless all positive.
+
+    b = sum_k c_k m_k,  c_k = (x_k - mean x) / sum_k (x_k - mean x)^2
+
+    On a grid over the rows of the table, with Var(b) = s_w^2 sum_k c_k^2 / S_k: exact for normal
+    noise. In a sample of the space over its configurations, with the jackknife-like HC3 variance
+    sum_k (c_k e_k / (1 - h_k))^2, e the residuals and h the leverages, which holds for a curve that
+    is not a line too (Long and Ervin 2000). From the rest of a curve a grid's slope is not
+    disturbed: it is the line through these values.
+    """
+    if table.sampled:
+        position = pd.to_numeric(sweep.settings[table.param]).to_numpy(dtype=float, na_value=np.nan)
+        means, scores = sweep.means, sweep.scores
+    else:
+        position, scores = table.low, table.scores
+        means = np.full(len(scores), np.nan)
+        means[table.alive] = resample.row_means(scores[table.alive])
+    if not (position[np.isfinite(position)] > 0).all():
+        return Slope()
+    used = np.isfinite(position) & np.isfinite(means)
+    x, y, scores = np.log2(position[used]), means[used], scores[used]
+    if len(y) < 2 or np.ptp(x) == 0:
+        return Slope()
+    centred = x - x.mean()
+    weights = centred / np.square(centred).sum()
+    value = float(weights @ y)
+    if table.sampled:
+        freedom = len(y) - 2
+        leverage = 1.0 / len(y) + weights * centred
+        residuals = y - y.mean() - value * centred
+        variance = float(
+            np.square(weights * residuals / np.maximum(1.0 - leverage, resample.EPSILON)).sum()
+        )
+    else:
+        counts = np.isfinite(scores).sum(axis=1)
+        freedom = int((counts - 1).sum())
+        variance = float(resample.noise_variance(scores) * (np.square(weights) / counts).sum())
+    if freedom < 1:
+        return Slope(value=value)
+    half = float(special.stdtrit(freedom, (1 + confidence) / 2)) * variance**0.5
+    return Slope(value=value, low=value - half, high=value + half)
+
+
+def shared_settings(
+    sweep: Sweep, param: str, levels: NDArray[Any]
+) -> tuple[NDArray[np.bool_], int]:
+    """(n,) bool, scored configurations at settings of the others where every value with a score has
+    one; how many.
+    """
+    others = [name for name in sweep.params if name != param]
+    blocks: NDArray[Any] = np.zeros(len(levels), dtype=np.int64)
+    if others:
+        blocks = sweep.settings.groupby(others, dropna=False, sort=False).ngroup().to_numpy()
+    cells = np.unique(np.stack([blocks, levels], axis=1)[sweep.alive], axis=0)
+    if not len(cells):
+        return sweep.alive, 0
+    complete = np.bincount(cells[:, 0], minlength=int(blocks.max()) + 1) == len(
+        np.unique(cells[:, 1])
+    )
+    return np.asarray(sweep.alive & complete[blocks]), int(complete.sum())
+
+
+def _average(sweep: Sweep, levels: NDArray[Any], num: int, used: NDArray[np.bool_]) -> Array:
+    """(levels, S) mean over the `used` configurations of each level, NaN for a seed that none of
+    them has.
+    """
+    scores, levels = sweep.scores[used], levels[used]
+    present = np.isfinite(scores)
+    filled = pd.DataFrame(np.where(present, scores, sweep.means[used, None])).groupby(levels).mean()
+    seen = pd.DataFrame(present).groupby(levels).any()
+    rows = range(num)
+    return np.where(
+        seen.reindex(rows, fill_value=False).to_numpy(dtype=bool),
+        filled.reindex(rows).to_numpy(),
+        np.nan,
+    )

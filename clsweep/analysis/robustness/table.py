@@ -1,0 +1,334 @@
+"""How much an objective's metric moves over its hyperparameters: one row per objective, with
+intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clsweep.analysis import reasons, resample
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.robustness.response import Response, band, respond, slope
+from clsweep.analysis.sweep import Sweep, check_by
+
+# Every column, in order. m_i is the mean of configuration i over its finished seeds; units are
+# those of the metric.
+COLUMNS = {
+    "objective": "name, in order of first appearance",
+    "num_configs": "configurations tried, with or without a finished seed",
+    "num_seeds": "different seeds tried",
+    "num_failed": "trials that failed, or finished without a finite metric",
+    "mean": "mean_i m_i",
+    "mean_low": "interval of mean",
+    "mean_high": "",
+    "sd": "sqrt( sum_i (m_i - mean)^2 / (n - 1) ): the spread seen with this many seeds, seed "
+    "noise included. ddof = 1",
+    "sd_low": "interval of sd, for the spread to expect with this many seeds",
+    "sd_high": "",
+    "sd_star": "sqrt( max(0, sd^2 - s_w^2 / S) ): the spread due to hyperparameters alone; s_w^2 = "
+    "pooled within-configuration seed variance, S = harmonic mean of seeds per configuration",
+    "sd_star_low": "interval of sd_star",
+    "sd_star_high": "",
+    "range": "best - worst (always >= 0): the drop that papers print",
+    "best": "m_i of the best configuration; picked on its own noise, so optimistic",
+    "best_at": 'its swept hyperparameters, such as "tau=0.2"',
+    "worst": "m_i of the worst configuration",
+    "worst_at": "its swept hyperparameters",
+    "regret": "mean_i (L - m_i), always >= 0: what is lost on average by not tuning; L = level of "
+    "the best, picked without the seed that scores it (cross-fitted, resample.best_level). A "
+    "configuration that failed on every seed counts at `chance`, or is left out when chance is not "
+    "given",
+    "regret_low": "interval of regret",
+    "regret_high": "",
+    "share_within": "#{i: m_i >= L - within} / number of configurations. A configuration that "
+    "failed on every seed is not within",
+    "share_low": "interval of share_within",
+    "share_high": "",
+    "tolerance_area": "1/D int_0^D T(delta) d delta, T(delta) = share_within for within = delta, D "
+    "= 10 within (10 points by default): 1 where every configuration equals the best, 0 where all "
+    "others are D or more below it",
+    "tolerance_area_low": "interval of tolerance_area",
+    "tolerance_area_high": "",
+    "iqm": "interquartile mean: mean of the middle half of the m_i; n / 4 are cut on each side, "
+    "the last by its part",
+    "iqm_low": "interval of iqm",
+    "iqm_high": "",
+    "worst_10": "level of the worst 10 % of configurations, at least one, cross-fitted likewise "
+    "(resample.tail_level). A configuration that failed on every seed counts at `chance`, or is "
+    "left out when chance is not given",
+    "worst_10_low": "interval of worst_10",
+    "worst_10_high": "",
+    "band_param": "the hyperparameter of the band and the slope: `by`, or the only one swept",
+    "band_low": "lowest value of the run of neighbouring values around the best one at which the "
+    "(marginal) level is "
+    ">= L - within, L of these levels; the outer edge of its bin where values are binned",
+    "band_high": "highest value of that run",
+    "band_ratio": "band_high / band_low; none unless both are positive, nor where a bin at the end "
+    "of the swept values is part of the band",
+    "slope": "least-squares slope of the (marginal) level on log2(value): change per doubling; "
+    "none unless every value is positive",
+    "slope_low": "t-interval of slope",
+    "slope_high": "",
+    "band_sure_low": "lowest value of the part of that run which is shown to be within: m_k - w >= "
+    "max m - within, w = t sqrt(2) level_noise, at once for all values (multiple comparisons with "
+    "the best); of a bin its median. None where w > within",
+    "band_sure_high": "highest value of that part",
+    "band_end": 'whether the run reaches the "low" or "high" end of the swept values, or "both"',
+    "band_bins": "bins that the hyperparameter is cut into, whose means are its levels; none "
+    "where values are single",
+    "level_noise": "standard error of one level that the band compares: sqrt(s_w^2 / S) of the "
+    "(marginal) table",
+    "noise_of": 'what that is the noise of: "seeds" (grid), or the "configurations" that share a '
+    "value or bin",
+    **reasons.COLUMNS,
+}
+STATISTICS = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
+LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
+TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of")
+FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
+# Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
+FEW_RANDOM = 32
+
+
+def robustness(
+    sweeps: Sequence[Sweep],
+    *,
+    by: str | None = None,
+    within: float = 1.0,
+    chance: float | None = None,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row per objective with the columns of `COLUMNS`.
+
+    Levels and the slope are in the metric's own sign; spreads, regret and shares read the same
+    whether "max" or "min" is best. With "min", worst_10 is the level of the highest tenth.
+
+    Args:
+        sweeps: from `read_sweeps`.
+        by: the marginal effect of one hyperparameter: configurations are first averaged over the
+            other swept ones at each of its values, and every statistic is then over those values
+            (see `response.respond`). An objective's only swept hyperparameter needs no averaging:
+            its row is that of by=None.
+        within: how far below the best still counts as good, in units of the metric.
+        chance: the metric of a guess: what a configuration that failed on every seed is worth.
+        confidence: of the intervals.
+        num_resamples: of small tables; large ones take fewer (see `resample.Bootstrap`).
+
+    An objective of which fewer configurations have run than planned says so, and what has run of
+    its grid counts as a sample of the space. Where the samples say nothing of the space (tpe, gp, a
+    mixture, stopped trials) there are counts and the best only. One seed: no interval and no
+    sd_star.
+
+    What the 95 % intervals cover: see `resample.intervals`.
+
+    Raises:
+        ValueError: an option out of range, a `by` that no objective sweeps.
+    """
+    options = Options(
+        by=by,
+        within=within,
+        chance=chance,
+        confidence=confidence,
+        num_resamples=num_resamples,
+        seed=seed,
+    )
+    check_by(by, sweeps)
+    return pd.DataFrame([_row(sweep, options) for sweep in sweeps], columns=list(COLUMNS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of `robustness`.
+
+    Raises:
+        ValueError: one out of range.
+    """
+
+    by: str | None = None
+    within: float = 1.0
+    chance: float | None = None
+    confidence: float = 0.95
+    num_resamples: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, valid, expected in [
+            ("within", self.within, 0 <= self.within < np.inf, "a number >= 0"),
+            ("chance", self.chance, self.chance is None or np.isfinite(self.chance), "a number"),
+            ("confidence", self.confidence, 0 < self.confidence < 1, "between 0 and 1"),
+            ("num_resamples", self.num_resamples, self.num_resamples >= 2, ">= 2"),
+        ]:
+            if not valid:
+                raise ValueError(f"{name}: expected {expected}, got {value!r}")
+
+    def bootstrap(self, *, population: bool) -> resample.Bootstrap:
+        return resample.Bootstrap(
+            confidence=self.confidence,
+            num_resamples=self.num_resamples,
+            population=population,
+            seed=self.seed,
+        )
+
+
+def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
+    """The row of one objective."""
+    by = options.by
+    row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
+    row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
+    row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
+    notes = list(sweep.missing)
+    if by is not None and by not in sweep.params:
+        why: Note | None = note(Reason.NOT_SWEPT, param=by)
+    elif why := sweep.nothing:
+        table = Response.of_configs(sweep)
+        row |= _extremes(table, sweep.sign, with_worst=False)
+        notes += _few_seeds(table)
+    else:
+        averaged = by is not None and len(sweep.params) > 1
+        table = respond(sweep, by) if by is not None and averaged else Response.of_configs(sweep)
+        why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
+        notes += table.notes
+        bounds = _measure(row, table, notes, options, sweep=sweep, averaged=averaged)
+        row |= _extremes(table, sweep.sign, with_worst=True)
+        notes += _few_seeds(table)
+        if (param := by or (sweep.params[0] if len(sweep.params) == 1 else None)) and sweep.scales[
+            param
+        ] != "category":
+            row |= _band(
+                sweep,
+                table if averaged else respond(sweep, param),
+                notes,
+                options,
+                with_interval=bounds,
+            )
+    return row | noted(*notes, why=why)
+
+
+def _measure(
+    row: dict[str, Any],
+    table: Response,
+    notes: list[Note],
+    options: Options,
+    *,
+    sweep: Sweep,
+    averaged: bool,
+) -> bool:
+    """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
+    intervals.
+    """
+    values, num, chance = table.scores[table.alive], len(table.scores), options.chance
+    sign = sweep.sign
+    # As resamples are: faster.
+    values = np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
+    num_lost = num - len(values)
+    row["mean"] = sign * float(resample.row_means(values).mean())
+    population = table.sampled and not averaged
+    if num == 1:
+        return False
+    if num_lost:
+        figures = {"lost": num_lost, "configs": num}
+        notes.append(
+            note(Reason.LOST_IN_SPREAD, **figures)
+            if chance is None
+            else note(Reason.LOST_AT_CHANCE, **figures, chance=chance)
+        )
+    if len(values) == 1:
+        notes.append(note(Reason.ONE_CONFIG_FINISHED))
+    level = None if chance is None else sign * chance
+    point = resample.statistics(values, within=options.within, num_lost=num_lost, chance=level)
+    bounds = resample.intervals(
+        values,
+        options.bootstrap(population=population),
+        within=options.within,
+        num_lost=num_lost,
+        chance=level,
+    )
+    if not bounds:
+        alone = Reason.ONE_PER_VALUE if table.sampled and averaged else Reason.ONE_SEED
+        notes += [note(alone), note(Reason.NOT_CORRECTED)]
+        notes.append(note(Reason.PESSIMISTIC, columns=FITTED))
+    elif population and len(values) < FEW_RANDOM:
+        notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
+    for key in STATISTICS:
+        factor = sign if key in LEVELS else 1.0
+        row["share_within" if key == "share" else key] = factor * float(point[key])
+        if key in bounds:
+            ends = sorted(factor * bound for bound in bounds[key])
+            row[f"{key}_low"], row[f"{key}_high"] = sweep.limited(ends) if key in LEVELS else ends
+    return bool(bounds)
+
+
+def _band(
+    sweep: Sweep, table: Response, notes: list[Note], options: Options, *, with_interval: bool
+) -> dict[str, Any]:
+    """The usable band of a numeric hyperparameter, and the slope along it."""
+    if table.alive.sum() < 2:
+        return {}
+    line = slope(sweep, table, confidence=options.confidence)
+    row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * line.value}
+    if with_interval:
+        row["slope_low"], row["slope_high"] = sorted(
+            (sweep.sign * line.low, sweep.sign * line.high)
+        )
+    failing = np.flatnonzero(table.failing & table.alive).tolist()
+    if values := tuple(table.label(at) for at in failing):
+        notes.append(note(Reason.FAILING_VALUES, values=values))
+    if not table.balanced:
+        return row
+    found = band(table, within=options.within, confidence=options.confidence)
+    row |= {
+        "band_low": found.low,
+        "band_high": found.high,
+        "band_end": found.end,
+        "level_noise": found.noise,
+    }
+    row |= {"band_sure_low": found.sure_low, "band_sure_high": found.sure_high}
+    if np.isfinite(found.noise):
+        row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
+    if table.binned:
+        row["band_bins"] = int(np.isfinite(table.low).sum())
+    if options.by is None and table.binned:
+        notes.append(note(Reason.BAND_OF_BINS, param=table.param, bins=row["band_bins"]))
+    if found.end:
+        notes.append(note(Reason.BAND_AT_END))
+    if found.low > 0 and not (table.binned and found.end):
+        row["band_ratio"] = found.high / found.low
+    return row
+
+
+def _extremes(table: Response, sign: float, *, with_worst: bool) -> dict[str, Any]:
+    """Best and worst row of a table, in the metric's own sign."""
+    alive: NDArray[np.intp] = np.flatnonzero(table.alive)
+    if not len(alive):
+        return {}
+    means = resample.row_means(table.scores[alive])
+    top, low = int(means.argmax()), int(means.argmin())
+    row: dict[str, Any] = {
+        "best": sign * float(means[top]),
+        "best_at": table.label(int(alive[top])),
+    }
+    if with_worst and len(alive) > 1:
+        row |= {"worst": sign * float(means[low]), "worst_at": table.label(int(alive[low]))}
+        row["range"] = means[top] - means[low]
+    return row
+
+
+def _few_seeds(table: Response) -> list[Note]:
+    """That the best configuration has fewer scores than others: a mean of few is more often high by
+    chance.
+    """
+    if table.param or not table.alive.any():
+        return []
+    counts = np.isfinite(table.scores).sum(axis=1)
+    top = counts[table.alive][int(resample.row_means(table.scores[table.alive]).argmax())]
+    if top == counts.max():
+        return []
+    return [note(Reason.FEWER_SEEDS, seeds=int(top), most=int(counts.max())).of("best")]

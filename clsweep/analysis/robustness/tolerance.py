@@ -1,0 +1,129 @@
+"""The tolerance curve: which share of the space lies within delta points of the best, for a row of
+deltas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis import reasons, resample
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.robustness.table import Options
+from clsweep.analysis.sweep import Sweep
+
+COLUMNS = {
+    "objective": "name, in order of first appearance",
+    "delta": "how far below the best level L, in units of the metric",
+    "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
+    "seeds. A configuration that failed on every seed is never within",
+    "low": "interval of share, for this delta alone",
+    "high": "",
+    **reasons.COLUMNS,
+}
+MOST = 10.0  # points below the best beyond which nobody calls a setting usable
+STEPS = 50
+
+
+def tolerance_curve(
+    sweeps: Sequence[Sweep],
+    *,
+    upto: float | None = None,
+    confidence: float = 0.95,
+    num_resamples: int = 2000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """One row per objective and delta with the columns of `COLUMNS`; one row without a delta where
+    nothing is measured.
+
+    Args:
+        sweeps: from `read_sweeps`.
+        upto: the largest delta. By default 10 points, or less where every configuration of every
+            objective is nearer to its best: then the next of 1, 2 and 5 times a power of ten. All
+            objectives share the 51 deltas from 0.
+        confidence: of the intervals: percentiles of the resampled shares, as for share_within in
+            `robustness`.
+
+    Raises:
+        ValueError: an option out of range.
+    """
+    options = Options(confidence=confidence, num_resamples=num_resamples, seed=seed)
+    if upto is not None and not 0 < upto < np.inf:
+        raise ValueError(f"upto: expected a number > 0, got {upto!r}")
+    tables = [(sweep, sweep.scores[sweep.alive], _missing(sweep)) for sweep in sweeps]
+    gaps = [_gaps(values).max() for _, values, missing in tables if not missing]
+    deltas = np.linspace(0.0, upto or _reach(max(gaps, default=MOST)), STEPS + 1)
+    rows: list[dict[str, Any]] = []
+    for sweep, values, missing in tables:
+        if missing:
+            rows.append({"objective": sweep.objective, **noted(why=missing)})
+        else:
+            rows += _curve(sweep, values, deltas, options)
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _missing(sweep: Sweep) -> Note | None:
+    return sweep.nothing or (note(Reason.ONE_CONFIG) if len(sweep.configs) == 1 else None)
+
+
+def _curve(
+    sweep: Sweep, values: resample.Array, deltas: resample.Array, options: Options
+) -> list[dict[str, Any]]:
+    """The rows of one objective."""
+    num, tried = len(values), len(sweep.configs)
+    share = _shares(_gaps(values)[None], deltas)[0] * num / tried
+    bounds = np.full((2, len(deltas)), np.nan)
+    notes = [*sweep.lost(Reason.LOST_NOT_WITHIN), *sweep.missing]
+    if sweep.has_repeats:
+        bootstrap = options.bootstrap(population=not sweep.is_grid)
+
+        def measure(
+            drawn: resample.Array, full: resample.Array, rng: np.random.Generator
+        ) -> dict[str, resample.Array]:
+            alive = np.full(len(drawn), num / tried)
+            if bootstrap.population and num < tried:
+                alive = rng.binomial(tried, num / tried, len(drawn)) / tried
+            gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
+            return {"share": _shares(gaps, deltas) * alive[:, None]}
+
+        drawn = bootstrap.collect(values, measure)["share"]
+        pairs = [
+            bootstrap.bounds(column, num, estimate=at)
+            for column, at in zip(drawn.T, share, strict=True)
+        ]
+        bounds = np.clip(np.array(pairs).T, 0.0, 1.0)
+    else:
+        notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
+    columns = deltas.tolist(), share.tolist(), bounds[0].tolist(), bounds[1].tolist()
+    names = ("delta", "share", "low", "high")
+    return [
+        {"objective": sweep.objective, **dict(zip(names, cells, strict=True)), **noted(*notes)}
+        for cells in zip(*columns, strict=True)
+    ]
+
+
+def _gaps(values: resample.Array) -> resample.Array:
+    """(n,) L - m_i."""
+    return np.asarray(resample.best_level(values) - resample.row_means(values))
+
+
+def _shares(gaps: resample.Array, deltas: resample.Array) -> resample.Array:
+    """(B, n) gaps -> (B, deltas) share of each row's gaps that are at most delta."""
+    inside = [
+        np.searchsorted(row, deltas + resample.EPSILON, side="right")
+        for row in np.sort(gaps, axis=-1)
+    ]
+    return np.array(inside) / gaps.shape[-1]
+
+
+def _reach(gap: float) -> float:
+    """The next of 1, 2, 5 times a power of ten above the gap, `MOST` at most."""
+    if not 0 < gap < MOST:
+        return MOST
+    power = 10.0 ** np.floor(np.log10(gap))
+    return float(
+        min(MOST, next(step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12)))
+    )

@@ -1,0 +1,170 @@
+"""What exists: every component, hyperparameter, data set, metric and diagnostic, by name. Needs
+neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+from clsweep.catalog import builtin
+from clsweep.catalog.builtin import MIN_TSNE_POINTS
+from clsweep.catalog.rows import (
+    DIAGNOSED_ENCODER,
+    DIAGNOSED_STEP,
+    OBJECTIVE_PARTS,
+    SELECTED_PARTS,
+    CatalogRow,
+    Component,
+    Dataset,
+    Diagnostic,
+    Kind,
+    Metric,
+    Param,
+    Part,
+    Value,
+    implementation,
+    named,
+)
+
+__all__ = [
+    "COMPONENT",
+    "DATASET",
+    "DATASETS",
+    "DIAGNOSTIC",
+    "DIAGNOSTICS",
+    "METRIC",
+    "METRICS",
+    "MIN_TSNE_POINTS",
+    "OBJECTIVE_PARTS",
+    "PARAM",
+    "PARAMS",
+    "SELECTED_PARTS",
+    "CatalogRow",
+    "Component",
+    "Dataset",
+    "Diagnostic",
+    "Kind",
+    "Metric",
+    "Param",
+    "Part",
+    "Value",
+    "check",
+    "implementation",
+    "install",
+    "named",
+]
+
+PARAM = {p.name: p for p in builtin.PARAMS}
+DATASET = {d.name: d for d in builtin.DATASETS}
+METRIC = {m.name: m for m in builtin.METRICS}
+DIAGNOSTIC = {d.name: d for d in builtin.DIAGNOSTICS}
+COMPONENT: dict[str, dict[str, Component]] = {}
+for _component in builtin.COMPONENTS:
+    COMPONENT.setdefault(_component.part, {})[_component.name] = _component
+
+# The rows in catalog order, those installed later too.
+PARAMS, DATASETS, METRICS, DIAGNOSTICS = (
+    PARAM.values(),
+    DATASET.values(),
+    METRIC.values(),
+    DIAGNOSTIC.values(),
+)
+_TABLES: dict[type, dict[str, Any]] = {
+    Param: PARAM,
+    Dataset: DATASET,
+    Metric: METRIC,
+    Diagnostic: DIAGNOSTIC,
+}
+_COLUMNS = (_TABLES[Param], _TABLES[Metric], _TABLES[Diagnostic])  # their rows name columns
+
+
+def install(rows: Iterable[CatalogRow]) -> Callable[[], None]:
+    """Add rows to the catalog of this process; returns what takes them out again.
+
+    A row behind a hyperparameter that selects by name, such as an encoder, is offered there too.
+
+    Raises:
+        ValueError: a name that is taken, or a row that names what there is not.
+    """
+    tables: list[dict[str, Any]] = [*_TABLES.values(), *COMPONENT.values()]
+    before = [copy.copy(table) for table in tables]
+
+    def undo() -> None:
+        for table, rows_before in zip(tables, before, strict=True):
+            table.clear()
+            table.update(rows_before)
+
+    try:
+        rows = list(rows)
+        for row in rows:
+            _add(row)
+        for row in rows:
+            check(row)
+    except ValueError:
+        undo()
+        raise
+    return undo
+
+
+def _kind(row: CatalogRow) -> str:
+    return row.part if isinstance(row, Component) else type(row).__name__.lower()
+
+
+def _add(row: CatalogRow) -> None:
+    kind = _kind(row)
+    table: dict[str, Any] = COMPONENT[kind] if isinstance(row, Component) else _TABLES[type(row)]
+    rivals = _COLUMNS if any(table is each for each in _COLUMNS) else (table,)
+    if any(row.name in each for each in rivals):
+        raise ValueError(f"{kind} '{row.name}': expected a new name, given one that is taken")
+    if isinstance(row, Component) and kind in SELECTED_PARTS:
+        PARAM[kind] = replace(PARAM[kind], choices=(*PARAM[kind].choices, row.name))
+    table[row.name] = row
+
+
+def check(row: CatalogRow) -> None:
+    """Refuse what would otherwise be passed over without a word, or fail in every trial.
+
+    Raises:
+        ValueError: the row names what there is not, or lacks what its kind needs.
+    """
+    place = f"{_kind(row)} '{row.name}'"
+    for key, names, noun, known in _named_in(row):
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise ValueError(f"{place}: {key}: no {noun} '{unknown[0]}'")
+    if isinstance(row, Dataset) and row.kind == "images" and row.owns:
+        raise ValueError(f"{place}: owns: expected of kind pairs alone; nothing else reads it")
+    if isinstance(row, Metric) and not (row.impl or row.part):
+        raise ValueError(f"{place}: expected impl or part, given neither")
+    if isinstance(row, Component) and row.part == "encoder" and not row.num_features:
+        raise ValueError(f"{place}: num_features: expected a number, given none")
+    needed: set[str] = set()  # what is applied outside of the function
+    if isinstance(row, Component) and row.part == "views" and row.name != "two":
+        needed = set(COMPONENT["views"]["all_pairs"].owns)
+    if isinstance(row, Component) and row.part == "regularizer" and row.impl:
+        needed = {"lam"}
+    if isinstance(row, Component) and (missing := needed - set(row.owns)):
+        raise ValueError(f"{place}: owns: expected also {', '.join(sorted(missing))}")
+
+
+def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection[str]]]:
+    """What a row names: under which key, the names, what they are, and those that there are."""
+    if isinstance(row, Param):
+        return []
+    if isinstance(row, Diagnostic):
+        known = DIAGNOSED_STEP if row.summary else DIAGNOSED_ENCODER
+        return [("takes", row.takes, "value", known)]
+    owns: tuple[str, Iterable[str], str, Collection[str]] = ("owns", row.owns, "parameter", PARAM)
+    if not isinstance(row, Component):
+        return [owns]
+    return [
+        owns,
+        *(("owns_with", names, "parameter", PARAM) for names in row.owns_with.values()),
+        ("owns_with", row.owns_with, "loss", COMPONENT["loss"]),
+        ("defaults", row.defaults, "parameter", PARAM),
+        ("losses", row.losses, "loss", COMPONENT["loss"]),
+        ("on", row.on, "framework", COMPONENT["framework"]),
+    ]

@@ -1,0 +1,268 @@
+"""Who owns which hyperparameter, which parts go together, and what a hyperparameter's value comes
+down to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from clsweep.catalog import (
+    COMPONENT,
+    DATASET,
+    METRIC,
+    METRICS,
+    OBJECTIVE_PARTS,
+    PARAM,
+    PARAMS,
+    SELECTED_PARTS,
+    Dataset,
+    Kind,
+    Part,
+    Value,
+)
+
+# Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
+ALL_THERE_IS = {
+    "num_negatives": "all",
+    "chunk_size": "batch_size",
+    "proj_hidden": "features",
+    "small_view_size": "auto",
+    "small_crop_scale": "crop_scale",
+}
+# What training itself brings to every objective, and what is left of a trial that does not train.
+TRAINING_OWNS = (
+    "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
+    "precision"
+)  # fmt: skip
+TRIAL_OWNS = ("epochs", "encoder", "eval_every", "tsne_points")
+PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
+
+
+def metric_params(metric: str) -> tuple[str, ...]:
+    """The hyperparameters of a score itself; none of one that the catalog does not know."""
+    if metric not in METRIC:
+        return ()
+    part = METRIC[metric].part
+    probes = COMPONENT[part].values() if part else ()
+    return (*METRIC[metric].owns, *([part] if part else ()), *(n for c in probes for n in c.owns))
+
+
+def yardstick_params() -> tuple[str, ...]:
+    """What the scores of images depend on beside the features."""
+    images = [metric.name for metric in METRICS if metric.kind == "images"]
+    return tuple(dict.fromkeys(name for metric in images for name in metric_params(metric)))
+
+
+def reference_params() -> tuple[str, ...]:
+    """What the scores of an untrained encoder depend on."""
+    of_encoders = dict.fromkeys(n for c in COMPONENT["encoder"].values() for n in c.owns)
+    return ("encoder", *of_encoders, *yardstick_params())
+
+
+def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
+    """What every trial owns, trained or not: its own hyperparameters and those of its scores."""
+    own = TRIAL_OWNS if kind == "images" else PAIRS_OWN
+    of_scores = (
+        name
+        for metric in METRICS
+        if metric.kind == kind
+        for name in (*metric.owns, *([metric.part] if metric.part else ()))
+    )
+    return tuple(dict.fromkeys((*own, *of_scores)))
+
+
+def losses_on(framework: str) -> tuple[str, ...]:
+    """The losses that make sense on a framework: those that it lists, and those that list it."""
+    own = COMPONENT["framework"][framework].losses
+    others = (c.name for c in COMPONENT["loss"].values() if framework in c.on)
+    return tuple(dict.fromkeys((*own, *others)))
+
+
+def arguments(config: Mapping[str, Any], part: Part) -> dict[str, Any]:
+    """What the implementation of one part of a trial is called with by name, out of the trial's
+    configuration: what it owns, what its choices own, and what it takes beside.
+    """
+    component = COMPONENT[part][config[part]]
+    names = [*component.owns, *component.owns_with.get(config.get("loss", ""), ())]
+    for selected in SELECTED_PARTS:
+        if selected in names:
+            names += COMPONENT[selected][config[selected]].owns
+    return {name: config[name] for name in (*names, *component.takes)}
+
+
+def refusal(parts: Mapping[str, str], dataset: str) -> tuple[Part, str] | None:
+    """Why these four parts make no objective on this data set, with the part that is wrong; None if
+    they do.
+    """
+    framework, loss, regularizer, views = (parts[part] for part in OBJECTIVE_PARTS)
+    row, data = COMPONENT["framework"][framework], DATASET[dataset]
+    if row.kind != data.kind:
+        return (
+            "framework",
+            f"'{framework}' does not work on {dataset}. Expected one of: "
+            f"{', '.join(_frameworks(data.kind))}",
+        )
+    if row.needs_labels and data.num_unlabeled:
+        reason = f"trains on the classes of the images, and {data.num_unlabeled:,} of {dataset}"
+        expected = f"Expected one of: {', '.join(_frameworks(data.kind, needs_labels=False))}"
+        return "framework", f"'{framework}' {reason} have none. {expected}"
+    losses = losses_on(framework)
+    if loss not in losses:
+        return (
+            "loss",
+            f"'{loss}' makes no sense on framework {framework}. Expected one of: "
+            f"{', '.join(losses)}",
+        )
+    if views != "two" and not row.pairs_views:
+        return "views", f"'{views}': framework {framework} pairs no views. Expected: two"
+    if views == "ecpp" and loss in ("infonce", "eqco"):
+        reason = f"takes the positive out of the denominator (ECPP Eq. 4), where {loss} has it"
+        return "views", f"'ecpp' {reason}. Expected loss dcl or dclw, or views all_pairs"
+    if regularizer != "none" and row.kind == "pairs":
+        return (
+            "regularizer",
+            f"'{regularizer}' has no columns to work on in framework {framework}. Expected: none",
+        )
+    if regularizer == loss == "barlow":
+        return (
+            "regularizer",
+            "'barlow' is the loss of barlow_twins itself: lam would have no effect",
+        )
+    return None
+
+
+def _frameworks(kind: Kind, *, needs_labels: bool = True) -> list[str]:
+    """Those for this kind of data; without labels, those that need none."""
+    frameworks = COMPONENT["framework"].values()
+    return [c.name for c in frameworks if c.kind == kind and (needs_labels or not c.needs_labels)]
+
+
+def owned_params(
+    parts: Mapping[str, str], *, dataset: str, trained: bool = True, **selected: str
+) -> tuple[str, ...]:
+    """Names of the hyperparameters that an objective owns, in catalog order.
+
+    Args:
+        parts: framework, loss, regularizer and views by name, all present in the catalog.
+        dataset: name of the data set; one-channel images own no colour parameters.
+        trained: False for `epochs: 0`: nothing but the encoder itself can then change the score.
+        selected: values of `encoder`, `linear_probe` and `weighting`, where they are not the
+            defaults.
+    """
+    objective = [COMPONENT[part][parts[part]] for part in OBJECTIVE_PARTS]
+    kind = DATASET[dataset].kind
+    names = {*trial_owns(kind), *DATASET[dataset].owns}
+    if kind == "pairs":
+        names.update(objective[0].owns, objective[1].owns)
+    elif trained:
+        names.update(TRAINING_OWNS, *(c.owns for c in objective))
+        names.update(*(c.owns_with.get(parts["loss"], ()) for c in objective))
+    for part in SELECTED_PARTS:
+        if part in names:
+            names.update(COMPONENT[part][selected.get(part, str(PARAM[part].default))].owns)
+    rgb = DATASET[dataset].channels == 3
+    return tuple(p.name for p in PARAMS if p.name in names and (rgb or not p.needs_rgb))
+
+
+def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
+    """Default of a hyperparameter in an objective of these parts, and of what it selects: `recipe`
+    and its like.
+    """
+    for part in SELECTED_PARTS:
+        if part in selected and name in (defaults := COMPONENT[part][selected[part]].defaults):
+            return defaults[name]
+    for part in reversed(OBJECTIVE_PARTS):
+        if name in (defaults := COMPONENT[part][parts[part]].defaults):
+            return defaults[name]
+    return PARAM[name].default
+
+
+def num_features(params: Mapping[str, Any]) -> int:
+    """Width of the features of the encoder that these hyperparameters describe."""
+    found = COMPONENT["encoder"][params["encoder"]].num_features
+    if isinstance(found, int):
+        return found
+    factor, name = found
+    return factor * int(params[name])
+
+
+def effective(
+    parts: Mapping[str, str], params: Mapping[str, Any], dataset: Dataset
+) -> dict[str, Any]:
+    """The hyperparameters of one trial with every 0 that stands for "what there is" replaced by its
+    number.
+
+    A value that a live search has not chosen yet is None, and what depends on it stays as it is.
+    """
+    values = dict(params)
+    if values.get("proj_hidden") == 0 and values.get("width", 0) is not None:
+        values["proj_hidden"] = num_features(values)
+    if values.get("num_negatives") == 0 and values["batch_size"] is not None:
+        values["num_negatives"] = num_others(parts["framework"], values["batch_size"])
+    if "chunk_size" in values and None not in (values["chunk_size"], values["batch_size"]):
+        values["chunk_size"] = min(
+            values["chunk_size"] or values["batch_size"], values["batch_size"]
+        )
+    if values.get("small_view_size") == 0:
+        size = dataset.image_size
+        values["small_view_size"] = round(size * 3 / 7) if size >= 128 else size
+    if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
+        values["small_crop_scale"] = values["crop_scale"]
+    return values
+
+
+def num_crop_only(share: float, num_views: int) -> int:
+    """Views that are only cropped: so many of the last ones, but never one of the first two (ECPP
+    4.1).
+    """
+    return min(int(share * num_views + 1e-9), num_views - 2)
+
+
+def switched_off_by(
+    name: str, parts: Mapping[str, str], fixed: Mapping[str, Value]
+) -> tuple[tuple[str, Value], ...]:
+    """Other hyperparameters' values at which this one has no effect in an objective of these parts
+    and fixed values.
+    """
+    conditions = PARAM[name].inert_when
+    if name == "off_diag":
+        conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)
+    # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
+    # loss does.
+    if name in ("momentum", "momentum_schedule") and (
+        parts["framework"] == "byol" or fixed.get("symmetric") is True
+    ):
+        conditions += (("lam", 1.0),)
+    return conditions
+
+
+def num_others(framework: str, batch_size: int) -> int:
+    """Negatives that a batch has for one query: the other samples, in simclr in both of their
+    views.
+    """
+    return COMPONENT["framework"][framework].views_of_negatives * (batch_size - 1)
+
+
+def owners_of(name: str) -> str:
+    """Who owns the hyperparameter `name`, for a reader: `loss dclw`, `training`, `views two`."""
+    if name in TRAINING_OWNS or name in trial_owns():
+        return "training" if name in TRAINING_OWNS else "every trial"
+    by_part: dict[str, list[str]] = {}
+    for part, components in COMPONENT.items():
+        for c in components.values():
+            conditional = [
+                f"{c.name} with {loss}" for loss, owns in c.owns_with.items() if name in owns
+            ]
+            if names := [c.name] * (name in c.owns) + conditional:
+                by_part.setdefault(part, []).extend(names)
+    if names := [row.name for row in DATASET.values() if name in row.owns]:
+        by_part["dataset"] = names
+    if names := [row.name for row in METRICS if name in row.owns]:
+        by_part["metric"] = names
+    return "; ".join(f"{part} {', '.join(names)}" for part, names in by_part.items())
+
+
+def aliases() -> dict[str, str]:
+    """What others call a hyperparameter -> its name."""
+    return {alias: param.name for param in PARAMS for alias in param.aliases}

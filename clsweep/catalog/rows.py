@@ -1,0 +1,312 @@
+"""What a row of the catalog is: a hyperparameter, a component, a data set, a metric, a diagnostic.
+
+Plain data, no torch, no Ray. A row names the function behind it as "module:function" in `impl`;
+`implementation` imports it when a trial needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from clsweep.display.numbers import setting
+
+Value = bool | int | float | str
+Row: TypeAlias = dict[str, Any]  # of a table, by column: the plan, the trials, the epochs, ...
+Kind = Literal["images", "pairs"]  # what a trial looks at: images, or pairs of random vectors
+Part = Literal[
+    "framework",
+    "loss",
+    "regularizer",
+    "views",
+    "recipe",
+    "encoder",
+    "linear_probe",
+    "weighting",
+    "optimizer",
+]
+
+# The four parts that make an objective, in the order in which they are always listed.
+OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
+# Parts that a hyperparameter of the same name selects.
+SELECTED_PARTS: tuple[Part, ...] = ("recipe", "encoder", "linear_probe", "weighting", "optimizer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param:
+    """One hyperparameter. `low` and `high` are closed bounds; `low_open` excludes `low` itself.
+
+    `aliases` are what others call it: a study that uses one is told the name. `inert_when` are
+    values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
+    on images of one channel, and is not owned there.
+    """
+
+    name: str
+    kind: Literal["float", "int", "choice", "bool"]
+    default: Value
+    doc: str
+    source: str
+    symbol: str = ""
+    aliases: tuple[str, ...] = ()
+    low: float = -math.inf
+    high: float = math.inf
+    low_open: bool = False
+    choices: tuple[str, ...] = ()
+    sweepable: bool = True
+    needs_rgb: bool = False
+    inert_when: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def bounds(self) -> str:
+        """The valid values as a reader writes them: `(0, inf)`, `[1, 100]`, `none | linear`."""
+        if self.kind == "choice":
+            return " | ".join(self.choices)
+        if self.kind == "bool":
+            return "true | false"
+        left = "(" if self.low_open or self.low == -math.inf else "["
+        right = ")" if self.high == math.inf else "]"
+        return f"{left}{setting(self.low)}, {setting(self.high)}{right}"
+
+    def coerce(self, value: object) -> Value:
+        """`value` in the parameter's own type.
+
+        Raises:
+            ValueError: wrong type or out of bounds; the message is "expected ..., given ...".
+        """
+        if self.kind == "choice":
+            if value in self.choices and isinstance(value, str):
+                return value
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+        if self.kind == "bool":
+            if isinstance(value, bool):
+                return value
+            raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+        number = _number(value, integer=self.kind == "int")
+        if number is None:
+            raise ValueError(
+                f"expected {'an integer' if self.kind == 'int' else 'a number'}, given "
+                f"{value!r:.80}"
+            )
+        if not self.low <= number <= self.high or (self.low_open and number == self.low):
+            raise ValueError(f"expected a value in {self.bounds}, given {value!r:.80}")
+        return number
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """One framework, loss, regularizer, views, encoder, ... with the hyperparameters it brings.
+
+    Attributes:
+        owns: hyperparameters, which `impl` is called with by name.
+        owns_with: what it owns beside one loss only, by the loss.
+        takes: what else of a trial's configuration `impl` is called with by name: num_classes,
+            seed.
+        defaults: replace those of the hyperparameters' own rows.
+        losses: of a framework, those that make sense on it.
+        on: of a loss, frameworks that it makes sense on beside those that list it.
+        kind: of a framework, what it trains on.
+        needs_labels: of a framework: it trains on the classes of the images.
+        pairs_views: of a framework: it compares views, so that `views` matters.
+        views_of_negatives: of a framework, views of every other sample that a query meets.
+        num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
+        layout: of an encoder, whose names its state dict has.
+        impl: "module:function" or "module:Class"; empty where there is nothing to call.
+
+    What `impl` is called with, beside the names above, and gives:
+
+    - framework of images: encoder and comparison, by name; an `objective.frameworks.Framework`.
+      One that pairs views is a `PairFramework`, of which `compare` is enough to write.
+    - framework of pairs: dim and criterion, by name; a module that maps x_ND and y_ND to the loss.
+    - loss: what the framework compares, see `objective.frameworks`. Mostly z1_ND and z2_ND of unit
+      length, with negatives, index_NK and skip_own by name where the framework has them: see
+      `objective.losses.infonce`. Of `supervised` logits_NC and labels_N, of `byol` and `simsiam`
+      p_ND and z_ND, of `barlow_twins` z1_ND and z2_ND, all raw. It gives a scalar. One that owns
+      weighting is called with the names that weightings own, too.
+    - regularizer: z1_ND and z2_ND, raw projections of two views; a scalar. `lam`, which it owns, is
+      applied outside.
+    - views: the number of views, 2 of `two`; the pairs (i, j) of positives. Others than `two` own
+      what `all_pairs` owns, which is applied outside; the rest of what they own comes by name.
+    - encoder: nothing else; a module with `num_features` that maps (N, 3, H, W) to features.
+    - optimizer: parameter groups in torch's form, then lr by name; a `torch.optim.Optimizer`.
+    - linear_probe: as the `impl` of a metric of images; gives linear_top1 and linear_top5.
+    - recipe, weighting: no `impl`. A recipe has defaults, and may own second_X for an X of
+      `data.augment.Recipe`; a weighting is a name that the loss knows.
+    """
+
+    part: Part
+    name: str
+    impl: str = ""
+    owns: tuple[str, ...] = ()
+    owns_with: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    takes: tuple[str, ...] = ()
+    defaults: Mapping[str, Value] = field(default_factory=dict)
+    losses: tuple[str, ...] = ()
+    on: tuple[str, ...] = ()
+    kind: Kind = "images"
+    needs_labels: bool = False
+    pairs_views: bool = True
+    views_of_negatives: int = 1
+    num_features: int | tuple[int, str] = 0
+    layout: Literal["own", "torchvision"] = "own"
+    doc: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """A data set as a plan needs to know it: images of `image_size` pixels a side, or pairs of
+    random vectors.
+
+    A 0 in the rows of `DATASETS` is a number that the user's files have. `num_train` counts the
+    images with a class.
+
+    Attributes:
+        impl: "module:function". Of images: (Dataset, DataPlace) -> training and test split, each a
+            `data.datasets.Split`. Of pairs: the count, and by name generator and what it owns ->
+            x_ND and y_ND, D being `train.mutual_information.DIM`.
+        owns: of pairs, hyperparameters of the data.
+        num_unlabeled: images without a class, trained on beside the others.
+        images_digest: of names and sizes of the files, where these are the user's own.
+        options: those of the numbers that a study may choose.
+        folder: of its files below `dataset.root`; empty if it needs none there.
+        reader: torchvision's class that reads and fetches it, if there is one.
+        arrays: "module:function": (Dataset, DataPlace) -> what its arrays in the cache are made of,
+            if it is too large to be read by every process.
+    """
+
+    name: str
+    impl: str
+    kind: Kind = "images"
+    owns: tuple[str, ...] = ()
+    num_train: int
+    num_test: int
+    image_size: int
+    channels: int
+    num_classes: int
+    num_unlabeled: int = 0
+    images_digest: str | None = None
+    options: tuple[str, ...] = ()
+    folder: str = ""
+    reader: str = ""
+    arrays: str = ""
+    doc: str
+
+    def split_sizes(self, val_fraction: float) -> tuple[int, int]:
+        """Images to train on, unlabeled ones included, and images of the validation split: labelled
+        ones alone.
+        """
+        num_val = round(self.num_train * val_fraction)
+        return self.num_train - num_val + self.num_unlabeled, num_val
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A score of a finished trial, taken at the last epoch on the validation split (images) or on
+    fresh pairs.
+
+    Attributes:
+        impl: "module:function", which gives {name of the metric: score}. Of images it is called
+            with bank_ND, bank_labels_N, query_MD and query_labels_M, and by name with num_classes
+            and what it owns. The bank is the training split, the query the split that is scored. Of
+            pairs it is called with a function that draws a loss of fresh pairs, with the
+            configuration, and by name with what it owns. Rows of one function share one call, and
+            own the same.
+        part: instead of `impl`: the trial's component of this part takes the score.
+        owns: hyperparameters of the score: where they differ, scores are not compared.
+        every_epoch: taken wherever an encoder is scored, not at the last epoch alone.
+        guesses: classes that may be named for an image; 0: chance has no score.
+    """
+
+    name: str
+    mode: Literal["max", "min"]
+    impl: str = ""
+    part: Part | None = None
+    owns: tuple[str, ...] = ()
+    every_epoch: bool = False
+    guesses: int = 0
+    kind: Kind = "images"
+    unit: str = "%"
+    doc: str
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The values that it can take: no interval of a level leaves them."""
+        return (0.0, 100.0) if self.unit == "%" else (-math.inf, math.inf)
+
+
+# Projections of two views, in evaluation mode; features and classes of the validation split; the
+# mean loss of the epoch; and the trial's configuration.
+DIAGNOSED_ENCODER = (
+    "z1_ND", "z2_ND", "features_ND", "labels_N", "num_classes", "base_loss", "config"
+)  # fmt: skip
+# The framework, its prepared embeddings of the global batch, the parameters of the last two blocks
+# with their gradients, and the trial's configuration.
+DIAGNOSED_STEP = ("objective", "prepared", "watched", "config")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnostic:
+    """What a representation or its training looks like, in a column beside the score.
+
+    Attributes:
+        name: of its column in trials and epochs.
+        impl: "module:function", called with what it `takes` in this order; gives a scalar, or None
+            where a trial has no such thing. With a `summary` it gives a tensor of any shape.
+        takes: names of `DIAGNOSED_ENCODER`, where an encoder is scored; with a `summary` names of
+            `DIAGNOSED_STEP`, at every step of such an epoch. On pairs of vectors there are
+            base_loss and config alone.
+        summary: of all values of all steps of the epoch: their mean, or their coefficient of
+            variation. Rows of one function share one call, and take the same.
+        histogram: the table `histograms` shows the values of the steps, which lie in [0, 1].
+    """
+
+    name: str
+    impl: str
+    takes: tuple[str, ...]
+    summary: Literal["", "mean", "cv"] = ""
+    histogram: bool = False
+    unit: str = ""
+    doc: str
+    source: str
+
+
+CatalogRow = Param | Component | Dataset | Metric | Diagnostic
+
+
+def implementation(row: Component | Dataset | Metric | Diagnostic) -> Any:
+    """The function or class behind a row, imported when it is asked for.
+
+    Raises:
+        LookupError: the row names none, or one that is not there.
+    """
+    return named(row.impl)
+
+
+def named(place: str) -> Any:
+    """What "module:function" names.
+
+    Raises:
+        LookupError: there is no such module, or no such name in it.
+    """
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LookupError(f"expected module:function, given {place!r}: {error}") from error
+
+
+def _number(value: object, *, integer: bool) -> int | float | None:
+    """A finite number from a YAML scalar, or None. Booleans are no numbers; 64.0 is an integer, of
+    64 bits at most.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not abs(value) < (2**63 if integer else sys.float_info.max):  # infinity and nan fail too
+        return None
+    if not integer:
+        return float(value)
+    return int(value) if float(value).is_integer() else None

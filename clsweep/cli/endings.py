@@ -1,0 +1,64 @@
+"""How the commands that run trials end: what they print, the exit code, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import typer
+
+from clsweep.display.printing import Format, print_table
+
+if TYPE_CHECKING:
+    from clsweep.api import Results
+    from clsweep.cluster.runner import RunSummary
+
+EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def print_failures(results: Results) -> None:
+    from clsweep.cli.status import failure_rows
+
+    failures = failure_rows(results)
+    if failures:
+        print_table(failures, title="\nFailed trials")
+
+
+def print_confirmation(results: Results, *, top: int | None, format: Format) -> None:
+    from clsweep.catalog import METRIC
+    from clsweep.cli.status import confirm_notes, confirm_rows
+
+    rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))
+    title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}), once more"
+    print_table(rows, format=format, title=title)
+    if format is Format.table:
+        for note in confirm_notes(results, top=top):
+            print(note)
+
+
+def print_end(summary: RunSummary, again: str) -> None:
+    stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
+    print(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
+    if summary.left or summary.interrupted:
+        print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
+    print(f"Results: {summary.path}")
+
+
+def exit_as(summary: RunSummary) -> None:
+    if summary.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+    if summary.failed:
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
+def command_line(*words: object, **options: object) -> str:
+    """A command line to be typed again; an option that is None or False, or the default address, is
+    left out.
+    """
+    line = ["clsweep", *map(str, words)]
+    for name, given in options.items():
+        values = given if isinstance(given, list) else [given]
+        for value in values:
+            if value not in (None, "", False) and (name, value) != ("address", "local"):
+                line += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return shlex.join(line)

@@ -1,0 +1,158 @@
+"""`clsweep export`: a trained encoder as a file that torchvision, or this package, loads."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clsweep.catalog import COMPONENT, Component
+from clsweep.display.numbers import count, fixed
+from clsweep.errors import RequestError
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.reading import open_folder
+from clsweep.trained import About, load_encoder, planned_trials
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SUFFIXES = (".safetensors", ".pt")
+NUM_CLASSES = 1000  # of torchvision's classifiers
+
+
+def export_encoder(trial: str, out: str) -> None:
+    """Write the encoder of a trial, DIR/TRIAL_ID, to a .safetensors or .pt file, and say how to
+    load it.
+
+    Raises:
+        RequestError: no such trial, its encoder was not kept, or the file cannot be written.
+    """
+    path = _out(out)
+    folder, trial_id = _trial(trial)
+    encoder, about = load_encoder(folder, trial_id)
+    state = dict(encoder.state_dict())
+    is_torchvision = _row(about).layout == "torchvision"
+    if is_torchvision:
+        import torch
+
+        state["fc.weight"] = torch.zeros(NUM_CLASSES, encoder.num_features)
+        state["fc.bias"] = torch.zeros(NUM_CLASSES)
+    _write(path, state, about)
+    num_params = sum(p.numel() for p in encoder.parameters())
+    print(
+        f"{path}: {_title(about)} of {trial_id}, {count(num_params)} parameters, "
+        f"{count(encoder.num_features)} features"
+    )
+    mean, std = (
+        ", ".join(fixed(value, 4) for value in about["normalisation"][name])
+        for name in ("mean", "std")
+    )
+    size = (
+        f" of {about['image_size']} x {about['image_size']} pixels" if "image_size" in about else ""
+    )
+    kind = "RGB images" if "," in mean else "gray images, repeated in three channels,"
+    print(f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std}).")
+    if is_torchvision:
+        print(
+            "fc is all zeros: a classifier was not trained, and the features are what comes before "
+            "it."
+        )
+    print("\n".join(["To load it:", *(f"    {line}" for line in snippet(path, about))]))
+
+
+def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
+    """Lines of Python that load an exported file."""
+    row = _row(about)
+    is_safe = path.suffix == ".safetensors"
+    state = (
+        f"load_file({str(path)!r})" if is_safe else f"torch.load({str(path)!r}, weights_only=True)"
+    )
+    lines = ["from safetensors.torch import load_file" if is_safe else "import torch"]
+    module, _, name = row.impl.partition(":")
+    if row.layout != "torchvision":
+        owned = ", ".join(f"{param}={about[param]!r}" for param in (*row.owns, *row.takes))
+        lines += [f"from {module} import {name}", f"network = {name}({owned})"]
+        return [*lines, f"network.load_state_dict({state})", "network.eval()"]
+    lines += [
+        "from torch import nn",
+        f"from torchvision.models import {name}",
+        f"network = {name}()",
+    ]
+    if about["stem"] == "small":
+        lines += [
+            "network.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)",
+            "network.maxpool = nn.Identity()",
+        ]
+    return [
+        *lines,
+        f"network.load_state_dict({state})",
+        "network.fc = nn.Identity()",
+        "network.eval()",
+    ]
+
+
+def _out(out: str) -> Path:
+    path = Path(out)
+    if path.suffix not in SUFFIXES:
+        raise RequestError(
+            f"--out {out}: expected a name that ends in {' or '.join(SUFFIXES)}, given "
+            f"{path.name!r}"
+        )
+    if not path.parent.is_dir():
+        raise RequestError(
+            f"--out {out}: expected a file in an existing folder, found no folder {path.parent}"
+        )
+    return path
+
+
+def _trial(trial: str) -> tuple[ResultsFolder, str]:
+    """The results folder and the trial's id of DIR/TRIAL_ID."""
+    if ResultsFolder(trial).exists():
+        example = (
+            f"{trial.rstrip('/')}/{next(iter(planned_trials(ResultsFolder(trial))), 'TRIAL_ID')}"
+        )
+        raise RequestError(
+            f"{trial}: expected a trial of it, as in {example}. See: clsweep trials {trial}"
+        )
+    address, mark, options = trial.partition("?") if "://" in trial else (trial, "", "")
+    place, _, trial_id = address.rstrip("/").rpartition("/")
+    if not place:
+        raise RequestError(
+            f"{trial}: expected DIR/TRIAL_ID, a results folder and a trial's id, given no folder"
+        )
+    return open_folder(f"{place}{mark}{options}"), trial_id
+
+
+def _row(about: Mapping[str, Any]) -> Component:
+    """The catalog's row of an encoder."""
+    return COMPONENT["encoder"][about["encoder"]]
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    """`resnet18 (stem small)`."""
+    owned = ", ".join(f"{param} {about[param]}" for param in _row(about).owns)
+    return f"{about['encoder']} ({owned})" if owned else str(about["encoder"])
+
+
+def _write(path: Path, state: Mapping[str, Tensor], about: About) -> None:
+    """Readers see the old file or the new one, never a part of either."""
+    import torch
+
+    from clsweep.results.weights import pack
+
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        if path.suffix == ".safetensors":
+            temporary.write_bytes(
+                pack({name: tensor.numpy() for name, tensor in state.items()}, about)
+            )
+        else:
+            torch.save(dict(state), temporary)
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # RuntimeError: torch's writer on a full disk
+        temporary.unlink(missing_ok=True)
+        raise RequestError(
+            f"--out {path}: cannot be written: {str(error).splitlines()[0]}"
+        ) from None

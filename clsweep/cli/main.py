@@ -1,0 +1,436 @@
+"""The command line: each command parses, calls one function, prints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from clsweep.cli.endings import (
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    command_line,
+    exit_as,
+    print_confirmation,
+    print_end,
+    print_failures,
+)
+from clsweep.cli.options import (
+    Address,
+    FormatOption,
+    MaxConcurrent,
+    MetricOption,
+    ModeOption,
+    ParamsOption,
+    Preset,
+    ResultsPath,
+    ResultsPaths,
+    RetryFailed,
+    Settings,
+    Statistic,
+    StudyPath,
+    Within,
+)
+from clsweep.display.printing import Format, print_table
+from clsweep.display.text import printable
+from clsweep.errors import UserError
+
+if TYPE_CHECKING:
+    from clsweep.api import Results
+    from clsweep.study.design import Study
+
+app = typer.Typer(
+    name="clsweep",
+    help="Hyperparameter studies for contrastive and self-supervised learning, distributed on Ray.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def catalog(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help="losses, params, ...: all by default")
+    ] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """What exists: components and the hyperparameters they own, bounds, defaults, paper and
+    equation.
+    """
+    from clsweep.cli.plan import catalog_tables
+
+    for_eyes = format in (Format.table, Format.md)
+    for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
+        print_table(rows, format=format, title=title)
+
+
+@app.command()
+def plan(
+    path: StudyPath,
+    preset: Preset = None,
+    settings: Settings = None,
+    trials: Annotated[bool, typer.Option("--trials", help="list every planned trial")] = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """What a study would run: who owns what, configurations and seeds, skips. Nothing is
+    started.
+    """
+    from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
+
+    study = _study(path, preset, settings)
+    if trials:
+        for_eyes = format in (Format.table, Format.md)
+        print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
+        return
+    print_table(plan_matrix(study), format=format, title="Hyperparameters (* swept, - not owned)")
+    if format is not Format.table:
+        return
+    counts = plan_counts(study)
+    print_table(counts, title="\nTrials")
+    print(f"\n{sum(row['trials'] for row in counts)} trials in all")
+    for note in plan_notes(study):
+        print(note)
+
+
+@app.command(name="try")
+def try_(
+    path: StudyPath,
+    objective: Annotated[str, typer.Option("--objective", "-o", help="objective of the study")],
+    preset: Preset = None,
+    settings: Settings = None,
+    config: Annotated[
+        int, typer.Option("--config", min=0, help="number of the planned configuration")
+    ] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="the study's first seed by default")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu, cuda, cuda:1; as the study asks")
+    ] = None,
+) -> None:
+    """One trial in this process, without Ray: a row per epoch."""
+    from clsweep.cli.try_one import try_trial
+
+    try_trial(_study(path, preset, settings), objective, config=config, seed=seed, device=device)
+
+
+@app.command()
+def run(
+    path: StudyPath,
+    out: Annotated[
+        str | None, typer.Option("--out", help="results folder; results/NAME by default")
+    ] = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    address: Address = "local",
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="continue the results in the folder")
+    ] = True,
+    retry_failed: RetryFailed = False,
+    max_concurrent: MaxConcurrent = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="run at most so many trials now")
+    ] = None,
+) -> None:
+    """Run a study, or what is left of it; ends with the robustness table and the results path."""
+    from clsweep.api import default_out, open_results
+    from clsweep.cli.statistics import print_robustness
+    from clsweep.cluster.runner import Request, run_study
+
+    study = _study(path, preset, settings)
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    again = command_line("run", path, out=out, preset=preset, address=address, set=settings, **kept)
+    asked = Request(
+        address=address,
+        resume=resume,
+        retry_failed=retry_failed,
+        max_concurrent=max_concurrent,
+        limit=limit,
+    )
+    try:
+        summary = run_study(study, out or default_out(study), asked)
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. Resume with: {again}")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if not summary.ran and not summary.left:
+        print("Nothing is left to run.")
+    results = open_results(summary.path)
+    if summary.finished:
+        print_robustness(results, by=None, within=None, format=Format.table)
+    print_failures(results)
+    print_end(summary, again)
+    exit_as(summary)
+
+
+@app.command()
+def status(
+    path: ResultsPath,
+    watch: Annotated[
+        float | None, typer.Option("--watch", metavar="S", min=0.5, help="repeat every S seconds")
+    ] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """How far a study is: per objective finished, running, failed and best; failures grouped by
+    message.
+    """
+    import time
+
+    from clsweep.cli.status import best_notes, confirm_headline, status_headline, status_rows
+    from clsweep.findings.references import reference_notes
+
+    while True:
+        results = _open_study(path)
+        rows = status_rows(results)
+        if watch is not None and format is Format.table:
+            Console().clear()
+        print_table(rows, format=format)
+        if format is Format.table:
+            print_failures(results)
+            for note in [
+                *best_notes(rows),
+                *reference_notes(results.references, metric=results.metric),
+                *confirm_headline(results),
+            ]:
+                print(note)
+            print(status_headline(results, rows))
+        if watch is None:
+            return
+        time.sleep(watch)
+
+
+@app.command()
+def trials(
+    path: ResultsPath,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="EXPR", help="pandas query: tau < 0.1")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, help="only the first N rows")] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Trial rows; csv and json have every column."""
+    from clsweep.cli.status import trial_rows
+    from clsweep.findings.references import reference_notes
+
+    every_column, results = format in (Format.csv, Format.json), _open_study(path)
+    rows, columns = trial_rows(results, where, sort, top, every_column=every_column)
+    print_table(rows, columns, format=format)
+    if format is Format.table:
+        for note in reference_notes(results.references, metric=results.metric):
+            print(note)
+
+
+@app.command()
+def robustness(
+    paths: ResultsPaths,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="PARAM", help="marginal effect of one parameter")
+    ] = None,
+    within: Within = None,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """How much each objective depends on its hyperparameters: one row per objective, with
+    intervals.
+    """
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import print_robustness
+
+    print_robustness(
+        open_results(*paths, metric=metric, mode=mode, params=params),
+        by=by,
+        within=within,
+        format=format,
+    )
+
+
+@app.command()
+def sensitivity(
+    paths: ResultsPaths,
+    objectives: Annotated[
+        list[str] | None, typer.Option("--objective", "-o", help="only these")
+    ] = None,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import metric_of, print_frame
+    from clsweep.findings import tables as shown
+
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    frame = findings.sensitivity(*objectives or ())
+    title = f"\nShares of the variance of {metric_of(findings)}, with 95 % intervals"
+    print_frame(
+        frame, shown.sensitivity(frame), format=format, title=title, legend=shown.SENSITIVITY_LEGEND
+    )
+
+
+@app.command()
+def compare(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR... [A B]", help="results folders, then two objectives"),
+    ],
+    stat: Annotated[
+        Statistic, typer.Option("--stat", help="mean, ratio of spreads, or share near the best")
+    ] = (Statistic.mean),
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="PARAM", help="a row for each value of it")
+    ] = None,
+    within: Within = None,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Objective A against B, or every pair: difference, interval, p, and what could have been
+    seen.
+    """
+    from clsweep.cli.statistics import metric_of, open_and_pair, print_frame
+    from clsweep.findings import tables as shown
+
+    findings, pair = open_and_pair(paths, metric=metric, mode=mode, params=params)
+    frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
+    near = shown.points(findings.material.within if within is None else within)
+    title = (
+        f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=metric_of(findings), within=near)}"
+    )
+    legend = shown.COMPARISON_LEGENDS[stat.value].format(within=near)
+    print_frame(frame, shown.comparison(frame), format=format, title=title, legend=legend)
+
+
+@app.command()
+def report(
+    paths: ResultsPaths,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="folder; reports/NAME by default")
+    ] = None,
+    within: Within = None,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+) -> None:
+    """Write a report: one page that works offline, figures, tables; prints its verdicts and the
+    page's path.
+    """
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import default_report, progress
+    from clsweep.report.formats.folder import write_bundle
+    from clsweep.report.sections import build_report
+
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    target = out or default_report(paths)
+    with progress() as say:
+        content = build_report(findings, within=within, progress=say)
+        page = write_bundle(content, target, progress=say)
+    for sentence in content.verdicts:
+        print(f"- {printable(sentence)}")
+    print(f"\nReport: {page}")
+
+
+@app.command()
+def confirm(
+    path: ResultsPath,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="so many configurations of each objective")
+    ] = None,
+    seeds: Annotated[
+        list[str] | None, typer.Option("--seeds", metavar="10,11,12", help="fresh seeds")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="as resources.workers=2")
+    ] = None,
+    address: Address = "local",
+    retry_failed: RetryFailed = False,
+    max_concurrent: MaxConcurrent = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """Run the best configurations of a search again, on fresh seeds and the test set: what are they
+    worth?
+    """
+    from clsweep.cluster.confirm import confirm_study
+    from clsweep.cluster.runner import Request
+
+    given = [seed.strip() for text in seeds or () for seed in text.split(",")]
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    again = command_line(
+        "confirm", path, top=top, seeds=",".join(given), address=address, set=settings, **kept
+    )
+    asked = Request(address=address, retry_failed=retry_failed, max_concurrent=max_concurrent)
+    try:
+        with (
+            contextlib.nullcontext()
+            if format is Format.table
+            else contextlib.redirect_stdout(sys.stderr)
+        ):
+            summary = confirm_study(
+                path,
+                asked,
+                top=top,
+                seeds=[int(seed) if seed.isdecimal() else seed for seed in given] or None,
+                settings=settings or (),
+            )
+    except KeyboardInterrupt:
+        print(f"\nInterrupted. Resume with: {again}", file=sys.stderr)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if summary.finished or summary.failed:
+        print_confirmation(_open_study(path), top=top, format=format)
+    if format is Format.table:
+        print_failures(_open_study(summary.path))
+        print_end(summary, again)
+    exit_as(summary)
+
+
+@app.command()
+def export(
+    trial: Annotated[
+        str, typer.Argument(metavar="TRIAL", help="DIR/TRIAL_ID, as clsweep trials DIR prints it")
+    ],
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="a .safetensors or .pt file")],
+) -> None:
+    """The trained encoder of a trial as a state dict; a resnet is torchvision's."""
+    from clsweep.cli.export import export_encoder
+
+    export_encoder(trial, out)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
+    try:
+        app()
+    except UserError as error:
+        print(error, file=sys.stderr)
+        sys.exit(EXIT_INVALID)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:  # `clsweep trials DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> Study:
+    from clsweep.study.resolve import load_study
+
+    return load_study(path, preset=preset, settings=settings or ())
+
+
+def _open_study(path: str) -> Results:
+    """One results folder with its study."""
+    from clsweep.api import open_results
+
+    return open_results(path)

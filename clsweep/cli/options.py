@@ -1,0 +1,59 @@
+"""The arguments and options that several commands take."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clsweep.display.printing import Format
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="study file (YAML)")]
+ResultsPath = Annotated[
+    str, typer.Argument(metavar="DIR", help="results folder, local or an object store's URI")
+]
+Preset = Annotated[str | None, typer.Option("--preset", "-p", help="preset of the study file")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="K=V", help="change a key, as in base.epochs=10"),
+]
+ResultsPaths = Annotated[
+    list[str],
+    typer.Argument(metavar="DIR...", help="results folders, or one Parquet file of trials"),
+]
+Within = Annotated[
+    float | None,
+    typer.Option(
+        "--within", min=0, help="how far from the best counts as good; 1 point by default"
+    ),
+]
+MetricOption = Annotated[
+    str | None, typer.Option("--metric", help="another column; the study's own by default")
+]
+ModeOption = Annotated[
+    str | None, typer.Option("--mode", help="max or min is best, where nothing else says so")
+]
+ParamsOption = Annotated[
+    list[str] | None,
+    typer.Option("--param", metavar="COL", help="hyperparameter of a Parquet file; several times"),
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
+
+
+Address = Annotated[
+    str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")
+]
+RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run failed trials again")]
+MaxConcurrent = Annotated[
+    int | None, typer.Option("--max-concurrent", min=1, help="trials at once")
+]
+
+
+class Statistic(StrEnum):
+    """What `clsweep compare` compares."""
+
+    mean = "mean"
+    std = "std"
+    within = "within"

@@ -1,0 +1,176 @@
+"""The rows that `clsweep catalog` and `clsweep plan` print; needs no table library, so they answer
+at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clsweep.catalog import (
+    COMPONENT,
+    DATASETS,
+    DIAGNOSTICS,
+    METRICS,
+    OBJECTIVE_PARTS,
+    PARAMS,
+    Component,
+    Part,
+)
+from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
+from clsweep.catalog.rows import Row
+from clsweep.display.numbers import setting, settings
+from clsweep.errors import RequestError, nearest
+from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
+
+_PLURAL: dict[Part, str] = {
+    "framework": "frameworks",
+    "loss": "losses",
+    "regularizer": "regularizers",
+    "views": "views",
+    "recipe": "recipes",
+    "encoder": "encoders",
+    "linear_probe": "probes",
+    "weighting": "weightings",
+    "optimizer": "optimizers",
+}
+
+
+def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list[Row]]:
+    """The tables of the catalog, or the one of this kind, by title; `for_eyes`: numbers as a reader
+    writes them.
+    """
+    tables = {plural: _component_rows(part) for part, plural in _PLURAL.items()}
+    tables["datasets"] = [
+        {"dataset": d.name, "kind": d.kind, "train": d.num_train or None,
+         "unlabeled": d.num_unlabeled or None,
+         "test": d.num_test or None, "size": d.image_size or None, "channels": d.channels or None,
+         # no number: the study's own files or options say
+         "classes": d.num_classes or None, "what": d.doc}
+        for d in DATASETS
+    ]  # fmt: skip
+    tables["metrics"] = [
+        {"metric": m.name, "unit": m.unit, "mode": m.mode, "what": m.doc} for m in METRICS
+    ]
+    tables["diagnostics"] = [
+        {"diagnostic": d.name, "unit": d.unit, "what": d.doc, "source": d.source}
+        for d in DIAGNOSTICS
+    ]
+    tables["params"] = [
+        {"param": p.name, "symbol": p.symbol, "owned by": owners_of(p.name), "bounds": p.bounds,
+         "default": setting(p.default) if for_eyes else p.default,
+         "swept": "yes" if p.sweepable else "no", "what": p.doc, "source": p.source}
+        for p in PARAMS
+    ]  # fmt: skip
+    if kind is None:
+        return tables
+    if kind not in tables:
+        raise RequestError(
+            f"catalog: unknown kind '{kind}'.{nearest(kind, tables)} Expected: {', '.join(tables)}"
+        )
+    return {kind: tables[kind]}
+
+
+def plan_matrix(study: Study) -> list[Row]:
+    """One row per hyperparameter in use, one column per objective: swept (*), fixed, or not owned
+    (-).
+    """
+    used = [p.name for p in PARAMS if any(p.name in o.owned for o in study.objectives)]
+    parts = [
+        {"param": part, **{o.name: o.parts[part] for o in study.objectives}}
+        for part in OBJECTIVE_PARTS
+    ]
+    return parts + [
+        {"param": name, **{o.name: _matrix_cell(o, name) for o in study.objectives}}
+        for name in used
+    ]
+
+
+def plan_counts(study: Study) -> list[Row]:
+    """Configurations and trials per objective; counted, not drawn."""
+    num_seeds = len(study.sections.seeds)
+    return [
+        {"objective": o.name, "sampler": sampler_of(study, o),
+         "configs": (n := count_configs(study, o)),
+         "seeds": num_seeds, "trials": n * num_seeds}
+        for o in study.objectives
+    ]  # fmt: skip
+
+
+def plan_notes(study: Study) -> list[str]:
+    """What a user should know before running: skips, replaced values, small spaces, missing
+    intervals.
+    """
+    notes = [f"note: {note}" for note in study.notes]
+    notes += [
+        f"skip: '{objective.name}' does not own {', '.join(names)}: {reason}"
+        for objective in study.objectives
+        for reason, names in objective.skips.items()
+    ]
+    limit = study.sections.search.trials_per_objective
+    for row in plan_counts(study):
+        if limit and row["configs"] < limit:
+            number = (
+                "one configuration" if row["configs"] == 1 else f"{row['configs']} configurations"
+            )
+            notes.append(f"note: '{row['objective']}' has only {number}: each runs once per seed")
+    scheduler = study.sections.scheduler
+    if scheduler.name == "asha":
+        factor, first = scheduler.reduction_factor, study.sections.seeds[0]
+        notes.append(
+            f"note: asha: at epoch {scheduler.grace_epochs}, and at {factor} times as many and so "
+            "on, only one "
+            f"configuration in {factor} goes on; seed {first} decides"
+        )
+    if len(study.sections.seeds) == 1:
+        notes.append("note: one seed: the results will carry no intervals")
+    return notes
+
+
+def plan_trial_rows(study: Study, *, for_eyes: bool = True) -> list[Row]:
+    """Every planned trial with the parameters that differ somewhere; `for_eyes`: as texts that tell
+    the trials apart.
+    """
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    swept = [p.name for p in PARAMS if any(p.name in o.space for o in study.objectives)]
+    names = ("trial_id", "objective", "config", "seed", "sampler", *swept)
+    columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
+    if for_eyes:
+        columns |= {name: settings(columns[name]) for name in swept}
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _component_rows(part: Part) -> list[Row]:
+    """Components of one part; columns that none of them fills are left out."""
+    rows = [
+        {part: c.name, "losses": ", ".join(losses_on(c.name) if part == "framework" else ()),
+         "owns": _owns(c), "defaults": _defaults(c),
+         "what": c.doc,
+         "source": c.source}
+        for c in COMPONENT[part].values()
+    ]  # fmt: skip
+    empty = {name for name in ("losses", "owns", "defaults") if not any(row[name] for row in rows)}
+    return [{name: value for name, value in row.items() if name not in empty} for row in rows]
+
+
+def _owns(component: Component) -> str:
+    """What a component brings, and what only beside one loss."""
+    conditional = [
+        f"{name} (with {loss})" for loss, names in component.owns_with.items() for name in names
+    ]
+    return ", ".join([*component.owns, *conditional])
+
+
+def _defaults(component: Component) -> str:
+    """Where a component departs from the hyperparameters' own defaults."""
+    return ", ".join(f"{name} {setting(value)}" for name, value in component.defaults.items())
+
+
+def _matrix_cell(objective: Any, name: str) -> str:
+    if name in objective.space:
+        return f"* {objective.space[name].describe()}"
+    if name not in objective.fixed:
+        return "-"
+    value = objective.fixed[name]
+    if name in ALL_THERE_IS and value == 0:
+        return ALL_THERE_IS[name]
+    return setting(value)

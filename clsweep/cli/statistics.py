@@ -1,0 +1,120 @@
+"""What the commands that ask for statistics share: what they are asked of, and how a table of them
+is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from clsweep.api import open_results
+from clsweep.display.cells import records_of
+from clsweep.display.printing import Format, print_table
+from clsweep.display.text import printable
+from clsweep.errors import RequestError
+from clsweep.findings import tables as shown
+from clsweep.findings.references import reference_notes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from clsweep.findings.statistics import Findings
+
+
+def print_robustness(
+    findings: Findings, *, by: str | None, within: float | None, format: Format
+) -> None:
+    """The table of `clsweep robustness`, with which `clsweep run` ends too."""
+    frame = findings.robustness(by=by, within=within)
+    material = findings.material
+    title = (
+        f"\nRobustness of {metric_of(findings)}, with 95 % intervals{f', by {by}' if by else ''}"
+    )
+    near = material.within if within is None else within
+    about = [shown.ROBUSTNESS_LEGEND.format(within=shown.points(near))]
+    about += reference_notes(findings.side_table("references"), metric=material.metric)
+    print_frame(
+        frame,
+        shown.robustness(frame, within=near),
+        format=format,
+        title=title,
+        legend=about,
+        notes=material.notes,
+    )
+
+
+def print_frame(
+    frame: pd.DataFrame,
+    shown_frame: pd.DataFrame,
+    *,
+    format: Format,
+    title: str,
+    legend: str | Sequence[str],
+    notes: Sequence[str] = (),
+) -> None:
+    """For programs the whole table, for eyes the shown one, with its legend and notes."""
+    for_programs = format in (Format.csv, Format.json)
+    chosen = frame if for_programs else shown_frame
+    print_table(records_of(chosen), list(map(str, chosen)), format=format, title=title)
+    if format is Format.table:
+        for line in [
+            *([legend] if isinstance(legend, str) else legend),
+            *notes,
+            *shown.notes(frame),
+        ]:
+            print(printable(line))
+
+
+def metric_of(findings: Findings) -> str:
+    """The metric with its unit."""
+    unit = findings.material.unit
+    return findings.material.metric + (f" ({unit})" if unit else "")
+
+
+def open_and_pair(
+    arguments: Sequence[str], *, metric: str | None, mode: str | None, params: Sequence[str] | None
+) -> tuple[Findings, Sequence[str]]:
+    """The results, and the two objectives after them, if there are any.
+
+    The last two arguments are objectives where they cannot be results, or where the results before
+    them have such.
+    """
+    opened = partial(open_results, metric=metric, mode=mode, params=params)
+    cannot_be = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
+    if len(arguments) > 2:
+        sources, pair = arguments[:-2], arguments[-2:]
+        if set(cannot_be) & set(pair) and not set(cannot_be) - set(pair):
+            return opened(*sources), pair
+        if not cannot_be:
+            findings = opened(*sources)
+            if set(pair) <= {sweep.objective for sweep in findings.material.sweeps}:
+                return findings, pair
+    if cannot_be:
+        raise RequestError(
+            "compare: expected results folders and then two objectives, or none for every pair; "
+            f"neither a file nor a folder: {', '.join(cannot_be)}"
+        )
+    return opened(*arguments), ()
+
+
+def default_report(paths: Sequence[str]) -> str:
+    """`reports/NAME`, by the names of the results folders."""
+    whole = [path if "://" in path else os.path.abspath(path) for path in paths]
+    names = [path.rstrip("/").rpartition("/")[2].removesuffix(".parquet") for path in whole]
+    return os.path.join("reports", "-".join(names[:3]))
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Says on one line of the terminal what is being done; silent where nobody looks."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(text)

@@ -1,0 +1,226 @@
+"""The rows that the commands print about results: status, failures, trials and confirmation."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clsweep.api import Results
+from clsweep.catalog import METRICS
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import Number, is_number, settings, texts_of
+from clsweep.errors import RequestError, nearest
+from clsweep.findings.confirmed import ranking as ranking_of
+from clsweep.findings.confirmed import to_confirm
+from clsweep.results.schemas import test_fields
+from clsweep.results.tally import STATUSES, Tally
+from clsweep.study.space import declared_axes
+
+
+def status_rows(results: Results) -> list[Row]:
+    """Planned, finished, running, failed and the best configuration per objective."""
+    axes = declared_axes(results.study, results.plan_table.column_names)
+    swept = [name for each in axes.values() for name in each]
+    names = dict.fromkeys(["trial_id", "objective", "config", "status", results.metric, *swept])
+    plan, trials = (
+        _select(table, list(names)).to_pylist()
+        for table in (results.plan_table, results.trials_table)
+    )
+    tally = Tally.of(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
+    running = results.folder.heartbeat().get("running", ()) if results.folder.is_running() else ()
+    if running:
+        objective_of = {row["trial_id"]: row["objective"] for row in plan}
+        for trial_id in running:
+            if trial_id in objective_of:  # else of an extension that is newer than this plan
+                tally.objectives[objective_of[trial_id]].running += 1
+    return tally.rows()
+
+
+def best_notes(rows: Sequence[Row]) -> list[str]:
+    """Which objectives have no best configuration yet, though trials have finished."""
+    names = [row["objective"] for row in rows if row["finished"] and row["seeds"] is None]
+    if not names:
+        return []
+    return [f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"]
+
+
+def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    return table.select([name for name in names if name in table.column_names])
+
+
+def status_headline(results: Results, rows: Sequence[Row]) -> str:
+    """One sentence: running and how long still, finished, or interrupted."""
+    left = sum(
+        row["planned"] - sum(row[status] for status in STATUSES if status in row) for row in rows
+    )
+    if results.folder.is_running():
+        return f"running: {results.folder.heartbeat().get('headline', '')}"
+    if left:
+        return (
+            f"not running; {left} trials are left. Continue with the clsweep command that began it."
+        )
+    return "complete"
+
+
+def failure_rows(results: Results) -> list[Row]:
+    """Failed trials grouped by error, most frequent first."""
+    trials = results.trials_table.select(["trial_id", "status", "error_class", "error_message"])
+    errors: dict[tuple[str, str], list[str]] = {}
+    for row in trials.filter(pc.equal(trials["status"], "failed")).to_pylist():
+        errors.setdefault((row["error_class"], (row["error_message"] or "")[:300]), []).append(
+            row["trial_id"]
+        )
+    rows = [
+        {"trials": len(trial_ids), "error": error, "message": message, "first": trial_ids[0]}
+        for (error, message), trial_ids in errors.items()
+    ]
+    return sorted(rows, key=lambda row: -row["trials"])
+
+
+def trial_rows(
+    results: Results, where: str | None, sort: str | None, top: int | None, *, every_column: bool
+) -> tuple[list[Row], list[str]]:
+    """Trial rows, selected and sorted, and their columns; for eyes, only those that tell trials
+    apart.
+    """
+    frame = results.trials
+    axes = declared_axes(results.study, frame.columns)
+    swept = [name for name in frame.columns if any(name in each for each in axes.values())]
+    if where:
+        frame = frame[_selected(frame, where)]
+    if sort:
+        column = sort.removeprefix("-")
+        if column not in frame:
+            raise RequestError(f"--sort {sort}: no such column.{nearest(column, frame.columns)}")
+        frame = frame.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
+    if top:
+        frame = frame.head(top)
+    if not every_column:
+        shown = ["trial_id", "objective", *swept, "seed", "status", *_measured(frame), "train_loss"]
+        shown += ["images_per_s", "wall_time_s"]
+        if (frame["status"] == "stopped").any():
+            shown.append("epochs_trained")
+        if (frame["status"] == "failed").any():
+            shown.append("error_message")
+        texts = {name: settings(frame[name].tolist()) for name in swept}
+        texts |= {name: _scores(frame[name].tolist()) for name in _measured(frame)}
+        frame = frame[shown].assign(**texts)
+    return records_of(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
+
+
+def _scores(values: Sequence[Any]) -> list[str]:
+    """A column of scores: as fine as they are spread."""
+    known = [value for value in values if is_number(value)]
+    spread = statistics.pstdev(known) if known else math.nan
+    is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
+    return texts_of(
+        [
+            Number(value=value, spread=spread or value / 100, is_fine=is_fine)
+            if is_number(value)
+            else None
+            for value in values
+        ]
+    )
+
+
+def _measured(frame: pd.DataFrame) -> list[str]:
+    """The metrics that any trial has, on the test split too."""
+    names = [metric.name for metric in METRICS] + [field.name for field in test_fields()]
+    return [name for name in names if name in frame and frame[name].notna().any()]
+
+
+def _selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
+    """Which rows an expression selects; a row without a value that it asks for is not selected."""
+    try:
+        # With types that know missing values no comparison with one holds; of texts pandas' eval
+        # makes objects again.
+        mask = frame.convert_dtypes().eval(where)
+    except Exception as error:  # whatever the user's expression raises
+        reason = str(error).splitlines()[0]
+        raise RequestError(
+            f"--where {where!r}: {reason}. Columns: {', '.join(frame.columns)}"
+        ) from None
+    if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
+        raise RequestError(
+            f"--where {where!r}: expected a condition, as in \"tau < 0.1 and status == 'finished'\""
+        )
+    return mask.fillna(False).astype(bool)
+
+
+def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:
+    """One row per confirmed configuration; for eyes, an interval stands beside its number."""
+    frame = results.confirm(top=top)
+    rows = records_of(frame)
+    if intervals_apart:
+        return rows
+    fresh, test = (_with_intervals(rows, name) for name in ("fresh", "test"))
+    shown = [
+        {
+            "objective": row["objective"],
+            "config": row["config"],
+            "at": row["at"],
+            "search": row["search"],
+            "seeds": row["search_seeds"],
+            "fresh": fresh_text,
+            "fresh seeds": row["fresh_seeds"],
+            "failed": row["fresh_failed"],
+            "test": test_text,
+            "search - fresh": row["difference"],
+        }
+        for row, fresh_text, test_text in zip(rows, fresh, test, strict=True)
+    ]
+    empty = [] if frame["test"].notna().any() else ["test"]
+    empty += [] if frame["fresh_failed"].any() else ["failed"]
+    return [{name: value for name, value in row.items() if name not in empty} for row in shown]
+
+
+def _with_intervals(rows: Sequence[Row], name: str) -> list[str]:
+    return texts_of(
+        [Number.of(row[name], low=row[f"{name}_low"], high=row[f"{name}_high"]) for row in rows]
+    )
+
+
+def confirm_notes(results: Results, *, top: int | None) -> list[str]:
+    """What the columns mean, and what the table does not have."""
+    frame = results.confirm(top=top)
+    where = (
+        "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of "
+        "the mean"
+    )
+    if frame["test"].notna().any():
+        where += "; test: these trials on the test split"
+    notes = [
+        "search: mean over the study's seeds, by which the best were picked, which flatters them; "
+        f"{where}"
+    ]
+    if (frame["fresh_seeds"] == 1).any():
+        notes.append("one fresh seed has no interval; give further ones with --seeds")
+    for ranking in ranking_of(results):
+        if ranking.num_left_out:
+            left_out = (
+                f"{ranking.num_left_out} of {ranking.num_left_out + len(ranking.configs)} "
+                "configurations"
+            )
+            notes.append(
+                f"{ranking.objective}: {left_out} left out, not finished on all seeds of the study"
+            )
+    missing = len(to_confirm(results, top)) - len(frame)
+    if missing:
+        notes.append(f"not confirmed yet: {missing} of the configurations that are the best now")
+    return notes
+
+
+def confirm_headline(results: Results) -> list[str]:
+    """One line on how far the confirmation is, if there is one."""
+    folder = results.folder.confirmation
+    if not folder.exists():
+        return []
+    done, planned = folder.trials().num_rows, folder.plan().num_rows
+    return [f"confirmed: {done} of {planned} trials; see clsweep confirm {results.path}"]

@@ -1,0 +1,122 @@
+"""`clsweep try`: one planned trial in this process, a row per epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from clsweep.catalog import METRICS, Metric
+from clsweep.catalog.rows import Row
+from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
+from clsweep.errors import RequestError, nearest
+from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
+
+if TYPE_CHECKING:
+    import torch
+
+_COLUMNS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("epoch", str),
+    ("train_loss", partial(fixed, digits=4)),
+    ("lr", mentioned),
+    ("images_per_s", count),
+    ("time_s", fixed),
+)
+
+
+def try_trial(
+    study: Study, objective: str, *, config: int, seed: int | None, device: str | None
+) -> Row:
+    """Run one trial of the plan here and print it; returns its results.
+
+    Raises:
+        RequestError: unknown objective, configuration or device.
+    """
+    trial = planned_trial(study, objective, config)
+    row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
+    owned = [f"{name}={setting(row[name])}" for name in trial.params]
+    print(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
+    import torch
+
+    from clsweep.train.loop import train_trial
+    from clsweep.train.memory import keep_freed_memory
+    from clsweep.train.out_of_memory import limited_memory
+
+    on = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
+    keep_freed_memory()
+    torch.set_num_threads(study.sections.resources.cpus_per_worker)
+    metrics = [m for m in METRICS if m.kind == study.dataset.kind]
+    print(
+        "".join(
+            f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))
+        )
+    )
+    resources = study.sections.resources
+    try:
+        with limited_memory(row, on, resources.gpus_per_worker or 1.0):
+            result = train_trial(
+                row,
+                lambda epoch: _print_epoch(epoch, metrics),
+                place=study.sections.dataset.place,
+                device=on,
+                cuda_graphs=resources.cuda_graphs,
+            )
+    except RequestError:
+        raise
+    except Exception as error:  # `clsweep run` makes a failed row of it
+        raise RequestError(
+            f"{objective} failed: {type(error).__name__}: {str(error).splitlines()[0]}"
+        ) from error
+    peak = result["peak_memory_gib"]
+    memory = f", peak memory {byte_size(peak * 2**30, 3)}" if peak else ""
+    precision = f", trained in {result['precision']}" if "precision" in result else ""
+    scores = ", ".join(
+        f"{m.name} {fixed(result[m.name])} {m.unit}" for m in metrics if m.name in result
+    )
+    where = "the validation split" if study.dataset.kind == "images" else "fresh pairs"
+    print(f"{scores} on {where}{memory}{precision}")
+    return result
+
+
+def _device(name: str) -> torch.device:
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequestError(
+            f"--device {name}: not usable here: {reason}. Expected: cpu, or a GPU as cuda"
+        ) from None
+    return device
+
+
+def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
+    """The planned trial of one objective and configuration, on the study's first seed."""
+    names = [o.name for o in study.objectives]
+    if objective not in names:
+        expected = f"Expected one of: {', '.join(names)}"
+        raise RequestError(
+            f"--objective {objective}: no such objective.{nearest(objective, names)} {expected}"
+        )
+    configs = {t.config: t for t in reversed(plan_trials(study)) if t.objective == objective}
+    if config not in configs:
+        raise RequestError(
+            f"--config {config}: '{objective}' has the configurations 0 to {max(configs)}"
+        )
+    trial = configs[config]
+    unknown = [name for name, value in trial.params.items() if value is None]
+    if unknown:
+        raise RequestError(
+            f"search.method is {trial.sampler}: the values of {', '.join(unknown)} are not known "
+            "beforehand. "
+            "Try the study with --set search.method=random"
+        )
+    return trial
+
+
+def _print_epoch(epoch: Row, metrics: Sequence[Metric]) -> None:
+    cells = [form(epoch[name]) if epoch.get(name) is not None else "" for name, form in _COLUMNS]
+    cells += [fixed(epoch[m.name]) if m.name in epoch else "" for m in metrics]
+    print("".join(f"{cell:>14}" for cell in cells), flush=True)

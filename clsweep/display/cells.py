@@ -1,0 +1,84 @@
+"""A frame as texts: what the page, the Markdown report and the command line show of one cell is the
+same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from clsweep.display import numbers
+from clsweep.display.text import cell, is_numeric, legible
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """The texts of a table.
+
+    Attributes:
+        is_numeric: of every column, whether it is set to the right.
+        left: rows that are not among `rows`.
+    """
+
+    columns: tuple[str, ...]
+    is_numeric: tuple[bool, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: int
+
+
+def records_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame by the names of its columns."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def cells_of(
+    frame: pd.DataFrame,
+    *,
+    limit: int | None = None,
+    digits: int | None = 2,
+    settings: Collection[str] = (),
+) -> Cells:
+    """The first `limit` rows of a frame as texts.
+
+    Floats have `digits` decimals, or what `numbers.form_of` says. Columns of whole numbers have no
+    decimals. Those of `settings` hold a hyperparameter's values, which read the same everywhere.
+    """
+    head = frame if limit is None else frame.head(limit)
+    texts = [
+        numbers.settings(head.iloc[:, i].tolist())
+        if name in settings
+        else texts_of_values(head.iloc[:, i].tolist(), digits)
+        for i, name in enumerate(head.columns)
+    ]
+    return Cells(
+        columns=tuple(legible(str(name)) for name in frame.columns),
+        is_numeric=tuple(is_numeric(column) for column in texts),
+        rows=tuple(zip(*texts, strict=True)),
+        left=len(frame) - len(head),
+    )
+
+
+def texts_of_values(values: Sequence[Any], digits: int | None = None) -> list[str]:
+    """The texts of one column of measured values, as `cells_of` has them."""
+    plain = [_plain(value) for value in values]
+    form = numbers.form_of([value for value in plain if isinstance(value, float)], digits)
+    return [form(value) if isinstance(value, float) else cell(value) for value in plain]
+
+
+def _plain(value: Any) -> Any:
+    """A Python value; None for whatever stands for no value; a sign in words for what is no
+    number.
+    """
+    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
+        return "yes" if value else "no"
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        return None
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return legible(value) if isinstance(value, str) else value

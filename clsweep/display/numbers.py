@@ -1,0 +1,282 @@
+"""Every number that clsweep shows is made a text here: settings, scores, intervals, counts, sizes,
+durations and columns of them.
+
+A hyperparameter's value reads the same wherever it stands. Imports nothing but the standard
+library, so that every layer may use it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+SMALL, LARGE = 1e-4, 1e9  # from there on in scientific notation
+ROUNDING = 1e-9  # of the largest number of a column: what is smaller is zero that has been computed
+MOST = 12
+TYPED = 6  # significant digits that a person gives a setting; a value with more was drawn
+DRAWN = 4  # digits of a drawn value that is mentioned alone
+EXACT = 17  # digits that tell any two floats apart
+_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
+
+
+# A hyperparameter's value
+
+
+def setting(value: Any) -> str:
+    """The shortest exact text: `65536`, `0.996`, `1e20`, `1e-05`, `true`, `simclr`.
+
+    Different numbers have different texts, and `float` of a text is the number. A whole number
+    reads the same as `int` and as `float`. A missing value, None or NaN, has no text.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, Real) and math.isnan(value)):
+        return ""
+    text = str(value)  # of a numpy number: the digits that its own type needs
+    if text in ("True", "False"):
+        return text.lower()
+    return _shortest(text) if isinstance(value, Real) and math.isfinite(value) else text
+
+
+def settings(values: Sequence[Any]) -> list[str]:
+    """A column of settings: as `setting`, but of drawn values only the digits that tell it apart.
+
+    A drawn value has more digits than anyone types (`TYPED`). It keeps at least `DRAWN` of them,
+    and as many more as keep all different values of the column different.
+    """
+    exact = [setting(value) for value in values]
+    different = dict(zip(exact, values, strict=True))
+    for digits in range(DRAWN, EXACT):
+        texts = {text: _cut(text, value, digits) for text, value in different.items()}
+        if len(set(texts.values())) == len(different):
+            return [texts[text] for text in exact]
+    return exact
+
+
+def mentioned(value: Any) -> str:
+    """One setting in passing: exact, but of a drawn value only `DRAWN` digits."""
+    return settings([value])[0]
+
+
+def _cut(text: str, value: Any, digits: int) -> str:
+    """The text of a setting, to so many significant digits if its value was drawn."""
+    if isinstance(value, Integral) or not isinstance(value, Real) or not math.isfinite(value):
+        return text
+    number = Decimal(text)
+    if number == number.to_integral_value() or len(number.as_tuple().digits) <= TYPED:
+        return text
+    return _shortest(f"{number:.{digits}g}")
+
+
+def _shortest(text: str) -> str:
+    """The text of a finite number without zeros that say nothing, plain or with an exponent."""
+    sign, digits, exponent = Decimal(text).as_tuple()
+    assert isinstance(exponent, int)
+    figures = "".join(map(str, digits)).lstrip("0")
+    if not figures:
+        return "0"
+    exponent += len(figures) - len(figures.rstrip("0"))
+    figures = figures.rstrip("0")
+    size = exponent + len(figures) - 1  # power of ten of the first figure
+    minus = "-" * sign
+    short = f"{figures[0]}{'.' * (len(figures) > 1)}{figures[1:]}e"
+    if 10.0**size < SMALL:
+        return f"{minus}{short}{size:03d}"
+    if exponent >= 0:
+        plain = figures + "0" * exponent
+    elif size >= 0:
+        plain = f"{figures[: size + 1]}.{figures[size + 1 :]}"
+    else:
+        plain = f"0.{'0' * (-size - 1)}{figures}"
+    short += str(size)
+    return minus + (short if size >= 9 and len(short) < len(plain) else plain)
+
+
+# One number
+
+
+def fixed(value: float, digits: int = 2) -> str:
+    """With so many decimals; a number too small for them in scientific notation: `4.0e-03`."""
+    if value == 0 or abs(value) >= 10**-digits:
+        return f"{value:.{digits}f}"
+    return f"{value:.1e}"
+
+
+def number(value: float, *, apart_from: float | None = None) -> str:
+    """Three significant digits; more where `value` would otherwise read as the number that it is
+    `apart_from`. From a thousand on a whole number: `12,345`.
+    """
+    if abs(value) >= 999.5:
+        return count(value)
+    text = f"{value:.3g}"
+    for digits in range(4, 8):
+        if apart_from is None or value == apart_from or float(text) != apart_from:
+            break
+        text = f"{value:.{digits}g}"
+    return "0" if float(text) == 0 else text
+
+
+def interval(low: float, high: float, *, apart_from: float | None = None) -> str:
+    """` [0.35, 0.78]`, or nothing where an end is not known."""
+    if not (is_number(low) and is_number(high) and math.isfinite(low) and math.isfinite(high)):
+        return ""
+    return f" [{number(low, apart_from=apart_from)}, {number(high, apart_from=apart_from)}]"
+
+
+def count(value: float) -> str:
+    """A whole number: `1,234`."""
+    return f"{value:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min`, `2 h 05 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def byte_size(num_bytes: float, digits: int = 2) -> str:
+    """`20 GiB`, `340 MiB`, `5 B`: rounded to so many significant digits."""
+    larger = ((unit, scale) for unit, scale in _UNITS.items() if num_bytes >= scale)
+    unit, scale = next(larger, ("B", 1))
+    return f"{float(f'{num_bytes / scale:.{digits}g}'):,.10g} {unit}"
+
+
+# A column
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A number of a table, with its interval if it has one.
+
+    Attributes:
+        spread: what decides how fine it is to be read where there is no interval, such as the
+            spread of its column; its own size by default.
+        is_fine: two digits of the spread are shown. Otherwise `least` decimals do wherever they
+            show one.
+        least, most: decimals in fixed notation.
+    """
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    spread: float = math.nan
+    is_fine: bool = False
+    least: int = 2
+    most: int = MOST
+
+    @classmethod
+    def of(cls, value: Any, **options: Any) -> Number | None:
+        """None where `value` is no number."""
+        return cls(value=value, **options) if is_number(value) else None
+
+    @property
+    def size(self) -> float:
+        return max(
+            (abs(part) for part in (self.value, self.low, self.high) if math.isfinite(part)),
+            default=0.0,
+        )
+
+    @property
+    def resolution(self) -> float:
+        """The half width of the interval, or what stands for it."""
+        parts = ((self.high - self.low) / 2, abs(self.spread), abs(self.value))
+        return next((part for part in parts if math.isfinite(part) and part > 0), 0.0)
+
+
+def texts_of(numbers: Sequence[Number | None]) -> list[str]:
+    """`0.48 [0.40, 0.55]` of each number of a column; None is an empty cell.
+
+    The decimals keep two digits of the median resolution and one of the least, so that the ends of
+    every interval are told apart. Numbers below 1e-4 or from 1e9 on stand in scientific notation,
+    unless they are zero but for rounding.
+    """
+    there = [number for number in numbers if number is not None]
+    nothing = ROUNDING * max((number.size for number in there), default=0.0)
+
+    def is_strange(number: Number) -> bool:
+        return number.size > nothing and not SMALL <= number.size < LARGE
+
+    decimals = _decimals([number for number in there if not is_strange(number)], nothing)
+    mantissa = _mantissa([number for number in there if is_strange(number)], nothing)
+    forms = {False: f".{decimals}f", True: f".{mantissa}e"}
+    return [
+        "" if number is None else _text(number, forms[is_strange(number)]) for number in numbers
+    ]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and value == value
+
+
+def _decimals(numbers: Sequence[Number], nothing: float) -> int:
+    least = max((number.least for number in numbers), default=2)
+    seen = sorted(
+        (number for number in numbers if number.resolution > nothing),
+        key=lambda number: number.resolution,
+    )
+    if not seen:
+        return least
+    smallest, median = (
+        seen[0].resolution,
+        statistics.median_high(number.resolution for number in seen),
+    )
+    needed = _place(smallest)
+    if median < 10.0**-least or any(number.is_fine for number in seen):
+        needed = max(needed, _place(median) + 1)
+    return min(max(least, needed), *(number.most for number in seen), MOST)
+
+
+def _mantissa(numbers: Sequence[Number], nothing: float) -> int:
+    """Decimals before the exponent."""
+    seen = [number for number in numbers if number.resolution > nothing]
+    needed = max(
+        (_place(number.resolution) - _place(number.size) + 1 for number in seen), default=1
+    )
+    return min(max(1, needed), MOST)
+
+
+def _place(size: float) -> int:
+    """Decimals that show the first digit of a size: 1 for 0.5, 3 for 0.001, 0 for 3."""
+    return -math.floor(math.log10(size))
+
+
+def _text(number: Number, form: str) -> str:
+    text = _signless(format(number.value, form))
+    if not (is_number(number.low) and is_number(number.high)):
+        return text
+    return f"{text} [{_signless(format(number.low, form))}, {_signless(format(number.high, form))}]"
+
+
+def _signless(text: str) -> str:
+    """Without the sign of a zero."""
+    return text[1:] if text.startswith("-") and float(text) == 0 else text
+
+
+def form_of(floats: Sequence[float], digits: int | None = None) -> Callable[[float], str]:
+    """How the floats of a column that have no intervals are made texts.
+
+    Whole numbers have no decimals, others `digits`. With None: four significant digits, and as
+    many decimals all down a column whose numbers are of one size.
+    """
+    # A parameter such as batch_size is made of floats wherever one objective does not have it.
+    if all(value.is_integer() and abs(value) < 1e15 for value in floats):
+        return lambda value: str(int(value))
+    if digits is not None:
+        return lambda value: fixed(value, digits)
+    sizes = [abs(value) for value in floats if value]
+    texts = [_significant(value) for value in floats]
+    if max(sizes) > 10 * min(sizes) or any("e" in text for text in texts):
+        return _significant
+    decimals = max(len(text.partition(".")[2]) for text in texts)
+    return lambda value: f"{value:.{decimals}f}"
+
+
+def _significant(value: float) -> str:
+    return f"{value:.0f}" if 1e4 <= abs(value) < LARGE else f"{value:.4g}"

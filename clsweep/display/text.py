@@ -1,0 +1,74 @@
+"""Text for a terminal, a page and Markdown: nothing in it is an order or markup there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from clsweep.display.numbers import fixed
+
+# Control characters and halves of pairs: no XML may hold them, no terminal shows them.
+_UNSEEN = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff"
+# What XML 1.0 forbids, and so HTML and an SVG; tabs and C1 controls it allows.
+_ILLEGIBLE = re.compile(f"[{_UNSEEN}\ufffe\uffff]")
+# What a terminal obeys instead of showing it, and what cannot be encoded; lines may break.
+_CONTROLS = re.compile(f"[{_UNSEEN}\t\r\x7f-\x9f\u2028\u2029]")
+
+# Markdown in which text stays text.
+MD_ESCAPES = str.maketrans({mark: f"\\{mark}" for mark in "\\|<`*&~$"})
+# An emphasis or a link; batch_size and [0.40, 0.55] are none.
+_MD_EDGE = re.compile(r"(?<!\w)_|_(?!\w)|](?=[(\[:])")
+
+# What a column of numbers may hold besides: "0.48 [0.40, 0.55]", "1.2e-05", "0.05..0.08", "12 %",
+# "< 0.001".
+_FIGURES = re.compile(
+    r"(?=.*\d)(?:[-−+<>≤≥~≈±=.,:;%×()\[\]\s\d–…]|(?<=\d)e(?=[-+]?\d)|\binf\b)*|-?inf|n/a|[-–—]",
+    re.IGNORECASE,
+)
+
+
+def legible(text: str) -> str:
+    """Text with U+FFFD in the place of every character that XML forbids."""
+    return _ILLEGIBLE.sub("\ufffd", text)
+
+
+def printable(text: str) -> str:
+    """Text with control characters made visible: a terminal shows `\\x1b` where it would obey the
+    character.
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def cell(value: Any, digits: int = 2) -> str:
+    """One value for eyes: no trailing noise, an empty cell for what does not exist, no character
+    that is an order.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return fixed(value, digits) if isinstance(value, float) else printable(str(value))
+
+
+def is_numeric(texts: Iterable[str]) -> bool:
+    """Whether all that a column says is numbers, so that it is set to the right."""
+    filled = [text for text in texts if text]
+    return bool(filled) and all(_FIGURES.fullmatch(text) for text in filled)
+
+
+def markdown(text: str, marks: re.Pattern[str] = _MD_EDGE) -> str:
+    """One line of Markdown in which `text` stays text.
+
+    Args:
+        marks: what is escaped where it stands in a certain place only.
+    """
+    return marks.sub(r"\\\g<0>", legible(" ".join(text.split())).translate(MD_ESCAPES))
+
+
+def markdown_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], is_right: Sequence[bool]
+) -> str:
+    """A Markdown table; `is_right` says of every column whether it is set to the right."""
+    rule = ["---:" if right else "---" for right in is_right]
+    head, *lines = [[markdown(text) for text in row] for row in (columns, *rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))

@@ -1,0 +1,73 @@
+"""The best configurations of a study, and what they are worth on fresh seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clsweep.catalog import METRIC
+from clsweep.errors import RequestError
+from clsweep.results.ranking import Ranked, Ranking, rank_configs
+from clsweep.results.reading import StudyResults
+from clsweep.results.tally import describe_params
+from clsweep.study.schema import ConfirmSection
+from clsweep.study.space import declared_axes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
+    """What the best configurations are worth on fresh seeds, see `Results.confirm`.
+
+    Raises:
+        RequestError: nothing has been confirmed yet.
+    """
+    import pandas as pd
+
+    from clsweep.analysis.confirmation import confirmation
+
+    folder = study.folder.confirmation
+    if not folder.exists():
+        raise RequestError(
+            f"{study.path}: nothing is confirmed yet; clsweep confirm {study.path} does it"
+        )
+    described = _described(study)
+    best = [
+        (r.objective, r.config, r.rank, described[r.objective, r.config], r.score, r.num_seeds)
+        for r in to_confirm(study, top)
+    ]
+    columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
+    trials = StudyResults(folder).trials
+    # One that joined the search since has picked too.
+    fresh = trials[~trials["seed"].isin(study.plan["seed"])]
+    limits = METRIC[study.metric].limits
+    picked = pd.DataFrame(best, columns=columns)
+    return confirmation(picked, fresh, metric=study.metric, limits=limits)
+
+
+def to_confirm(study: StudyResults, top: int | None = None) -> list[Ranked]:
+    """The best configurations now, `top` of each objective, as asked of `clsweep confirm` by
+    default.
+    """
+    asked = study.folder.confirmation.study()["confirm"].get(
+        "top", ConfirmSection.model_fields["top"].default
+    )
+    return [ranked for each in ranking(study) for ranked in each.configs[: top or asked]]
+
+
+def ranking(study: StudyResults) -> list[Ranking]:
+    """The configurations of each objective that have finished on all their seeds, best first."""
+    recorded = study.folder.trials(["trial_id", "status", study.metric]).to_pylist()
+    planned = study.folder.plan(["trial_id", "objective", "config"]).to_pylist()
+    return rank_configs(planned, recorded, metric=study.metric, mode=study.mode)
+
+
+def _described(study: StudyResults) -> dict[tuple[str, int], str]:
+    """The swept values of every configuration that has a row."""
+    axes = declared_axes(study.study, study.plan.columns)
+    names = dict.fromkeys(name for each in axes.values() for name in each)
+    rows = study.folder.trials(["objective", "config", *names]).to_pylist()
+    return {
+        (row["objective"], row["config"]): describe_params(row, axes.get(row["objective"], ()))
+        for row in rows
+    }

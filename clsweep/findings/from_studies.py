@@ -1,0 +1,323 @@
+"""What a report is made of, from one or several results folders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from clsweep.catalog import DATASET, METRIC
+from clsweep.catalog.ownership import metric_params
+from clsweep.errors import RequestError, nearest
+from clsweep.findings.confirmed import confirmed
+from clsweep.findings.material import Material
+from clsweep.findings.reading_rules import (
+    SYMBOLS,
+    chance_of,
+    defaults_of,
+    diagnostics_of,
+    mode_of,
+    sweeps_of,
+    unit_of,
+    within_of,
+)
+from clsweep.results.reading import StudyResults
+from clsweep.study.space import declared_axes, declared_spaces
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+
+SPLIT_COLUMNS = (
+    "dataset",
+    "val_fraction",
+    "image_size",
+    "num_train",
+    "num_classes",
+    "images_digest",
+)
+
+
+def of_studies(
+    studies: Sequence[StudyResults], *, metric: str | None = None, mode: str | None = None
+) -> Material:
+    """The trials of one or several results folders; of several, an objective is called
+    `study/objective`.
+
+    Args:
+        studies: opened results folders.
+        metric: a column of the trials; by default the one that the studies optimised.
+        mode: "max" or "min", to be said of a metric that is neither the catalog's nor the studies'
+            own.
+
+    Raises:
+        RequestError: no trial has ended, there is no such metric, or the studies optimised
+            different ones.
+    """
+    import pandas as pd
+
+    for study in studies:
+        if study.trials.empty:
+            raise RequestError(
+                f"{study.path}: no trial has finished yet; see clsweep status {study.path}"
+            )
+    asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
+    if metric is None and len(asked) > 1:
+        raise RequestError(
+            f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one"
+        )
+    name = metric or asked[0][0]
+    for study in studies:
+        _require_metric(name, study)
+    mode = mode_of(name, mode, dict(asked).get(name), studies[0].path)
+    prefixes = _prefixes(studies)
+    trials = _together(studies, prefixes, _as_asked)
+    axes = _by_objective(
+        studies, prefixes, lambda study: declared_axes(study.study, study.trials.columns)
+    )
+    params = tuple(column for column in trials.columns if column in {*sum(axes.values(), ())})
+    sweeps = sweeps_of(
+        trials,
+        studies[0].path,
+        name,
+        mode,
+        axes,
+        planned=_by_objective(studies, prefixes, _planned),
+        scales=_scales(studies),
+        bounds=_bounds(studies),
+    )
+    counts = pd.Series([_num_classes(study) for study in studies])
+    return Material(
+        title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
+        sources=tuple(study.path for study in studies),
+        metric=name,
+        unit=unit_of(name),
+        mode=mode,
+        params=params,
+        diagnostics=diagnostics_of(trials),
+        symbols=SYMBOLS,
+        sweeps=sweeps,
+        chance=chance_of(name, counts),
+        defaults=defaults_of(trials, params),
+        notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
+        within=within_of(name, sweeps),
+        yardsticks=_yardsticks(studies, prefixes, name),
+        confirmable={
+            prefix + objective: study.path
+            for study, prefix in zip(studies, prefixes, strict=True)
+            for objective in study.study["objectives"]
+            if study.metric == name
+        },
+        trials=trials,
+    )
+
+
+def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd.DataFrame:
+    """What only a report asks for: references, histograms (of the last scored epoch), points,
+    confirmation.
+    """
+    return _together(studies, _prefixes(studies), partial(_side_table, kind=kind, metric=metric))
+
+
+def _require_metric(name: str, study: StudyResults) -> None:
+    """Refuse a metric that a study's trials do not have, and say which they have."""
+    trials = study.trials
+    if name in trials:
+        return
+    scored = ", ".join(m for m in METRIC if m in trials and trials[m].notna().any())
+    hint = nearest(name, map(str, trials.columns))
+    raise RequestError(
+        f"{study.path}: metric: no column {name!r}.{hint} Known metrics: {scored or 'none'}; "
+        "any other column needs a mode"
+    )
+
+
+def _prefixes(studies: Sequence[StudyResults]) -> list[str]:
+    """What tells the objectives of several studies apart: the study's name, or its folder's where
+    names are equal.
+    """
+    if len(studies) == 1:
+        return [""]
+    names = [str(study.study["name"]) for study in studies]
+    if len(set(names)) < len(names):
+        names = [study.path.rstrip("/").rpartition("/")[2] for study in studies]
+    if len(set(names)) < len(names):
+        names = [study.path.rstrip("/") for study in studies]
+    if len(set(names)) < len(names):
+        raise RequestError(f"the same results folder is given twice: {', '.join(names)}")
+    return [f"{name}/" for name in names]
+
+
+def _together(
+    studies: Sequence[StudyResults],
+    prefixes: Sequence[str],
+    table_of: Callable[[StudyResults], pd.DataFrame],
+) -> pd.DataFrame:
+    import pandas as pd
+
+    frames = [
+        _named(table_of(study), prefix) for study, prefix in zip(studies, prefixes, strict=True)
+    ]
+    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+
+def _by_objective(
+    studies: Sequence[StudyResults],
+    prefixes: Sequence[str],
+    read: Callable[[StudyResults], Mapping[str, T]],
+) -> dict[str, T]:
+    """What is known of each objective of a study, under its name among all of them."""
+    return {
+        prefix + objective: value
+        for study, prefix in zip(studies, prefixes, strict=True)
+        for objective, value in read(study).items()
+    }
+
+
+def _side_table(study: StudyResults, kind: str, metric: str) -> pd.DataFrame:
+    import pandas as pd
+
+    if kind == "confirmation":  # by the study's own metric; of another one nothing was confirmed
+        is_asked = study.folder.confirmation.exists() and metric == study.metric
+        return confirmed(study) if is_asked else pd.DataFrame()
+    table: pd.DataFrame = getattr(study, kind)
+    if kind == "histograms" and not table.empty:  # of the last epoch that was scored
+        table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
+    return table
+
+
+def _named(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
+    names = [column for column in ("objective", "trial_id") if prefix and column in table]
+    return table.assign(**{column: prefix + table[column].astype(str) for column in names})
+
+
+def _planned(study: StudyResults) -> dict[str, int]:
+    """Configurations of the plan, by objective."""
+    plan = study.folder.plan(["objective", "config"])
+    counts = plan.group_by("objective").aggregate([("config", "count_distinct")])
+    return dict(
+        zip(
+            counts["objective"].to_pylist(),
+            counts["config_count_distinct"].to_pylist(),
+            strict=True,
+        )
+    )
+
+
+def _as_asked(study: StudyResults) -> pd.DataFrame:
+    """The trials by what the study asked of them: `auto` is one configuration, whatever the devices
+    made of it.
+    """
+    trials = study.trials
+    plan = study.folder.plan(["trial_id", "precision"])
+    if "precision" not in trials or "precision" not in plan.column_names:
+        return trials
+    if "auto" not in plan["precision"].unique().to_pylist():
+        return trials
+    asked = trials["trial_id"].map(plan.to_pandas().set_index("trial_id")["precision"])
+    return trials.assign(precision=asked.fillna(trials["precision"]))
+
+
+def _ranges(study: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The hyperparameters that the objectives of a study draw from a range."""
+    return [
+        (name, dimension)
+        for space in declared_spaces(study).values()
+        for name, dimension in space.items()
+        if isinstance(dimension, Mapping) and "low" in dimension
+    ]
+
+
+def _scales(studies: Sequence[StudyResults]) -> dict[str, str]:
+    """The axes of the ranges; other dimensions show theirs by their values."""
+    return {
+        name: "log" if dimension.get("log") else "linear"
+        for study in studies
+        for name, dimension in _ranges(study.study)
+    }
+
+
+def _bounds(studies: Sequence[StudyResults]) -> dict[str, tuple[float, float]]:
+    """Ends of the ranges that were sampled; none where objectives or studies have different ones,
+    or of a grid.
+    """
+    ends: dict[str, set[tuple[float, float] | None]] = {}
+    for study in studies:
+        is_grid = (study.study.get("search") or {}).get("method", "grid") == "grid"
+        for name, dimension in _ranges(study.study):
+            ends.setdefault(name, set()).add(
+                None if is_grid else (float(dimension["low"]), float(dimension["high"]))
+            )
+    single = {name: next(iter(found)) for name, found in ends.items() if len(found) == 1}
+    return {name: found for name, found in single.items() if found is not None}
+
+
+def _num_classes(study: StudyResults) -> float:
+    plan = study.folder.plan(["num_classes"])
+    if plan.num_columns:
+        return float(plan["num_classes"][0].as_py() or math.nan)
+    return float(DATASET[study.study["dataset"]["name"]].num_classes)  # of an earlier version
+
+
+def _yardsticks(
+    studies: Sequence[StudyResults], prefixes: Sequence[str], metric: str
+) -> dict[str, str]:
+    """What the scores of each objective depend on beside its encoder, where the studies differ in
+    that.
+    """
+    names = [*SPLIT_COLUMNS, *metric_params(metric)]
+    found: dict[str, dict[str, Any]] = {}
+    for study, prefix in zip(studies, prefixes, strict=True):
+        trials = study.trials
+        for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
+            found[prefix + str(objective)] = {name: row[name] for name in names if name in trials}
+    differing = [
+        name for name in names if len({str(values.get(name)) for values in found.values()}) > 1
+    ]
+    return {
+        objective: ", ".join(f"{name} {values.get(name, 'unknown')}" for name in differing)
+        for objective, values in found.items()
+    }
+
+
+def _differences(studies: Sequence[StudyResults]) -> list[str]:
+    """What is fixed in each of several studies and differs between them: a reader may take it for
+    the objective's.
+    """
+    fixed = []
+    for study in studies:
+        trials = study.trials
+        names = [name for name in (*SPLIT_COLUMNS, *study.params) if name in trials]
+        values = {name: trials[name].dropna().unique() for name in names}
+        fixed.append({name: str(each[0]) for name, each in values.items() if len(each) == 1})
+    shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
+    differing = [name for name in shared if len({values[name] for values in fixed}) > 1]
+    listed = [f"{name} ({' / '.join(values[name] for values in fixed)})" for name in differing]
+    return (
+        [f"the studies differ in what each of them holds fixed: {', '.join(listed)}"]
+        if listed
+        else []
+    )
+
+
+def _notes(study: StudyResults) -> list[str]:
+    """What a reader must know before the numbers: that more is to come, or that devices
+    differed.
+    """
+    num_planned = study.folder.plan(["trial_id"]).num_rows
+    left = num_planned - len(study.trials)
+    notes = []
+    if left > 0:
+        state = "still running" if study.folder.is_running() else "not finished"
+        notes.append(f"{study.study['name']}: {state}; {left} of {num_planned} trials are left")
+    if "precision" in study.trials:
+        finished = study.trials.loc[
+            study.trials["status"] == "finished", ["objective", "config", "precision"]
+        ]
+        different = finished.drop_duplicates().duplicated(["objective", "config"])
+        if names := list(dict.fromkeys(finished.drop_duplicates()["objective"][different])):
+            advice = "one configuration in several precisions; set base.precision to have one"
+            notes.append(f"{', '.join(names)}: {advice}")
+    return notes

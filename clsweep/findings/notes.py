@@ -1,0 +1,161 @@
+"""What a reader is told of a reason: the one place where the notes of the analysis become text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from clsweep.analysis.reasons import UNRESOLVED, Note, Reason
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXTS: Mapping[Reason, str] = {
+    Reason.ADAPTIVE_SAMPLER: "{samplers} samples favour good configurations",
+    Reason.MIXED_SAMPLERS: "{samplers} mixed, not one even design",
+    Reason.TRIALS_STOPPED: "{stopped} of {trials} trials were stopped early, which hides the bad "
+    "ones",
+    Reason.NO_SCORE: "no finished trial",
+    Reason.ONE_CONFIG: "one configuration: no spread, and nothing to tune",
+    Reason.ONE_SCORED: "one configuration has a score",
+    Reason.NOT_SWEPT: "does not sweep {param}",
+    Reason.NOTHING_SWEPT: "no hyperparameter takes two values",
+    Reason.OFF_AXIS: "some configurations have no place on the axis of {param}",
+    Reason.FEW_SETTINGS: "fewer than {least} settings: no {stat}",
+    Reason.FEW_PAIRED: "{configs} configurations have both, at least {least} are needed",
+    Reason.NO_PAIR: "no pair of {a} and {b} has both scores",
+    Reason.NOBODY_COMPETES: "no objective to compare",
+    Reason.YARDSTICKS: "scored by different yardsticks: {a} against {b}",
+    Reason.NO_NEIGHBOURHOOD: "no configuration has a neighbour in every direction",
+    Reason.NEIGHBOURS_FAILED: "each configuration has a neighbour that failed, or too few "
+    "neighbours",
+    Reason.EQUAL_SCORES: "every trial has the same score",
+    Reason.EQUAL_MEANS: "every configuration has the same mean",
+    Reason.EQUAL_RANKS: "the same in all configurations: no correlation",
+    Reason.FEW_FOR_SURROGATE: "{configs} configurations are too few for a surrogate, which needs "
+    "{least}",
+    Reason.SURROGATE_WEAK: "the surrogate explains R2 = {r2:.2f} of a possible {ceiling:.2f}",
+    Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2:.2f}; with one seed the "
+    "possible one is unknown",
+    Reason.NO_EFFECT_PASSES: "no effect passes its test against the seed noise",
+    Reason.NO_DIFFERENCE: "no difference seen",
+    Reason.NO_NOISE: "no interval: the seeds show no noise, or one side has no repeat",
+    Reason.NO_NOISE_OF_SETTINGS: "no interval: one setting, or none differs",
+    Reason.ONE_SEED: "one seed: no interval",
+    Reason.ONE_SEED_NO_SPREAD: "one seed: no {stat}, which needs the seed noise",
+    Reason.NOBODY_ELSE: "nobody else has a score here",
+    Reason.NEEDS_CONFIGS: "needs more configurations, about {needs_configs}, or more seeds",
+    Reason.NEEDS_SEEDS: "needs about {needs_seeds} seeds for the seed noise to be a quarter of the "
+    "spread",
+    Reason.NEEDS_SEEDS_FOR_POWER: "the largest that was seen needs about {needs_seeds} seeds for "
+    "80 % power",
+    Reason.NO_EFFECT_SEEN: "none was seen beyond what the noise makes",
+    Reason.NO_SPREAD_SEEN: "no spread was seen beyond what the seed noise makes",
+    Reason.UNFINISHED: "{configs} of {planned} planned configurations so far",
+    Reason.TRIALS_FAILED: "{failed} of {trials} trials failed",
+    Reason.LEFT_OUT: "{lost} of {configs} configurations have no score and are left out",
+    Reason.LOST_NOT_WITHIN: "{lost} of {configs} configurations failed on every seed: never within",
+    Reason.LOST_IN_SPREAD: "{lost} of {configs} configurations failed on every seed: not within, "
+    "left out of the other statistics",
+    Reason.LOST_AT_CHANCE: "{lost} of {configs} configurations failed on every seed: not within, "
+    "at chance level ({chance:g}) in regret and worst_10, left out of mean, sd and iqm",
+    Reason.LOST_TRIES: "{lost} of {configs} configurations have no score and are tries that bring "
+    "nothing",
+    Reason.LOST_TRIES_AT_CHANCE: "{lost} of {configs} configurations have no score and count at "
+    "chance level ({chance:g})",
+    Reason.LOST_IN_AVERAGES: "the averages over {param} leave out configurations that failed "
+    "on every seed ({lost} of them)",
+    Reason.ONE_CONFIG_FINISHED: "one configuration finished: no SD",
+    Reason.ONE_VALUE_SCORED: "{params}: one value with a score, so not measured",
+    Reason.FAILING_VALUES: "most trials at {values} failed: in no band",
+    Reason.NO_WHOLE_CONFIG: "no configuration has finished on all {seeds} seeds",
+    Reason.FEWER_SEEDS: "rests on {seeds} of {most} seeds",
+    Reason.SEEDS_FAILED: "{failed} of its {seeds} seeds failed",
+    Reason.NEIGHBOUR_FAILED: "a neighbour failed on every seed",
+    Reason.DEFAULT_WITHOUT_SCORE: "the default has no score",
+    Reason.DEFAULT_UNKNOWN: "no default of {params} is given",
+    Reason.DEFAULT_NOT_TRIED: "the default ({at}) is not among the configurations",
+    Reason.DEFAULT_NEAREST: "the nearest configuration stands for the default ({at})",
+    Reason.ONE_PER_VALUE: "one configuration per value: no interval",
+    Reason.NOT_CORRECTED: "SD not corrected for seed noise",
+    Reason.OPTIMISTIC: "picked and scored on the same noise, so optimistic",
+    Reason.PESSIMISTIC: "{columns}: the best is picked and scored on the same noise, so "
+    "pessimistic",
+    Reason.PICKED: "picked on its own noise, so optimistic",
+    Reason.CEILING_UNKNOWN: "one seed: the surrogate's ceiling is not known",
+    Reason.SHARES_WITH_NOISE: "one seed: effects and seed noise cannot be told apart, so the "
+    "shares hold both",
+    Reason.FEW_SAMPLED: "{settings} sampled settings: intervals may be too narrow",
+    Reason.FEW_FLIPS: "{pairs} pairs are few for sign flips: p by the noise of all regions",
+    Reason.P_FLOOR: "{draws} {unit} can give no p below {p_min:.2g}",
+    Reason.P_PER_SETTING: "p is for no difference at any setting",
+    Reason.SEED_SHIFT: "a seed shifts the differences at all settings (F test, p = {p:.2g}): its "
+    "{draws} means are the draws",
+    Reason.SPREAD_WITHIN_NOISE: "a spread that does not exceed the seed noise counts as 0",
+    Reason.SAME_AS_BEST: "same as the best",
+    Reason.AT_EDGE: "at the edge of the swept {params}: the optimum may lie outside",
+    Reason.BINNED: "{param} cut by rank into {bins} bins of equal count",
+    Reason.BAND_OF_BINS: "band over {bins} bins of {param}, of equal count",
+    Reason.BAND_AT_END: "band reaches the end of the swept values",
+    Reason.NOISE_OF_CONFIGS: "noise is the configurations that share a {unit}",
+    Reason.UNBALANCED: "unbalanced: values of {param} rest on different settings of the others, so "
+    "no band",
+    Reason.SHARED_SETTINGS: "averaged over the settings of the others that every value of "
+    "{param} has a score at ({settings} of them)",
+    Reason.AVERAGED: "averaged over its {params}",
+    Reason.UNPAIRED_FEW_MATCH: "unpaired, few of their settings match: {a} against {b} "
+    "configurations",
+    Reason.UNPAIRED_NONE_SHARED: "unpaired, they sweep no hyperparameter in common: {a} against "
+    "{b} configurations",
+    Reason.COMMON_SETTINGS: "over the {common} settings of both, of {a} and {b}",
+    Reason.PAIRS_LEFT_OUT: "{lost} of {pairs} pairs lack a score on one side and are left out",
+    Reason.SEEDS_LEFT_OUT: "seeds without a partner are left out: {seeds}",
+    Reason.SEEDS_BY_ORDER: "no seed in common: paired by their order",
+    Reason.SEVERAL_DEVICES: "several devices",
+    Reason.SEVERAL_VERSIONS: "several versions of {package}",
+    Reason.VERSIONS_UNKNOWN: "versions not recorded",
+    Reason.WORKERS_UNKNOWN: "workers not recorded: one counted",
+    Reason.TIMES_UNKNOWN: "wall_time_s not recorded",
+    Reason.SOME_TIMES_UNKNOWN: "{unknown} of {trials} trials do not say how long they took",
+}
+
+
+def said(reason: str, figures: Mapping[str, Any]) -> str:
+    """The text of a reason: `3 of 60 trials failed`."""
+    texts = {
+        name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in figures.items()
+    }
+    return TEXTS[Reason(reason)].format_map(texts)
+
+
+def text_of(*notes: Note) -> str:
+    """Notes in one line; the objective that one is about stands before it."""
+    return "; ".join(
+        f"{note.about}: {text}" if note.about else text
+        for note in notes
+        for text in (said(note.reason, dict(note.figures)),)
+    )
+
+
+def is_measured(reason: str) -> bool:
+    """Whether a row with this reason was measured, if not resolved."""
+    return not reason or reason in UNRESOLVED
+
+
+def status(reason: str) -> str:
+    """What a row without a claim is."""
+    return "not resolved" if is_measured(reason) else "not measured"
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """The winner of a row, or that there is none."""
+    return row["winner"] or status(row["reason"])
+
+
+def worded(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table of the analysis with its notes as text."""
+    if "note" not in frame:
+        return frame
+    notes: Iterable[tuple[Note, ...]] = frame["note"]
+    return frame.assign(note=[text_of(*each) for each in notes])

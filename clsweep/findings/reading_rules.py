@@ -1,0 +1,112 @@
+"""How a table of trials is read, wherever it comes from: its metric's mode, what counts as near the
+best, chance, defaults and symbols.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from clsweep.catalog import DIAGNOSTIC, METRIC, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.catalog.ownership import default_of
+from clsweep.errors import RequestError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from clsweep.analysis.sweep import Sweep
+
+SYMBOLS = {name: param.symbol or name for name, param in PARAM.items()}
+
+
+def mode_of(metric: str, asked: str | None, known: str | None, source: str) -> str:
+    """Which values of a metric are best: as the study or the catalog knows, else as asked."""
+    known = known or (METRIC[metric].mode if metric in METRIC else None)
+    if asked is not None and known is not None and asked != known:
+        raise RequestError(
+            f"{source}: mode of metric {metric!r}: expected {known!r}, which is best, got {asked!r}"
+        )
+    if asked is None and known is None:
+        raise RequestError(
+            f"{source}: mode of metric {metric!r}: expected 'max' or 'min' is best, nothing says "
+            "which"
+        )
+    return str(asked or known)
+
+
+def unit_of(metric: str) -> str:
+    return METRIC[metric].unit if metric in METRIC else ""
+
+
+def within_of(metric: str, sweeps: Sequence[Sweep]) -> float:
+    """One point of a percentage; of another metric a twentieth of the range of its levels, rounded
+    to 1, 2 or 5.
+    """
+    import numpy as np
+
+    if unit_of(metric) == "%":
+        return 1.0
+    levels = np.concatenate([sweep.means[sweep.alive] for sweep in sweeps])
+    part = float(np.ptp(levels)) / 20 if len(levels) else 0.0
+    if part <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(part))
+    return float(
+        f"{max(step for step in (1, 2, 5) if step * power <= part * (1 + 1e-9)) * power:.1g}"
+    )
+
+
+def sweeps_of(
+    trials: pd.DataFrame,
+    source: str,
+    metric: str,
+    mode: str,
+    params: Sequence[str] | Mapping[str, Sequence[str]],
+    planned: Mapping[str, int] | None = None,
+    scales: Mapping[str, str] | None = None,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+) -> tuple[Sweep, ...]:
+    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint."""
+    from clsweep.analysis.sweep import read_sweeps
+
+    space: dict[str, Any] = {"planned": planned, "scales": scales, "bounds": bounds}
+    if metric in METRIC:
+        space["limits"] = METRIC[metric].limits
+    try:
+        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **space))
+    except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
+        raise RequestError(f"{source}: {error}") from None
+
+
+def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
+    """Metric of a guess, percent; none where the numbers of classes differ."""
+    guesses = METRIC[metric].guesses if metric in METRIC else 0
+    if not guesses or num_classes.nunique(dropna=False) != 1 or num_classes.isna().any():
+        return None
+    return 100 * guesses / float(num_classes.iloc[0])
+
+
+def diagnostics_of(trials: pd.DataFrame) -> tuple[str, ...]:
+    """The columns that are diagnostics, in catalog order."""
+    return tuple(name for name in DIAGNOSTIC if name in trials)
+
+
+def defaults_of(trials: pd.DataFrame, params: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The catalog's default of every hyperparameter in each objective, as its parts and selections
+    have it.
+    """
+    if not {"objective", *OBJECTIVE_PARTS} <= set(trials.columns):
+        return {}
+    names = [name for name in params if name in PARAM]
+    defaults = {}
+    for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
+        parts: dict[str, str] = {part: str(row[part]) for part in OBJECTIVE_PARTS}
+        selected: dict[str, str] = {
+            part: str(row[part]) for part in SELECTED_PARTS if isinstance(row.get(part), str)
+        }
+        try:
+            defaults[str(objective)] = {name: default_of(name, parts, **selected) for name in names}
+        except KeyError:  # a part that this version does not know
+            continue
+    return defaults

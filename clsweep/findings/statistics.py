@@ -1,0 +1,259 @@
+"""Every statistic of one or several studies as a DataFrame.
+
+The analysis itself is in `clsweep.analysis`; here it meets the study: its metric, chance level,
+plan and defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
+
+from clsweep.analysis.reasons import Reason, note
+from clsweep.errors import RequestError, UserError, nearest
+from clsweep.findings.notes import worded
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from clsweep.analysis.sweep import Sweep
+    from clsweep.findings.material import Material
+
+P = ParamSpec("P")
+
+
+def _remembered(
+    method: Callable[Concatenate[Findings, P], pd.DataFrame],
+) -> Callable[Concatenate[Findings, P], pd.DataFrame]:
+    """The table of each question is computed once; who asks gets a copy."""
+
+    @wraps(method)
+    def answer(self: Findings, /, *args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
+        question = f"{method.__name__}{args}{sorted(kwargs.items())}"
+        known = vars(self).setdefault("_answers", {})
+        if question not in known:
+            known[question] = method(self, *args, **kwargs)
+        table: pd.DataFrame = known[question]
+        return table.copy()
+
+    return answer
+
+
+class Findings:
+    """The statistics on `material`. What a table's columns mean stands in the `COLUMNS` of the
+    module that makes it.
+
+    Every method raises RequestError where the trials cannot answer: none has ended, an unknown
+    objective or parameter.
+    """
+
+    @property
+    def material(self) -> Material:
+        """The trials and all that is needed to read them."""
+        raise NotImplementedError
+
+    def side_table(self, kind: str) -> pd.DataFrame:
+        """What only a report asks for: references, histograms, points or confirmation; may be
+        empty.
+        """
+        import pandas as pd
+
+        return pd.DataFrame()
+
+    @_remembered
+    def robustness(self, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
+        """One row per objective: spread of the metric over the swept space, with intervals
+        (`analysis.robustness`).
+
+        Args:
+            by: one swept hyperparameter, for its marginal effect alone.
+            within: how far from the best still counts as good: 1 point by default, for a metric
+                that is not percent about a twentieth of the range seen.
+        """
+        from clsweep.analysis.robustness.table import robustness
+
+        return self._ask(
+            lambda m: robustness(m.sweeps, by=by, within=_within(within, m), chance=m.chance)
+        )
+
+    @_remembered
+    def tolerance(self) -> pd.DataFrame:
+        """Share of the space within delta points of the best, one row per objective and delta, with
+        intervals.
+        """
+        from clsweep.analysis.robustness.tolerance import tolerance_curve
+
+        return self._ask(lambda m: tolerance_curve(m.sweeps))
+
+    @_remembered
+    def sensitivity(self, *objectives: str) -> pd.DataFrame:
+        """Which hyperparameter matters, per objective: ANOVA shares of a grid, Sobol indices of a
+        sampled design.
+
+        An objective whose effects are not told from seed noise, or whose surrogate predicts too
+        little, has one row that says so (`analysis.sensitivity`).
+        """
+        from clsweep.analysis.sensitivity.table import sensitivity
+
+        return self._ask(lambda m: sensitivity(_chosen(m.sweeps, objectives)))
+
+    @_remembered
+    def marginals(self, *objectives: str) -> pd.DataFrame:
+        """The metric at each value of each swept hyperparameter, averaged over the others, with
+        bands.
+        """
+        from clsweep.analysis.robustness.marginals import marginals
+
+        return self._ask(lambda m: marginals(_chosen(m.sweeps, objectives)))
+
+    @_remembered
+    def compare(
+        self,
+        a: str | None = None,
+        b: str | None = None,
+        *,
+        stat: str = "mean",
+        by: str | None = None,
+        within: float | None = None,
+    ) -> pd.DataFrame:
+        """Objective `a` against `b`, or every pair: difference or ratio, interval, p, what could
+        have been seen.
+
+        Args:
+            stat: "mean" (difference of the metric), "std" (ratio of the noise-corrected spreads) or
+                "within" (difference of the shares of the space near the best).
+            by: a hyperparameter: one row per value of it.
+            within: how far from the best counts as near, of stat "within"; as in `robustness` by
+                default.
+        """
+        from clsweep.analysis.comparison.table import compare
+
+        near = _within(within, self.material)
+        return self._ask(
+            lambda m: _comparable(compare(m.sweeps, a, b, stat=stat, by=by, within=near), m)
+        )
+
+    @_remembered
+    def winners(self, by: str) -> pd.DataFrame:
+        """The best objective at each value of one hyperparameter, where its lead is resolved."""
+        from clsweep.analysis.comparison.winners import winners
+
+        def ask(material: Material) -> pd.DataFrame:
+            groups: dict[str, list[Sweep]] = {}
+            for sweep in material.sweeps:
+                groups.setdefault(material.yardsticks.get(sweep.objective, ""), []).append(sweep)
+            competing = [
+                group for group in groups.values() if sum(by in sweep.params for sweep in group) > 1
+            ]
+            frames = [winners(group, by=by) for group in competing or groups.values()]
+            return pd.concat(frames, ignore_index=True)
+
+        import pandas as pd
+
+        return self._ask(ask)
+
+    @_remembered
+    def best_of_k(self) -> pd.DataFrame:
+        """Expected score of the best of k configurations tried at random, with intervals."""
+        from clsweep.analysis.tuning import best_of_k
+
+        return self._ask(lambda m: best_of_k(m.sweeps, chance=m.chance))
+
+    @_remembered
+    def tuning_cost(self, *, within: float | None = None) -> pd.DataFrame:
+        """Tries until within so many points of the best, and what tuning gains over the default."""
+        from clsweep.analysis.tuning import tuning_cost
+
+        return self._ask(
+            lambda m: tuning_cost(
+                m.sweeps, defaults=m.defaults, within=_within(within, m), chance=m.chance
+            )
+        )
+
+    @_remembered
+    def recommend(self) -> pd.DataFrame:
+        """The best configuration of each objective, and the one whose worst neighbour is best."""
+        from clsweep.analysis.recommend import recommend
+
+        return self._ask(lambda m: recommend(m.sweeps, chance=m.chance))
+
+    @_remembered
+    def health(self) -> pd.DataFrame:
+        """Trials, failures, hours, devices and versions per objective."""
+        from clsweep.analysis.health import health
+
+        return self._ask(lambda m: health(m.trials))
+
+    @_remembered
+    def failure_regions(self) -> pd.DataFrame:
+        """Where in the swept space trials fail more often than elsewhere."""
+        from clsweep.analysis.health import failure_regions
+
+        return self._ask(lambda m: failure_regions(m.sweeps))
+
+    @_remembered
+    def mechanism(self, *, by: str | None = None) -> pd.DataFrame:
+        """The metric beside the diagnostics: q_B, gradient variation, feature diversity and the
+        like.
+        """
+        from clsweep.analysis.mechanism import mechanism
+
+        return self._ask(
+            lambda m: mechanism(
+                m.trials, m.sweeps, metric=m.metric, diagnostics=m.diagnostics, by=by
+            )
+        )
+
+    @_remembered
+    def links(self) -> pd.DataFrame:
+        """Rank correlation of each diagnostic with the metric over the configurations: association,
+        not cause.
+        """
+        from clsweep.analysis.mechanism import links
+
+        return self._ask(
+            lambda m: links(m.trials, m.sweeps, metric=m.metric, diagnostics=m.diagnostics)
+        )
+
+    def _ask(self, question: Callable[[Material], pd.DataFrame]) -> pd.DataFrame:
+        """The answer, its notes as text; a complaint has the place in front."""
+        material = self.material
+        try:
+            return worded(question(material))
+        except UserError:
+            raise
+        except ValueError as error:
+            raise RequestError(f"{', '.join(material.sources)}: {error}") from None
+
+
+def _within(within: float | None, material: Material) -> float:
+    return material.within if within is None else within
+
+
+def _comparable(pairs: pd.DataFrame, material: Material) -> pd.DataFrame:
+    """Pairs whose scores come from different yardsticks lose their numbers."""
+    import pandas as pd
+
+    yardsticks = [
+        pairs[side].map(lambda name: material.yardsticks.get(name, "")) for side in ("a", "b")
+    ]
+    apart = yardsticks[0] != yardsticks[1]
+    measured = pairs.columns[pairs.columns.get_loc("value_a") : pairs.columns.get_loc("winner")]
+    pairs.loc[apart, measured] = float("nan")
+    pairs.loc[apart, ["winner", "resolved", "reason"]] = "", False, Reason.YARDSTICKS
+    notes = [
+        (note(Reason.YARDSTICKS, a=a, b=b),) if a != b else notes
+        for a, b, notes in zip(*yardsticks, pairs["note"], strict=True)
+    ]
+    return pairs.assign(note=pd.Series(notes, index=pairs.index, dtype=object))
+
+
+def _chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
+    names = [sweep.objective for sweep in sweeps]
+    for name in objectives:
+        if name not in names:
+            raise ValueError(
+                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
+            )
+    return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]

@@ -1,0 +1,466 @@
+"""The tables of the analysis for eyes: an interval stands beside its number, what is empty
+everywhere is left out.
+
+Frames come from `clsweep.analysis`; what is returned has texts and numbers under headings. The
+command line prints it, the report sets it. Whatever is in the unit of the metric is text already,
+with as many decimals as its column needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of, texts_of_values
+from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of
+from clsweep.findings.notes import status, verdict
+
+MANY_NAMES = 4  # in front of one note
+
+_BAND_COLUMNS = ("usable band", "by the means", "hi/lo", "per doubling")
+_BANDS = (
+    "usable band: values around the best that are shown to lose no more than {within}; by the "
+    "means: that do so as measured; hi/lo: ratio of those ends; per doubling: slope on log2 of the "
+    "hyperparameter"
+)
+# {within} is what `points` makes of it. Columns that are named here are in the tables below.
+ROBUSTNESS_LEGEND = (
+    "sd: spread over the swept configurations; sd*: without the seeds' noise; best: the best mean "
+    "of a configuration, range: best - worst mean, both picked by their own noise and so "
+    "optimistic; within {within}: share of the space that loses no more than that against the "
+    "best; worst 10 %: level of that tenth; these two are picked on other seeds than they are "
+    "scored on"
+)
+MORE_LEGEND = (
+    "worst: the worst mean of a configuration, picked by its own noise and so pessimistic; regret: "
+    "mean loss against the best, which is picked on other seeds than it is scored on; tolerance "
+    "area: mean share of the space that loses no more than 0 to D points, D = 10 x within; IQM: "
+    "mean of the middle half; " + _BANDS
+)
+ROBUSTNESS_BY_LEGEND = (
+    "sd: spread over the values of this hyperparameter; sd*: without the seeds' noise; range: best "
+    "- worst value; within {within}: share of the values that lose no more than that against the "
+    "best; " + _BANDS
+)
+SENSITIVITY_LEGEND = (
+    "alone: first-order share; in all: with its interactions; null line: what a parameter without "
+    "any effect reaches; top 10 %: share in what decides whether the best tenth is reached "
+    "(PED-ANOVA); R2: what the surrogate predicts of unseen configurations, of what seed noise "
+    "leaves to predict"
+)
+COMPARISON_TITLES = {
+    "mean": "Lead of a over b in {metric}, over what both sweep, with 95 % intervals",
+    "std": "Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with "
+    "95 % intervals",
+    "within": "Difference of the shares of the space within {within} of the best of {metric}, "
+    "with 95 % intervals",
+}
+_TESTED = (
+    "p: by flipping signs, least p: the least it could be; detectable: what would be found "
+    "in four of five studies"
+)
+COMPARISON_LEGENDS = {
+    "mean": "lead: by how much a is better than b, whether high or low values of the metric are "
+    "good; negative: b is "
+    f"better; P(a > b): a's chance to be ahead in a pair; {_TESTED}",
+    "std": "below 1: a depends less on its hyperparameters",
+    "within": "positive: more of a's space is within {within} of a's own best",
+}
+RECOMMENDATION_LEGEND = (
+    "score: mean over the study's seeds, by which it was picked, so optimistic; worst neighbour: "
+    "the worst level among the setting itself and its neighbours, each shrunk towards the mean of "
+    "its own neighbourhood by what seed noise explains of the difference; neighbours: one step "
+    "away on a grid, else the nearest"
+)
+
+
+def points(within: float) -> str:
+    """`1 point`, `2.5 points`."""
+    return f"{setting(within)} point{'' if within == 1 else 's'}"
+
+
+def robustness(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
+    """One row per objective: the spread, and what it costs."""
+    unit = _unit(frame["best"])
+    return _shown(
+        {
+            "objective": row["objective"],
+            "configs": row["num_configs"],
+            "seeds": row["num_seeds"],
+            "failed": row["num_failed"],
+            "mean": unit.level(row, "mean", row["sd"]),
+            "sd": unit.interval(row, "sd"),
+            "sd*": unit.interval(row, "sd_star"),
+            "range": unit.level(row, "range", row["sd"]),
+            "best": unit.level(row, "best", row["sd"]),
+            "at": row["best_at"],
+            f"within {setting(within)}": _share(row, "share_within", "share"),
+            "worst 10 %": unit.interval(row, "worst_10", least=1),
+        }
+        for row in records_of(frame)
+    )
+
+
+def robustness_more(frame: pd.DataFrame) -> pd.DataFrame:
+    """The further statistics of the same table."""
+    unit = _unit(frame["best"])
+    return _shown(
+        (
+            {
+                "objective": row["objective"],
+                "worst": unit.level(row, "worst", row["sd"]),
+                "at": row["worst_at"],
+                "regret": unit.interval(row, "regret"),
+                "tolerance area": _share(row, "tolerance_area"),
+                "IQM": unit.interval(row, "iqm"),
+                **_band_columns(row, unit, named=True),
+            }
+            for row in records_of(frame)
+        ),
+        droppable=_BAND_COLUMNS,
+    )
+
+
+def robustness_by(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
+    """One row per hyperparameter and objective, over its values alone."""
+    unit = _unit(frame["best"])
+    return _shown(
+        (
+            {
+                "by": row["by"],
+                "objective": row["objective"],
+                "sd": unit.interval(row, "sd"),
+                "sd*": unit.interval(row, "sd_star"),
+                "range": unit.level(row, "range", row["sd"]),
+                "best at": row["best_at"],
+                "worst at": row["worst_at"],
+                f"within {setting(within)}": _share(row, "share_within", "share"),
+                **_band_columns(row, unit, named=False),
+            }
+            for row in records_of(frame)
+        ),
+        droppable=_BAND_COLUMNS,
+    )
+
+
+def _band_columns(row: Mapping[str, Any], unit: _Unit, *, named: bool) -> Row:
+    values = (
+        _band(row, "band_sure", named=named),
+        _band(row, "band", named=named),
+        row["band_ratio"],
+        unit.interval(row, "slope"),
+    )
+    return dict(zip(_BAND_COLUMNS, values, strict=True))
+
+
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """As it is, without columns that have no value, and without the notes, which stand apart."""
+    apart = ("reason", "note")
+    kept = frame[[name for name in frame if name not in apart and frame[name].notna().any()]]
+    return kept.apply(
+        lambda column: texts_of_values(column.tolist()) if column.dtype.kind == "f" else column
+    )
+
+
+def sensitivity(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per objective and term; an objective that is not resolved has its note in the place
+    of numbers.
+    """
+    return _shown(
+        (
+            {
+                "objective": row["objective"],
+                "term": row["term"] or status(row["reason"]),
+                "alone": _share(row, "first", most=2),
+                "in all": _share(row, "total", most=2),
+                "null line": row["null"],
+                "resolved": {True: "yes", False: "no"}.get(row["resolved"], "")
+                if row["term"]
+                else "",
+                "top 10 %": row["top10"],
+                "its null": row["top10_null"],
+                "R2": row["r2"],
+                "of possible": row["r2_ceiling"] if is_number(row["r2"]) else None,
+                "configs": row["num_configs"],
+            }
+            for row in records_of(frame)
+        ),
+        droppable=("alone", "in all", "null line", "top 10 %", "its null", "R2", "of possible"),
+    )
+
+
+def comparison(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per pair or region."""
+    stat = frame["stat"].iloc[0] if len(frame) else "mean"
+    name = {"mean": "lead", "std": "ratio of sd*", "within": "difference of shares"}[stat]
+    unit = _unit(frame["value_a"] if stat == "mean" else ())
+    values = _Unit(is_fine=True) if stat == "std" else unit
+
+    def level(row: Row, side: str) -> Number | None:
+        return values.level(row, side, _spread(row, "estimate", "") if stat == "mean" else None)
+
+    return _shown(
+        (
+            {
+                "a": row["a"],
+                "b": row["b"],
+                "region": row["region"],
+                "value a": level(row, "value_a"),
+                "value b": level(row, "value_b"),
+                name: unit.interval(row, "estimate", ""),
+                "p": row["p"],
+                "p Holm": row["p_holm"],
+                "least p": row["p_min"],
+                "P(a > b)": row["superiority"] if stat == "mean" else None,
+                "detectable": unit.level(row, "detectable", None),
+                "seeds": row["num_seeds"],
+                "needs seeds": _whole(row["needs_seeds"]),
+                "needs configs": _whole(row["needs_configs"]),
+                "verdict": verdict(row),
+            }
+            for row in records_of(frame)
+        ),
+        droppable=(
+            "region",
+            "p",
+            "p Holm",
+            "least p",
+            "P(a > b)",
+            "detectable",
+            "needs seeds",
+            "needs configs",
+        ),
+    )
+
+
+def winners(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per region: who is ahead, by how much, and whether that is resolved."""
+    unit = _unit(frame["mean"])
+    return _shown(
+        {
+            "region": row["region"],
+            "ahead": row["objective"],
+            "mean": unit.level(row, "mean", _spread(row, "lead", "")),
+            "next": row["runner_up"],
+            "lead": unit.interval(row, "lead", ""),
+            "p Holm": row["p_holm"],
+            "verdict": verdict(row),
+        }
+        for row in records_of(frame)
+    )
+
+
+def tuning_cost(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
+    """One row per objective: tries, and the gain over the default, if any has one."""
+    unit = _unit(frame["best_level"])
+    return _shown(
+        (
+            {
+                "objective": row["objective"],
+                "best level": unit.level(row, "best_level", _spread(row, "tunability")),
+                f"tries to within {setting(within)}": _tries(row),
+                "default at": row["default_at"],
+                "default": unit.level(row, "default", _spread(row, "tunability")),
+                "gain over it": unit.interval(row, "tunability"),
+            }
+            for row in records_of(frame)
+        ),
+        droppable=("default at", "default", "gain over it"),
+    )
+
+
+def recommendation(frame: pd.DataFrame, confirmation: pd.DataFrame) -> pd.DataFrame:
+    """Two rows per objective: the best, and the best worst neighbour; beside them what fresh seeds
+    and the test say.
+    """
+    confirmed = {(row["objective"], row["config"]): row for row in records_of(confirmation)}
+    unit = _unit(frame["score"])
+    rows = []
+    for row in records_of(frame):
+        again: Mapping[str, Any] = confirmed.get((row["objective"], row["config"]), {})
+        rows.append(
+            {
+                "objective": row["objective"],
+                "pick": row["kind"],
+                "config": row["config"],
+                "at": row["at"],
+                "score": unit.interval(row, "score", ""),
+                "worst neighbour": unit.level(
+                    row, "neighbourhood_worst", _spread(row, "score", "")
+                ),
+                "neighbours": row["num_neighbours"],
+                "fresh seeds": unit.interval(again, "fresh"),
+                "test": unit.interval(again, "test"),
+            }
+        )
+    return _shown(rows, droppable=("fresh seeds", "test", "worst neighbour", "neighbours"))
+
+
+def failures(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per region with failures."""
+    return _shown(
+        {
+            "objective": row["objective"],
+            "region": row["region"],
+            "trials": row["trials"],
+            "failed": row["failed"],
+            "rate": _share(row, "rate", ""),
+            "p Holm": row["p_holm"],
+            "verdict": "more failures here" if row["resolved"] else "",
+        }
+        for row in records_of(frame)
+    )
+
+
+def links(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per objective and diagnostic."""
+    return _shown(
+        {
+            "objective": row["objective"],
+            "diagnostic": row["diagnostic"],
+            "configs": row["num_configs"],
+            "rank correlation": _share(row, "rho", "", most=2),
+            "p Holm": row["p_holm"],
+            "verdict": _direction(row),
+        }
+        for row in records_of(frame)
+    )
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    """The notes of a table, each once, with the objectives or pairs that it is about unless that is
+    all of them.
+    """
+    if "note" not in frame:
+        return []
+    about: dict[str, list[str]] = {}
+    for row in records_of(frame):
+        if isinstance(row["note"], str) and row["note"]:
+            reason = row.get("reason", "")
+            start = f"{status(reason)}: " if reason else ""
+            about.setdefault(start + row["note"], []).append(_about(row))
+    return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items()]
+
+
+def _direction(row: Mapping[str, Any]) -> str:
+    """Whether a diagnostic rises or falls with the metric."""
+    if not row["resolved"]:
+        return status(row["reason"])
+    return f"{'higher' if row['rho'] > 0 else 'lower'} with the metric"
+
+
+def _about(row: Mapping[str, Any]) -> str:
+    if "a" in row:
+        return f"{row['a']} - {row['b']}"
+    name = str(row.get("objective") or row.get("region", ""))
+    # The best may well be known where the robust one is not.
+    return f"{name} ({row['kind']})" if row.get("kind") and row["reason"] else name
+
+
+def _note(text: str, who: Sequence[str], num_rows: int) -> str:
+    if len(who) > MANY_NAMES:
+        return f"{', '.join(who[:MANY_NAMES])} and {len(who) - MANY_NAMES} more: {text}"
+    return text if len(who) == num_rows > 1 else f"{', '.join(who)}: {text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unit:
+    """How numbers in the unit of the metric are shown.
+
+    Attributes:
+        is_fine: two digits of what resolves them; of percent and the like, two decimals do as long
+            as they show it.
+    """
+
+    is_fine: bool
+
+    def interval(
+        self, row: Mapping[str, Any], name: str, stem: str | None = None, least: int = 2
+    ) -> Number | None:
+        """A value with its interval, in the columns that `_ends` says."""
+        low, high = _ends(row, name, stem)
+        return Number.of(row.get(name), low=low, high=high, is_fine=self.is_fine, least=least)
+
+    def level(
+        self, row: Mapping[str, Any], name: str, spread: float | None = math.nan
+    ) -> Number | None:
+        """A value alone. `spread` says how fine it is; where that is not known, a hundredth of it,
+        None: all of it.
+        """
+        value = row[name]
+        if spread is not None and is_number(value) and not (is_number(spread) and spread):
+            spread = value / 100
+        return Number.of(value, spread=math.nan if spread is None else spread, is_fine=self.is_fine)
+
+
+def _unit(levels: Iterable[float]) -> _Unit:
+    sizes = [abs(level) for level in levels if is_number(level)]
+    return _Unit(is_fine=bool(sizes) and max(sizes) <= 1)
+
+
+def _share(
+    row: Mapping[str, Any], name: str, stem: str | None = None, most: int = 4
+) -> Number | None:
+    """A number between 0 and 1, or -1 and 1, with its interval."""
+    low, high = _ends(row, name, stem)
+    return Number.of(row[name], low=low, high=high, most=most)
+
+
+def _ends(row: Mapping[str, Any], name: str, stem: str | None = None) -> tuple[float, float]:
+    """The interval of a value: columns `<stem>_low` and `<stem>_high`, of `name` itself by default;
+    `low` and `high` for stem "".
+    """
+    before = name if stem is None else stem
+    low, high = (row.get(f"{before}_{end}" if before else end, math.nan) for end in ("low", "high"))
+    return (low, high) if is_number(low) and is_number(high) else (math.nan, math.nan)
+
+
+def _spread(row: Mapping[str, Any], name: str, stem: str | None = None) -> float:
+    """What a value is resolved to: half its interval, or its own size."""
+    low, high = _ends(row, name, stem)
+    return (
+        Number(value=row[name], low=low, high=high).resolution if is_number(row[name]) else math.nan
+    )
+
+
+def _tries(row: Mapping[str, Any]) -> str:
+    tries = row["k_within"], *_ends(row, "k_within", "k")
+    if not is_number(tries[0]):
+        return ""
+    value, low, high = (count(end) if is_number(end) else "" for end in tries)
+    return f"{value} [{low}, {high}]" if low else value
+
+
+def _band(row: Mapping[str, Any], name: str, *, named: bool) -> str:
+    if not is_number(row[f"{name}_low"]):
+        return ""
+    low, high = settings([row[f"{name}_low"], row[f"{name}_high"]])
+    return f"{row['band_param'] + ' ' if named else ''}{low} to {high}"
+
+
+def _whole(value: float) -> int | None:
+    return math.ceil(value) if is_number(value) and math.isfinite(value) else None
+
+
+def _shown(rows: Any, droppable: Sequence[str] = ()) -> pd.DataFrame:
+    """Rows as a frame, the numbers with intervals as texts; without those of `droppable` that have
+    no value.
+    """
+    frame = pd.DataFrame(list(rows), dtype=object)
+    for name in frame:
+        values = frame[name].tolist()
+        if any(isinstance(value, Number) for value in values):
+            frame[name] = texts_of(
+                [value if isinstance(value, Number) else None for value in values]
+            )
+    empty = [
+        name
+        for name in droppable
+        if name in frame and (frame[name].isna() | frame[name].isin([""])).all()
+    ]
+    return frame.drop(columns=empty)

@@ -1,0 +1,121 @@
+"""What a report puts together from several statistics, each once, when a section first asks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from clsweep.findings.material import Material
+from clsweep.findings.statistics import Findings
+
+Say = Callable[[str], None]
+
+ERROR_COLUMNS = ("objective", "error_class", "error_message")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """What `findings` has no single table of; `say` is called with a word on what comes next.
+
+    Attributes:
+        within: points from the best that count as good.
+    """
+
+    findings: Findings
+    within: float
+    say: Say
+
+    @cached_property
+    def material(self) -> Material:
+        """With the side tables, which the statistics do not need."""
+        self.say("reading")
+        return dataclasses.replace(
+            self.findings.material,
+            references=self.findings.side_table("references"),
+            histograms=self.findings.side_table("histograms"),
+            points=self.findings.side_table("points"),
+            confirmation=self.findings.side_table("confirmation"),
+        )
+
+    @cached_property
+    def swept(self) -> list[str]:
+        """Hyperparameters that any objective sweeps, those that most of them share first."""
+        names = [name for sweep in self.material.sweeps for name in sweep.params]
+        return sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
+
+    @cached_property
+    def shared(self) -> list[str]:
+        """Those that at least two objectives sweep."""
+        return [
+            name for name in self.swept if sum(name in s.params for s in self.material.sweeps) > 1
+        ]
+
+    @cached_property
+    def failures(self) -> pd.DataFrame:
+        """Failed trials by objective and error, most frequent first."""
+        trials = self.material.trials
+        failed = trials[trials["status"] == "failed"]
+        known = [name for name in ERROR_COLUMNS if name in failed]
+        counts = (
+            failed.assign(trials=1)
+            .groupby(known, dropna=False, sort=False)["trials"]
+            .sum()
+            .reset_index()
+        )
+        return counts.sort_values("trials", ascending=False, kind="stable", ignore_index=True)
+
+    @cached_property
+    def robustness_by(self) -> pd.DataFrame:
+        """The marginal robustness to each hyperparameter, with a column `by` in front."""
+        frames = []
+        for name in self.swept:
+            self.say(f"robustness by {name}")
+            frame = self.findings.robustness(by=name, within=self.within)
+            sweeping = {sweep.objective for sweep in self.material.sweeps if name in sweep.params}
+            frame = frame[frame["objective"].isin(sweeping)]
+            frame.insert(0, "by", name)
+            frames.append(frame)
+        return (
+            pd.concat(frames, ignore_index=True)
+            if frames
+            else self.findings.robustness(within=self.within).iloc[:0].assign(by="")
+        )
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        self.say("comparison of means")
+        return self.findings.compare(stat="mean")
+
+    @cached_property
+    def spreads(self) -> pd.DataFrame:
+        self.say("comparison of spreads")
+        return self._of_sweeping(self.findings.compare(stat="std"))
+
+    @cached_property
+    def shares(self) -> pd.DataFrame:
+        self.say("comparison of shares near the best")
+        return self._of_sweeping(self.findings.compare(stat="within", within=self.within))
+
+    def _of_sweeping(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """Without the pairs of a baseline that sweeps nothing, which has no spread to compare."""
+        names = [sweep.objective for sweep in self.material.sweeps if sweep.params]
+        return pairs[pairs["a"].isin(names) & pairs["b"].isin(names)].reset_index(drop=True)
+
+    @cached_property
+    def winners(self) -> pd.DataFrame:
+        frames = []
+        for name in self.shared:
+            self.say(f"winners by {name}")
+            frames.append(self.findings.winners(name))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    @cached_property
+    def mechanism_by(self) -> str | None:
+        """The hyperparameter that the mechanism is shown against: the batch size, or the one that
+        most share.
+        """
+        return "batch_size" if "batch_size" in self.swept else next(iter(self.swept), None)

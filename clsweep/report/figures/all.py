@@ -1,0 +1,36 @@
+"""Every figure of a report: tables of `clsweep.analysis` -> `Figure`s, or None where there is
+nothing to draw.
+
+A figure has no theme of its own; `themed` gives it one, `to_svg` makes a picture of it.
+"""
+
+from clsweep.report.figures.curves import best_of_k_curves, marginal_figures, tolerance_curves
+from clsweep.report.figures.distributions import histogram_figures, point_figures, scatter_figures
+from clsweep.report.figures.forests import (
+    confirmation_figure,
+    difference_forest,
+    ratio_forest,
+    robustness_forest,
+    sensitivity_figures,
+)
+from clsweep.report.figures.maps import heatmap_figures, winner_figures
+from clsweep.report.figures.theme import svg_to_png, themed, to_svg
+
+__all__ = [
+    "best_of_k_curves",
+    "confirmation_figure",
+    "difference_forest",
+    "heatmap_figures",
+    "histogram_figures",
+    "marginal_figures",
+    "point_figures",
+    "ratio_forest",
+    "robustness_forest",
+    "scatter_figures",
+    "sensitivity_figures",
+    "svg_to_png",
+    "themed",
+    "to_svg",
+    "tolerance_curves",
+    "winner_figures",
+]

@@ -1,0 +1,234 @@
+"""Parts that the charts share: names, axes, colours by objective, tooltips, lines of reference.
+
+A table is first brought into columns with plain names ("objective", "x", "y", "low", "high", "at"),
+because Vega-Lite reads dots and brackets in a field name as a path. Names that people give are only
+ever values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clsweep.display.numbers import mentioned, settings
+from clsweep.findings.material import Material
+from clsweep.report.figures.theme import GREY
+from clsweep.report.model import slug
+
+NUMBER = ".4~r"  # four significant digits, never an exponent
+HEIGHT = 260
+ROW_HEIGHT = 40
+MAX_TICKS = 12  # more grid values than this and the axis picks its own
+LEGEND_COLUMNS = alt.ExprRef("width > 460 ? 4 : 2")
+
+
+def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
+    """One different name for each of the texts, not too long for a file, even where their slugs
+    agree.
+    """
+    names: list[str] = []
+    for text in texts:
+        start = f"{prefix}-{slug(text)[:60].rstrip('-')}"
+        name, count = start, 2
+        while name in names:
+            name, count = f"{start}-{count}", count + 1
+        names.append(name)
+    return names
+
+
+def objectives(material: Material) -> list[str]:
+    """In the order that fixes every objective's colour and shape."""
+    return [sweep.objective for sweep in material.sweeps]
+
+
+def metric_title(material: Material) -> str:
+    return f"{material.metric} ({material.unit})" if material.unit else material.metric
+
+
+def points_unit(material: Material) -> str:
+    """Of a difference: percentages differ by points."""
+    return "points" if material.unit == "%" else material.unit
+
+
+def in_points(title: str, material: Material) -> str:
+    unit = points_unit(material)
+    return f"{title} ({unit})" if unit else title
+
+
+def param_title(material: Material, param: str) -> str:
+    """`τ (tau)`: one symbol may stand for two parameters, and a name has to be found again in the
+    tables.
+    """
+    symbol = material.symbols.get(param, "")
+    return f"{symbol} ({param})" if symbol and symbol != param else param
+
+
+def numbers(table: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """A column as floats; what is missing or infinite is NaN, which a chart leaves out."""
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def is_log(material: Material, param: str, values: NDArray[np.float64]) -> bool:
+    """Whether a parameter's axis is logarithmic: it is read so in some sweep, and every value can
+    be.
+    """
+    return any(sweep.scales.get(param) == "log" for sweep in material.sweeps) and bool(
+        (values > 0).all()
+    )
+
+
+def param_axis(
+    material: Material, param: str, values: NDArray[np.float64], *, ticks: bool
+) -> alt.X:
+    """A numeric parameter's axis; with `ticks` it is marked at the values themselves, if they are
+    few.
+    """
+    levels = np.unique(values[np.isfinite(values)]).tolist()
+    is_marked = ticks and len(levels) <= MAX_TICKS
+    axis = {"values": levels, "labelExpr": _exact(levels)} if is_marked else {"format": NUMBER}
+    kind = {"type": "log"} if is_log(material, param, values) else {"zero": False}
+    return alt.X(
+        "x",
+        type="quantitative",
+        title=param_title(material, param),
+        scale=alt.Scale(**kind, nice=False, padding=12),
+        axis=alt.Axis(**axis, labelOverlap="greedy", labelSeparation=5, grid=False),
+    )
+
+
+def _exact(levels: Sequence[float]) -> str:
+    """Vega's expression for the label of a tick at one of these values."""
+    return f"{json.dumps(settings(levels))}[indexof({json.dumps(levels)}, datum.value)]"
+
+
+def colour(material: Material, shown: Iterable[str], *, legend: bool = True) -> alt.Color:
+    """Colour by objective, the same in every chart; the legend names those that are `shown`."""
+    return alt.Color("objective", **_by_objective(material, shown, legend))
+
+
+def shape(material: Material, shown: Iterable[str], *, legend: bool = True) -> alt.Shape:
+    """Shape by objective, for those who see no difference of colours."""
+    return alt.Shape("objective", **_by_objective(material, shown, legend))
+
+
+def _by_objective(material: Material, shown: Iterable[str], is_named: bool) -> dict[str, Any]:
+    names = list(dict.fromkeys(shown))
+    return {
+        "type": "nominal",
+        "title": None,
+        "scale": alt.Scale(domain=objectives(material)),
+        "legend": alt.Legend(**legend_place(), values=names) if is_named else None,
+    }
+
+
+def legend_place() -> dict[str, Any]:
+    """On top, in columns that fit a phone."""
+    return {
+        "orient": "top",
+        "columns": LEGEND_COLUMNS,
+        "labelLimit": 130,
+        "symbolOpacity": 1,
+        "offset": 6,
+    }
+
+
+def tooltip(field: str, title: str, *, number: bool = True) -> alt.Tooltip:
+    if number:
+        return alt.Tooltip(field, type="quantitative", title=title, format=NUMBER)
+    return alt.Tooltip(field, type="nominal", title=title)
+
+
+def interval_tips(title: str, field: str = "y") -> list[alt.Tooltip]:
+    """Of a column and of low and high."""
+    return [tooltip(field, title), tooltip("low", "95 % from"), tooltip("high", "95 % to")]
+
+
+def score_axis(title: str, field: str = "y") -> alt.Y:
+    """Layers that share an axis need one title, also where they read other columns."""
+    return alt.Y(
+        field,
+        type="quantitative",
+        title=title,
+        scale=alt.Scale(zero=False, padding=8),
+        axis=alt.Axis(tickCount=6),
+    )
+
+
+def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT, describe: str) -> alt.LayerChart:
+    """Several marks as one chart that is as wide as its place."""
+    return alt.LayerChart(layer=list(charts)).properties(
+        width="container", height=height, description=describe
+    )
+
+
+def has_interval(frame: pd.DataFrame) -> bool:
+    return bool((frame["low"].notna() & frame["high"].notna()).any())
+
+
+def bands_text(frame: pd.DataFrame, what: str = "Bands") -> str:
+    return (
+        f"{what} are 95 % intervals."
+        if has_interval(frame)
+        else "No intervals: they need two seeds."
+    )
+
+
+def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
+    """Rows of the objectives that have a colour, in their order and numbered anew."""
+    place = {name: number for number, name in enumerate(objectives(material))}
+    places = frame["objective"].map(place)
+    return frame[places.notna()].sort_values(
+        "objective", key=lambda names: names.map(place), kind="stable", ignore_index=True
+    )
+
+
+def reference_lines(
+    material: Material, scores: NDArray[np.float64], title: str
+) -> tuple[list[alt.Chart], str]:
+    """On the axis y of this title, lines at what is reached without training, and a sentence for
+    the caption.
+
+    A reference further away than the scores are spread would squeeze them into a strip: it is said,
+    not drawn.
+    """
+    levels = _references(material)
+    if not levels or not np.isfinite(scores).any():
+        return [], ""
+    low, high = np.nanmin(scores), np.nanmax(scores)
+    near = {
+        name: at for name, at in levels.items() if low - (high - low) <= at <= high + (high - low)
+    }
+    away = [f"{name} {mentioned(at)}" for name, at in levels.items() if name not in near]
+    said = f" Off the axis: {', '.join(away)}." if away else ""
+    if not near:
+        return [], said
+    frame = pd.DataFrame(
+        {"y": near.values(), "name": [f"{name} {mentioned(at)}" for name, at in near.items()]}
+    )
+    base = alt.Chart(frame).encode(score_axis(title))
+    rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(
+        tooltip=[tooltip("name", "without training", number=False)]
+    )
+    text = base.mark_text(align="left", dx=4, dy=-5, style="soft").encode(
+        x=alt.value(0), text=alt.Text("name", type="nominal")
+    )
+    return [rule, text], f" Dashed: without training.{said}"
+
+
+def _references(material: Material) -> dict[str, float]:
+    table = material.references
+    if table.empty or material.metric not in table.columns:
+        return {}
+    mean = (
+        table.groupby(table["reference"].str.replace("_", " "), sort=False)[material.metric]
+        .mean()
+        .dropna()
+    )
+    return {str(name): float(at) for name, at in mean.items()}

@@ -1,0 +1,224 @@
+"""The files of a report: the page, the Markdown, the figures and tables, and a manifest of them
+all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from clsweep.errors import RequestError
+from clsweep.report.figures.theme import svg_to_png, themed, to_svg
+from clsweep.report.formats.markdown import render_markdown
+from clsweep.report.formats.page import render_page, spec_of, vega_versions
+from clsweep.report.model import NAME, Figure, Report, Table
+from clsweep.results.disk import Disk
+
+MANIFEST = "manifest.json"
+LIBRARIES = (
+    "numpy",
+    "scipy",
+    "pandas",
+    "scikit-learn",
+    "pyarrow",
+    "altair",
+    "vl-convert-python",
+    "jinja2",
+)
+
+# All that a report consists of: nothing else is ever removed or replaced, whatever a manifest says.
+_OURS = re.compile(
+    rf"index\.html|report\.md|figures/{NAME}\.(svg|png|vl\.json|csv)|tables/{NAME}\.(parquet|csv)"
+)
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+
+Progress = Callable[[str], None]
+
+
+def write_bundle(
+    report: Report, out: str | os.PathLike[str], *, progress: Progress | None = None
+) -> Path:
+    """Write all files of a report into the folder `out` and return the path of its page.
+
+    `index.html`, `report.md`, `figures/NAME.svg`, `.png`, `.vl.json` and `.csv` (the numbers behind
+    it), `tables/NAME.parquet` and `.csv`, `manifest.json` (versions, sources, bytes and SHA-256 of
+    every file). Everything is made before anything is written, and each file is replaced as a
+    whole. Files that an earlier report left there and this one does not have are removed; others
+    are never touched.
+
+    Parquet holds the exact tables, columns of mixed types as text. In CSV a text that a spreadsheet
+    would read as a formula (it begins with = + - @ or a tab and is no number) has an apostrophe
+    before it.
+
+    Args:
+        progress: called with the name of every part that is about to be made.
+
+    Raises:
+        RequestError: `out` is no folder that can be written, or holds a file of these names that no
+            report wrote.
+        ValueError: a name of a section, table or figure is unfit or stands twice.
+    """
+    disk = _folder(os.fspath(out))
+    written = _written_before(disk)
+    files = dict(_files(report, progress or (lambda _: None)))
+    for name in files:
+        if name not in written and disk.is_file(name):
+            raise RequestError(
+                f"{disk.place(name)}: expected a folder that is empty, new or of an earlier "
+                "report, given one with "
+                f"this file, which no report wrote. Nearest: {disk.folder}/report"
+            )
+    entries = {
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        for name, data in files.items()
+    }
+    # Before the files, a manifest of those to come and those to go: whatever is interrupted here,
+    # the next one knows.
+    _write_manifest(disk, report, written | entries)
+    for name, data in files.items():
+        disk.write(name, data, durable=False)
+    for name in written.keys() - entries.keys():
+        disk.remove(name)
+    _write_manifest(disk, report, entries)
+    return Path(disk.place("index.html"))
+
+
+def _folder(out: str) -> Disk:
+    if "://" in out:
+        raise RequestError(f"{out}: expected a folder of this machine for the report, given a URI")
+    disk = Disk(out)
+    if os.path.exists(disk.folder) and not os.path.isdir(disk.folder):
+        raise RequestError(
+            f"{out}: expected a folder for the report, given a file. Nearest: {out}-report"
+        )
+    try:
+        os.makedirs(disk.folder, exist_ok=True)
+    except OSError as error:
+        raise RequestError(
+            f"{out}: expected a folder that can be made, given: {error.strerror}"
+        ) from None
+    if not os.access(disk.folder, os.W_OK | os.X_OK):
+        raise RequestError(
+            f"{out}: expected a folder that can be written, given: Permission denied"
+        )
+    return disk
+
+
+def _written_before(disk: Disk) -> dict[str, Any]:
+    """The files of the report that is there, by the names its manifest lists."""
+    try:
+        manifest = json.loads(disk.read(MANIFEST))
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        manifest = None
+    if (
+        not isinstance(manifest, dict)
+        or "clsweep" not in manifest
+        or not isinstance(manifest.get("files"), dict)
+    ):
+        raise RequestError(
+            f"{disk.place(MANIFEST)}: expected the manifest of a report, given another file. "
+            "Nearest: "
+            f"{disk.folder}/report"
+        )
+    return {name: entry for name, entry in manifest["files"].items() if _OURS.fullmatch(name)}
+
+
+def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
+    manifest = {
+        "clsweep": version("clsweep"),
+        "title": report.title,
+        "sources": list(report.sources),
+        "libraries": {name: version(name) for name in LIBRARIES} | vega_versions(),
+        "files": dict(sorted(files.items())),
+    }
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    disk.write(MANIFEST, _encoded(text), durable=False)
+
+
+def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
+    """Name and content of every file but the manifest."""
+    progress("index.html")
+    yield "index.html", _encoded(render_page(report))
+    yield "report.md", _encoded(render_markdown(report))
+    for section in report.sections:
+        for figure in section.figures:
+            progress(f"figures/{figure.name}")
+            yield from _figure(figure)
+        for table in section.tables:
+            progress(f"tables/{table.name}")
+            yield from _table(table)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")  # the name of a folder need not be UTF-8
+
+
+def _figure(figure: Figure) -> Iterator[tuple[str, bytes]]:
+    spec = themed(spec_of(figure), dark=False, background=None)
+    place = f"figures/{figure.name}"
+    svg = to_svg(spec)
+    yield f"{place}.svg", svg.encode()
+    yield f"{place}.png", svg_to_png(svg)
+    yield f"{place}.vl.json", json.dumps(spec, ensure_ascii=False, allow_nan=False).encode()
+    yield f"{place}.csv", to_csv(figure.data)
+
+
+def _table(table: Table) -> Iterator[tuple[str, bytes]]:
+    yield f"tables/{table.name}.parquet", to_parquet(table.frame)
+    yield f"tables/{table.name}.csv", to_csv(table.frame)
+
+
+def to_csv(frame: pd.DataFrame) -> bytes:
+    """A frame as CSV in full precision, UTF-8, without a text that a spreadsheet would read as a
+    formula.
+    """
+    safe = frame.rename(columns=lambda name: _harmless(str(name)))
+    for i in range(safe.shape[1]):
+        if not _is_plain(frame.dtypes.iloc[i]):
+            safe.isetitem(i, [_harmless(value) for value in frame.iloc[:, i]])
+    return _encoded(safe.to_csv(index=False, lineterminator="\n"))
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    """A frame as Parquet. Columns of objects that are not all of one simple type are written as
+    text.
+    """
+    typed = frame.rename(columns=str)
+    for i in range(typed.shape[1]):
+        if pd.api.types.is_object_dtype(frame.dtypes.iloc[i]):
+            typed.isetitem(i, _typed(frame.iloc[:, i]))
+    return typed.to_parquet(index=False)
+
+
+def _typed(column: pd.Series[Any]) -> list[Any]:
+    values = [
+        None if is_gone else value for value, is_gone in zip(column, column.isna(), strict=True)
+    ]
+    types = {type(value) for value in values if value is not None}
+    if len(types) == 1 and types <= {str, bool, int, float}:
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+def _is_plain(dtype: Any) -> bool:
+    return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype)
+
+
+def _harmless(value: Any) -> Any:
+    if not isinstance(value, str) or not _FORMULA.match(value):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -1,0 +1,448 @@
+"""What stands in a report, section by section: sentences behind their gates, tables, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import pandas as pd
+
+from clsweep.analysis import confirmation, health, mechanism, reasons, recommend, tuning
+from clsweep.analysis.comparison import table as comparison
+from clsweep.analysis.comparison import winners
+from clsweep.analysis.robustness import marginals, tolerance
+from clsweep.analysis.robustness import table as robustness
+from clsweep.analysis.sensitivity import table as sensitivity
+from clsweep.display.numbers import count
+from clsweep.findings import tables as shown
+from clsweep.findings.statistics import Findings
+from clsweep.report.computed import Say, Tables
+from clsweep.report.figures import all as figures
+from clsweep.report.model import Figure, Report, Section, Table
+from clsweep.report.sentences import objectives, pairs
+from clsweep.report.sentences.words import Wording, listed
+
+# What the appendix explains: the name of a table -> its columns.
+FORMULAS: Mapping[str, Mapping[str, str]] = {
+    "most tables": reasons.COLUMNS,
+    "robustness": robustness.COLUMNS,
+    "tolerance": tolerance.COLUMNS,
+    "sensitivity": sensitivity.COLUMNS,
+    "marginals": marginals.COLUMNS,
+    "comparison": comparison.COLUMNS,
+    "winners": winners.COLUMNS,
+    "best of k": tuning.COLUMNS,
+    "tuning cost": tuning.COST_COLUMNS,
+    "recommendation": recommend.COLUMNS,
+    "confirmation": confirmation.FRESH_COLUMNS,
+    "health": health.COLUMNS,
+    "failure regions": health.REGION_COLUMNS,
+    "mechanism": mechanism.COLUMNS,
+    "links": mechanism.LINK_COLUMNS,
+}
+
+KEYS = ("objective", "config")  # of a configuration
+HEADLINES = 4  # sentences on one question at the top of the report
+
+
+def build_report(
+    findings: Findings, *, within: float | None = None, progress: Say | None = None
+) -> Report:
+    """Everything that is to be said of `findings`.
+
+    Args:
+        findings: one or several studies.
+        within: how far from the best still counts as good, as in `Findings.robustness`.
+        progress: called with a word on what is computed next.
+    """
+    near = findings.material.within if within is None else within
+    say = progress or (lambda _: None)
+    tables = Tables(findings=findings, within=near, say=say)
+    material, sections = tables.material, []
+    for name, section in _SECTIONS.items():
+        say(name)
+        sections.append(section(tables))
+    return Report(
+        title=material.title,
+        facts=_facts(tables),
+        verdicts=(*material.notes, *_headlines(tables)),
+        sections=tuple(sections),
+        sources=material.sources,
+    )
+
+
+def _facts(tables: Tables) -> dict[str, str]:
+    material = tables.material
+    counts = material.trials["status"].value_counts()
+    samplers = dict.fromkeys(name for sweep in material.sweeps for name in sweep.samplers)
+    return {
+        "Results": ", ".join(material.sources),
+        "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best",
+        "Objectives": str(len(material.sweeps)),
+        "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
+        "Design": ", ".join(samplers),
+        "Near the best": f"within {_words(tables).amount(tables.within)}",
+        "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _headlines(tables: Tables) -> tuple[str, ...]:
+    """The sentences at the top: what a reader came for, in the order of the questions, a few on
+    each.
+    """
+    words = _words(tables)
+    return (
+        *objectives.unmeasured(tables.material.sweeps),
+        *_first(pairs.spreads(tables.spreads, words), "Robustness"),
+        *_first(pairs.means(tables.means, words), "Comparison"),
+        *_first(objectives.effects(tables.findings.sensitivity()), "Sensitivity"),
+        *_first(objectives.bands(tables.robustness_by, words), "Robustness"),
+        *_first(objectives.failures(tables.findings.failure_regions()), "Health"),
+        *_first(objectives.confirmed(tables.material.confirmation, words), "Recommendation"),
+    )
+
+
+def _first(sentences: tuple[str, ...], section: str) -> tuple[str, ...]:
+    if len(sentences) <= HEADLINES + 1:
+        return sentences
+    return (
+        *sentences[:HEADLINES],
+        f"{len(sentences) - HEADLINES} further sentences on this stand under {section}.",
+    )
+
+
+def _health(tables: Tables) -> Section:
+    regions = tables.findings.failure_regions()
+    condition = tables.findings.health()
+    return Section(
+        id="health",
+        title="Health of the study",
+        sentences=objectives.failures(regions),
+        notes=tuple(shown.notes(condition)),
+        tables=_tables(
+            _table(
+                "health",
+                "Trials, hours and versions",
+                "One row per objective.",
+                condition,
+                shown.plain,
+            ),
+            _table(
+                "failures",
+                "Failed trials by error",
+                "Most frequent first.",
+                tables.failures,
+                shown.plain,
+            ),
+            _table(
+                "failure-regions",
+                "Failed trials by region of the space",
+                "Rates with 95 % intervals; p: against the rest of the objective's trials, "
+                "adjusted by Holm.",
+                regions,
+                shown.failures,
+            ),
+        ),
+        figures=(),
+    )
+
+
+def _robustness(tables: Tables) -> Section:
+    words, within = _words(tables), tables.within
+    near = shown.points(within)
+    spread = tables.findings.robustness(within=within)
+    return Section(
+        id="robustness",
+        title="Robustness: how much depends on the hyperparameters",
+        sentences=(
+            *objectives.unmeasured(tables.material.sweeps),
+            *pairs.spreads(tables.spreads, words),
+            *objectives.bands(tables.robustness_by, words),
+        ),
+        notes=tuple(shown.notes(spread)),
+        tables=_tables(
+            _table(
+                "robustness",
+                f"Spread of {tables.material.metric} over the swept space",
+                shown.ROBUSTNESS_LEGEND.format(within=near),
+                spread,
+                lambda frame: shown.robustness(frame, within=within),
+            ),
+            _table(
+                "robustness-more",
+                "Regret, tolerance and worst settings",
+                shown.MORE_LEGEND.format(within=near),
+                spread,
+                shown.robustness_more,
+            ),
+            _table(
+                "robustness-by-parameter",
+                "Each hyperparameter alone, the others averaged over",
+                shown.ROBUSTNESS_BY_LEGEND.format(within=near),
+                tables.robustness_by,
+                lambda frame: shown.robustness_by(frame, within=within),
+            ),
+        ),
+        figures=_figures(
+            figures.robustness_forest(spread, tables.material),
+            figures.tolerance_curves(tables.findings.tolerance(), tables.material),
+        ),
+    )
+
+
+def _sensitivity(tables: Tables) -> Section:
+    material = tables.material
+    effects = tables.findings.sensitivity()
+    return Section(
+        id="sensitivity",
+        title="Sensitivity: which hyperparameter matters",
+        sentences=objectives.effects(effects),
+        notes=tuple(shown.notes(effects)),
+        tables=_tables(
+            _table(
+                "sensitivity",
+                f"Shares of the variance of {material.metric}",
+                shown.SENSITIVITY_LEGEND,
+                effects,
+                shown.sensitivity,
+            )
+        ),
+        figures=_figures(
+            *figures.sensitivity_figures(effects, material),
+            *figures.marginal_figures(tables.findings.marginals(), material),
+            *figures.heatmap_figures(material, effects),
+        ),
+    )
+
+
+def _comparison(tables: Tables) -> Section:
+    words, material = _words(tables), tables.material
+    return Section(
+        id="comparison",
+        title="Comparison: which objective is better, and where",
+        sentences=(
+            *pairs.means(tables.means, words),
+            *objectives.best_regions(tables.winners, words),
+        ),
+        notes=tuple(dict.fromkeys([*shown.notes(tables.means), *shown.notes(tables.spreads)])),
+        tables=_tables(
+            _comparison_table(tables, "mean", tables.means),
+            _comparison_table(tables, "std", tables.spreads),
+            _comparison_table(tables, "within", tables.shares),
+            _table(
+                "winners",
+                "Who is ahead at each value",
+                "lead: over the next objective, with its 95 % interval; p adjusted by Holm.",
+                tables.winners,
+                shown.winners,
+            ),
+        ),
+        figures=_figures(
+            figures.difference_forest(tables.means, material),
+            figures.ratio_forest(tables.spreads, material),
+            *figures.winner_figures(tables.winners, material),
+        ),
+    )
+
+
+def _comparison_table(tables: Tables, stat: str, frame: pd.DataFrame) -> Table | None:
+    title = shown.COMPARISON_TITLES[stat].format(
+        metric=tables.material.metric, within=shown.points(tables.within)
+    )
+    legend = shown.COMPARISON_LEGENDS[stat].format(within=shown.points(tables.within))
+    return _table(f"comparison-{stat}", title, legend, frame, shown.comparison)
+
+
+def _tuning(tables: Tables) -> Section:
+    cost = tables.findings.tuning_cost(within=tables.within)
+    return Section(
+        id="tuning",
+        title="Tuning cost: how many tries it takes",
+        sentences=objectives.tuning(cost, _words(tables)),
+        notes=tuple(shown.notes(cost)),
+        tables=_tables(
+            _table(
+                "tuning-cost",
+                "Tries to come near the best, and the gain over the default",
+                "Tries are random configurations of the space; the best of them is picked on other "
+                "seeds than it is scored on.",
+                cost,
+                lambda frame: shown.tuning_cost(frame, within=tables.within),
+            )
+        ),
+        figures=_figures(figures.best_of_k_curves(tables.findings.best_of_k(), tables.material)),
+    )
+
+
+def _mechanism(tables: Tables) -> Section:
+    by = tables.mechanism_by
+    measured = tables.findings.mechanism(by=by)
+    linked = tables.findings.links()
+    return Section(
+        id="mechanism",
+        title="Mechanism: what goes with the scores",
+        sentences=objectives.associations(linked, _words(tables)),
+        notes=tuple(dict.fromkeys([*shown.notes(measured), *shown.notes(linked)])),
+        tables=_tables(
+            _table(
+                "mechanism",
+                f"{tables.material.metric} and the diagnostics{f' by {by}' if by else ''}",
+                "Means over the configurations, each the mean of its finished trials.",
+                measured,
+                shown.plain,
+            ),
+            _table(
+                "links",
+                "Diagnostics that rise or fall with the metric",
+                "Spearman's rank correlation over the configurations, with 95 % intervals: "
+                "association, not cause.",
+                linked,
+                shown.links,
+            ),
+        ),
+        figures=_figures(*figures.histogram_figures(tables.material)),
+    )
+
+
+def _recommendation(tables: Tables) -> Section:
+    confirmed = tables.material.confirmation
+    recommended = tables.findings.recommend()
+    return Section(
+        id="recommendation",
+        title="Recommendation: which setting to use",
+        sentences=objectives.confirmed(confirmed, _words(tables)),
+        notes=(*_to_confirm(tables, recommended), *shown.notes(recommended)),
+        tables=_tables(
+            _table(
+                "recommendation",
+                "The best setting, and the one whose worst neighbour is best",
+                shown.RECOMMENDATION_LEGEND,
+                recommended,
+                lambda frame: shown.recommendation(frame, confirmed),
+            ),
+            _table("confirmation", "On fresh seeds and the test set", "", confirmed, shown.plain),
+        ),
+        figures=_figures(figures.confirmation_figure(tables.material)),
+    )
+
+
+def _to_confirm(tables: Tables, recommended: pd.DataFrame) -> list[str]:
+    """What is left to confirm, a sentence a folder: the best configurations that have finished on
+    all seeds and have not run again on fresh ones.
+    """
+    confirmed, sweeps = tables.material.confirmation, tables.material.sweeps
+    known = set() if confirmed.empty else set(zip(*(confirmed[key] for key in KEYS), strict=True))
+    num_seeds = {sweep.objective: len(sweep.seeds) for sweep in sweeps}
+    best = recommended.query("kind == 'best'")
+    left: dict[str, list[str]] = {}
+    for row in best.to_dict("records"):
+        name, folder = row["objective"], tables.material.confirmable.get(row["objective"])
+        is_whole = row["num_seeds"] == num_seeds[name]
+        if folder and is_whole and tuple(row[key] for key in KEYS) not in known:
+            left.setdefault(folder, []).append(name)
+    return [
+        f"The best of {listed(names)} on fresh seeds and on the test set: clsweep confirm {folder}."
+        for folder, names in left.items()
+    ]
+
+
+def _trials(tables: Tables) -> Section:
+    return Section(
+        id="trials",
+        title="The trials",
+        sentences=(),
+        notes=(),
+        tables=(),
+        figures=_figures(
+            *figures.scatter_figures(tables.material, tables.findings.sensitivity()),
+            *figures.point_figures(tables.material),
+        ),
+    )
+
+
+def _appendix(tables: Tables) -> Section:
+    rows = [
+        {"table": table, "column": column, "meaning": meaning}
+        for table, columns in FORMULAS.items()
+        for column, meaning in columns.items()
+        if meaning and (columns is reasons.COLUMNS or meaning != reasons.COLUMNS.get(column))
+    ]
+    counts = [
+        {
+            "objective": sweep.objective,
+            "design": ", ".join(sweep.samplers),
+            "configurations": len(sweep.configs),
+            "of planned": sweep.num_planned,
+            "seeds": len(sweep.seeds),
+            "trials": sweep.num_trials,
+            "failed": sweep.num_failed,
+            "stopped": sweep.num_stopped,
+            "scores": int(pd.notna(sweep.scores).sum()),
+            "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
+        }
+        for sweep in tables.material.sweeps
+    ]
+    return Section(
+        id="appendix",
+        title="Appendix: numbers of trials, and every formula",
+        sentences=(),
+        notes=(
+            "Scores are modelled as level of the configuration + noise of the seed, with one "
+            "variance of the noise in an objective. A grid is the whole space: its uncertainty is "
+            "the seeds'. A qmc or random design is a sample of the space: its configurations are "
+            "resampled too. Intervals are 95 %.",
+        ),
+        tables=_tables(
+            _table(
+                "samples",
+                "What was measured",
+                "One row per objective.",
+                pd.DataFrame(counts),
+                shown.plain,
+            ),
+            _table("formulas", "Columns of the tables", "", pd.DataFrame(rows), shown.plain),
+        ),
+        figures=(),
+    )
+
+
+_SECTIONS: Mapping[str, Callable[[Tables], Section]] = {
+    "robustness": _robustness,
+    "sensitivity": _sensitivity,
+    "comparison": _comparison,
+    "tuning cost": _tuning,
+    "mechanism": _mechanism,
+    "recommendation": _recommendation,
+    "trials": _trials,
+    "health": _health,
+    "appendix": _appendix,
+}
+
+
+def _words(tables: Tables) -> Wording:
+    material = tables.material
+    return Wording(
+        metric=material.metric, unit=material.unit, mode=material.mode, within=tables.within
+    )
+
+
+def _table(
+    name: str,
+    title: str,
+    caption: str,
+    frame: pd.DataFrame,
+    show: Callable[[pd.DataFrame], pd.DataFrame],
+) -> Table | None:
+    return (
+        None
+        if frame.empty
+        else Table(name=name, title=title, caption=caption, frame=frame, shown=show(frame))
+    )
+
+
+def _tables(*tables: Table | None) -> tuple[Table, ...]:
+    return tuple(table for table in tables if table is not None)
+
+
+def _figures(*figures: Figure | None) -> tuple[Figure, ...]:
+    return tuple(figure for figure in figures if figure is not None)

@@ -1,0 +1,222 @@
+"""Two objectives against each other -> sentences.
+
+The gate: the table names a winner, the corrected p-value is at most 5 %, and the
+interval lies on that side of no difference. All numbers are those of the tables; names are given
+verbatim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.findings.notes import is_measured, said
+from clsweep.report.sentences.words import (
+    ALPHA,
+    Sentences,
+    Wording,
+    counted,
+    interval,
+    is_true,
+    known,
+    number,
+    text,
+)
+
+FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
+MANY_PAIRS = 12  # more are counted, not named
+
+
+def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective is more robust, from `compare` of stat "std"."""
+    return _pairwise(
+        pairs,
+        null=1.0,
+        claim=lambda row: _spread_claim(row, words),
+        evidence=_ratio_seen,
+        champion=lambda name, num: (
+            f"{name} is more robust than each of the {num} other objectives."
+        ),
+        question=lambda a, b: f"Whether {a} or {b} is more robust",
+        questions="Which objective is more robust",
+        measured="spreads",
+    )
+
+
+def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective is better on average, from `compare` of stat "mean"."""
+    return _pairwise(
+        pairs,
+        null=0.0,
+        claim=lambda row: _mean_claim(row, words),
+        evidence=lambda row: _difference_seen(row, words),
+        champion=lambda name, num: (
+            f"{name} is better on average than each of the {num} other objectives."
+        ),
+        question=lambda a, b: f"Whether {a} or {b} scores better on average",
+        questions="Which objective scores better on average",
+        measured="means",
+    )
+
+
+def _pairwise(
+    pairs: pd.DataFrame,
+    *,
+    null: float,
+    claim: Callable[[Row], str],
+    evidence: Callable[[Row], str],
+    champion: Callable[[str, int], str],
+    question: Callable[[str, str], str],
+    questions: str,
+    measured: str,
+) -> Sentences:
+    """Claims first, then what is not resolved, then what is not measured."""
+    rows = records_of(pairs)
+    claims = {
+        (row["a"], row["b"]): sentence
+        for row in rows
+        if _resolved(row, null) and (sentence := claim(row))
+    }
+    open_rows = [
+        row for row in rows if is_measured(row["reason"]) and (row["a"], row["b"]) not in claims
+    ]
+    out = [
+        *_champion([row for row in rows if (row["a"], row["b"]) in claims], rows, champion),
+        *claims.values(),
+    ]
+    if len(open_rows) <= FEW_PAIRS:
+        out += [
+            f"{question(row['a'], row['b'])} is not resolved{evidence(row)}{_needs(row)}."
+            for row in open_rows
+        ]
+    else:
+        needed = [_needed(row) for row in open_rows]
+        named = [
+            f"{row['a']} and {row['b']}{f', needs about {it}' if it else ''}"
+            for row, it in zip(open_rows, needed, strict=True)
+        ]
+        which = f": {'; '.join(named)}" if len(named) <= MANY_PAIRS else f" of {len(rows)}"
+        out.append(f"{questions} is not resolved for {len(named)} pairs{which}.")
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if not is_measured(row["reason"]):
+            reasons.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
+    for why, names in reasons.items():
+        which = "; ".join(names) if len(names) <= FEW_PAIRS else f"{len(names)} pairs"
+        out.append(f"The {measured} of {which} are not compared: {why}.")
+    return tuple(out)
+
+
+def _resolved(row: Row, null: float) -> bool:
+    """Whether there is a winner, and interval and p-value agree with it."""
+    if not is_true(row["resolved"]) or not known(row["p_holm"]) or row["p_holm"] > ALPHA:
+        return False
+    # The ratio of spreads is small where a is the better.
+    above = (row["winner"] == row["a"]) == (null == 0.0)
+    bound = row["low"] if above else row["high"]
+    return known(bound) and (bound > null if above else bound < null)
+
+
+def _champion(
+    resolved: Sequence[Row], rows: Sequence[Row], sentence: Callable[[str, int], str]
+) -> Sentences:
+    """The one that is resolved against every other one, where there are two others or more."""
+    names = list(dict.fromkeys(name for row in rows for name in (row["a"], row["b"])))
+    won = [row["winner"] for row in resolved]
+    return tuple(
+        sentence(name, len(names) - 1) for name in names if won.count(name) == len(names) - 1 >= 2
+    )
+
+
+def _spread_claim(row: Row, words: Wording) -> str:
+    first = row["winner"] == row["a"]
+    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
+    own, other = (row["value_a"], row["value_b"]) if first else (row["value_b"], row["value_a"])
+    if not known(own, other) or own < 0 or other <= 0:
+        return ""
+    start = f"{winner} is more robust than {loser}: "
+    if own == 0:
+        return (
+            f"{start}its {words.metric} has no spread due to hyperparameters that shows above the "
+            "seed noise, against "
+            f"SD* {words.amount(other)}."
+        )
+    if not known(row["estimate"]) or row["estimate"] <= 0:
+        return ""
+    ratio = row["estimate"] if first else 1 / row["estimate"]
+    low, high = (row["low"], row["high"]) if first else (_inverse(row["high"]), 1 / row["low"])
+    seen = (
+        interval(low, high, apart_from=1.0)
+        if known(low) and low > 0
+        else f", at most {number(high, apart_from=1.0)}"
+    )
+    return (
+        f"{start}the spread of {words.metric} due to hyperparameters is "
+        f"{number(ratio, apart_from=1.0)} times as large"
+        f"{seen} (SD* {number(own)} against {words.amount(other)})."
+    )
+
+
+def _inverse(value: float) -> float:
+    """1 / value; 0 of infinity and of what is not known, which then counts as open."""
+    return 1 / value if known(value) and value > 0 else 0.0
+
+
+def _ratio_seen(row: Row) -> str:
+    """The ratio with its interval, where neither is made with a zero."""
+    if not known(row["estimate"], row["value_a"], row["value_b"]):
+        return ""
+    if min(row["estimate"], row["value_a"], row["value_b"]) <= 0:
+        return ""
+    low_known, high_known = known(row["low"]) and row["low"] > 0, known(row["high"])
+    if not low_known and not high_known:
+        return ""
+    seen = f" (SD* ratio {row['a']} / {row['b']} {number(row['estimate'])}"
+    if low_known and high_known:
+        return f"{seen}{interval(row['low'], row['high'])})"
+    return (
+        f"{seen}, at most {number(row['high'])})"
+        if high_known
+        else f"{seen}, at least {number(row['low'])})"
+    )
+
+
+def _mean_claim(row: Row, words: Wording) -> str:
+    first = row["winner"] == row["a"]
+    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
+    low, high = (row["low"], row["high"]) if first else (-row["high"], -row["low"])
+    lead = row["estimate"] if first else -row["estimate"]
+    if not known(lead, low, high) or lead <= 0:
+        return ""
+    side = "higher" if words.mode == "max" else "lower"
+    return (
+        f"{winner} scores {words.amount(lead)} {side} than {loser} on average over the shared space"
+        f"{interval(low, high, apart_from=0.0)}."
+    )
+
+
+def _difference_seen(row: Row, words: Wording) -> str:
+    if not known(row["estimate"], row["low"], row["high"]):
+        return ""
+    return (
+        f" (lead of {row['a']}: {words.amount(row['estimate'])}{interval(row['low'], row['high'])})"
+    )
+
+
+def _needs(row: Row) -> str:
+    """`; it needs about 8 seeds`, or why that cannot be said."""
+    if needed := _needed(row):
+        return f"; it needs about {needed}"
+    return f": {said(row['reason'], row)}" if row["reason"] else ""
+
+
+def _needed(row: Row) -> str:
+    """`8 seeds`, `120 configurations`, or nothing where that cannot be said."""
+    seeds, configs = row["needs_seeds"], row["needs_configs"]
+    if known(seeds):
+        return counted(math.ceil(seeds), "seed", "seeds")
+    return counted(configs, "configuration", "configurations") if known(configs) else ""

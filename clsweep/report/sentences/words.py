@@ -1,0 +1,76 @@
+"""Numbers, units and lists as a sentence has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clsweep.display.numbers import interval as interval
+from clsweep.display.numbers import number as number
+
+Sentences = tuple[str, ...]
+
+ALPHA = 0.05 + 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """What the sentences call things.
+
+    Attributes:
+        unit: of the metric: "%", "nats" or "".
+        mode: "max" or "min", which values of the metric are good.
+        within: how far from the best still counts as good, in points.
+    """
+
+    metric: str
+    unit: str = ""
+    mode: str = "max"
+    within: float = 1.0
+
+    def level(self, value: float) -> str:
+        """A value of the metric: `94.1 %`."""
+        return f"{number(value)} {self.unit}".rstrip()
+
+    def amount(self, value: float) -> str:
+        """A difference of two values: `1.8 points`, `1 point`."""
+        text = number(value)
+        unit = {"%": "points", "nats": "nats"}.get(self.unit, self.unit)
+        if text in ("1", "-1"):
+            unit = unit.removesuffix("s")
+        return f"{text} {unit}".rstrip()
+
+
+def known(*values: Any) -> bool:
+    """Whether all are finite numbers."""
+    return all(
+        isinstance(value, (int, float)) and math.isfinite(value) for value in map(_plain, values)
+    )
+
+
+def listed(texts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
+
+
+def counted(num: float, one: str, several: str) -> str:
+    text = number(num)
+    return f"{text} {one if text == '1' else several}"
+
+
+def text(value: Any) -> str:
+    """A cell of text; a missing one is empty."""
+    return value if isinstance(value, str) else ""
+
+
+def is_true(value: Any) -> bool:
+    """Whether a cell says yes; a missing one does not."""
+    return value in (True, 1)
+
+
+def _plain(value: Any) -> Any:
+    """A numpy number as a Python one; a truth value is no number."""
+    item = value.item() if hasattr(value, "item") else value
+    return None if isinstance(item, bool) else item

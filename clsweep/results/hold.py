@@ -1,0 +1,253 @@
+"""Who holds a results folder: one run at a time. On a disk the operating system's lock says so and
+is free when its process is gone; in an object store a heartbeat does, which goes stale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import IO, Any, Protocol
+
+from clsweep.errors import BusyError, RequestError
+from clsweep.results.disk import Disk
+from clsweep.results.places import Files
+
+HEARTBEAT = "heartbeat.json"
+LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
+STALE_S = 60.0  # a run in an object store that has not said anything for so long is taken for dead
+RENEW_S = 10.0  # at least so often it does
+# between a claim and the look at whose it is: another's may have come in between
+CLAIM_PAUSE_S = 2.0
+
+
+class Hold(Protocol):
+    """The right of one run to write to a results folder."""
+
+    def is_held(self) -> bool:
+        """Whether any run holds the folder."""
+
+    def beat(self, state: Mapping[str, Any]) -> None:
+        """Say that the run is alive; while we hold the folder this keeps it ours.
+
+        Raises:
+            BusyError: another run has taken it over.
+        """
+
+    def check(self) -> None:
+        """Before anything is written that another run's must not be mixed with.
+
+        Raises:
+            BusyError: another run has taken the folder over, while this one was silent.
+        """
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Hold the folder for a time.
+
+        Raises:
+            BusyError: another run holds it.
+            RequestError: it cannot be made or written.
+        """
+
+
+class FileLock:
+    """The lock of a folder on a disk."""
+
+    def __init__(self, files: Disk, path: str):
+        self._files, self._path = files, path
+
+    def is_held(self) -> bool:
+        try:
+            # to be read only: the folder may be somebody else's
+            with open(self._files.place(".lock")) as handle:
+                return not _flock(handle, exclusive=False)
+        except OSError:
+            return False  # no run has ever held it
+
+    def beat(self, state: Mapping[str, Any]) -> None:
+        self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
+
+    def check(self) -> None:
+        """Nothing: nobody takes it while our process lives."""
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            try:
+                os.makedirs(self._files.folder, exist_ok=True)
+                handle = stack.enter_context(open(self._files.place(".lock"), "w"))
+            except OSError as error:
+                raise RequestError(
+                    f"{self._path}: cannot be used as a results folder: {error.strerror}"
+                ) from None
+            # A status command may hold it for an instant; a run holds it for long.
+            pause = threading.Event()
+            if not any(
+                _flock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S)
+                for _ in range(LOCK_ATTEMPTS)
+            ):
+                raise BusyError(_busy(self._path))
+            yield
+
+
+class Lease:
+    """The right to write to an object store's folder: it is whose name stands in the heartbeat,
+    while that beats.
+    """
+
+    def __init__(self, files: Files, path: str):
+        self._files, self._path = files, path
+        self._owner: str | None = None  # our name in the heartbeat, while we hold the folder
+        self._state: dict[str, Any] = {}
+        self._said_at = 0.0
+        self._taken_by: dict[str, Any] = {}  # the heartbeat of a run that took us for dead
+        self._saying = threading.RLock()
+
+    def is_held(self) -> bool:
+        return _is_fresh(read_heartbeat(self._files))
+
+    def beat(self, state: Mapping[str, Any]) -> None:
+        with self._saying:
+            if self._owner is not None:
+                found = read_heartbeat(self._files)
+                if found.get("owner") != self._owner:
+                    self._taken_by = found
+                    raise BusyError(_busy(self._path, found))
+            self._say(state)
+
+    def check(self) -> None:
+        if self._taken_by:
+            raise BusyError(_busy(self._path, self._taken_by))
+        if self._owner is not None and time.monotonic() - self._said_at > STALE_S / 2:
+            self.beat(self._state)
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        self._take()
+        released = threading.Event()
+        renewing = threading.Thread(target=self._renew, args=(released,), daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            released.set()
+            renewing.join()
+            self._release()
+
+    def _take(self) -> None:
+        found = read_heartbeat(self._files)
+        if _is_owned(found) and not _is_dead(found):
+            if _is_fresh(found):
+                raise BusyError(_busy(self._path, found))
+            # Stale by our clock, which may differ from that of its machine: see whether it beats.
+            time.sleep(2 * RENEW_S)
+            if read_heartbeat(self._files).get("time") != found.get("time"):
+                raise BusyError(_busy(self._path, found))
+        self._owner = uuid.uuid4().hex
+        self._say({"state": "running", "running": [], "headline": "starting"})
+        time.sleep(CLAIM_PAUSE_S)
+        found = read_heartbeat(self._files)
+        if found.get("owner") != self._owner:
+            self._owner = None
+            raise BusyError(_busy(self._path, found))
+
+    def _renew(self, released: threading.Event) -> None:
+        """Keep it ours while nobody beats: Ray starts, tables are compacted."""
+        while not released.wait(RENEW_S / 4):
+            if time.monotonic() - self._said_at > RENEW_S:
+                # a folder that is no longer ours: the next beat says so
+                with contextlib.suppress(RequestError):
+                    self.beat(self._state)
+
+    def _release(self) -> None:
+        with contextlib.suppress(RequestError):  # if it cannot be released it goes stale
+            self.beat({**self._state, "state": "ended", "owner": None})
+        self._owner = None
+
+    def _say(self, state: Mapping[str, Any]) -> None:
+        whole = {"owner": self._owner, **_process(), **state, "time": time.time()}
+        self._files.write(HEARTBEAT, json.dumps(whole).encode(), durable=False)
+        self._state, self._said_at = dict(state), time.monotonic()
+
+
+def hold_of(files: Files, path: str) -> Hold:
+    return FileLock(files, path) if isinstance(files, Disk) else Lease(files, path)
+
+
+def read_heartbeat(files: Files) -> dict[str, Any]:
+    """What the running study last said of itself; empty if it never did, or not readably."""
+    for _ in range(3):  # an object may be replaced while it is read
+        try:
+            beat = json.loads(files.read(HEARTBEAT))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            continue
+        return beat if isinstance(beat, dict) else {}
+    return {}
+
+
+def _is_owned(beat: Mapping[str, Any]) -> bool:
+    return beat.get("owner") is not None
+
+
+def _is_fresh(beat: Mapping[str, Any]) -> bool:
+    return _is_owned(beat) and abs(time.time() - float(beat.get("time", 0))) < STALE_S
+
+
+def _is_dead(beat: Mapping[str, Any]) -> bool:
+    """Whether the heartbeat is that of a process of this very machine that is no more."""
+    here = _machine()
+    if here is None or beat.get("machine") != here:
+        return False
+    try:
+        os.kill(int(beat["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, LookupError, ValueError):
+        return False
+    return False
+
+
+def _process() -> dict[str, Any]:
+    return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
+
+
+def _machine() -> str | None:
+    """What tells apart all places where process ids count anew: boots of machines, and containers.
+    None if unknown.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{file.read().strip()}-{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None
+
+
+def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:
+    by = ""
+    if beat:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(beat.get("time", 0)))
+        by = f": process {beat.get('pid')} on {beat.get('host')}, last heard of at {since}"
+    return (
+        f"{path}: another clsweep run is writing here{by}. Watch it with: clsweep status "
+        f"{shlex.quote(path)}"
+    )
+
+
+def _flock(handle: IO[str], *, exclusive: bool) -> bool:
+    """Try to lock an open file until it is closed; False if somebody else's lock is in the way."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

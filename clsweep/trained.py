@@ -1,0 +1,133 @@
+"""What a trial has left as torch objects: its encoder, its last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clsweep.catalog import COMPONENT
+from clsweep.catalog.rows import Row
+from clsweep.errors import RequestError, nearest
+from clsweep.results.folder import ResultsFolder, encoder_file
+from clsweep.results.ranking import Standings
+from clsweep.results.reading import StudyResults
+
+About = dict[str, Any]
+
+MAX_LISTED = 5
+ADVICE = "A study with encoders: {keep: all} keeps every trial's"
+
+
+def load_encoder(folder: ResultsFolder, trial_id: str) -> tuple[Any, About]:
+    """The encoder of a trial in eval mode, and what its file says of it.
+
+    Raises:
+        RequestError: no such trial, or its encoder was not kept or is damaged.
+    """
+    _require_encoder(folder, trial_id)
+    from clsweep.results.weights import unpack
+
+    place = folder.place(encoder_file(trial_id))
+    weights, about = unpack(folder.encoder(trial_id), place)
+    import torch
+
+    from clsweep.objective.build import build_encoder
+
+    try:
+        encoder = build_encoder(about)
+        encoder.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    except (RuntimeError, LookupError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequestError(f"{place}: does not hold the encoder that it names: {reason}") from None
+    return encoder.eval(), about
+
+
+def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
+    """The last checkpoint of a trial: under "state" the state dicts of networks and optimiser, on
+    the CPU.
+
+    Raises:
+        RequestError: there is none: it has ended and was not kept, or has not saved one yet.
+    """
+    from clsweep.train.checkpoint import unpack
+
+    payload = folder.checkpoint(trial_id)
+    if payload is None:
+        at, stored = _at(folder, trial_id), _listed(folder.checkpoints())
+        advice = (
+            "A study with checkpoints: {keep: best} keeps those of each objective's best "
+            "configuration"
+        )
+        raise RequestError(f"{at}: no checkpoint of this trial. Stored: {stored}. {advice}")
+    return unpack(payload)
+
+
+def planned_trials(folder: ResultsFolder) -> list[str]:
+    """The trials of the plan, by id."""
+    trial_ids: list[str] = folder.plan(["trial_id"])["trial_id"].to_pylist()
+    return trial_ids
+
+
+def _require_encoder(folder: ResultsFolder, trial_id: str) -> None:
+    """Refuse a trial without an encoder, with the reason."""
+    at, planned = _at(folder, trial_id), planned_trials(folder)
+    if trial_id not in planned:
+        raise RequestError(
+            f"{at}: no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
+        )
+    names = ["trial_id", "objective", "config", "framework"]
+    ended = folder.trials([*names, "status", "error_class", "error_message"]).to_pylist()
+    row = next((row for row in ended if row["trial_id"] == trial_id), None)
+    if row is None:
+        raise RequestError(
+            f"{at}: this trial has not finished yet; see clsweep status {folder.path}"
+        )
+    if row["status"] == "failed":
+        reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
+        raise RequestError(f"{at}: this trial failed and has no encoder: {reason}")
+    framework = COMPONENT["framework"].get(row["framework"])
+    if framework is not None and framework.kind == "pairs":
+        raise RequestError(
+            f"{at}: expected a trial that trains an encoder, given one of framework "
+            f"{row['framework']}"
+        )
+    if trial_id not in folder.encoders():
+        raise RequestError(f"{at}: the encoder of this trial was not kept{_kept(folder, row)}")
+
+
+def _kept(folder: ResultsFolder, row: Row) -> str:
+    """Why an encoder is not there, and which one to take instead: one of the objective's best
+    configuration, if there is one.
+    """
+    objective, config = row["objective"], row["config"]
+    results = StudyResults(folder)
+    standings = Standings(
+        folder.plan(["trial_id", "objective", "config"]).to_pylist(),
+        metric=results.metric,
+        mode=results.mode,
+    )
+    for other in folder.trials(["trial_id", "status", results.metric]).to_pylist():
+        standings.add(other)
+    best, why = standings.best(objective), "."
+    if best is not None and best.config != config:
+        why = (
+            f": of {objective}, configuration {best.config} has the best mean over the seeds; "
+            f"this trial is of configuration {config}."
+        )
+    kept, stored = "", folder.encoders()
+    configs = [(standings.config_of(trial_id), trial_id) for trial_id in stored]
+    of_best = [name for key, name in configs if best and key == (objective, best.config)]
+    same = of_best or [name for key, name in configs if key and key[0] == objective]
+    if same:
+        kept = f" Take {_at(folder, same[0])}."
+    return f"{why}{kept} Kept: {_listed(same or stored)}. {ADVICE}"
+
+
+def _at(folder: ResultsFolder, trial_id: str) -> str:
+    """DIR/TRIAL_ID, as a command takes it."""
+    return f"{folder.path}/{trial_id}" if folder.local_path else folder.place(trial_id)
+
+
+def _listed(trial_ids: Sequence[str]) -> str:
+    more = f" and {len(trial_ids) - MAX_LISTED} more" if len(trial_ids) > MAX_LISTED else ""
+    return f"{', '.join(trial_ids[:MAX_LISTED])}{more}" if trial_ids else "none"

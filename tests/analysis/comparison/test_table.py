@@ -1,0 +1,335 @@
+"""Comparisons of objectives: against loops, scipy, hand-made tables and planted truths."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.comparison import evidence
+from clsweep.analysis.comparison.pairing import pair
+from clsweep.analysis.comparison.table import COLUMNS, compare
+from clsweep.analysis.holm import holm
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.sweep import Sweep
+
+SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
+DCL = [88.3, 89.4, 90.8, 89.9, 89.6, 90.3, 89.6, 89.0, 88.5, 88.0, 87.7]
+
+
+def sweep(name, scores, *, sampler="grid", sign=1.0, seeds=None, stopped=0, **settings):
+    """One objective from scores (n, S) and the columns of its settings."""
+    scores = np.asarray(scores, dtype=float)
+    num, num_seeds = scores.shape
+    return Sweep(
+        objective=name,
+        sign=sign,
+        params=tuple(settings),
+        scales=dict.fromkeys(settings, "linear"),
+        configs=np.arange(num),
+        seeds=np.arange(num_seeds) if seeds is None else np.asarray(seeds),
+        settings=pd.DataFrame(settings, index=range(num)),
+        scores=scores,
+        failed=~np.isfinite(scores),
+        samplers=(sampler,),
+        num_trials=scores.size,
+        num_stopped=stopped,
+        num_planned=num,
+    )
+
+
+def one(a, b, **options):
+    return compare([a, b], "a", "b", **{"num_resamples": 500, **options}).iloc[0]
+
+
+def test_sign_flips_are_enumerated_exactly():
+    rng = np.random.default_rng(0)
+    for num in (2, 3, 6, 10):
+        units = rng.normal(0.4, 1, num)
+        sums = [
+            sum(e * d for e, d in zip(signs, units, strict=True))
+            for signs in itertools.product((1, -1), repeat=num)
+        ]
+        expected = sum(abs(x) >= abs(units.sum()) - 1e-9 for x in sums) / len(sums)
+        assert evidence.sign_flips(units, rng) == (expected, min(1.0, 2 / 2**num))
+        oracle = stats.permutation_test(
+            (units, np.zeros(num)), lambda x, y: x.mean() - y.mean(), permutation_type="samples"
+        )
+        assert evidence.sign_flips(units, rng)[0] == pytest.approx(oracle.pvalue)
+
+
+def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
+    rng = np.random.default_rng(1)
+    for num in (400, 5000):
+        units = rng.normal(0, 1, num)
+        units += 2.0 / math.sqrt(num) - units.mean()
+        p, p_min = evidence.sign_flips(units, rng)
+        assert p == pytest.approx(
+            2 * stats.norm.sf(units.sum() / math.sqrt(np.square(units).sum())), abs=0.01
+        )
+        assert p_min == 1e-4
+    assert evidence.sign_flips(np.ones(3000), rng)[0] == 1e-4
+    assert evidence.sign_flips(np.zeros(3000), rng)[0] == 1.0
+
+
+def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
+    rng = np.random.default_rng(2)
+    d = rng.normal(1, 1, (1, 5))
+    found = evidence.mean_effect(
+        [d], [evidence.noise_of(d)], confidence=0.95, num_resamples=2000, rng=rng
+    )
+    expected = stats.t.interval(0.95, 4, d.mean(), stats.sem(d[0]))
+    assert (found.low, found.high) == pytest.approx(expected, abs=0.1)
+    assert found.se == pytest.approx(stats.sem(d[0]))
+    d = rng.exponential(1, (1, 200))
+    found = evidence.mean_effect(
+        [d], [evidence.noise_of(d)], confidence=0.95, num_resamples=2000, rng=rng
+    )
+    bca = stats.bootstrap((d[0],), np.mean, n_resamples=5000, rng=rng).confidence_interval
+    assert (found.low, found.high) == pytest.approx(tuple(bca), abs=0.03)
+
+
+def test_columns_orientation_and_mode_min():
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(90, 0.3, (6, 3)) + 2, rng.normal(90, 0.3, (6, 3))
+    out = compare([sweep("a", a, tau=range(6)), sweep("b", b, tau=range(6))], "a", "b")
+    row = out.iloc[0]
+    assert list(out.columns) == list(COLUMNS)
+    assert (row["winner"], row["num_pairs"], row["num_seeds"], row["note"]) == ("a", 18, 3, ())
+    assert (row["resolved"], row["reason"]) == (True, "")
+    assert row["estimate"] == pytest.approx((a - b).mean())
+    assert row["value_a"] - row["value_b"] == pytest.approx(row["estimate"])
+    assert row["superiority"] == (a > b).mean()
+    low = one(sweep("a", -a, tau=range(6), sign=-1.0), sweep("b", -b, tau=range(6), sign=-1.0))
+    assert (low["value_a"], low["estimate"], low["winner"]) == pytest.approx(
+        (a.mean(), -row["estimate"], "b")
+    )
+    swapped = compare([sweep("a", a, tau=range(6)), sweep("b", b, tau=range(6))], "b", "a").iloc[0]
+    assert (swapped["estimate"], swapped["winner"]) == (pytest.approx(-row["estimate"]), "a")
+
+
+def test_the_other_parameters_of_one_side_are_averaged_over():
+    tau, sigma = [0.1, 0.1, 0.2, 0.2], [1.0, 2.0, 1.0, 2.0]
+    a = sweep("a", [[1, 2], [3, 4], [5, 6], [7, 8]], tau=tau, sigma=sigma)
+    b = sweep("b", [[5, 5], [0, 0]], tau=[0.1 + 0.1, 0.30000000000000004 - 0.2])
+    pairing = pair(a, b)
+    assert pairing.a.scores.tolist() == [[2, 3], [6, 7]]
+    assert pairing.b.scores.tolist() == [[0, 0], [5, 5]]
+    assert pairing.notes == (note(Reason.AVERAGED, params=("sigma",)).of("a"),)
+    # A missing seed does not let the other configuration stand for the average.
+    a = sweep("a", [[1, 2], [3, np.nan], [5, 6], [7, 8]], tau=tau, sigma=sigma)
+    assert pair(a, b).a.scores[0].tolist() == pytest.approx([2.0, (1.5 + 3) / 2 + 0.5])
+
+
+def test_missing_cells_and_seeds_of_one_side_are_left_out():
+    a = sweep("a", [[1, 2, np.nan], [4, 5, 6], [1, 2, 3]], tau=[1, 2, 3])
+    b = sweep("b", [[0, 0, 0], [np.nan] * 3, [0, 1, 0]], tau=[1, 2, 3], seeds=[0, 1, 7])
+    row = one(a, b)
+    assert (row["num_pairs"], row["num_seeds"]) == (4, 2)
+    assert row["estimate"] == pytest.approx((1.5 + 1.0) / 2)
+    for part in (
+        note(Reason.PAIRS_LEFT_OUT, lost=2, pairs=6),
+        note(Reason.SEEDS_LEFT_OUT, seeds=(2,)).of("a"),
+        note(Reason.SEEDS_LEFT_OUT, seeds=(7,)).of("b"),
+    ):
+        assert part in row["note"]
+    row = one(a, sweep("b", np.zeros((3, 2)), tau=[1, 2, 3], seeds=[8, 9]))
+    assert note(Reason.SEEDS_BY_ORDER) in row["note"]
+
+
+def test_unpaired_designs_say_so():
+    rng = np.random.default_rng(4)
+    a = sweep("a", rng.normal(3, 1, (40, 2)), sampler="random", tau=rng.random(40))
+    b = sweep("b", rng.normal(0, 1, (30, 2)), sampler="random", tau=rng.random(30))
+    row = one(a, b)
+    assert note(Reason.UNPAIRED_FEW_MATCH, a=40, b=30) in row["note"]
+    assert (row["num_pairs"], row["winner"]) == (0, "a")
+    means = a.means, b.means
+    assert row["superiority"] == pytest.approx(stats.mannwhitneyu(*means).statistic / 1200)
+    low, high = stats.ttest_ind(*means, equal_var=False).confidence_interval()
+    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=0.1)
+    row = one(
+        sweep("a", rng.normal(0, 1, (5, 2)), tau=range(5)),
+        sweep("b", rng.normal(0, 1, (4, 2)), sigma=range(4)),
+    )
+    assert note(Reason.UNPAIRED_NONE_SHARED, a=5, b=4) in row["note"]
+    assert row["low"] < 0 < row["high"]
+
+
+def test_one_setting_pairs_the_seeds():
+    row = one(sweep("a", [[5.0, 5.1, 5.2, 5.1]]), sweep("b", [[1.0, 1.2, 1.1, 1.3]]))
+    assert (row["num_pairs"], row["p"], row["p_min"], row["winner"]) == (
+        4,
+        0.125,
+        0.125,
+        "",
+    )
+    assert row["low"] > 0
+    assert row["needs_seeds"] == 6  # 2^-5 is below 0.05
+    assert note(Reason.P_FLOOR, draws=4, unit="pairs", p_min=0.125) in row["note"]
+
+
+def test_one_seed_of_a_grid_has_no_interval_and_no_verdict():
+    a, b = (
+        sweep("a", np.array(SIMCLR)[:, None], tau=range(11)),
+        sweep("b", np.array(DCL)[:, None], tau=range(11)),
+    )
+    row = one(a, b)
+    assert row["p"] == pytest.approx(2 / 2**11)  # DCL is better at every temperature
+    assert row[["low", "high", "detectable", "needs_seeds"]].isna().all()
+    assert (row["winner"], row["superiority"]) == ("", 0.0)
+    assert row["note"] == (note(Reason.ONE_SEED), note(Reason.P_PER_SETTING))
+    row = one(a, b, stat="std")
+    assert row["note"] == (note(Reason.ONE_SEED_NO_SPREAD, stat="std"),)
+    assert row["winner"] == ""
+
+
+def test_table_18_with_seeds_resolves_mean_and_spread():
+    rng = np.random.default_rng(5)
+    a, b = (
+        sweep(n, np.array(t)[:, None] + rng.normal(0, 0.2, (11, 3)), tau=range(11))
+        for n, t in (("a", SIMCLR), ("b", DCL))
+    )
+    assert one(a, b)["winner"] == one(a, b, stat="std")["winner"] == "b"
+    row = one(a, b, stat="std")
+    assert row["estimate"] == pytest.approx(1.87 / 0.98, abs=0.15)
+    assert row["estimate"] == pytest.approx(row["value_a"] / row["value_b"])
+    assert row["low"] < 1.87 / 0.98 < row["high"]
+
+
+def test_no_spread_at_all_is_not_resolved_and_one_flat_side_is_more_robust():
+    rng = np.random.default_rng(6)
+    flat = [sweep(name, rng.normal(0, 0.3, (6, 3)), tau=range(6)) for name in "ab"]
+    row = one(*flat, stat="std")
+    assert (row["low"], row["high"], row["winner"]) == (0.0, math.inf, "")
+    curved = sweep("b", 4 * np.arange(6.0)[:, None] + rng.normal(0, 0.3, (6, 3)), tau=range(6))
+    row = one(flat[0], curved, stat="std")
+    assert (row["low"], row["winner"]) == (0.0, "a")
+
+
+def test_by_pools_the_noise_of_a_grid_and_corrects_for_the_regions():
+    rng = np.random.default_rng(7)
+    a = rng.normal(0, 0.3, (6, 3)) + np.array([0, 0, 0, 0, 3, 3])[:, None]
+    out = compare(
+        [sweep("a", a, tau=range(6)), sweep("b", rng.normal(0, 0.3, (6, 3)), tau=range(6))],
+        "a",
+        "b",
+        by="tau",
+    )
+    assert list(out["region"]) == [f"tau={k}" for k in range(6)]
+    assert list(out["winner"]) == [""] * 4 + ["a", "a"]
+    assert list(out["resolved"]) == [False] * 4 + [True] * 2
+    assert out["p_holm"].to_numpy() == pytest.approx(holm(out["p"].to_numpy()))
+    assert note(Reason.FEW_FLIPS, pairs=3) in out["note"][0]
+    u = rng.random(60)
+    qmc = [
+        sweep(n, s * u[:, None] + rng.normal(0, 0.1, (60, 2)), sampler="qmc", tau=u)
+        for n, s in (("a", 3), ("b", 0))
+    ]
+    out = compare(qmc, "a", "b", by="tau")
+    assert len(out) == 6
+    assert out["region"][0].startswith(f"tau={u.min():.4g}..")
+    assert (out["winner"] == "a").all()
+
+
+def test_a_seed_that_shifts_all_differences_is_noticed():
+    rng = np.random.default_rng(8)
+    a = rng.normal(0, 0.2, (20, 3)) + np.array([0.0, 2.0, 1.0])
+    row = one(sweep("a", a, tau=range(20)), sweep("b", rng.normal(0, 0.2, (20, 3)), tau=range(20)))
+    assert Reason.SEED_SHIFT in {each.reason for each in row["note"]}
+    assert row["low"] < 0 < row["high"]
+    assert not row["resolved"]
+
+
+def test_not_measured_and_user_mistakes():
+    a = sweep("a", [[1.0, 2.0], [3.0, 4.0]], tau=[1, 2])
+    row = one(a, sweep("b", [[1.0, 2.0], [3.0, 4.0]], tau=[1, 2], sampler="tpe"))
+    assert row["reason"] == Reason.ADAPTIVE_SAMPLER
+    assert row["note"] == (note(Reason.ADAPTIVE_SAMPLER, samplers=("tpe",)).of("b"),)
+    assert one(a, sweep("b", np.full((2, 2), np.nan), tau=[1, 2]))["reason"] == Reason.NO_SCORE
+    b = sweep("b", [[1.0, 2.0], [3.0, 4.0]], sigma=[1, 2])
+    assert one(a, b, by="tau")["note"] == (note(Reason.NOT_SWEPT, param="tau").of("b"),)
+    for args, options, message in [
+        (("a", "bb"), {}, "no objective 'bb'.*Objectives: a, b"),
+        (("a", "a"), {}, "expected another"),
+        (("a", "b"), {"by": "taus"}, "no objective sweeps 'taus'. Did you mean 'tau'"),
+        (("a", "b"), {"stat": "sd"}, "stat: expected one of mean, std, within, got 'sd'"),
+        (("a", "b"), {"within": -1}, "within"),
+        (("a", "b"), {"confidence": 95}, "confidence"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            compare([a, b], *args, **options)
+
+
+@pytest.mark.parametrize("stat", ["mean", "std", "within"])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (2, 1), (3, 2), (6, 3)])
+def test_constant_scores_give_nan_and_no_warning(stat, shape):
+    scores = np.full(shape, 80.0)
+    settings = {"tau": range(shape[0])} if shape[0] > 1 else {}
+    with np.errstate(all="raise"):
+        row = one(sweep("a", scores, **settings), sweep("b", scores, **settings), stat=stat)
+    assert not row["resolved"]
+    assert (row["reason"] == Reason.FEW_SETTINGS) == (stat != "mean" and shape[0] < 3)
+
+
+def test_without_names_it_is_every_pair_with_holm_and_deterministic():
+    rng = np.random.default_rng(9)
+    sweeps = [sweep(name, rng.normal(0, 1, (6, 3)), tau=range(6)) for name in "cab"]
+    out = compare(sweeps)
+    assert list(zip(out["a"], out["b"], strict=True)) == [("c", "a"), ("c", "b"), ("a", "b")]
+    assert out["p_holm"].to_numpy() == pytest.approx(holm(out["p"].to_numpy()))
+    pd.testing.assert_frame_equal(out, compare(sweeps))
+    alone = compare(sweeps[1:], "a", "b").iloc[0]
+    columns = ["estimate", "low", "high", "p"]
+    assert list(alone[columns]) == list(out.iloc[2][columns])
+
+
+def planted(rng, case, num_seeds, stat):
+    """Two objectives of equal mean and spread: the same curve, a mirrored one, none; on 6 or 6 x 5
+    points.
+    """
+    num, curve = (
+        (30, np.linspace(-2, 2, 30)) if case == "2d" else (6, np.array([-2.0, 1.5, 1, 0.5, 0, -1]))
+    )
+    truth = {"flat": (0 * curve, 0 * curve), "mirrored": (curve, -curve + 2 * curve.mean())}.get(
+        case, (curve, curve)
+    )
+    shift = (
+        rng.normal(0, 1, num_seeds) if stat == "mean" else 0.0
+    )  # common to both, so it cancels in a difference
+    return [
+        sweep(n, t[:, None] + shift + rng.normal(0, 0.4, (num, num_seeds)), tau=range(num))
+        for n, t in zip("ab", truth, strict=True)
+    ]
+
+
+def misses(stat, case, num_seeds, repeats, seed):
+    """Intervals that miss the truth, and verdicts, which are all false."""
+    rng = np.random.default_rng(seed)
+    null, missed, false = (1.0 if stat == "std" else 0.0), 0, 0
+    for repeat in range(repeats):
+        row = one(*planted(rng, case, num_seeds, stat), stat=stat, seed=repeat, num_resamples=400)
+        missed += not row["low"] <= null <= row["high"]
+        false += row["resolved"]
+    return missed, false
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "num_seeds"),
+    [
+        pytest.param("same", 2, marks=pytest.mark.soak),
+        ("same", 3),
+        ("mirrored", 3),
+        ("flat", 5),
+        pytest.param("2d", 3, marks=pytest.mark.soak),
+    ],
+)
+@pytest.mark.parametrize("stat", ["mean", "std", "within"])
+def test_coverage_and_false_verdicts(stat, case, num_seeds):
+    missed, false = misses(stat, case, num_seeds, 500, 12)
+    print(stat, case, num_seeds, "missed", missed / 500, "false", false / 500)
+    assert missed <= 40
+    assert false <= 37  # 25 expected of a test at its level, and 2.5 standard errors

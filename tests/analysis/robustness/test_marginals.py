@@ -1,0 +1,120 @@
+"""Marginal levels: against means by hand, bins, bands, and what gets no band."""
+
+import time
+
+import numpy as np
+import pytest
+
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.robustness.marginals import COLUMNS, marginals
+from tests.analysis.truths import grid, sweep
+
+RNG = np.random.default_rng(0)
+
+
+def test_a_grid_has_the_mean_of_every_value_and_a_band_of_seed_noise():
+    scores = RNG.normal(size=(6, 3)) + np.repeat([1.0, 5.0], 3)[:, None]
+    table = marginals([sweep(scores, grid(2, 3))])
+    assert list(table.columns) == list(COLUMNS)
+    assert list(table["param"]) == ["a", "a", "b", "b", "b"]
+    assert table["mean"].iloc[0] == pytest.approx(scores[:3].mean())
+    assert table["mean"].iloc[3] == pytest.approx(scores[[1, 4]].mean())
+    noise = np.sqrt(scores.var(axis=1, ddof=1).mean())
+    half = 2.1788 * noise / np.sqrt(9)  # t on 6 x 2 degrees of freedom, 3 configurations of 3 seeds
+    assert (table["high"] - table["mean"]).iloc[0] == pytest.approx(half, rel=1e-4)
+    assert list(table["label"].iloc[2:]) == ["0", "1", "2"]
+    assert not table["note"].map(len).any()
+
+
+def test_metrics_to_minimise_keep_their_sign():
+    scores = RNG.normal(size=(6, 2)) + 3
+    least = marginals([sweep(scores, grid(2, 3), mode="min")])
+    most = marginals([sweep(scores, grid(2, 3))])
+    np.testing.assert_allclose(least["mean"], most["mean"])
+    assert (least["low"] < least["high"]).all()
+
+
+def test_samples_are_cut_into_bins_of_equal_count():
+    tau = 10 ** RNG.uniform(-2, 0, 100)
+    table = marginals([sweep(np.log10(tau)[:, None], {"tau": tau}, sampler="random")])
+    assert len(table) == 8
+    assert set(table["num_configs"]) <= {12, 13}
+    assert (table["value_low"].iloc[1:].to_numpy() > table["value_high"].iloc[:-1].to_numpy()).all()
+    np.testing.assert_allclose(
+        np.log10(table["position"]), table["mean"]
+    )  # the middle on the log axis
+    assert ".." in table["label"].iloc[0]
+    assert (table["low"] < table["high"]).all()
+
+
+def test_categories_and_few_values():
+    loss, size = np.resize(["a", "b"], 40), np.resize([32, 64, 128, 256, 512], 40)
+    table = marginals(
+        [sweep(RNG.normal(size=(40, 1)), {"loss": loss, "size": size}, sampler="qmc")]
+    )
+    assert list(table["label"]) == ["a", "b", "32", "64", "128", "256", "512"]
+    assert table["position"].isna().tolist() == [True] * 2 + [False] * 5
+    assert (table["value_low"].iloc[2:] == table["value_high"].iloc[2:]).all()
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "reason"),
+    [
+        (RNG.normal(size=(6, 1)), {}, Reason.ONE_SEED),
+        (RNG.normal(size=(6, 2)), {"sampler": "tpe"}, Reason.ADAPTIVE_SAMPLER),
+        (np.full((6, 2), np.nan), {}, Reason.NO_SCORE),
+        (
+            np.where(np.arange(6)[:, None] % 4 == 0, np.nan, RNG.normal(size=(6, 2))),
+            {},
+            Reason.UNBALANCED,
+        ),
+    ],
+)
+def test_notes(scores, options, reason):
+    table = marginals([sweep(scores, grid(2, 3), **options)])
+    assert reason in {each.reason for notes in table["note"] for each in notes}
+    assert table["low"].isna().all() == (reason != Reason.UNBALANCED)
+
+
+def test_a_lost_configuration_takes_its_setting_of_the_others_along():
+    tau, size = np.repeat([0.1, 0.5], 3), np.tile([32, 64, 128], 2)
+    scores = np.where(tau == 0.1, 90.0, 80.0) + np.log2(size)
+    lost = np.where(np.arange(6) == 2, np.nan, scores)[:, None] + np.array([0.0, 0.1])
+    table = marginals([sweep(lost, {"tau": tau, "size": size})])
+    levels = table.loc[table["param"] == "tau", "mean"].to_numpy()
+    assert levels[0] - levels[1] == pytest.approx(10.0)  # 10.5 over whatever has a score
+    assert note(Reason.SHARED_SETTINGS, param="tau", settings=2) in table["note"].iloc[0]
+
+
+def test_a_failed_value_keeps_its_row():
+    scores = RNG.normal(size=(6, 2))
+    scores[:3] = np.nan
+    table = marginals([sweep(scores, grid(2, 3))])
+    assert np.isnan(table["mean"].iloc[0])
+    assert table["num_configs"].iloc[0] == 0
+
+
+@pytest.mark.slow
+def test_bands_cover():
+    hits, truth = [], np.array([1.0, 2.0])
+    for _ in range(200):
+        scores = truth[:, None, None] + RNG.normal(size=(2, 3, 2))
+        table = marginals([sweep(scores.reshape(6, 2), grid(2, 3))]).iloc[:2]
+        hits.append((table["low"] <= truth) & (truth <= table["high"]))
+    assert 0.92 <= np.mean(hits) <= 0.98
+
+
+def test_many_configurations_are_quick():
+    values = RNG.random((100_000, 8))
+    big = sweep(
+        RNG.normal(size=(100_000, 3)), {f"x{p}": values[:, p] for p in range(8)}, sampler="random"
+    )
+    start = time.process_time()
+    assert len(marginals([big])) == 64
+    assert time.process_time() - start < 5  # 0.15 s of processor time
+
+
+def test_options():
+    with pytest.raises(ValueError, match="confidence: expected between 0 and 1, got 95"):
+        marginals([], confidence=95)
+    assert list(marginals([]).columns) == list(COLUMNS)

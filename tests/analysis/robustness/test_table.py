@@ -1,0 +1,541 @@
+"""Robustness table: against hand-computed values, a slow loop, and planted truths."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.analysis import resample
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.robustness.table import COLUMNS, robustness
+from clsweep.analysis.sweep import read_sweeps
+
+TAUS = [0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
+DCL = [88.3, 89.4, 90.8, 89.9, 89.6, 90.3, 89.6, 89.0, 88.5, 88.0, 87.7]
+
+
+def table(scores, *, objective="dcl", sampler="grid", tau=None, **columns):
+    """Trials of one objective from scores[config][seed]; None = a failed trial; columns: one value
+    per config.
+    """
+    rows = []
+    for config, seeds in enumerate(scores):
+        settings = {name: values[config] for name, values in columns.items()}
+        for seed, score in enumerate(seeds):
+            rows.append(
+                {
+                    "objective": objective,
+                    "config": config,
+                    "seed": seed,
+                    "sampler": sampler,
+                    "status": "failed" if score is None else "finished",
+                    "acc": score,
+                    "tau": config / 10 if tau is None else tau[config],
+                    "batch_size": 256,
+                    **settings,
+                }
+            )
+    return pd.DataFrame(rows).astype({"acc": float})
+
+
+def sweeps_of(trials, **options):
+    reading = {"metric": "acc", "params": ["tau", "batch_size"], **options}
+    return read_sweeps(trials, **reading)
+
+
+def measure(trials, **options):
+    reading = {
+        name: options.pop(name)
+        for name in ("metric", "params", "mode", "planned")
+        if name in options
+    }
+    return robustness(sweeps_of(trials, **reading), **{"num_resamples": 300, **options})
+
+
+def one(trials, **options):
+    return measure(trials, **options).iloc[0]
+
+
+def bootstrap(seed=0, *, population=False, num_resamples=300):
+    return resample.Bootstrap(
+        confidence=0.95, num_resamples=num_resamples, population=population, seed=seed
+    )
+
+
+def test_table_18_of_the_dcl_paper():
+    simclr = table([[x] for x in SIMCLR], objective="simclr", tau=TAUS)
+    trials = pd.concat([simclr, table([[x] for x in DCL], tau=TAUS)])
+    before = trials.copy(deep=True)
+    out = measure(trials)
+    pd.testing.assert_frame_equal(trials, before)
+    assert list(out.columns) == list(COLUMNS)
+    assert list(out["objective"]) == ["simclr", "dcl"]  # first appearance, not the alphabet
+    simclr, dcl = out.iloc[0], out.iloc[1]
+    assert round(simclr["sd"], 2) == 1.87  # the paper prints 1.44
+    assert round(dcl["sd"], 2) == 0.98
+    without = measure(trials[trials["tau"] != 0.07])
+    assert round(without["sd"].iloc[0], 2) == 1.45  # what it printed may have left 0.07 out
+    assert (dcl["best"], dcl["best_at"], dcl["worst"], dcl["worst_at"]) == (
+        90.8,
+        "tau=0.2",
+        87.7,
+        "tau=1",
+    )
+    assert dcl["range"] == pytest.approx(3.1)
+    assert dcl["worst_10"] == 87.7
+    assert dcl["share_within"] == pytest.approx(3 / 11)  # 90.8, 89.9, 90.3
+    assert {note(Reason.ONE_SEED), note(Reason.NOT_CORRECTED)} < set(dcl["note"])
+    assert (
+        dcl[["sd_star", "sd_low", "sd_high", "sd_star_low", "share_low", "worst_10_low"]]
+        .isna()
+        .all()
+    )
+    assert list(measure(trials, by="tau")["sd"]) == list(
+        out["sd"]
+    )  # the only swept one: nothing to average
+
+
+def slow(scores):
+    """The formulas as loops over ragged lists."""
+    n = len(scores)
+    means = [sum(row) / len(row) for row in scores]
+    mean = sum(means) / n
+    sd = math.sqrt(sum((m - mean) ** 2 for m in means) / (n - 1))
+    squares = sum((x - m) ** 2 for m, row in zip(means, scores, strict=True) for x in row)
+    noise = squares / sum(len(row) - 1 for row in scores)
+    harmonic = n / sum(1 / len(row) for row in scores)
+    return mean, sd, math.sqrt(max(0.0, sd**2 - noise / harmonic))
+
+
+def slow_best(scores):
+    levels = []
+    for s in range(len(scores[0])):
+        rest = [sum(row[:s] + row[s + 1 :]) for row in scores]
+        levels.append(scores[rest.index(max(rest))][s])
+    means = [sum(row) / len(row) for row in scores]
+    return min(max(means), max(sum(levels) / len(levels), sum(means) / len(means)))
+
+
+def test_against_loops():
+    scores = (
+        np.random.default_rng(3).normal(0, 1, (12, 3)) + np.linspace(80, 84, 12)[:, None]
+    ).tolist()
+    row = one(table(scores))
+    assert (row["mean"], row["sd"], row["sd_star"]) == pytest.approx(slow(scores))
+    level = slow_best(scores)
+    assert float(resample.best_level(np.array(scores))) == pytest.approx(level)
+    assert row["share_within"] == sum(sum(r) / 3 >= level - 1 for r in scores) / 12
+    assert row["worst_10"] == pytest.approx(
+        -slow_best([[-x for x in r] for r in scores])
+    )  # 12 // 10 = 1
+
+
+def test_unequal_seeds_use_pooled_variance_and_harmonic_mean():
+    row = one(table([[80.0, 81.0, 82.0], [84.0, 86.0, None], [90.0, None, None]]))
+    assert (row["mean"], row["sd"], row["sd_star"]) == pytest.approx(
+        slow([[80, 81, 82], [84, 86], [90]])
+    )
+    assert row["num_failed"] == 3
+    assert note(Reason.TRIALS_FAILED, failed=3, trials=9) in row["note"]
+    assert row["sd_star_low"] <= row["sd_star"] <= row["sd_star_high"]
+
+
+def test_failed_configurations_count_at_chance_or_are_left_out():
+    trials = table([[90.0, 90.2], [89.8, 90.0], [None, None], [80.0, 80.2]])
+    row = one(trials)
+    assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 2, 2)
+    assert row["share_within"] == 0.5  # of four, not of three
+    assert row["worst_10"] == pytest.approx(80.1)
+    assert note(Reason.LOST_IN_SPREAD, lost=1, configs=4) in row["note"]
+    known = one(trials, chance=10.0)
+    assert known["worst_10"] == 10.0
+    assert known["share_within"] == 0.5
+    assert known["sd"] == row["sd"]
+    leftover = trials.assign(
+        acc=trials["acc"].fillna(99.0)
+    )  # a failed trial's last value is no score
+    pd.testing.assert_series_equal(one(leftover), row)
+    assert one(trials.replace({"acc": {80.0: np.inf}}))["num_failed"] == 3
+
+
+def test_all_failed_one_finished_and_one_configuration():
+    row = one(table([[None], [None]]))
+    assert row["reason"] == Reason.NO_SCORE
+    assert math.isnan(row["best"])
+    row = one(table([[90.0, 91.0], [None, None]]))
+    assert math.isnan(row["sd"])
+    assert row["share_within"] == 0.5
+    row = one(table([[90.0, 91.0]]))
+    assert row["mean"] == row["best"] == 90.5
+    assert row[["sd", "sd_star", "range", "worst", "share_within", "worst_10"]].isna().all()
+    assert row["note"] == (note(Reason.ONE_CONFIG),)
+    assert row["reason"] == Reason.ONE_CONFIG
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp"])
+def test_adaptive_samples_are_not_measured(sampler):
+    row = one(table([[80.0, 81.0], [85.0, 86.0]], sampler=sampler))
+    assert row["note"] == (note(Reason.ADAPTIVE_SAMPLER, samplers=(sampler,)),)
+    assert row["reason"] == Reason.ADAPTIVE_SAMPLER
+    assert (row["num_configs"], row["best"], row["best_at"]) == (2, 85.5, "tau=0.1")
+    assert row[["mean", "sd", "sd_star", "range", "worst", "share_within", "worst_10"]].isna().all()
+
+
+def test_mode_min_mirrors():
+    scores = np.random.default_rng(0).normal(50, 2, (8, 3))
+    high, low = one(table(scores), chance=0.0), one(table(100 - scores), mode="min", chance=100.0)
+    unsigned = [
+        "sd",
+        "sd_low",
+        "sd_high",
+        "sd_star",
+        "sd_star_high",
+        "range",
+        "share_within",
+        "share_high",
+    ]
+    unsigned += [
+        f"{name}{end}" for name in ("regret", "tolerance_area") for end in ("", "_low", "_high")
+    ]
+    for name in [*unsigned, "band_low", "band_high"]:
+        assert low[name] == pytest.approx(high[name]), name
+    for name, mirrored in {
+        "mean": "mean",
+        "mean_low": "mean_high",
+        "mean_high": "mean_low",
+        "iqm": "iqm",
+        "iqm_low": "iqm_high",
+        "best": "best",
+        "worst": "worst",
+        "worst_10": "worst_10",
+        "worst_10_low": "worst_10_high",
+        "worst_10_high": "worst_10_low",
+    }.items():
+        assert low[name] == pytest.approx(100 - high[mirrored]), name
+    assert (low["best_at"], low["worst_at"]) == (high["best_at"], high["worst_at"])
+    doubling = {"tau": 2.0 ** np.arange(8)}
+    high, low = one(table(scores, **doubling)), one(table(100 - scores, **doubling), mode="min")
+    slopes = -low[["slope", "slope_high", "slope_low"]].to_numpy(dtype=float)
+    assert slopes == pytest.approx(high[["slope", "slope_low", "slope_high"]].to_numpy(dtype=float))
+
+
+def test_by_averages_a_grid_over_the_other_parameters():
+    trials = table(
+        [[80.0, 81.0], [84.0, 87.0], [90.0, 91.0], [92.0, 95.0]],
+        tau=[0.1, 0.1, 0.5, 0.5],
+        batch_size=[64, 256, 64, 256],
+    )
+    row = one(trials, by="tau")
+    assert (row["mean"], row["sd"], row["sd_star"]) == pytest.approx(
+        slow([[82.0, 84.0], [91.0, 93.0]])
+    )
+    assert (row["best"], row["best_at"], row["worst_at"]) == (92.0, "tau=0.5", "tau=0.1")
+    assert row["num_configs"] == 4
+    # A missing seed does not let the other batch size stand for the average.
+    trials.loc[(trials["config"] == 0) & (trials["seed"] == 1), ["acc", "status"]] = [
+        np.nan,
+        "failed",
+    ]
+    assert one(trials, by="tau")["worst"] == pytest.approx((80.0 + 85.5) / 2)
+
+
+def test_by_bins_a_continuous_design():
+    u = np.random.default_rng(1).random((40, 2))
+    scores = 80 + 10 * u[:, :1] + u[:, 1:] + np.zeros((40, 1))
+    row = one(table(scores, sampler="qmc", tau=u[:, 0], batch_size=u[:, 1]), by="tau")
+    assert note(Reason.BINNED, param="tau", bins=6) in row["note"]
+    order = np.argsort(u[:, 0])
+    assert row["best"] == pytest.approx(scores[order[-6:], 0].mean())  # 40 into 6 bins: 7 7 6 7 7 6
+    assert row["best_at"].startswith("tau=0.")
+    assert (
+        row["sd_low"] < row["sd"] < row["sd_high"]
+    )  # one seed, but the configurations of a bin are repeats
+
+
+def test_by_that_an_objective_or_nobody_sweeps():
+    other = table(
+        [[80.0, 81.0], [82.0, 83.0]], objective="byol", tau=[np.nan] * 2, batch_size=[64, 128]
+    )
+    out = measure(pd.concat([table([[80.0, 81.0], [82.0, 83.0]]), other]), by="tau")
+    assert out["note"][1] == (note(Reason.NOT_SWEPT, param="tau"),)
+    assert math.isnan(out["sd"][1])
+    assert out["sd"][0] == pytest.approx(math.sqrt(2))
+    with pytest.raises(
+        ValueError, match=r"no objective sweeps 'taus'. Did you mean 'tau'\? Swept: tau, batch_size"
+    ):
+        measure(pd.concat([table([[80.0], [82.0]]), other]), by="taus")
+
+
+def test_user_mistakes():
+    good = table([[80.0, 81.0], [82.0, 83.0]])
+    for trials, options, message in [
+        (good.iloc[:0], {}, "no rows"),
+        (good, {"metric": "ac"}, "no column 'ac'. Did you mean 'acc'"),
+        (good.drop(columns="sampler"), {}, "no column 'sampler'"),
+        (
+            pd.concat([good, good.iloc[:1]]),
+            {},
+            "objective 'dcl', config 0, seed 0 appears more than once",
+        ),
+        (good.assign(tau=[1, 2, 3, 3]), {}, "objective 'dcl', config 0 has several values of tau"),
+        (good.assign(sampler="sobol"), {}, "got 'sobol'"),
+        (good.assign(status="running"), {}, "got 'running'"),
+        (good.assign(seed=[0, 1, 0, None]), {}, "missing values in seed"),
+        (good.assign(acc="a"), {}, "expected to be numbers"),
+        (good, {"mode": "best"}, "mode"),
+        (good, {"within": -1}, "within"),
+        (good, {"confidence": 95}, "confidence"),
+        (good, {"num_resamples": 0}, "num_resamples"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            measure(trials, **options)
+    mixed = one(good.assign(sampler=["grid", "grid", "qmc", "qmc"]))
+    assert mixed["reason"] == Reason.MIXED_SAMPLERS
+
+
+def test_deterministic_and_independent_of_the_other_objectives():
+    rng = np.random.default_rng(0)
+    a, b = (
+        table(rng.normal(80, 1, (6, 3))),
+        table(rng.normal(80, 1, (6, 3)), objective="b", sampler="qmc"),
+    )
+    both = measure(pd.concat([a, b]))
+    pd.testing.assert_frame_equal(both, measure(pd.concat([a, b])))
+    pd.testing.assert_series_equal(both.iloc[0], one(a))
+    assert one(a, seed=1)["sd_low"] != both["sd_low"][0]
+
+
+def test_flat_response_reads_near_zero_once_corrected():
+    tables = np.random.default_rng(0).normal(80, 0.5, (2000, 6, 3))
+    out = resample.statistics(tables, within=1.0)
+    assert out["sd"].mean() == pytest.approx(0.27, abs=0.01)
+    assert np.median(out["sd_star"]) < 0.1
+    assert out["worst_10"].mean() == pytest.approx(80, abs=0.2)  # the plain minimum reads 79.63
+
+
+def test_share_within_is_not_halved_by_picking_the_best_on_its_own_noise():
+    truth = np.where(np.arange(64) < 32, 90.0, 87.0)
+    tables = truth[:, None] + np.random.default_rng(0).normal(0, 0.5, (300, 64, 3))
+    crossed = resample.statistics(tables, within=1.0)["share"].mean()
+    plain = (tables.mean(-1) >= tables.mean(-1).max(-1, keepdims=True) - 1).mean()
+    assert crossed == pytest.approx(0.50, abs=0.03)
+    assert plain < crossed
+    assert resample.statistics(tables[..., :1], within=1.0)["share"].mean() < 0.3  # one seed
+
+
+@pytest.mark.parametrize("name", ["sd", "sd_star", "share", "worst_10"])
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_coverage_on_a_grid(name, num_seeds):
+    truth, noise = np.array(DCL)[::2], 0.3
+    spread = truth.std(ddof=1)
+    expected = {
+        "sd": math.sqrt(spread**2 + noise**2 / num_seeds),
+        "sd_star": spread,
+        "worst_10": 87.7,
+        "share": float((truth >= truth.max() - 1).mean()),
+    }
+    rng = np.random.default_rng(7)
+    hits = 0
+    for repeat in range(200):
+        scores = truth[:, None] + rng.normal(0, noise, (6, num_seeds))
+        low, high = resample.intervals(scores, bootstrap(repeat), within=1.0)[name]
+        hits += low - 1e-9 <= expected[name] <= high + 1e-9
+    assert hits >= 180  # nominal 190
+
+
+def test_coverage_of_sd_over_a_random_sample():
+    rng = np.random.default_rng(7)
+    hits = 0
+    for repeat in range(150):
+        theta = 4 * rng.random(48)
+        scores = theta[:, None] + rng.normal(0, 0.5, (48, 3))
+        bounds = resample.intervals(scores, bootstrap(repeat, population=True), within=1.0)
+        hits += bounds["sd_star"][0] <= 4 / math.sqrt(12) <= bounds["sd_star"][1]
+    assert 132 <= hits <= 149
+
+
+def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
+    trials = table([[90.0, 91.0], [85.0, 86.0], [88.0, 87.5]])
+    finished, unfinished = one(trials, planned={"dcl": 3}), one(trials, planned={"dcl": 11})
+    assert finished["note"] == (note(Reason.BAND_AT_END),)
+    assert note(Reason.UNFINISHED, configs=3, planned=11) in unfinished["note"]
+    assert unfinished["sd"] == finished["sd"]
+    assert unfinished["sd_high"] - unfinished["sd_low"] > finished["sd_high"] - finished["sd_low"]
+
+
+def test_regret_area_iqm_band_and_slope_by_hand():
+    row = one(table([[90.0], [89.0], [84.0], [70.0], [None]], tau=[4, 8, 2, 1, 16]), chance=10.0)
+    assert row["regret"] == pytest.approx((0 + 1 + 6 + 20 + 80) / 5)
+    assert row["tolerance_area"] == pytest.approx((1 + 0.9 + 0.4 + 0 + 0) / 5)
+    assert row["share_within"] == pytest.approx(2 / 5)
+    assert row["iqm"] == pytest.approx((89 + 84) / 2)
+    assert (row["band_param"], row["band_low"], row["band_high"], row["band_ratio"]) == (
+        "tau",
+        4,
+        8,
+        2,
+    )
+    assert note(Reason.BAND_AT_END) not in row["note"]  # 16 was swept, and failed
+    assert row["slope"] == pytest.approx(np.polyfit([2, 3, 1, 0], [90, 89, 84, 70], 1)[0])
+    assert np.isnan([row["slope_low"], row["mean_low"], row["regret_low"], row["iqm_high"]]).all()
+    assert note(Reason.LOST_AT_CHANCE, lost=1, configs=5, chance=10.0) in row["note"]
+    left_out = one(table([[90.0], [89.0], [84.0], [70.0], [None]], tau=[4, 8, 2, 1, 16]))
+    assert left_out["regret"] == pytest.approx((0 + 1 + 6 + 20) / 4)
+    wider = one(table([[90.0], [89.0], [84.0], [70.0]]), within=2.0)
+    assert wider["tolerance_area"] == pytest.approx(
+        (1 + 19 / 20 + 14 / 20 + 0) / 4
+    )  # over 20 points
+
+
+def test_regret_against_loops():
+    scores = (
+        np.random.default_rng(3).normal(0, 1, (12, 3)) + np.linspace(80, 84, 12)[:, None]
+    ).tolist()
+    row = one(table(scores))
+    level, means = slow_best(scores), [sum(r) / 3 for r in scores]
+    assert row["regret"] == pytest.approx(sum(level - m for m in means) / 12)
+    assert row["tolerance_area"] == pytest.approx(
+        sum(min(1, max(0, 1 - (level - m) / 10)) for m in means) / 12
+    )
+    for name in ("mean", "regret", "tolerance_area", "iqm", "worst_10"):
+        assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"], name
+
+
+def test_band_and_slope_with_by():
+    sizes, taus = [32, 64, 128, 256], [0.1, 0.5]
+    cells = [(size, tau) for size in sizes for tau in taus]
+    level = {32: 80.0, 64: 85.0, 128: 89.5, 256: 90.0}
+    scores = [[level[size] - 4 * tau + noise for noise in (-0.1, 0.1)] for size, tau in cells]
+    trials = table(scores, tau=[tau for _, tau in cells], batch_size=[size for size, _ in cells])
+    assert one(trials)["band_param"] == ""  # two are swept: no band of the whole
+    assert math.isnan(one(trials)["slope"])
+    row = one(trials, by="batch_size")
+    assert (row["band_param"], row["band_low"], row["band_high"], row["band_ratio"]) == (
+        "batch_size",
+        128,
+        256,
+        2,
+    )
+    assert note(Reason.BAND_AT_END) in row["note"]
+    assert row["slope"] == pytest.approx(np.polyfit([5, 6, 7, 8], list(level.values()), 1)[0])
+    assert row["slope_low"] < row["slope"] < row["slope_high"]
+    category = one(trials.assign(tau=trials["tau"].map({0.1: "low", 0.5: "high"})), by="tau")
+    assert (category["band_param"], category["best_at"]) == ("", "tau=low")
+    assert math.isnan(category["band_low"])
+    assert category["sd"] == pytest.approx(1.6 / math.sqrt(2))
+
+
+def test_a_sample_of_one_hyperparameter_has_a_band_over_bins():
+    rng = np.random.default_rng(0)
+    tau = 10 ** (2 * rng.random(120) - 2)
+    scores = (90 - 8 * np.log10(tau / 0.1) ** 2)[:, None] + rng.normal(0, 0.3, (120, 3))
+    row = one(table(scores, sampler="random", tau=tau))
+    assert note(Reason.BAND_OF_BINS, param="tau", bins=6) in row["note"]
+    assert note(Reason.BAND_AT_END) not in row["note"]
+    assert 0.03 < row["band_low"] < 0.07
+    assert 0.17 < row["band_high"] < 0.33
+    flat = one(table(80 + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
+    assert (flat["band_low"], flat["band_high"]) == (tau.min(), tau.max())
+    assert flat["sd_star_low"] == 0
+    assert flat["slope_low"] < 0 < flat["slope_high"]
+
+
+def test_a_band_of_bins_has_no_ratio_where_it_reaches_the_end():
+    rng = np.random.default_rng(0)
+    tau = 0.001 + rng.random(120)
+    flat = one(table(80 + rng.normal(0, 0.3, (120, 3)), sampler="random", tau=tau))
+    assert (flat["band_end"], flat["band_bins"], flat["noise_of"]) == ("both", 6, "configurations")
+    assert math.isnan(flat["band_ratio"])  # the smallest number drawn is an accident
+    assert flat["band_low"] < flat["band_sure_low"] < flat["band_sure_high"] < flat["band_high"]
+    peak = one(
+        table(
+            (90 - 30 * (tau - 0.5) ** 2)[:, None] + rng.normal(0, 0.3, (120, 3)),
+            sampler="random",
+            tau=tau,
+        )
+    )
+    assert peak["band_end"] == ""
+    assert peak["band_ratio"] == peak["band_high"] / peak["band_low"]
+
+
+def test_noise_of_a_level():
+    scores = np.random.default_rng(0).normal(80, 1, (6, 3))
+    row = one(table(scores.tolist()))
+    assert row["level_noise"] == pytest.approx(math.sqrt(scores.var(axis=1, ddof=1).mean() / 3))
+    assert row["noise_of"] == "seeds"
+    assert math.isnan(one(table(scores[:, :1].tolist()))["level_noise"])
+
+
+def test_a_best_configuration_with_fewer_seeds_is_noted():
+    fewer = note(Reason.FEWER_SEEDS, seeds=1, most=3).of("best")
+    assert fewer in one(table([[90.0, 90, 90], [95, None, None], [80, 80, 80]]))["note"]
+    assert fewer not in one(table([[90.0, 90, 90], [85, None, None], [80, 80, 80]]))["note"]
+
+
+def test_a_value_at_which_most_trials_failed_is_in_no_band():
+    row = one(table([[90.0, 90, 90], [95, None, None], [90, 90, 90]], tau=[1, 2, 4]))
+    assert note(Reason.FAILING_VALUES, values=("tau=2",)) in row["note"]
+    assert (row["band_low"], row["band_high"]) == (1, 1)
+
+
+def test_stopped_trials_withhold_the_robustness():
+    trials = table([[80.0, 81.0], [85.0, 86.0], [70.0, 71.0]])
+    trials.loc[trials["config"] == 2, "status"] = "stopped"
+    row = one(trials)
+    assert row["note"] == (note(Reason.TRIALS_STOPPED, stopped=2, trials=6),)
+    assert row["reason"] == Reason.TRIALS_STOPPED
+    assert (row["best"], row["num_failed"]) == (85.5, 0)
+    assert row[["mean", "sd", "regret", "iqm", "band_low", "slope"]].isna().all()
+    assert one(trials.assign(status="stopped"))["best_at"] == ""
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+@pytest.mark.parametrize("by", [None, "tau"])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [[90.0, 91.0]],
+        [[90.0, 91.0], [None, None]],
+        [[90.0, 90.0], [90.0, 90.0]],
+        [[None, None], [None, None]],
+        [[90.0], [91.0]],
+        [[90.0, None], [None, 80.0], [85.0, 86.0]],
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_edges_are_quiet(scores, by, sampler):
+    num = len(scores)
+    trials = table(scores, sampler=sampler, batch_size=[64 * 2**k for k in range(num)])
+    other = table([[1.0, 2.0], [3.0, 4.0]], objective="other", sampler=sampler)
+    out = measure(pd.concat([trials, other]), by=by, chance=10.0)
+    row = out.iloc[0]
+    assert isinstance(row["reason"], str)
+    assert isinstance(row["note"], tuple)
+    for name in ("mean", "sd", "sd_star", "share", "regret", "tolerance_area", "iqm", "worst_10"):
+        low, high = row[f"{name}_low"], row[f"{name}_high"]
+        assert (math.isnan(low) and math.isnan(high)) or low <= high
+
+
+def test_a_large_sweep():
+    rng = np.random.default_rng(0)
+    num = 100_000
+    tau = rng.random(num)
+    keys = {
+        "objective": "dcl",
+        "config": np.repeat(np.arange(num), 3),
+        "seed": np.tile([0, 1, 2], num),
+    }
+    scores = np.repeat(90 - 10 * (tau - 0.3) ** 2, 3) + rng.normal(0, 0.3, 3 * num)
+    rest = {"sampler": "random", "status": "finished", "acc": scores, "tau": np.repeat(tau, 3)}
+    trials = pd.DataFrame({**keys, **rest, "batch_size": np.repeat(rng.integers(32, 512, num), 3)})
+    sweeps = sweeps_of(trials)
+    row = robustness(sweeps).iloc[0]
+    truth = 10 * ((np.linspace(0, 1, 100_001) - 0.3) ** 2)
+    assert row["mean"] == pytest.approx(90 - truth.mean(), abs=0.02)
+    assert row["mean_low"] < 90 - truth.mean() < row["mean_high"]
+    assert row["sd_star_low"] < truth.std() < row["sd_star_high"]
+    assert row["worst_10"] == pytest.approx(90 - np.sort(truth)[-10_000:].mean(), abs=0.03)
+    marginal = robustness(sweeps, by="tau").iloc[0]
+    assert (marginal["band_low"], marginal["band_high"]) == pytest.approx((0, 2 / 3), abs=0.01)

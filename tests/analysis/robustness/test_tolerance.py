@@ -1,0 +1,114 @@
+"""The tolerance curve, against the share within each delta."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.robustness.tolerance import COLUMNS, tolerance_curve
+from clsweep.analysis.sweep import read_sweeps
+
+
+def sweeps_of(*objectives, sampler="grid", mode="max"):
+    parts = []
+    for name, scores in enumerate(objectives):
+        scores = np.asarray(scores, dtype=float)
+        config, seed = np.indices(scores.shape)
+        part = {
+            "config": config.ravel(),
+            "seed": seed.ravel(),
+            "tau": config.ravel() + 1,
+            "acc": scores.ravel(),
+        }
+        parts.append(pd.DataFrame(part).assign(objective=f"o{name}", sampler=sampler))
+    trials = pd.concat(parts, ignore_index=True)
+    trials["status"] = np.where(trials["acc"].isna(), "failed", "finished")
+    return read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
+
+
+def test_by_hand():
+    curve = tolerance_curve(sweeps_of([[90.0], [89.0], [84.0], [70.0]]))
+    assert list(curve.columns) == list(COLUMNS)
+    assert len(curve) == 51
+    at = dict(zip(curve["delta"].round(6), curve["share"], strict=True))
+    assert (at[0.0], at[0.8], at[1.0], at[5.8], at[6.0], at[10.0]) == (
+        0.25,
+        0.25,
+        0.5,
+        0.5,
+        0.75,
+        0.75,
+    )
+    assert curve[["low", "high"]].isna().all(axis=None)
+    assert note(Reason.ONE_SEED) in curve["note"][0]
+
+
+def test_is_share_within_at_every_delta_and_its_area():
+    values = 80 + 4 * np.random.default_rng(0).normal(size=(30, 3))
+    values[4] = np.nan
+    for sampler in ("grid", "random"):
+        sweeps = sweeps_of(values, sampler=sampler)
+        curve = tolerance_curve(sweeps, upto=10.0, num_resamples=300)
+        for row in curve.iloc[[0, 10, 33, 50]].itertuples():
+            whole = robustness(sweeps, within=row.delta, num_resamples=300).iloc[0]
+            assert row.share == pytest.approx(whole["share_within"])
+            assert row.low <= row.share <= row.high
+            if sampler == "grid":
+                assert (row.low, row.high) == pytest.approx(
+                    (whole["share_low"], whole["share_high"])
+                )
+        area = np.trapezoid(curve["share"], curve["delta"]) / 10
+        assert area == pytest.approx(
+            robustness(sweeps, num_resamples=50)["tolerance_area"][0], abs=0.01
+        )
+        assert (curve["share"].diff().dropna() >= 0).all()
+        assert curve["share"].max() < 1  # one configuration is lost
+        assert note(Reason.LOST_NOT_WITHIN, lost=1, configs=30) in curve["note"][0]
+
+
+def test_deltas_fit_the_data_and_are_shared():
+    near, far = [[90.0], [89.7]], [[90.0], [50.0]]
+    assert tolerance_curve(sweeps_of(near))["delta"].max() == 0.5
+    assert tolerance_curve(sweeps_of(near, far)).groupby("objective")["delta"].max().tolist() == [
+        10.0,
+        10.0,
+    ]
+    assert tolerance_curve(sweeps_of(far), upto=40.0)["share"].iloc[-1] == 1.0
+    assert tolerance_curve(sweeps_of([[90.0], [90.0]]))["delta"].max() == 10.0
+    with pytest.raises(ValueError, match="upto"):
+        tolerance_curve(sweeps_of(near), upto=0)
+
+
+def test_min_mirrors():
+    values = np.random.default_rng(0).normal(50, 2, (12, 3))
+    a = tolerance_curve(sweeps_of(values), num_resamples=250)
+    b = tolerance_curve(sweeps_of(100 - values, mode="min"), num_resamples=250)
+    pd.testing.assert_frame_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("values", "sampler", "reason"),
+    [
+        ([[np.nan], [np.nan]], "grid", Reason.NO_SCORE),
+        ([[90.0, 91.0]], "grid", Reason.ONE_CONFIG),
+        ([[90.0, 91.0], [80.0, 81.0]], "tpe", Reason.ADAPTIVE_SAMPLER),
+    ],
+)
+def test_what_is_not_measured_has_one_row_that_says_why(values, sampler, reason):
+    (row,) = tolerance_curve(sweeps_of(values, sampler=sampler)).to_dict("records")
+    assert row["reason"] == row["note"][0].reason == reason
+    assert np.isnan([row["delta"], row["share"], row["low"]]).all()
+
+
+@pytest.mark.slow
+def test_coverage_of_the_curve_at_one_delta():
+    rng, hits = np.random.default_rng(0), 0
+    truth = np.array([90.0, 89.4, 88.8, 87.0, 84.0, 80.0])
+    for repeat in range(100):
+        sweeps = sweeps_of(truth[:, None] + rng.normal(0, 0.3, (6, 3)))
+        row = tolerance_curve(sweeps, upto=2.5, num_resamples=200, seed=repeat).iloc[
+            30
+        ]  # delta = 1.5
+        hits += row["low"] <= 0.5 <= row["high"]
+    assert hits >= 92

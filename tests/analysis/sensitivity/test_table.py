@@ -1,0 +1,234 @@
+"""Sensitivity of sampled sweeps: planted truths, the gate, and what cannot be measured."""
+
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from clsweep.analysis.reasons import Reason, note
+from clsweep.analysis.sensitivity.table import COLUMNS, sensitivity
+from tests.analysis.truths import additive, grid, ishigami, planted, sweep
+
+
+def one(swept):
+    return sensitivity([swept]).set_index("term")
+
+
+@pytest.mark.parametrize("sampler", [pytest.param("random", marks=pytest.mark.slow), "qmc"])
+def test_ishigami(sampler):
+    rng = np.random.default_rng(1)
+    table = one(planted(ishigami, rng.random((256, 3)), noise=0.37, rng=rng, sampler=sampler))
+    first, total = [0.3139, 0.4424, 0.0], [0.5576, 0.4424, 0.2437]
+    np.testing.assert_allclose(table["first"].iloc[:3], first, atol=0.06)
+    np.testing.assert_allclose(table["total"].iloc[:3], total, atol=0.06)
+    assert table["resolved"].all()
+    assert table.index[3] == "x0 x x2"
+    assert table["first"].iloc[3] == pytest.approx(0.2437, abs=0.06)
+    assert table["first_low"].iloc[2] == 0
+    assert table["r2"].iloc[0] > 0.85
+    assert table["r2_ceiling"].iloc[0] == pytest.approx(1 - 0.37**2 / 2 / 13.84, abs=0.01)
+
+
+def test_an_additive_function_with_inert_parameters():
+    rng = np.random.default_rng(2)
+    table = one(planted(additive, rng.random((64, 5)), noise=0.2, rng=rng))
+    np.testing.assert_allclose(table["first"].iloc[:5], [0.8, 0.2, 0, 0, 0], atol=0.07)
+    assert list(table["resolved"]) == [True, True, False, False, False, False]
+    assert table["top10"].iloc[:5].sum() == pytest.approx(1)
+    assert table["top10"].idxmax() == "x0"
+
+
+def test_a_category_and_a_log_scale():
+    rng = np.random.default_rng(3)
+    tau, loss = 10 ** rng.uniform(-2, 0, 96), rng.choice(["a", "b", "c"], 96)
+    level = np.log10(tau) + np.select([loss == "a", loss == "b"], [1.0, 0.0], -0.5)
+    # Variances: log10 tau uniform over 2 decades 1 / 3; 1, 0, -1/2 over three categories 7 / 18.
+    table = one(
+        planted(
+            lambda u: 0 * u[:, 0] + level,
+            rng.random((96, 1)),
+            noise=0.05,
+            rng=rng,
+            tau=tau,
+            loss=loss,
+        )
+    )
+    np.testing.assert_allclose(table["first"].iloc[:3], [0, 6 / 13, 7 / 13], atol=0.06)
+    assert list(table["resolved"].iloc[:3]) == [False, True, True]
+
+
+def test_a_product_is_all_interaction():
+    rng = np.random.default_rng(4)
+    table = one(
+        planted(
+            lambda u: (u[:, 0] - 0.5) * (u[:, 1] - 0.5), rng.random((96, 3)), noise=0.005, rng=rng
+        )
+    )
+    assert table.loc["x0 x x1", "first"] > 0.8
+    assert table.loc["x0 x x1", "resolved"]
+    assert (table["first"].iloc[:3] < 0.15).all()
+    assert list(table["resolved"].iloc[:3]) == [True, True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("num", "num_params", "num_seeds"), [(16, 8, 1), (32, 3, 1), (32, 3, 3), (64, 8, 1)]
+)
+def test_pure_noise_is_not_resolved(num, num_params, num_seeds):
+    rng, repeats = np.random.default_rng(5), 25
+    options = {"num_seeds": num_seeds, "noise": 1, "rng": rng}
+    table = sensitivity(
+        [
+            planted(lambda u: 0 * u[:, 0], rng.random((num, num_params)), **options)
+            for _ in range(repeats)
+        ]
+    )
+    below = table[table["term"] == ""]
+    assert len(below) >= stats.binom.ppf(0.01, repeats, 0.95)
+    weak = {Reason.SURROGATE_WEAK, Reason.SURROGATE_WEAK_ONE_SEED}
+    assert set(below["reason"]) <= weak
+
+
+def test_below_the_gate_nothing_is_ranked():
+    rng = np.random.default_rng(6)
+    row = sensitivity([planted(additive, rng.random((32, 2)), num_seeds=2, noise=4, rng=rng)]).iloc[
+        0
+    ]
+    assert row["term"] == ""
+    assert row[["first", "total", "null", "top10", "top10_null"]].isna().all()
+    assert np.isfinite(row["r2"])
+    needed = {
+        Reason.NEEDS_CONFIGS: "needs_configs",
+        Reason.NEEDS_SEEDS: "needs_seeds",
+        Reason.NO_SPREAD_SEEN: None,
+    }[row["note"][1].reason]
+    for name in ("needs_seeds", "needs_configs"):
+        assert np.isfinite(row[name]) == (name == needed)
+
+
+def test_other_objectives_change_nothing_and_a_seed_repeats():
+    rng = np.random.default_rng(7)
+    first, second = (planted(additive, rng.random((32, 2)), rng=rng) for _ in range(2))
+    both = sensitivity([first, second])
+    assert list(both.columns) == list(COLUMNS)
+    alone = sensitivity([second])
+    assert both.iloc[-len(alone) :].reset_index(drop=True).equals(alone)
+
+
+RNG = np.random.default_rng(8)
+
+
+@pytest.mark.parametrize(
+    ("scores", "at", "options", "reason"),
+    [
+        (
+            RNG.normal(size=(20, 2)),
+            {"a": np.arange(20)},
+            {"sampler": "tpe"},
+            Reason.ADAPTIVE_SAMPLER,
+        ),
+        (RNG.normal(size=(1, 2)), {"a": [1]}, {}, Reason.NOTHING_SWEPT),
+        (np.full((4, 2), np.nan), {"a": np.arange(4)}, {}, Reason.NO_SCORE),
+        (
+            np.r_[[[1.0, 2.0]], np.full((3, 2), np.nan)],
+            {"a": np.arange(4)},
+            {},
+            Reason.ONE_SCORED,
+        ),
+        (np.full((4, 2), 50.1), {"a": np.arange(4)}, {}, Reason.EQUAL_SCORES),
+        (
+            np.tile([1.0, 2.0], (12, 1)),
+            {"a": np.arange(12)},
+            {"sampler": "qmc"},
+            Reason.EQUAL_MEANS,
+        ),
+        (
+            RNG.normal(size=(9, 2)),
+            {"a": RNG.random(9)},
+            {"sampler": "qmc"},
+            Reason.FEW_FOR_SURROGATE,
+        ),
+        (
+            RNG.normal(size=(20, 2)),
+            {"a": np.r_[np.nan, RNG.random(19)]},
+            {"sampler": "qmc"},
+            Reason.OFF_AXIS,
+        ),
+        (
+            RNG.normal(size=(4, 2)),
+            {"a": np.arange(4)},
+            {"planned": {"dcl": 9}},
+            Reason.FEW_FOR_SURROGATE,
+        ),
+    ],
+)
+def test_what_cannot_be_measured(scores, at, options, reason):
+    table = sensitivity([sweep(scores, at, **options)])
+    assert len(table) == 1
+    assert table["reason"].iloc[0] == table["note"].iloc[0][0].reason == reason
+    assert not table["resolved"].iloc[0]
+    assert np.isnan(table["first"].iloc[0])
+
+
+def test_one_seed_passes_the_gate_on_r2_alone():
+    rng = np.random.default_rng(9)
+    table = one(planted(additive, rng.random((64, 3)), num_seeds=1, noise=0.2, rng=rng))
+    assert list(table["resolved"].iloc[:3]) == [True, True, False]
+    assert table["r2_ceiling"].isna().all()
+    assert table["note"].iloc[0] == (note(Reason.CEILING_UNKNOWN),)
+
+
+@pytest.mark.slow
+def test_a_large_study_is_quick():
+    rng = np.random.default_rng(10)
+    swept = planted(additive, rng.random((20_000, 8)), num_seeds=3, noise=1, rng=rng)
+    start = time.process_time()
+    table = one(swept)
+    assert time.process_time() - start < 30  # 3 s of processor time
+    assert list(table["resolved"].iloc[:8]) == [True, True] + [False] * 6
+
+
+def test_options():
+    with pytest.raises(ValueError, match="confidence: expected between 0 and 1, got 95"):
+        sensitivity([sweep(RNG.normal(size=(4, 2)), grid(4))], confidence=95)
+    assert list(sensitivity([]).columns) == list(COLUMNS)
+
+
+def wave(u):
+    """cos 3 pi u0 + 2 u1^2, and u2 inert: variances 1 / 2 and 16 / 45."""
+    return np.cos(3 * np.pi * u[:, 0]) + 2 * u[:, 1] ** 2
+
+
+def product(u):
+    """(2 u0 - 1)(1 + u1), and u2 inert: first 9/12, 0; total 28/28 and 1/28 of 7/9."""
+    return (2 * u[:, 0] - 1) * (1 + u[:, 1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "first", "total"),
+    [
+        (wave, [45 / 77, 32 / 77, 0], [45 / 77, 32 / 77, 0]),
+        (product, [27 / 28, 0, 0], [1, 1 / 28, 0]),  # variances 9 / 4 / 3 and 1 / 36 of 7 / 9
+    ],
+)
+def test_intervals_cover(function, first, total):
+    """No less than what 100 repeats of 95 % give in 998 of 1000 cases, and no inert one resolved
+    more than in 5 %.
+    """
+    rng, repeats = np.random.default_rng(11), 100
+    swept = [planted(function, rng.random((40, 3)), noise=0.15, rng=rng) for _ in range(repeats)]
+    table = sensitivity(swept)
+    table["objective"] = (table["term"] == "x0").cumsum()
+    assert table["objective"].max() == repeats
+    least = stats.binom.ppf(0.001, repeats, 0.95)
+    for name, s, st in zip(["x0", "x1", "x2"], first, total, strict=True):
+        rows = table[table["term"] == name]
+        assert (
+            (rows["first_low"] <= s + 1e-9) & (s - 1e-9 <= rows["first_high"])
+        ).sum() >= least, name
+        assert (
+            (rows["total_low"] <= st + 1e-9) & (st - 1e-9 <= rows["total_high"])
+        ).sum() >= least, name
+    assert rows["resolved"].sum() <= stats.binom.ppf(0.999, repeats, 0.05)

@@ -1,0 +1,444 @@
+"""The catalog's rows hold together, and match what can be built."""
+
+import inspect
+import math
+
+import pytest
+
+from clsweep import catalog
+from clsweep.catalog import (
+    COMPONENT,
+    METRIC,
+    OBJECTIVE_PARTS,
+    PARAM,
+    check,
+    implementation,
+    ownership,
+)
+from clsweep.catalog.builtin import COMPONENTS, DATASETS, DIAGNOSTICS, METRICS, PARAMS
+from clsweep.catalog.rows import named
+from clsweep.errors import nearest
+from clsweep.results.schemas import ID_FIELDS
+
+FLOAT = catalog.Param(
+    name="x", kind="float", default=0.5, low=0, low_open=True, high=1, doc="-", source="-"
+)
+INT = catalog.Param(name="n", kind="int", default=4, low=2, doc="-", source="-")
+WORD = catalog.Param(name="w", kind="choice", default="a", choices=("a", "b"), doc="-", source="-")
+PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
+
+
+@pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
+def test_a_default_is_valid_and_of_its_type(param):
+    value = param.coerce(param.default)
+    assert value == param.default
+    assert type(value) is {"float": float, "int": int, "choice": str, "bool": bool}[param.kind]
+
+
+@pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
+def test_every_parameter_has_an_owner(param):
+    owners = [c.name for c in COMPONENTS if param.name in {*c.owns, *sum(c.owns_with.values(), ())}]
+    owners += [row.name for row in (*DATASETS, *METRICS) if param.name in row.owns]
+    assert owners or param.name in (*ownership.TRAINING_OWNS, *ownership.trial_owns())
+    assert ownership.owners_of(param.name)
+
+
+@pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
+def test_a_parameter_says_what_it_is_where_it_is_from_and_its_bounds(param):
+    assert param.doc
+    assert param.source
+    assert param.low < param.high
+    assert bool(param.choices) == (param.kind == "choice")
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda c: f"{c.part}-{c.name}")
+def test_a_component_owns_parameters_that_exist_and_says_what_it_is(component):
+    assert {*component.owns, *sum(component.owns_with.values(), ()), *component.defaults} <= set(
+        PARAM
+    )
+    assert set(component.losses) <= set(COMPONENT["loss"])
+    assert len(set(component.owns)) == len(component.owns)
+    assert component.doc
+    assert component.source
+
+
+@pytest.mark.parametrize(
+    "row", [*COMPONENTS, *METRICS, *DATASETS, *DIAGNOSTICS], ids=lambda row: row.name
+)
+def test_what_a_row_names_is_in_the_catalog(row):
+    check(row)
+
+
+def test_training_owns_parameters_that_exist():
+    assert {*ownership.TRAINING_OWNS, *ownership.trial_owns()} <= set(PARAM)
+    assert {*ownership.trial_owns("pairs")} <= set(PARAM)
+
+
+@pytest.mark.parametrize("rows", [(*PARAMS, *METRICS, *DIAGNOSTICS), DATASETS], ids=["columns", ""])
+def test_names_are_unique(rows):
+    names = [row.name for row in rows]
+    assert len(names) == len(set(names))
+
+
+def test_an_alias_names_one_parameter_and_is_no_name():
+    aliases = [alias for param in PARAMS for alias in param.aliases]
+    assert len(aliases) == len(set(aliases))
+    assert not set(aliases) & set(PARAM)
+
+
+def test_names_are_unique_within_a_part():
+    assert sum(len(components) for components in COMPONENT.values()) == len(COMPONENTS)
+
+
+def test_no_parameter_is_called_like_a_column_of_the_plan():
+    assert not set(PARAM) & {field.name for field in ID_FIELDS}
+
+
+@pytest.mark.parametrize("part", catalog.SELECTED_PARTS)
+def test_what_a_parameter_selects_are_the_components_of_its_name(part):
+    assert PARAM[part].choices == tuple(COMPONENT[part])
+    assert not PARAM[part].sweepable, "an objective's space would depend on its own values"
+
+
+@pytest.mark.parametrize("component", COMPONENTS, ids=lambda c: f"{c.part}-{c.name}")
+def test_a_components_defaults_are_valid(component):
+    for name, value in component.defaults.items():
+        coerced = PARAM[name].coerce(value)
+        assert coerced == value
+        assert type(coerced) is type(value)
+
+
+@pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
+def test_what_switches_a_parameter_off_is_a_value_of_another(param):
+    for other, value in param.inert_when:
+        assert PARAM[other].coerce(value) == value
+
+
+# What can be built.
+
+
+CALLED = [row for row in (*COMPONENTS, *DATASETS, *METRICS, *DIAGNOSTICS) if row.impl]
+# Of these a component's function takes no more than this, out of what the component owns.
+TAKEN = {"views": {"num_views"}, "regularizer": set(PARAM) - {"lam"}}
+
+
+def arguments_of(function):
+    """Names that a function or a class may be called with, those of its base classes too."""
+    made = [c.__init__ for c in function.__mro__[:-1]] if inspect.isclass(function) else [function]
+    return {name for each in made for name in inspect.signature(each).parameters}
+
+
+@pytest.mark.parametrize("row", CALLED, ids=lambda row: f"{getattr(row, 'part', '')}{row.name}")
+def test_what_a_row_names_is_there_and_takes_what_the_row_owns(row):
+    found = arguments_of(implementation(row))
+    if not isinstance(row, catalog.Component):
+        given = {*getattr(row, "owns", ()), *getattr(row, "takes", ())}
+        # a diagnostic's come in order, under the function's own names
+        assert isinstance(row, catalog.Diagnostic) or given <= found
+        assert len(found) >= len(given)
+        return
+    selected = [c for c in COMPONENTS if c.part in row.owns]
+    owned = {*row.owns, *sum(row.owns_with.values(), ()), *(n for c in selected for n in c.owns)}
+    assert {*(owned & TAKEN.get(row.part, owned)), *row.takes} <= found
+
+
+@pytest.mark.parametrize("row", COMPONENTS, ids=lambda row: f"{row.part}-{row.name}")
+def test_a_component_without_an_implementation_is_a_choice_or_none(row):
+    assert row.impl or row.part in ("recipe", "weighting") or row.name == "none"
+
+
+@pytest.mark.parametrize("row", METRICS, ids=lambda row: row.name)
+def test_a_metric_has_a_function_or_a_part_that_has(row):
+    assert bool(row.impl) != bool(row.part)
+    if row.part:
+        assert {c.name for c in COMPONENT[row.part].values() if c.impl} == {"ridge", "sgd"}
+
+
+@pytest.mark.parametrize("dataset", [d for d in DATASETS if d.arrays], ids=lambda d: d.name)
+def test_what_makes_the_arrays_of_a_data_set_is_there(dataset):
+    assert arguments_of(named(dataset.arrays))
+
+
+def test_a_name_that_is_not_there_is_said():
+    for place in ("clsweep.objective.losses:dlc", "clsweep.no_such:dcl", "dcl"):
+        with pytest.raises(LookupError, match=f"expected module:function, given '{place}'"):
+            named(place)
+
+
+@pytest.mark.parametrize(
+    ("metric", "params"),
+    [
+        ("knn_top5", {"knn_k", "knn_temperature"}),
+        ("linear_top1",
+         {"linear_probe", "probe_l2", "probe_lr", "probe_epochs", "probe_schedule"}),
+        ("mi_estimate", {"estimate_batches"}),
+        ("train_loss", set()),
+    ],
+)  # fmt: skip
+def test_what_a_score_depends_on_beside_the_features(metric, params):
+    assert set(ownership.metric_params(metric)) == params
+
+
+def test_chance_counts_the_guesses_of_a_metric():
+    assert {m.name: m.guesses for m in METRIC.values() if m.kind == "images"} == {
+        "knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5
+    }  # fmt: skip
+
+
+def test_the_digits_are_as_large_as_the_catalog_says():
+    from clsweep.data.availability import DataPlace
+
+    digits = catalog.DATASET["digits"]
+    train, test = implementation(digits)(digits, DataPlace(root="nowhere"))
+    assert (len(train.labels), len(test.labels)) == (digits.num_train, digits.num_test)
+    assert train.images.shape[1:] == (digits.image_size, digits.image_size, digits.channels)
+    assert len(set(train.labels)) == digits.num_classes
+
+
+# Values.
+
+
+@pytest.mark.parametrize(
+    ("param", "given", "value"),
+    [(FLOAT, 1, 1.0), (FLOAT, 0.1, 0.1), (INT, 64.0, 64), (WORD, "b", "b")],
+)
+def test_a_valid_value_comes_in_the_parameters_type(param, given, value):
+    coerced = param.coerce(given)
+    assert coerced == value
+    assert type(coerced) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("param", "given", "message"),
+    [
+        (FLOAT, 0, "expected a value in (0, 1], given 0"),
+        (FLOAT, 1.5, "expected a value in (0, 1], given 1.5"),
+        (FLOAT, True, "expected a number, given True"),
+        (FLOAT, math.nan, "expected a number, given nan"),
+        (FLOAT, math.inf, "expected a number, given inf"),
+        (FLOAT, "0.5", "expected a number, given '0.5'"),
+        (FLOAT, None, "expected a number, given None"),
+        (INT, 2.5, "expected an integer, given 2.5"),
+        (INT, 1, "expected a value in [2, inf), given 1"),
+        (INT, 2**63, "expected an integer, given 9223372036854775808"),
+        (WORD, "c", "expected a | b, given 'c'"),
+        (WORD, ["a"], "expected a | b, given ['a']"),
+    ],
+)
+def test_an_invalid_value_is_refused(param, given, message):
+    with pytest.raises(ValueError, match=r"^expected ") as caught:
+        param.coerce(given)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("given", [10**400, "x" * 500, [0] * 500])
+def test_a_long_value_does_not_fill_the_message(given):
+    with pytest.raises(ValueError, match=r"^expected ") as caught:
+        FLOAT.coerce(given)
+    assert len(str(caught.value)) < 120
+
+
+# Ownership.
+
+
+def test_owned_parameters_come_in_catalog_order_and_once():
+    owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10")
+    assert list(owned) == [p.name for p in PARAMS if p.name in owned]
+
+
+def test_an_objective_owns_what_its_parts_bring():
+    owned = set(
+        ownership.owned_params(PARTS | {"loss": "dclw"}, encoder="resnet18", dataset="cifar10")
+    )
+    brought = {
+        name
+        for part in OBJECTIVE_PARTS
+        for name in COMPONENT[part][(PARTS | {"loss": "dclw"})[part]].owns
+    }
+    assert owned == brought | {
+        *ownership.TRAINING_OWNS,
+        *ownership.trial_owns(),
+        "stem",
+        "probe_l2",
+        "sgd_momentum",
+    }
+
+
+def test_one_channel_images_own_no_colour_parameters():
+    gray = ownership.owned_params(PARTS, encoder="conv4", dataset="digits")
+    colour = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10")
+    assert set(colour) - set(gray) == {p.name for p in PARAMS if p.needs_rgb}
+
+
+def test_the_untrained_encoder_owns_only_what_can_change_its_score():
+    owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10", trained=False)
+    assert set(owned) == {*ownership.trial_owns(), "width", "probe_l2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "owners"),
+    [
+        ("lr", "training"),
+        ("epochs", "every trial"),
+        ("sigma", "loss dclw"),
+        ("width", "encoder conv4"),
+    ],
+)
+def test_owners_are_named_for_a_reader(name, owners):
+    assert ownership.owners_of(name) == owners
+
+
+@pytest.mark.parametrize(
+    ("framework", "loss"), [("simclr", "eqco"), ("moco", "dcl"), ("simo", "infonce")]
+)
+def test_negatives_are_owned_where_their_number_counts(framework, loss):
+    parts = PARTS | {"framework": framework, "loss": loss}
+    assert "num_negatives" in ownership.owned_params(parts, dataset="digits")
+    assert "num_negatives" not in ownership.owned_params(PARTS, dataset="digits")
+
+
+@pytest.mark.parametrize(
+    ("selected", "brings"),
+    [
+        ({"weighting": "exponential"}, {"delta"}),
+        ({"recipe": "byol"}, {"second_blur_prob", "second_solarize_prob"}),
+        ({"linear_probe": "sgd"}, {"probe_lr", "probe_epochs", "probe_schedule"}),
+        ({"linear_probe": "none"}, set()),
+    ],
+    ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),
+)
+def test_a_selected_component_brings_its_own_parameters(selected, brings):
+    parts = PARTS | {"loss": "dclw"}
+    base = set(ownership.owned_params(parts, dataset="digits", linear_probe="none"))
+    assert (
+        set(ownership.owned_params(parts, dataset="digits", **{"linear_probe": "none", **selected}))
+        == base | brings
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "says"),
+    [
+        ({"loss": "cosine"}, "loss", "makes no sense on framework simclr"),
+        ({"framework": "byol"}, "loss", "Expected one of: cosine"),
+        (
+            {"framework": "supervised", "loss": "cross_entropy", "views": "ecpp"},
+            "views",
+            "pairs no views",
+        ),
+        ({"views": "ecpp"}, "views", "takes the positive out of the denominator"),
+        (
+            {"framework": "barlow_twins", "loss": "barlow", "regularizer": "barlow"},
+            "regularizer",
+            "no effect",
+        ),
+        ({"framework": "mi_critic"}, "framework", "does not work on digits"),
+    ],
+    ids=str,
+)
+def test_parts_that_make_no_objective_are_refused_with_the_reason(changes, part, says):
+    refused = ownership.refusal(PARTS | changes, "digits")
+    assert refused is not None
+    assert refused[0] == part
+    assert says in refused[1]
+
+
+def test_every_framework_takes_every_regularizer_and_pair_frameworks_all_views():
+    for framework in COMPONENT["framework"].values():
+        if framework.name == "mi_critic":
+            continue
+        for regularizer in COMPONENT["regularizer"]:
+            parts = {
+                "framework": framework.name,
+                "loss": framework.losses[0],
+                "regularizer": regularizer,
+            }
+            itself = framework.name == "barlow_twins" and regularizer == "barlow"
+            assert (ownership.refusal(parts | {"views": "two"}, "digits") is not None) == itself
+        for views in COMPONENT["views"]:
+            fitting = next(
+                loss for loss in reversed(framework.losses) if loss not in ("infonce", "eqco")
+            )
+            parts = {
+                "framework": framework.name,
+                "loss": fitting,
+                "regularizer": "none",
+                "views": views,
+            }
+            refused = framework.name == "supervised" and views != "two"
+            assert (ownership.refusal(parts, "digits") is not None) == refused
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "value"),
+    [
+        ("alpha", {"framework": "simo", "loss": "eqco"}, 65536.0),
+        ("alpha", {"loss": "eqco"}, 256.0),
+        ("num_negatives", {"framework": "moco"}, 65536),
+        ("crop_only_share", {"views": "ecpp", "loss": "dcl"}, 0.5),
+        ("crop_only_share", {"views": "all_pairs"}, 0.0),
+        ("proj_dim", {"framework": "byol", "loss": "cosine"}, 256),
+    ],
+    ids=str,
+)
+def test_a_default_may_depend_on_the_parts(name, parts, value):
+    assert ownership.default_of(name, PARTS | parts) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "views", "value"),
+    [
+        ("crop_scale", "simclr", "ecpp", 0.2),  # the recipe has none of its own
+        ("crop_scale", "byol", "ecpp", 0.08),
+        ("crop_scale", "moco_v2", "two", 0.2),
+        ("blur_prob", "simclr_cifar", "two", 0.0),
+        ("num_views", "byol", "core", 4),
+    ],
+)
+def test_the_defaults_of_a_named_recipe_come_first(name, recipe, views, value):
+    assert (
+        ownership.default_of(name, PARTS | {"loss": "dcl", "views": views}, recipe=recipe) == value
+    )
+
+
+@pytest.mark.parametrize(
+    ("framework", "batch_size", "effective"),
+    [("simclr", 64, 126), ("simo", 64, 63), ("simo", None, 0)],
+)
+def test_all_negatives_are_written_as_their_number(framework, batch_size, effective):
+    params = {"num_negatives": 0, "batch_size": batch_size}
+    assert (
+        ownership.effective({"framework": framework}, params, catalog.DATASET["digits"])[
+            "num_negatives"
+        ]
+        == effective
+    )
+
+
+@pytest.mark.parametrize(
+    ("params", "width"),
+    [
+        ({"encoder": "conv4", "width": 8}, 32),
+        ({"encoder": "resnet18"}, 512),
+        ({"encoder": "resnet50"}, 2048),
+    ],
+    ids=str,
+)
+def test_a_hidden_width_of_the_features_is_written_as_its_number(params, width):
+    from clsweep.objective.build import build_encoder
+
+    values = ownership.effective(PARTS, {"proj_hidden": 0, **params}, catalog.DATASET["cifar10"])
+    assert values["proj_hidden"] == width
+    assert build_encoder({"stem": "small", **params}).num_features == width
+
+
+def test_nearest_names_one_candidate_or_none():
+    assert nearest("sigmma", PARAM) == " Did you mean 'sigma'?"
+    assert nearest("zzzzz", PARAM) == ""
+
+
+def test_split_sizes_add_up():
+    for dataset in DATASETS:
+        train, val = dataset.split_sizes(0.1)
+        assert train + val == dataset.num_train + dataset.num_unlabeled
+        assert val == pytest.approx(0.1 * dataset.num_train, abs=0.5)

@@ -1,0 +1,308 @@
+"""`clsweep export`: the file, what is printed with it, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+import yaml
+from safetensors.torch import load_file
+
+from clsweep.api import open_results
+from clsweep.cli import main as cli
+from clsweep.errors import RequestError
+from clsweep.findings.confirmed import ranking
+from clsweep.objective.build import build_encoder
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.retention import KeptFiles
+from clsweep.results.weights import about_encoder, pack
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+
+NORMALISATION = {"mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}
+ENCODERS = {
+    "conv4": {"encoder": "conv4", "width": 4},
+    "small18": {"encoder": "resnet18", "stem": "small"},
+    "standard18": {"encoder": "resnet18", "stem": "standard"},
+    "standard50": {"encoder": "resnet50", "stem": "standard"},
+}
+BY = {"metric": "knn_top1", "mode": "max"}
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def clsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run the command line in this process: exit code, stdout, stderr."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["clsweep", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        code = caught.value.code
+        return code if isinstance(code, int) else 0, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def out(tmp_path: Path, kept: Path) -> Path:
+    """A copy of `kept` that a test may change."""
+    return Path(shutil.copytree(kept, tmp_path / "out"))
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of one objective per encoder: seed 0 finished and its encoder was kept, seed 1 not; 2
+    failed.
+    """
+    objectives = {
+        name: {"framework": "simclr", "loss": "dcl", "base": {**base, "epochs": 1}}
+        for name, base in ENCODERS.items()
+    }
+    tree = {
+        "name": "s",
+        "dataset": {"name": "cifar10"},
+        "seeds": [0, 1, 2, 3],
+        "objectives": objectives,
+    }
+    tmp_path = tmp_path_factory.mktemp("kept")
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump({**tree, "search": {"method": "grid"}}))
+    study = load_study(path)
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    folder = ResultsFolder(str(tmp_path / "out"))
+    folder.create(study.document.dump(), rows)
+    for row in rows:
+        if row["seed"] == 2:
+            folder.add_trial(
+                {
+                    **row,
+                    "status": "failed",
+                    "error_class": "DivergedError",
+                    "error_message": "nan\nnan",
+                }
+            )
+        elif row["seed"] < 2:
+            folder.add_trial({**row, "status": "finished", "knn_top1": 80.0 - row["seed"]})
+        if row["seed"] == 0 and row["objective"] != "standard50":
+            store(folder, row)
+    return tmp_path / "out"
+
+
+def store(folder: ResultsFolder, row: dict[str, Any]) -> None:
+    encoder = build_encoder(row)
+    for name, buffer in encoder.named_buffers():
+        if name.endswith("running_mean"):
+            torch.nn.init.normal_(buffer)
+    weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
+    folder.add_encoder(row["trial_id"], pack(weights, about_encoder(row, NORMALISATION)))
+
+
+def features(network: Any) -> torch.Tensor:
+    x_NCHW = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        result: torch.Tensor = network(x_NCHW)
+    return result
+
+
+def printed_snippet(output: str) -> str:
+    return "\n".join(line.strip() for line in output.partition("To load it:\n")[2].splitlines())
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+@pytest.mark.parametrize("name", ["conv4", "small18", "standard18"])
+def test_the_printed_lines_load_an_encoder_with_the_same_features(
+    clsweep: Command, out: Path, name: str, suffix: str
+) -> None:
+    file = out.parent / f"exported{suffix}"
+    code, output, err = clsweep("export", f"{out}/{name}-0000-s0", "--out", file)
+    assert (code, err) == (0, "")
+    assert output.startswith(f"{file}: {ENCODERS[name]['encoder']} (")
+    assert (
+        "RGB images of 32 x 32 pixels in [0, 1], minus the mean (0.4914, 0.4822, 0.4465)" in output
+    )
+    assert ("fc is all zeros" in output) == (name != "conv4")
+    namespace: dict[str, Any] = {}
+    exec(printed_snippet(output), namespace)
+    encoder = open_results(out).encoder(f"{name}-0000-s0")
+    assert not encoder.training
+    torch.testing.assert_close(features(namespace["network"]), features(encoder), rtol=0, atol=0)
+
+
+def test_torchvision_loads_a_resnet_strictly_and_gives_the_features_before_its_classifier(
+    clsweep: Command, out: Path
+) -> None:
+    code, output, _ = clsweep(
+        "export", f"{out}/standard18-0000-s0", "--out", out.parent / "r.safetensors"
+    )
+    assert code == 0
+    assert "11,176,512 parameters, 512 features" in output
+    network = torchvision.models.resnet18()
+    network.load_state_dict(load_file(out.parent / "r.safetensors"))
+    network.eval()
+    assert not features(network).any(), "a classifier was not trained"
+    network.fc = torch.nn.Identity()
+    torch.testing.assert_close(
+        features(network), features(open_results(out).encoder("standard18-0000-s0")), rtol=0, atol=0
+    )
+
+
+def test_a_resnet50_has_the_keys_and_shapes_of_torchvisions(clsweep: Command, out: Path) -> None:
+    row = next(
+        r
+        for r in open_results(out).plan.to_dict("records")
+        if r["trial_id"] == "standard50-0000-s0"
+    )
+    store(ResultsFolder(str(out)), row)
+    assert clsweep("export", f"{out}/standard50-0000-s0", "--out", out.parent / "r.pt")[0] == 0
+    state = torch.load(out.parent / "r.pt", weights_only=True)
+    theirs = torchvision.models.resnet50().state_dict()
+    assert {name: tensor.shape for name, tensor in state.items()} == {
+        n: t.shape for n, t in theirs.items()
+    }
+
+
+def test_an_existing_file_is_replaced(clsweep: Command, out: Path) -> None:
+    file = out.parent / "c.pt"
+    file.write_bytes(b"old")
+    assert clsweep("export", f"{out}/conv4-0000-s0/", "--out", file)[0] == 0
+    assert torch.load(file, weights_only=True)
+    assert not list(out.parent.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("trial", "file", "messages"),
+    [
+        (
+            "{out}/conv4-0000-s0",
+            "c.onnx",
+            ["--out ", "expected a name that ends in .safetensors or .pt, given 'c.on"],
+        ),
+        ("{out}/conv4-0000-s0", "none/c.pt", ["--out ", "found no folder"]),
+        (
+            "{out}/conv4-000-s0",
+            "c.pt",
+            ["no such trial. Did you mean 'conv4-0000-s0'?", "clsweep trials"],
+        ),
+        (
+            "{out}/conv4-0000-s1",
+            "c.pt",
+            [
+                "was not kept. Take {out}/conv4-0000-s0. Kept: conv4-0000-s0. ",
+                "encoders: {{keep: all}}",
+            ],
+        ),
+        (
+            "{out}/standard50-0000-s0",
+            "c.pt",
+            ["was not kept. Kept: conv4-0000-s0, small18-0000-s0, standard18-0000-s0. "],
+        ),
+        (
+            "{out}/conv4-0000-s2",
+            "c.pt",
+            ["this trial failed and has no encoder: DivergedError: nan"],
+        ),
+        ("{out}/conv4-0000-s3", "c.pt", ["has not finished yet", "clsweep status"]),
+        ("{out}", "c.pt", ["expected a trial of it, as in {out}/conv4-0000-s0"]),
+        ("{out}/nowhere/conv4-0000-s0", "c.pt", ["{out}/nowhere: expected a results folder"]),
+        ("conv4-0000-s0", "c.pt", ["conv4-0000-s0: expected DIR/TRIAL_ID"]),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_line(
+    clsweep: Command, out: Path, trial: str, file: str, messages: list[str]
+) -> None:
+    code, output, err = clsweep("export", trial.format(out=out), "--out", out.parent / file)
+    assert (code, output) == (2, "")
+    assert len(err.splitlines()) == 1
+    for message in messages:
+        assert message.format(out=out) in err
+    assert not (out.parent / file).exists()
+
+
+def test_the_top_trial_that_was_not_kept_names_one_of_the_best_configuration(
+    clsweep: Command, tmp_path: Path
+) -> None:
+    """The tour: the first row of `trials --sort -knn_top1 --top 1`, or the one that it names."""
+    tree = {
+        "name": "s",
+        "dataset": {"name": "digits"},
+        "seeds": [0, 1],
+        "base": {"encoder": "conv4", "width": 4, "epochs": 1},
+        "space": {"tau": {"choices": [0.1, 0.2]}},
+        "objectives": {"dcl": {"framework": "simclr", "loss": "dcl"}},
+        "search": {"method": "grid"},
+    }
+    path, out = tmp_path / "study.yaml", tmp_path / "out"
+    path.write_text(yaml.safe_dump(tree))
+    study = load_study(path)
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    scores = {0: (99.0, 51.0), 1: (80.0, 82.0)}  # the best trial is not of the best configuration
+    folder = ResultsFolder(str(out))
+    folder.create(study.document.dump(), rows)
+    kept = KeptFiles(folder, rows, [], encoders="best", checkpoints="last", **BY)
+    for row in rows:
+        store(folder, row)
+        row |= {"status": "finished", "knn_top1": scores[row["config"]][row["seed"]]}
+        folder.add_trial(row)
+        kept.record(row)
+    code, output, _ = clsweep("trials", out, "--sort", "-knn_top1", "--top", 1, "--format", "csv")
+    assert code == 0
+    top = output.splitlines()[1].partition(",")[0]
+    assert top == "dcl-0000-s0"
+    code, output, err = clsweep("export", f"{out}/{top}", "--out", tmp_path / "e.pt")
+    assert (code, output, len(err.splitlines())) == (2, "", 1)
+    assert (
+        "of dcl, configuration 1 has the best mean over the seeds; this trial is of configuration 0"
+    ) in err
+    named = err.partition(" Take ")[2].partition(". ")[0]
+    assert named == f"{out}/dcl-0001-s0"
+    assert clsweep("export", named, "--out", tmp_path / "e.pt")[0] == 0
+    # Whatever says which configuration is best says the same.
+    code, output, _ = clsweep("status", out, "--format", "json")
+    (status,) = json.loads(output)
+    assert (status["best knn_top1 %"], status["seeds"]) == (81.0, 2)
+    assert "no best yet" not in clsweep("status", out)[1]
+    results = open_results(out)
+    recommended = results.recommend().query("kind == 'best'").iloc[0]
+    (standing,) = ranking(results)
+    assert recommended["config"] == standing.configs[0].config == 1
+    assert recommended["score"] == standing.configs[0].score == 81.0
+    assert recommended["at"] == status["at"]
+
+
+@pytest.mark.parametrize("damage", ["cut", "another"])
+def test_a_damaged_encoder_is_named(clsweep: Command, out: Path, damage: str) -> None:
+    file = out / "encoders" / "conv4-0000-s0.safetensors"
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-10])
+    else:
+        weights = {"a": torch.zeros(2).numpy()}
+        file.write_bytes(
+            pack(weights, {"encoder": "conv4", "width": 4, "normalisation": NORMALISATION})
+        )
+    code, _, err = clsweep("export", f"{out}/conv4-0000-s0", "--out", out.parent / "c.pt")
+    assert code == 2
+    assert err.startswith(f"{file}: ")
+    assert len(err.splitlines()) == 1
+    with pytest.raises(RequestError):
+        open_results(out).encoder("conv4-0000-s0")
+
+
+def test_a_full_disk_leaves_nothing(
+    clsweep: Command, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    code, _, err = clsweep("export", f"{out}/conv4-0000-s0", "--out", out.parent / "c.pt")
+    assert code == 2
+    assert "cannot be written: [Errno 28] No space left on device" in err
+    assert not [path for path in out.parent.iterdir() if path.is_file()]

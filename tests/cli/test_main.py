@@ -1,0 +1,247 @@
+"""The commands that look and do not run: what they print, in which format, and how they refuse."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from clsweep.catalog import COMPONENT, DATASETS, DIAGNOSTICS, METRICS, PARAMS
+from clsweep.study.design import plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = str(Path(__file__).parents[2] / "studies" / "quickstart.yaml")
+SMALL = """\
+name: small
+dataset: {name: digits}
+seeds: [0, 1, 2]
+base: {encoder: conv4, epochs: 6, batch_size: 32}
+space:
+  tau: {grid: [0.05, 0.1, 0.3, 1.0]}
+objectives:
+  simclr: {framework: simclr, loss: infonce}
+  dcl: {framework: simclr, loss: dcl}
+  dclw: {framework: simclr, loss: dclw}
+  untrained: {framework: simclr, loss: infonce, base: {epochs: 0}}
+search: {method: grid}
+"""
+KINDS = {
+    "frameworks": COMPONENT["framework"],
+    "losses": COMPONENT["loss"],
+    "regularizers": COMPONENT["regularizer"],
+    "views": COMPONENT["views"],
+    "encoders": COMPONENT["encoder"],
+    "datasets": [d.name for d in DATASETS],
+    "metrics": [m.name for m in METRICS],
+    "diagnostics": [d.name for d in DIAGNOSTICS],
+    "params": [p.name for p in PARAMS],
+}
+
+
+@pytest.fixture
+def clsweep(cli_command):
+    return cli_command
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Path of the study `SMALL`."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return str(path)
+
+
+# catalog
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_catalog_lists_every_row_of_a_kind(clsweep, kind):
+    code, out, err = clsweep("catalog", kind, "--format", "json")
+    assert (code, err) == (0, "")
+    assert [next(iter(row.values())) for row in json.loads(out)] == list(KINDS[kind])
+
+
+def test_catalog_params_have_owner_bounds_default_and_source(clsweep):
+    _, out, _ = clsweep("catalog", "params", "--format", "json")
+    sigma = next(row for row in json.loads(out) if row["param"] == "sigma")
+    assert (sigma["symbol"], sigma["owned by"], sigma["bounds"], sigma["default"]) == (
+        "σ",
+        "loss dclw",
+        "[0.001, inf)",
+        0.5,
+    )
+    assert sigma["source"] == "DCL Eq. 7, 10"
+
+
+def test_catalog_shows_all_kinds(clsweep):
+    code, out, _ = clsweep("catalog")
+    assert code == 0
+    assert [line.strip() for line in out.splitlines() if line.strip() in KINDS] == list(KINDS)
+
+
+def test_a_misspelt_kind_names_the_nearest(clsweep):
+    code, out, err = clsweep("catalog", "loses")
+    assert (code, out) == (2, "")
+    assert err.startswith(
+        "catalog: unknown kind 'loses'. Did you mean 'losses'? Expected: frameworks, losses,"
+    )
+    assert len(err.splitlines()) == 1
+
+
+# plan
+
+
+def test_the_quickstart_study_is_planned(clsweep):
+    code, out, err = clsweep("plan", STUDY)
+    assert (code, err) == (0, "")
+    assert f"\n{len(plan_trials(load_study(STUDY)))} trials in all\n" in out
+
+
+def test_plan_shows_matrix_counts_total_and_skips(clsweep, small):
+    code, out, err = clsweep("plan", small)
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert (code, err) == (0, "")
+    assert rows["loss"] == ["infonce", "dcl", "dclw", "infonce"]
+    assert rows["tau"] == ["*", "4", "points"] * 3 + ["-"]
+    assert rows["sigma"] == ["-", "-", "0.5", "-"]
+    assert rows["dclw"] == ["grid", "4", "3", "12"]
+    assert rows["untrained"] == ["grid", "1", "3", "3"]
+    assert "39 trials in all" in out
+    assert "skip: 'untrained' does not own batch_size," in out
+
+
+def test_plan_says_what_a_reader_should_know(clsweep, small):
+    _, out, _ = clsweep("plan", small, "--set", "seeds=[1]", "--set", "base.tau=0.2")
+    assert "note: base.tau is replaced by the space of simclr, dcl, dclw" in out
+    assert "note: one seed: the results will carry no intervals" in out
+    assert "13 trials in all" in out
+
+
+def test_plan_as_json_and_csv_is_the_matrix_alone(clsweep, small):
+    _, as_json, _ = clsweep("plan", small, "--format", "json")
+    _, as_csv, _ = clsweep("plan", small, "--format", "csv")
+    rows = json.loads(as_json)
+    assert rows == list(csv.DictReader(io.StringIO(as_csv)))
+    assert {"param": "sigma", "simclr": "-", "dcl": "-", "dclw": "0.5", "untrained": "-"} in rows
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [[], ["search={method: qmc, trials_per_objective: 4}", "space.tau={low: 0.1, high: 1}"]],
+)
+def test_plan_trials_lists_the_plan_with_every_digit(clsweep, small, settings):
+    words = [word for setting in settings for word in ("--set", setting)]
+    _, out, _ = clsweep("plan", small, "--trials", "--format", "json", *words)
+    planned = plan_trials(load_study(small, settings=settings))
+    assert [(row["trial_id"], row["seed"], row["tau"]) for row in json.loads(out)] == [
+        (trial.trial_id, trial.seed, trial.params.get("tau")) for trial in planned
+    ]
+
+
+def test_plan_trials_as_a_table_has_a_line_per_trial(clsweep, small):
+    _, out, _ = clsweep("plan", small, "--trials")
+    assert len(out.splitlines()) == 1 + 39
+
+
+def test_plan_of_a_missing_study(clsweep, small):
+    code, out, err = clsweep("plan", small.replace("small.yaml", "smal.yaml"))
+    assert (code, out) == (2, "")
+    assert "no such study file. Did you mean" in err
+    assert err.rstrip().endswith("small.yaml'?")
+
+
+def test_plan_of_an_unknown_preset(clsweep, small):
+    code, out, err = clsweep("plan", small, "--preset", "nothing-like-it")
+    assert (code, out) == (2, "")
+    assert "presets: no preset 'nothing-like-it'." in err
+
+
+# try, refused before anything is trained
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--objective", "dlc"],
+            "--objective dlc: no such objective. Did you mean 'dcl'? Expected one of: simclr, dcl,",
+        ),
+        (
+            ["--objective", "dcl", "--config", "9"],
+            "--config 9: 'dcl' has the configurations 0 to 3",
+        ),
+    ],
+)
+def test_try_refuses_what_is_not_planned(clsweep, small, words, message):
+    code, out, err = clsweep("try", small, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(message)
+
+
+# The words of a command
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plann", STUDY], "No such command 'plann'"),
+        (["plan"], "Missing argument 'STUDY'"),
+        (["plan", STUDY, "--fromat", "json"], "No such option: --fromat"),
+        (["plan", STUDY, "--format", "xml"], "'xml' is not one of 'table', 'md', 'csv', 'json'"),
+        (["run", STUDY, "--limit", "0"], "Invalid value for '--limit'"),
+        (["run", STUDY, "--max-concurrent", "x"], "Invalid value for '--max-concurrent'"),
+        (["try", STUDY], "Missing option '--objective'"),
+    ],
+)
+def test_a_wrong_word_exits_with_2_and_a_usage(clsweep, words, message):
+    code, out, err = clsweep(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "catalog",
+        "plan",
+        "try",
+        "run",
+        "status",
+        "trials",
+        "robustness",
+        "sensitivity",
+        "compare",
+        "report",
+        "confirm",
+        "export",
+    ],
+)
+def test_help_names_the_command(clsweep, command):
+    _, overview, _ = clsweep("--help")
+    code, out, _ = clsweep(command, "--help")
+    assert code == 0
+    assert out.startswith("Usage: ")
+    assert f"  {command} " in overview
+
+
+# Folders without results
+
+
+@pytest.mark.parametrize(
+    "command", ["trials", "status", "robustness", "sensitivity", "report", "confirm"]
+)
+@pytest.mark.parametrize("kind", ["missing", "empty", "file"])
+def test_a_folder_without_results_is_refused(clsweep, tmp_path, command, kind):
+    folder = tmp_path / "results"
+    if kind == "empty":
+        folder.mkdir()
+    if kind == "file":
+        folder.write_text("no folder")
+    code, out, err = clsweep(command, str(folder))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"{folder}: ")
+    assert len(err.splitlines()) == 1
+    assert "Traceback" not in err

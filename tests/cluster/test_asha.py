@@ -1,0 +1,325 @@
+"""Successive halving against a plain version of its rule, over random scores in random order."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+from optuna.distributions import FloatDistribution
+from optuna.storages import JournalStorage
+from optuna.trial import TrialState
+
+from clsweep.cluster.asha import VERDICT, Judge, Rules
+from clsweep.cluster.search import PlanSearch
+from clsweep.results.journal import Journal, Outcome, open_storage
+from clsweep.study.design import plan_trials
+from clsweep.study.resolve import load_study
+from tests.cluster.conftest import study_tree, wait_until
+
+SPACE = {"x": FloatDistribution(0, 1)}
+METRIC = "knn_top1"
+
+
+@pytest.fixture(autouse=True)
+def _no_power_cuts(monkeypatch):
+    """What is written stays in the page cache: no test pulls the plug."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+class PlainAsha:
+    """One objective. A rung lies at every grace * factor^k epochs; one in `factor` of those that
+    reached it goes on.
+    """
+
+    def __init__(self, grace, factor, mode):
+        self.grace, self.factor, self.sign = grace, factor, 1 if mode == "max" else -1
+        self.rungs = {}  # by the rung's number: score of each configuration
+        self.climbed = {}  # by configuration: rungs that it has passed
+
+    def goes_on(self, config, epoch, score):
+        number = self.climbed.get(config, 0)
+        while epoch >= self.grace * self.factor**number:
+            on_rung = self.rungs.setdefault(number, {})
+            on_rung[config] = self.sign * score
+            num_better = sum(other > on_rung[config] for other in on_rung.values())
+            if num_better >= max(1, len(on_rung) // self.factor):
+                return False
+            number = self.climbed[config] = number + 1
+        return True
+
+
+def rules(objectives=("a",), epochs=20, grace=1, factor=3):
+    last_epochs = dict.fromkeys(objectives, epochs)
+    return Rules(first_seed=5, grace_epochs=grace, reduction_factor=factor, last_epochs=last_epochs)
+
+
+def journals(path, objectives, num_configs, mode="max"):
+    """The driver's side: every configuration runs."""
+    storage = open_storage(str(path), alone=True)
+    made = {name: Journal(storage, name, mode, SPACE, key="config") for name in objectives}
+    for journal in made.values():
+        for config in range(num_configs):
+            journal.start({"config": config}, {"x": 0.5})
+    return made
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_judge_decides_as_the_plain_rule(tmp_path, mode, seed):
+    """Objectives, configurations and seeds in random order, some questions twice, a new judge now
+    and then.
+    """
+    dice = random.Random(f"{seed} {mode}")
+    objectives, num_configs, eval_every = ("a", "b"), 14, dice.choice([1, 2, 3])
+    grace, factor = dice.choice([1, 2, 4]), dice.choice([2, 3, 4])
+    own = rules(objectives, grace=grace, factor=factor)
+    made = journals(tmp_path / "journal", objectives, num_configs, mode)
+    judge = Judge(str(tmp_path / "journal"), own)
+    plain = {name: PlainAsha(grace, factor, mode) for name in objectives}
+    running = {
+        (name, config, s): 0 for name in objectives for config in range(num_configs) for s in (5, 6)
+    }
+    stopped, asked = {}, {}
+    while running:
+        name, config, s = key = dice.choice(sorted(running))
+        epoch = running[key] = running[key] + eval_every
+        is_last = epoch + eval_every > 20
+        score = float(dice.randint(0, 30))  # with ties
+        if dice.random() < 0.05:
+            judge = Judge(str(tmp_path / "journal"), own)
+        answer = judge.may_go_on(name, config, s, 20 if is_last else epoch, score)
+        if is_last:
+            expected = True
+        elif s == 5:
+            expected = plain[name].goes_on(config, epoch, score)
+            stopped |= {} if expected else {(name, config): epoch}
+        else:
+            expected = epoch < stopped.get((name, config), 21)
+        assert answer == expected
+        if s == 5:
+            asked[name, config, epoch] = answer
+        if is_last or not answer:
+            del running[key]
+        if dice.random() < 0.2 and asked:
+            (n, c, e), before = dice.choice(sorted(asked.items()))
+            assert judge.may_go_on(n, c, 5, e, score) == before
+    assert 0 < len(stopped) < 2 * num_configs
+    for name, journal in made.items():
+        for config in range(num_configs):
+            entry = journal.entry(config)
+            assert entry.user_attrs[VERDICT]["stopped_at"] == stopped.get((name, config))
+            assert entry.last_step == stopped.get((name, config), 20)
+
+
+def test_one_in_three_goes_on(tmp_path):
+    journals(tmp_path / "journal", ["a"], 7)
+    judge = Judge(str(tmp_path / "journal"), rules())
+    answers = [
+        judge.may_go_on("a", config, 5, 1, score)
+        for config, score in enumerate([10, 20, 15, 18, 5, 19, 19.5])
+    ]
+    assert answers == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]  # the sixth meets five others: two may go on
+
+
+def test_objectives_do_not_compete(tmp_path):
+    journals(tmp_path / "journal", ["a", "b"], 3)
+    judge = Judge(str(tmp_path / "journal"), rules(["a", "b"]))
+    assert [
+        judge.may_go_on(name, 0, 5, 1, score) for name, score in (("a", 90.0), ("b", 10.0))
+    ] == [True, True]
+    assert [
+        judge.may_go_on(name, 1, 5, 1, score) for name, score in (("a", 80.0), ("b", 20.0))
+    ] == [False, True]
+
+
+def test_an_objective_that_is_not_judged_just_runs(tmp_path):
+    journals(tmp_path / "journal", ["a"], 2)
+    judge = Judge(str(tmp_path / "journal"), rules())
+    assert all(judge.may_go_on("enumerated", config, 5, 1, -config) for config in range(5))
+
+
+def test_a_judge_that_dies_before_it_has_noted_its_verdict_is_asked_again(tmp_path, monkeypatch):
+    journals(tmp_path / "journal", ["a"], 2)
+    judge = Judge(str(tmp_path / "journal"), rules())
+    assert judge.may_go_on("a", 0, 5, 1, 50.0)
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalStorage, "set_trial_user_attr", die)
+        for config in (0, 1):
+            with pytest.raises(KeyboardInterrupt):
+                judge.may_go_on("a", config, 5, 3 if config == 0 else 1, 40.0)
+    judge = Judge(str(tmp_path / "journal"), rules())
+    assert not judge.may_go_on("a", 1, 5, 1, 40.0)
+    assert judge.may_go_on("a", 0, 5, 3, 40.0)  # alone on its rung: not with itself
+
+
+def test_a_configuration_that_has_ended_is_left_as_it_is(tmp_path):
+    """A process that was given up goes on asking."""
+    journal = journals(tmp_path / "journal", ["a"], 2)["a"]
+    judge = Judge(str(tmp_path / "journal"), rules())
+    journal.finish({"config": 0}, {"x": 0.5}, Outcome(status="failed"))
+    assert judge.may_go_on("a", 0, 5, 1, 50.0)
+    assert journal.entry(0).state == TrialState.FAIL
+    assert journal.entry(0).intermediate_values == {}
+
+
+def test_a_configuration_that_is_run_again_keeps_its_verdict_and_one_place(tmp_path):
+    journal = journals(tmp_path / "journal", ["a"], 3)["a"]
+    judge = Judge(str(tmp_path / "journal"), rules(factor=2))
+    assert judge.may_go_on("a", 0, 5, 1, 50.0)
+    assert not judge.may_go_on("a", 1, 5, 1, 40.0)
+    journal.finish({"config": 0}, {"x": 0.5}, Outcome(status="failed"))
+    journal.start({"config": 0}, {"x": 0.5})
+    assert judge.may_go_on("a", 0, 5, 1, 50.0)
+    assert journal.entry(0).intermediate_values == {1: 50.0}
+    assert not judge.may_go_on(
+        "a", 2, 5, 1, 45.0
+    )  # second of three; were the failed entry there too, of four
+
+
+# From the study file to the states in the journal.
+
+
+@pytest.fixture
+def study(tmp_path):
+    def load(*settings, **changes):
+        tree = study_tree(
+            **{"scheduler": {"name": "asha", "grace_epochs": 1, "reduction_factor": 2}, **changes}
+        )
+        tree["base"] = {**tree["base"], "epochs": 9}
+        tree["search"] = {"method": "tpe", "trials_per_objective": 12}
+        infonce = {"framework": "simclr", "loss": "infonce"}
+        tree["objectives"]["enumerated"] = {**infonce, "space": {"tau": {"choices": [0.1, 0.2]}}}
+        tree["objectives"]["untrained"] = {**infonce, "base": {"epochs": 0}}
+        path = tmp_path / "study.yaml"
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        return load_study(path, settings=settings)
+
+    return load
+
+
+def test_the_rules_name_the_objectives_that_are_judged(study):
+    assert Rules.of(study("scheduler.reduction_factor=4")) == Rules(
+        first_seed=0, grace_epochs=1, reduction_factor=4, last_epochs={"simclr": 9, "dcl": 9}
+    )
+    assert Rules.of(study(scheduler={"name": "fifo"})) is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_states_in_the_journal_agree_with_the_rows(tmp_path, study, seed):
+    """Four trials at once, one in ten of which fails."""
+    dice, chosen, path = random.Random(seed), study(), tmp_path / "journal"
+    search = PlanSearch(chosen, plan_trials(chosen), [], open_storage(str(path), alone=True))
+    judge = Judge(str(path), Rules.of(chosen))
+    running, rows = {}, []
+    numbers = iter(range(1000))
+    while True:
+        while len(running) < 4:
+            row = search.next_row()
+            if row is None:
+                break
+            running[str(next(numbers))] = [row, 0]
+        if not running:
+            break
+        name_ = dice.choice(sorted(running))
+        row, epoch = running[name_]
+        last = row["epochs"]
+        running[name_][1] = epoch = min(epoch + 1, last)
+        score = 50 * row.get("tau", 1.0) + epoch + dice.random()
+        fails = dice.random() < 0.02
+        goes_on = fails or judge.may_go_on(
+            row["objective"], row["config"], row["seed"], epoch, score
+        )
+        if fails or not goes_on or epoch == last:
+            status = "failed" if fails else "finished" if goes_on else "stopped"
+            rows.append(
+                {**row, "status": status, METRIC: None if fails else score, "epochs_trained": epoch}
+            )
+            search.tell(row, rows[-1])
+            del running[name_]
+    ended = {}
+    for row in rows:
+        ended.setdefault((row["objective"], row["config"]), {})[row["seed"]] = (
+            row["status"],
+            row[METRIC],
+        )
+    seen = set()
+    for name in ("simclr", "dcl"):
+        trials = optuna.load_study(study_name=name, storage=open_storage(str(path))).trials
+        assert [trial.user_attrs["config"] for trial in trials] == list(range(12))
+        for trial in trials:
+            seeds = ended[name, trial.user_attrs["config"]]
+            seen.add(trial.state)
+            if "failed" in [status for status, _ in seeds.values()]:
+                assert trial.state == TrialState.FAIL
+            elif seeds[0][0] == "stopped":
+                assert trial.state == TrialState.PRUNED
+                assert trial.value == seeds[0][1] == trial.intermediate_values[trial.last_step]
+            else:
+                assert trial.state == TrialState.COMPLETE
+                assert [status for status, _ in seeds.values()] == ["finished", "finished"]
+                assert trial.value == pytest.approx((seeds[0][1] + seeds[1][1]) / 2)
+    assert seen >= {TrialState.COMPLETE, TrialState.PRUNED}
+    for name in ("enumerated", "untrained"):
+        assert {row["status"] for row in rows if row["objective"] == name} <= {"finished", "failed"}
+
+
+# Two processes.
+
+JUDGE = """
+import sys
+from clsweep.cluster.asha import Judge, Rules
+rules = Rules(first_seed=5, grace_epochs=1, reduction_factor=3, last_epochs={"a": 20})
+judge = Judge(sys.argv[1], rules)
+for config in range(20):
+    for epoch in range(1, 10):
+        judge.may_go_on("a", config, 5, epoch, float(config))
+"""
+
+
+def test_driver_and_judge_write_to_one_journal(tmp_path):
+    """While the judge judges, the driver ends other configurations; each sees all that the other
+    has written.
+    """
+    path = tmp_path / "journal"
+    journal = journals(path, ["a"], 60)["a"]
+    root = Path(__file__).parents[2]
+    with ThreadPoolExecutor(1) as pool:
+        judging = pool.submit(
+            subprocess.run, [sys.executable, "-c", JUDGE, str(path)], cwd=root, check=True
+        )
+        wait_until(
+            lambda: judging.done() or journal.entry(0).intermediate_values, "the first score"
+        )
+        for config in range(20, 60):
+            journal.finish(
+                {"config": config}, {"x": 0.5}, Outcome(status="finished", score=float(config))
+            )
+        judging.result()
+    operations = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert len(operations) == 1 + 60 + 40 + 20 * 9 * 2
+    entries = journal.entries()
+    assert [entries[config].last_step for config in range(20)] == [
+        9
+    ] * 20  # each was the best so far
+    assert [entries[config].value for config in range(20, 60)] == list(range(20, 60))
+    assert [entries[config].user_attrs[VERDICT]["epoch"] for config in range(20)] == [9] * 20

@@ -1,0 +1,47 @@
+"""The row of a trial that has ended: what its numbers depend on stands beside them."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from clsweep.cluster.progress import Progress
+from clsweep.cluster.recorder import Recorder
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.retention import KeptFiles
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+from clsweep.study.samplers import SAMPLER_OPTIONS
+from tests.cluster.conftest import study_tree
+
+
+class Silent:
+    """Takes what it is told."""
+
+    def ended(self, row: dict[str, Any]) -> None: ...
+    def record(self, row: dict[str, Any]) -> None: ...
+
+
+@pytest.mark.parametrize("method", ["grid", "qmc", "random", "tpe", "gp"])
+def test_a_row_has_the_arguments_of_its_sampler_and_optunas_version(
+    tmp_path: Path, method: str
+) -> None:
+    budget = {} if method == "grid" else {"trials_per_objective": 3}
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(study_tree(search={"method": method, **budget})))
+    study, folder = load_study(path), ResultsFolder(str(tmp_path / "out"))
+    trial = plan_trials(study)[0]
+    row = plan_row(study, trial, {"tau": 0.1})
+    folder.create(study.document.dump(), [row])
+    with folder.lock():
+        recorder = Recorder(study, folder, cast(Progress, Silent()), cast(KeptFiles, Silent()))
+        recorder.ended(row, {"status": "finished", "knn_top1": 50.0})
+    [recorded] = folder.trials().to_pylist()
+    assert recorded["optuna_version"] == version("optuna")
+    options = recorded["sampler_options"]
+    assert (options and json.loads(options)) == SAMPLER_OPTIONS.get(method)

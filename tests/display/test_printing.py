@@ -1,0 +1,199 @@
+"""One list of rows in four formats: exact for programs, quiet for eyes, and text is never
+markup.
+"""
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+
+from clsweep.display.printing import Format, print_table
+from clsweep.display.text import cell, is_numeric
+
+ODD = "[bold]<script>|`*_\\|[/]"
+ROWS = [
+    {"name": ODD, "value": 0.1 + 0.2, "count": 12, "flag": True, "note": None},
+    {
+        "name": 'with "quotes", commas',
+        "value": math.nan,
+        "count": -3,
+        "flag": False,
+        "note": "two\nlines",
+    },
+    {"name": "τ ≥ 0", "value": 1e-300, "count": 2**53 + 1, "flag": True, "note": ""},
+]
+
+
+@pytest.fixture
+def printed(capsys):
+    """What `print_table` prints."""
+
+    def text(rows, **options):
+        print_table(rows, **options)
+        return capsys.readouterr().out
+
+    return text
+
+
+def test_json_keeps_every_digit_and_type(printed):
+    rows = json.loads(printed(ROWS, format=Format.json))
+    assert rows == [ROWS[0], ROWS[1] | {"value": None}, ROWS[2]]
+    assert [list(row) for row in rows] == [list(row) for row in ROWS]
+
+
+def test_csv_keeps_every_digit(printed):
+    rows = list(csv.DictReader(io.StringIO(printed(ROWS, format=Format.csv), newline="")))
+    assert [row["name"] for row in rows] == [row["name"] for row in ROWS]
+    assert [float(row["value"] or "nan") for row in rows] == pytest.approx(
+        [r["value"] for r in ROWS], rel=0, nan_ok=True
+    )
+    assert [int(row["count"]) for row in rows] == [row["count"] for row in ROWS]
+    assert [row["flag"] for row in rows] == ["True", "False", "True"]
+    assert [row["note"] for row in rows] == ["", "two\nlines", ""]
+
+
+def test_missing_numbers_are_empty_in_csv(printed):
+    assert printed([{"a": math.nan, "b": None, "c": 0.0}], format=Format.csv) == "a,b,c\n,,0.0\n"
+
+
+def test_numpy_numbers_are_numbers(printed):
+    row = {
+        "a": np.float64(1 / 3),
+        "b": np.int64(7),
+        "c": np.float32(0.5),
+        "d": np.bool_(True),
+        "e": np.float64("nan"),
+    }
+    assert json.loads(printed([row], format=Format.json)) == [
+        {"a": 1 / 3, "b": 7, "c": 0.5, "d": True, "e": None}
+    ]
+    assert printed([row], format=Format.csv).splitlines()[1] == f"{1 / 3!r},7,0.5,True,"
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_json_is_valid_for_strict_readers(printed, value):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    assert json.loads(printed([{"a": value}], format=Format.json), parse_constant=refuse) == [
+        {"a": None}
+    ]
+
+
+@pytest.mark.parametrize("format", Format)
+def test_no_rows_are_no_mistake(printed, format):
+    assert printed([], format=format).strip() == {
+        "json": "[]",
+        "md": "|  |\n|  |",
+        "table": "no rows",
+    }.get(format, "")
+
+
+def test_text_is_no_markup_in_a_table(printed):
+    lines = printed([{"[red]head": ODD, "b": 1}]).splitlines()
+    assert lines[0].split() == ["[red]head", "b"]
+    assert lines[1].split() == [ODD, "1"]
+
+
+def test_text_is_no_markup_in_markdown(printed):
+    lines = printed([{"a|b": ODD, "n": "two\nlines"}], format=Format.md).splitlines()
+    assert lines == [
+        "| a\\|b | n |",
+        "| --- | --- |",
+        "| [bold]\\<script>\\|\\`\\*\\_\\\\\\|[/] | two lines |",
+    ]
+
+
+def test_every_markdown_row_has_as_many_cells(printed):
+    lines = printed(ROWS, format=Format.md).splitlines()
+    unescaped = [line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines]
+    assert unescaped == [len(ROWS[0]) + 1] * (2 + len(ROWS))
+
+
+def test_long_text_is_folded_not_cut(printed):
+    words = " ".join(f"word{i}" for i in range(100))
+    text = printed([{"name": "x", "text": words}])
+    assert text.split()[2:] == ["x", *words.split()]
+
+
+def test_numbers_stand_to_the_right_and_titles_above(printed):
+    lines = printed([{"name": "a", "n": 1}, {"name": "b", "n": 1000}], title="Title").splitlines()
+    assert lines[0].strip() == "Title"
+    assert [line.rstrip()[-1] for line in lines[2:]] == ["1", "0"]
+    assert lines[2].rstrip().index("1") > lines[3].index("1")
+
+
+def test_a_long_table_says_the_same_as_a_short_one(printed, monkeypatch):
+    rows = [
+        {"name": "τ ≥ 0", "n": 1, "text": "short"},
+        {"name": "[b]日本[/b]", "n": -1000.5, "text": "two words"},
+    ]
+    short = printed(rows, title="Title")
+    monkeypatch.setattr("clsweep.display.printing.MANY_ROWS", 1)
+    assert printed(rows, title="Title").splitlines() == [
+        line.rstrip() for line in short.splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (math.nan, ""),
+        (0.0, "0.00"),
+        (91.256, "91.26"),
+        (0.004, "4.0e-03"),
+        (-0.004, "-4.0e-03"),
+        (5, "5"),
+        ("x", "x"),
+        (True, "True"),
+    ],
+)
+def test_a_cell_for_eyes(value, text):
+    assert cell(value) == text
+
+
+CONTROLS = "a\x1b[31m\x07\r\t\x9b\x7f\udcff"
+
+
+def test_control_characters_are_shown_not_obeyed(printed, monkeypatch):
+    rows = [{f"head{CONTROLS}": CONTROLS, "n": 1}]
+    shown = r"a\x1b[31m\x07\r\t\x9b\x7f\udcff"
+    assert printed(rows, title=CONTROLS).split() == [shown, f"head{shown}", "n", shown, "1"]
+    assert printed(rows, format=Format.md).count("\\\\x1b[31m\\\\x07") == 2
+    monkeypatch.setattr("clsweep.display.printing.MANY_ROWS", 0)
+    assert printed(rows).split() == [f"head{shown}", "n", shown, "1"]
+
+
+def test_texts_that_are_numbers_stand_to_the_right_and_are_never_folded(printed):
+    texts = ["-1.23e-07 [-2.34e-07, -1.00e-08]", "5.00e-08 [-inf, inf]", ""]
+    assert texts[0] in printed([{"name": "a" * 300, "n": texts[0]}]).splitlines()[1]
+    lines = printed([{"n": text, "z": "x"} for text in texts]).splitlines()
+    assert [line.index("x") for line in lines[1:]] == [34] * 3
+    assert lines[2].startswith(" " * 12 + texts[1])
+
+
+@pytest.mark.parametrize(
+    ("texts", "numeric"),
+    [
+        (["0.48 [0.40, 0.55]", ""], True),
+        (["1.2e-05 [1.0e-05, inf]", "-inf"], True),
+        (["< 0.001", "12 %"], True),
+        (["1", "one"], False),
+        (["infonce"], False),
+        (["1e", "e5"], False),
+        ([""], False),
+        ([], False),
+    ],
+)
+def test_which_columns_are_numeric(texts, numeric):
+    assert is_numeric(texts) is numeric
+
+
+def test_digits_count_for_eyes_alone(printed):
+    row = {"a": 0.123456}
+    assert printed([row], digits=4).split() == ["a", "0.1235"]
+    assert printed([row], digits=4, format=Format.csv).split() == ["a", "0.123456"]

@@ -1,0 +1,142 @@
+"""A hyperparameter's value has one text: in the plan, the trials, the status, tables, sentences and
+figures.
+"""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.api import open_results
+from clsweep.display.cells import cells_of
+from clsweep.findings import tables as shown
+from clsweep.report.figures.encodings import param_axis
+from clsweep.report.sentences import objectives as sentences
+from clsweep.report.sentences.words import Wording
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = """\
+name: odd
+dataset: {name: digits}
+seeds: [0, 1]
+base: {encoder: conv4, epochs: 2, batch_size: 32, num_negatives: 65536}
+space:
+  momentum: {grid: [0.996, 0.999]}
+  lr: {grid: [3e-4, 65536.0]}
+  sigma: {grid: [1024.0, 1e20]}
+objectives:
+  dclw: {framework: moco, loss: dclw}
+search: {method: grid}
+"""
+TEXTS = {
+    "sigma": ("1024", "1e20"),
+    "momentum": ("0.996", "0.999"),
+    "lr": ("0.0003", "65536"),
+}
+SETTINGS = set(itertools.product(*TEXTS.values()))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study file and the folder of its results, each trial with a score."""
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "odd.yaml").write_text(STUDY)
+    study = load_study(folder / "odd.yaml")
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    results = ResultsFolder(str(folder / "out"))
+    results.create(study.document.dump(), rows)
+    for i, row in enumerate(rows):
+        best = 10 * all(row[name] == float(texts[-1]) for name, texts in TEXTS.items())
+        score = {"knn_top1": 60 + i + row["seed"] / 8 + best, "train_loss": 1.5, "wall_time_s": 2.0}
+        results.add_trial(row | score | {"status": "finished"})
+    return str(folder / "odd.yaml"), str(folder / "out")
+
+
+def found_in(out, head):
+    """Of every line of a printed table, the texts under the names of `TEXTS`."""
+    lines = out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(head))
+    names = lines[start].split()
+    rows = [dict(zip(names, line.split(), strict=False)) for line in lines[start + 1 :]]
+    return {tuple(row.get(name, "") for name in TEXTS) for row in rows if "dclw" in row.values()}
+
+
+BEST = ", ".join(f"{name}={texts[-1]}" for name, texts in TEXTS.items())
+
+
+def test_the_plan(cli_command, study):
+    _, out, _ = cli_command("plan", study[0])
+    fixed = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+    assert fixed["num_negatives"] == ["65536"]
+    for setting, text in {
+        "space.sigma={choices: [1024.0, 1e20]}": "* {1024, 1e20}",
+        "space.lr={choices: [3e-4, 65536.0]}": "* {0.0003, 65536}",
+    }.items():
+        _, out, _ = cli_command("plan", study[0], "--set", setting)
+        assert text in out
+
+
+@pytest.mark.parametrize("words", [("plan", "--trials"), ("trials",)], ids=" ".join)
+def test_every_trial(cli_command, study, words):
+    path = study[words[0] == "trials"]
+    _, out, _ = cli_command(words[0], path, *words[1:])
+    assert found_in(out, "trial_id") == SETTINGS
+
+
+def test_markdown_says_the_same_and_programs_get_numbers(cli_command, study):
+    _, out, _ = cli_command("trials", study[1], "--format", "md")
+    cells = [[cell.strip() for cell in line.split("|")] for line in out.splitlines()]
+    at = [cells[0].index(name) for name in TEXTS]
+    assert {tuple(row[i] for i in at) for row in cells[2:]} == SETTINGS
+    _, out, _ = cli_command("trials", study[1], "--format", "json")
+    assert {row["sigma"] for row in json.loads(out)} == {1024.0, 1e20}
+
+
+@pytest.mark.parametrize("command", ["status", "robustness"])
+def test_the_best_setting(cli_command, study, command):
+    _, out, _ = cli_command(command, study[1])
+    assert f" {BEST} " in out.replace("\n", " ")
+
+
+def test_regions(study):
+    marginals = open_results(study[1]).marginals()
+    for name, texts in TEXTS.items():
+        assert tuple(marginals.loc[marginals["param"] == name, "label"]) == texts
+
+
+def test_axes_of_figures(study):
+    material = open_results(study[1]).material
+    for name, texts in TEXTS.items():
+        axis = param_axis(material, name, np.array([float(text) for text in texts]), ticks=True)
+        label = axis.to_dict()["axis"]["labelExpr"]
+        assert json.loads(label[: label.index("]") + 1]) == list(texts)
+
+
+def test_numbers_behind_a_figure():
+    for texts in TEXTS.values():
+        frame = pd.DataFrame({"value": [float(text) for text in texts]})
+        assert cells_of(frame, digits=None, settings=("value",)).rows == tuple(
+            zip(texts, strict=True)
+        )
+
+
+@pytest.mark.parametrize("texts", TEXTS.values(), ids=list(TEXTS))
+def test_bands_in_tables_and_sentences(texts):
+    low, high = map(float, texts)
+    row = {
+        "objective": "dclw",
+        "by": "x",
+        "band_param": "x",
+        "band_end": "neither",
+        "band_bins": np.nan,
+        "band_ratio": high / low,
+        "level_noise": 0.1,
+    }
+    row |= {"band_low": low, "band_high": high, "band_sure_low": low, "band_sure_high": high}
+    assert shown._band(row, "band", named=True) == f"x {texts[0]} to {texts[1]}"
+    (sentence,) = sentences.bands(pd.DataFrame([row]), Wording(metric="knn_top1"))
+    assert f"from {texts[0]} to {texts[1]}" in sentence

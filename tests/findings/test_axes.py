@@ -1,0 +1,356 @@
+"""The axes of an analysis: those that a study declares, and of a table from elsewhere those that no
+other settles.
+"""
+
+import itertools
+import math
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import clsweep
+from clsweep.errors import RequestError
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.schemas import param_fields, to_table, trials_schema
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.document import preset_names
+from clsweep.study.resolve import load_study
+from tests.planted import planted
+
+STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))
+PRESETS = [(path, preset) for path in STUDIES for preset in (None, *preset_names(path))]
+
+BASE = """
+name: planted
+dataset: {name: cifar10}
+seeds: [0, 1]
+base: {encoder: conv4, epochs: 2, batch_size: 64}
+"""
+GRID = "search: {method: grid}\nresources: {workers: 1}\n"
+TWO = """
+objectives:
+  simclr: {framework: simclr, loss: infonce}
+  dcl: {framework: simclr, loss: dcl}
+"""
+
+
+def chosen(objective, config):
+    """What a live search might give to the swept hyperparameters of a configuration."""
+    rng = np.random.default_rng([zlib.crc32(objective.name.encode()), config])
+    values = {}
+    for name, dimension in objective.space.items():
+        if dimension.points:
+            values[name] = dimension.points[rng.integers(len(dimension.points))]
+        else:
+            value = rng.uniform(dimension.low, dimension.high)
+            values[name] = round(value) if dimension.param.kind == "int" else value
+    return values
+
+
+def score(row):
+    """Known effects of what these studies sweep, on the scale of the metric."""
+    level = 70.0 + 3 * math.log2(row.get("batch_size") or 64) - 2 * (row.get("num_views") or 2)
+    return level - 5 * math.log10((row.get("tau") or 0.1) / 0.1) ** 2
+
+
+def recorded(study, path):
+    """A results folder of a whole study of which no trial was trained: effective values, planted
+    scores.
+    """
+    objectives = {objective.name: objective for objective in study.objectives}
+    folder, rng, rows = ResultsFolder(str(path)), np.random.default_rng(0), []
+    trials = plan_trials(study)
+    for trial in trials:
+        live = None in trial.params.values()
+        values = chosen(objectives[trial.objective], trial.config) if live else None
+        row = plan_row(study, trial, values)
+        outcome = {study.sections.metric.name: score(row) + 0.1 * rng.standard_normal()}
+        rows.append({**row, "status": "finished", **outcome})
+    with folder.lock():
+        folder.create(study.document.dump(), [plan_row(study, trial) for trial in trials])
+    schema = trials_schema(param_fields({name for row in rows for name in row}))
+    pq.write_table(to_table(rows, schema), path / "trials.parquet")
+    return str(path)
+
+
+def study_of(tmp_path, text):
+    path = tmp_path / "study.yaml"
+    path.write_text(BASE + text)
+    return load_study(path)
+
+
+def found_in(results):
+    return {sweep.objective: set(sweep.params) for sweep in results.material.sweeps}
+
+
+def declared_in(study):
+    """As the planner has it: the swept space of each objective, less what has one value."""
+    return {
+        objective.name: {
+            name
+            for name, dimension in objective.space.items()
+            if dimension.is_range or len(dimension.points) > 1
+        }
+        for objective in study.objectives
+    }
+
+
+# Studies
+
+
+@pytest.mark.parametrize(
+    ("path", "preset"), PRESETS, ids=[f"{path.stem}-{preset}" for path, preset in PRESETS]
+)
+def test_the_axes_of_a_shipped_study_are_those_that_it_declares(path, preset, tmp_path):
+    study = load_study(path, preset=preset)
+    results = clsweep.open_results(recorded(study, tmp_path / "out"))
+    assert found_in(results) == declared_in(study)
+    assert all(sweep.is_grid for sweep in results.material.sweeps)
+
+
+def test_a_full_grid_over_the_batch_size_has_exact_anova(tmp_path):
+    space = "space: {batch_size: {choices: [32, 64, 128, 256]}, tau: {grid: [0.1, 0.5]}}\n"
+    results = clsweep.open_results(recorded(study_of(tmp_path, space + TWO + GRID), tmp_path / "o"))
+    table = results.sensitivity("dcl").set_index("term")
+    assert set(table["method"]) == {"anova"}
+    assert set(table.index) >= {"batch_size", "tau"}
+    assert not any("chunk_size" in str(term) for term in table.index)
+    steps = 3 * np.log2([32, 64, 128, 256])
+    effect = 5 * np.log10([1, 5]) ** 2
+    truth = steps.var() / (steps.var() + effect.var())
+    assert table.loc["batch_size", "first"] == pytest.approx(truth, abs=0.03)
+    assert set(results.marginals()["param"]) == {"batch_size", "tau"}
+    assert set(results.recommend()["at"]) == {"tau=0.1, batch_size=256"}
+    assert results.tuning_cost()["default_at"].str.contains("chunk_size").sum() == 0
+
+
+def test_every_derived_value_stays_out(tmp_path):
+    space = """
+space: {width: {choices: [16, 32]}, crop_scale: {low: 0.2, high: 0.9}}
+objectives:
+  ecpp: {framework: simclr, loss: dcl, views: ecpp, space: {num_views: {choices: [2, 4]}}}
+  fixed: {framework: simclr, loss: dcl, base: {width: 24}}
+  eqco: {framework: simo, loss: eqco, space: {batch_size: {choices: [32, 64]}}}
+  deep: {framework: simclr, loss: dcl, space: {proj_hidden: {choices: [64, 128]}}}
+  untrained: {framework: simclr, loss: infonce, base: {epochs: 0}}
+"""
+    search = "search: {method: qmc, trials_per_objective: 8}\n"
+    study = study_of(tmp_path, space + search)
+    results = clsweep.open_results(recorded(study, tmp_path / "out"))
+    assert (
+        found_in(results)
+        == declared_in(study)
+        == {
+            "ecpp": {"width", "crop_scale", "num_views"},
+            "fixed": {"crop_scale"},
+            "eqco": {"width", "crop_scale", "batch_size"},
+            "deep": {"width", "crop_scale", "proj_hidden"},
+            "untrained": {"width"},
+        }
+    )
+    columns = results.trials.groupby("objective")[["proj_hidden", "num_negatives", "chunk_size"]]
+    assert columns.nunique().loc["eqco"].min() > 1  # they do vary
+
+
+@pytest.mark.parametrize("method", ["qmc", "random", "tpe"])
+def test_sampled_and_live_searches(method, tmp_path):
+    space = "space: {batch_size: {choices: [32, 64, 128]}, tau: {low: 0.05, high: 1, log: true}}\n"
+    search = f"search: {{method: {method}, trials_per_objective: 12}}\n"
+    study = study_of(tmp_path, space + TWO + search)
+    results = clsweep.open_results(recorded(study, tmp_path / "out"))
+    assert found_in(results) == {name: {"batch_size", "tau"} for name in ("simclr", "dcl")}
+    [sweep, _] = results.material.sweeps
+    assert sweep.scales == {"tau": "log", "batch_size": "linear"}
+    assert sweep.bounds == {"tau": (0.05, 1.0)}
+
+
+def test_several_studies_and_one_with_further_objectives(tmp_path):
+    batch = "space: {batch_size: {choices: [32, 64, 128]}}\n"
+    further = TWO + "  dclw: {framework: simclr, loss: dclw, space: {sigma: {grid: [0.3, 1]}}}\n"
+    first = recorded(study_of(tmp_path, batch + TWO + GRID), tmp_path / "a")
+    recorded(study_of(tmp_path, batch + further + GRID), tmp_path / "a")  # the third joins
+    second = recorded(
+        study_of(tmp_path, "space: {tau: {grid: [0.1, 0.5]}}\n" + TWO + GRID), tmp_path / "b"
+    )
+    together = clsweep.open_results(first, second)
+    assert found_in(together) == {
+        "a/simclr": {"batch_size"},
+        "a/dcl": {"batch_size"},
+        "a/dclw": {"batch_size", "sigma"},
+        "b/simclr": {"tau"},
+        "b/dcl": {"tau"},
+    }
+    assert together.material.params == ("tau", "sigma", "batch_size")  # as the catalog has them
+
+
+def test_status_and_trials_name_the_axes_alone(tmp_path, cli_command):
+    space = "space: {batch_size: {choices: [32, 64]}}\n"
+    out = recorded(study_of(tmp_path, space + TWO + GRID), tmp_path / "out")
+    for command in ("status", "trials"):
+        code, text, _ = cli_command(command, out)
+        assert code == 0
+        assert "batch_size" in text
+        assert "chunk_size" not in text
+
+
+def test_a_folder_opens_where_its_study_cannot_be_resolved(tmp_path):
+    space = "space: {batch_size: {choices: [32, 64]}, gone: {choices: [1, 2]}}\n"
+    study = study_of(tmp_path, "space: {batch_size: {choices: [32, 64]}}\n" + TWO + GRID)
+    out = recorded(study, tmp_path / "out")
+    file = tmp_path / "out" / "study.yaml"
+    text = file.read_text().replace("name: cifar10", "name: imagefolder\n  root: nowhere")
+    tree, _, _ = text.partition("\nspace:")
+    objectives = text[text.index("\nobjectives:") :]
+    file.write_text(tree.replace("space:", "") + "\n" + space + objectives)
+    found = found_in(clsweep.open_results(out))
+    assert found == {"simclr": {"batch_size"}, "dcl": {"batch_size"}}
+
+
+# Tables from elsewhere
+
+
+def grid(**more):
+    """A full grid of tau and batch_size, with further columns made of them."""
+    values = {"tau": [0.1, 0.2, 0.5], "batch_size": [32, 64, 128, 256]}
+    frame = planted(lambda s: 80 - 5 * s["tau"] + s["batch_size"] / 64, grid=values)
+    return frame.assign(**{name: make(frame) for name, make in more.items()})
+
+
+def test_an_alias_is_named_and_left_out_whichever_stands_first():
+    found = clsweep.analyse(grid(chunk_size=lambda f: f["batch_size"]))
+    note = (
+        "chunk_size has one value for each of batch_size: chunk_size is left out; params keeps the "
+        "axes that it names"
+    )
+    assert found.material.notes == (note,)
+    assert found.material.params == ("tau", "batch_size")
+    assert set(found.sensitivity()["method"]) == {"anova"}
+    turned = grid(chunk_size=lambda f: f["batch_size"])
+    turned.insert(0, "chunk_size", turned.pop("chunk_size"))
+    assert clsweep.analyse(turned).material.notes == (note,)  # as clsweep derives it
+    unknown = grid(workers_batch=lambda f: f["batch_size"] // 2)
+    unknown.insert(0, "workers_batch", unknown.pop("workers_batch"))
+    assert clsweep.analyse(unknown).material.params == ("workers_batch", "tau")  # the first
+
+
+def test_axes_that_are_named_are_kept_and_their_alias_is_told():
+    table = grid(chunk_size=lambda f: f["batch_size"])
+    found = clsweep.analyse(table, params=["tau", "batch_size", "chunk_size"])
+    assert found.material.sweeps[0].params == ("tau", "batch_size", "chunk_size")
+    assert found.material.notes == (
+        "chunk_size has one value for each of batch_size: their effects cannot be told apart",
+    )
+    assert clsweep.analyse(table, params=["tau", "chunk_size"]).material.notes == ()
+
+
+BOTH = "tau, batch_size"
+FOLLOWING = {
+    "steps of one": (lambda f: f["batch_size"] // 64, "batch_size"),
+    "a word": (lambda f: f["batch_size"].map(hex), "batch_size"),
+    "a product": (lambda f: f["tau"] * f["batch_size"], BOTH),
+    "a label": (lambda f: f["tau"].astype(str) + f["batch_size"].astype(str), BOTH),
+}
+
+
+@pytest.mark.parametrize(("make", "leaders"), FOLLOWING.values(), ids=FOLLOWING)
+def test_what_follows_from_others_is_left_out(make, leaders):
+    found = clsweep.analyse(grid(other=make))
+    assert found.material.params == ("tau", "batch_size")
+    assert found.material.notes[0].startswith(f"other has one value for each of {leaders}: ")
+
+
+def test_an_axis_may_follow_in_one_objective_and_not_in_another():
+    tied = grid(rate=lambda f: f["batch_size"] / 256)
+    free = planted(
+        lambda _: 80.0,
+        objective="simclr",
+        grid={"tau": [0.1, 0.2], "batch_size": [32, 64], "rate": [0.1, 0.2]},
+    )
+    found = clsweep.analyse(pd.concat([tied, free], ignore_index=True))
+    assert found_in(found) == {
+        "dcl": {"tau", "batch_size"},
+        "simclr": {"tau", "batch_size", "rate"},
+    }
+    assert found.material.params == ("tau", "batch_size", "rate")
+    assert found.material.notes[0].startswith("dcl: rate has one value for each of batch_size")
+
+
+def test_a_sample_of_a_continuous_space_keeps_its_axes():
+    ranges = {"tau": (0.05, 1.0), "lr": (0.01, 1.0), "crop": (0.1, 1.0)}
+    for number in (0, 1, 2, 5, 11, 59):
+        frame = planted(lambda s: 80 - s["tau"], ranges=ranges, num_configs=5 + number, seed=number)
+        found = clsweep.analyse(frame)
+        assert found.material.params == ("tau", "lr", "crop")
+        assert found.material.notes == ()
+    copied = frame.assign(small=frame["crop"], scale=1 / frame["lr"])
+    found = clsweep.analyse(copied)
+    assert found.material.params == ("tau", "lr", "crop")
+    assert [note.split(":")[0] for note in found.material.notes] == [
+        "small has one value for each of crop",
+        "scale has one value for each of lr",
+    ]
+
+
+def test_designs_that_are_no_full_grid_keep_their_axes():
+    values = list(itertools.product(range(4), range(4)))
+    latin = [{"a": a, "b": b, "c": (a + b) % 4} for a, b in values]
+    halved = [
+        {"a": a, "b": b, "c": c, "d": a ^ b ^ c} for a, b, c in itertools.product((0, 1), repeat=3)
+    ]
+    sobol = [{"a": a, "b": b, "tau": 0.1 + i / 16} for i, (a, b) in enumerate(values)]
+    for settings, sampler in ((latin, "grid"), (halved, "grid"), (sobol, "qmc")):
+        rows = [
+            {"objective": "dcl", "config": config, "seed": seed, "status": "finished", **setting}
+            for config, setting in enumerate(settings)
+            for seed in (0, 1)
+        ]
+        frame = pd.DataFrame(rows).assign(sampler=sampler, knn_top1=80.0)
+        found = clsweep.analyse(frame)
+        assert found.material.params == tuple(settings[0])
+        assert found.material.notes == ()
+
+
+# One kind of results
+
+
+def test_every_source_gives_the_same_kind_of_results(tmp_path):
+    study = study_of(tmp_path, "space: {tau: {grid: [0.1, 0.5]}}\n" + TWO + GRID)
+    a, b = recorded(study, tmp_path / "a"), recorded(study, tmp_path / "b")
+    one, several = clsweep.open_results(a), clsweep.open_results(a, b)
+    other = clsweep.open_results(a, metric="train_loss", mode="min")
+    file, table = clsweep.open_results(f"{a}/trials.parquet"), clsweep.analyse(one.trials)
+    for results in (one, several, other, file, table):
+        assert type(results) is clsweep.Results
+        assert len(results.health()) == len(results.trials["objective"].unique())
+        assert repr(results).startswith("Results(")
+    assert one.studies == (one,)
+    assert [study.path for study in several.studies] == [a, b]
+    assert several.studies[0].plan.equals(one.plan)
+    assert other.study["name"] == "planted"
+    assert other.metric == "knn_top1"  # the study's own
+    assert file.studies == table.studies == ()
+    for results, why in ((several, r"several: ask one of `studies`"), (table, "a table of trials")):
+        for ask in ("plan", "epochs", "study", "path", "metric"):
+            with pytest.raises(RequestError, match=f"expected one results folder.* given {why}"):
+                getattr(results, ask)
+        with pytest.raises(RequestError, match="expected one results folder"):
+            results.confirm()
+
+
+def test_a_table_is_computed_once_and_its_reader_may_change_it(monkeypatch):
+    from clsweep.analysis.robustness import table
+
+    calls = []
+    original = table.robustness
+    monkeypatch.setattr(table, "robustness", lambda *a, **k: calls.append(k) or original(*a, **k))
+    found = clsweep.analyse(grid())
+    first = found.robustness()
+    first["mean"] = 0.0
+    assert found.robustness()["mean"].iloc[0] > 70
+    assert len(calls) == 1
+    found.robustness(by="tau")
+    assert len(calls) == 2

@@ -1,0 +1,378 @@
+"""The statistics as a user asks for them: from Python, of folders, files and tables, and from the
+command line.
+"""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.analysis.reasons import Reason
+from clsweep.errors import RequestError
+from clsweep.report.formats.markdown import render_markdown
+from clsweep.report.sections import build_report
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+from tests.planted import planted
+
+TAUS = [0.05, 0.1, 0.2, 0.5, 1.0]
+STUDY = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+
+
+def curve(depth):
+    """Best at tau 0.2, `depth` points a decade squared below."""
+    return lambda setting: 90 - depth * math.log10(setting["tau"] / 0.2) ** 2
+
+
+@pytest.fixture(scope="module")
+def trials():
+    """A robust objective and one that is not, and a third like the second."""
+    grid = {"tau": TAUS, "batch_size": [64, 256]}
+    return pd.concat(
+        [
+            planted(curve(2), objective="dcl", grid=grid, seed=1),
+            planted(curve(12), objective="simclr", grid=grid, seed=2),
+            planted(curve(12), objective="<script>alert(1)</script>", grid=grid, seed=3),
+        ],
+        ignore_index=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def file(trials, tmp_path_factory):
+    path = tmp_path_factory.mktemp("planted") / "trials.parquet"
+    trials.to_parquet(path)
+    return str(path)
+
+
+@pytest.fixture
+def command(cli_command):
+    return cli_command
+
+
+def make_study(path, *, name="quickstart", level=None, ended=10**9, settings=(), columns=None):
+    """A results folder of the quickstart grid, of which the first `ended` trials are over."""
+    study = load_study(STUDY, settings=[f"name={name}", *settings])
+    plan = [plan_row(study, trial) for trial in plan_trials(study)]
+    rng, folder = np.random.default_rng(0), ResultsFolder(str(path))
+    with folder.lock():
+        folder.create(study.document.dump(), plan)
+        for row in plan[:ended]:
+            score = (level or curve(5))(row) if row.get("tau") else 80.0
+            folder.add_trial(
+                {
+                    **row,
+                    "status": "finished",
+                    "knn_top1": score + 0.2 * rng.standard_normal(),
+                    **(columns or {}),
+                }
+            )
+        folder.compact()
+    return str(path)
+
+
+# Python
+
+
+def test_a_table_from_anywhere_has_every_statistic(trials):
+    found = clsweep.analyse(trials)
+    assert found.material.metric == "knn_top1"
+    assert found.material.params == ("tau", "batch_size")
+    robust = found.robustness().set_index("objective")
+    assert robust["sd_star"]["dcl"] < robust["sd_star"]["simclr"]
+    row = found.compare("dcl", "simclr", stat="std").iloc[0]
+    assert row["winner"] == "dcl"
+    row = found.compare("simclr", "<script>alert(1)</script>", stat="std").iloc[0]
+    assert (row["winner"], row["resolved"]) == ("", False)
+    assert len(found.compare()) == 3
+    effects = found.sensitivity("simclr").set_index("term")
+    assert effects.loc["tau", "first"] > 0.8
+    assert set(found.marginals()["param"]) == {"tau", "batch_size"}
+    for frame in (
+        found.tolerance(),
+        found.best_of_k(),
+        found.recommend(),
+        found.health(),
+        found.winners("tau"),
+    ):
+        assert len(frame)
+    assert found.tuning_cost().set_index("objective").loc["dcl", "default_at"].startswith("tau=0.1")
+    assert found.mechanism(by="tau").shape[0] == 15
+
+
+def test_any_numbers_can_be_the_metric_and_any_names_the_parameters():
+    frame = planted(
+        lambda s: 4 * s["x1"] + s["x2"],
+        ranges={"x1": (0, 1), "x2": (0, 1)},
+        metric="loss",
+        noise=0.05,
+    )
+    with pytest.raises(RequestError, match="expected 'max' or 'min' is best"):
+        clsweep.analyse(frame, metric="loss")
+    found = clsweep.analyse(frame, metric="loss", mode="min")
+    assert found.material.within == 0.2  # a twentieth of the range of 5, as 1, 2 or 5
+    assert found.material.params == ("x1", "x2")
+    row = found.robustness().iloc[0]
+    assert row["best"] < row["worst"]
+    effects = found.sensitivity().set_index("term")
+    assert effects.loc["x1", "first"] == pytest.approx(16 / 17, abs=0.05)
+    with pytest.raises(RequestError, match=r"none of the known metrics; name one. Columns: .*loss"):
+        clsweep.analyse(frame)
+
+
+def test_outcomes_are_no_hyperparameters(trials):
+    rng = np.random.default_rng(0)
+    more = trials.assign(top3=rng.random(len(trials)), features=[np.zeros(2)] * len(trials))
+    found = clsweep.analyse(more)
+    assert found.material.params == ("tau", "batch_size")
+    assert found.material.notes == (
+        "read as hyperparameters: tau, batch_size; not: top3, features",
+    )
+    alone = clsweep.analyse(
+        more[more["seed"] == 0]
+    )  # one seed: `top3` has one value in each configuration
+    assert alone.material.params == ("tau", "batch_size")
+    named = clsweep.analyse(more[more["seed"] == 0], params=["tau"])
+    assert named.robustness(by="tau").shape[0] == 3
+    with pytest.raises(RequestError, match="top3"):
+        clsweep.analyse(more, params=["top3"])
+    with pytest.raises(RequestError, match="unhashable"):
+        clsweep.analyse(more, params=["features"])
+    with pytest.raises(
+        RequestError, match=r"told from outcomes; name them\. Columns: top3, features"
+    ):
+        clsweep.analyse(more[more["seed"] == 0].drop(columns=["tau", "batch_size"]))
+
+
+@pytest.mark.parametrize("column", ["objective", "config", "seed", "status", "sampler", "knn_top1"])
+def test_a_missing_column_is_named(trials, column):
+    with pytest.raises(RequestError, match=column):
+        clsweep.analyse(trials.drop(columns=column), metric="knn_top1").robustness()
+
+
+def test_questions_that_the_trials_cannot_answer(trials):
+    found = clsweep.analyse(trials)
+    for ask, message in [
+        (lambda: found.robustness(by="taus"), r"no objective sweeps 'taus'. Did you mean 'tau'"),
+        (lambda: found.sensitivity("dlc"), r"no objective 'dlc'. Did you mean 'dcl'"),
+        (lambda: found.compare("dcl", "simcrl"), "Did you mean 'simclr'"),
+        (lambda: found.compare("dcl"), "expected two objectives"),
+        (lambda: found.compare("dcl", "simclr", stat="median"), "median"),
+    ]:
+        with pytest.raises(RequestError, match=message):
+            ask()
+
+
+def test_several_studies_are_analysed_together(tmp_path):
+    first, second = (
+        make_study(tmp_path / "a", name="first"),
+        make_study(tmp_path / "b", name="second", level=curve(15)),
+    )
+    found = clsweep.open_results(first, second)
+    names = list(found.robustness()["objective"])
+    assert names[:3] == ["first/simclr", "first/dcl", "first/dclw"]
+    assert found.compare("first/dcl", "second/dcl", stat="std").iloc[0]["winner"] == "first/dcl"
+    same = make_study(tmp_path / "c", name="first")
+    assert {"a/dcl", "c/dcl"} <= set(clsweep.open_results(first, same).robustness()["objective"])
+    with pytest.raises(RequestError, match="given twice"):
+        clsweep.open_results(first, first)
+
+
+def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
+    first = make_study(tmp_path / "a", name="first")
+    second = make_study(
+        tmp_path / "b", name="second", settings=["base.knn_k=20", "base.batch_size=64"]
+    )
+    found = clsweep.open_results(first, second)
+    differing = "batch_size (32 / 64), chunk_size (32 / 64), knn_k (200 / 20)"
+    assert found.material.notes == (
+        f"the studies differ in what each of them holds fixed: {differing}",
+    )
+    row = found.compare("first/dcl", "second/dcl").iloc[0]
+    assert (row["reason"], row["resolved"]) == (Reason.YARDSTICKS, False)
+    assert row["note"] == "scored by different yardsticks: knn_k 200 against knn_k 20"
+    assert math.isnan(row["estimate"])
+    within = found.compare("first/dcl", "first/simclr").iloc[0]
+    assert np.isfinite(within["estimate"])
+    assert set(found.winners("tau")["objective"].str.partition("/")[0]) == {"first", "second"}
+    pairs = found.compare(stat="std")
+    across = pairs["a"].str.startswith("first") & pairs["b"].str.startswith("second")
+    assert set(pairs.loc[across, "reason"]) == {Reason.YARDSTICKS}
+
+
+def test_another_metric_than_the_study_s_own(tmp_path):
+    path = make_study(tmp_path / "a", columns={"train_loss": 2.0})
+    with pytest.raises(RequestError, match="expected 'max' or 'min' is best"):
+        clsweep.open_results(path, metric="train_loss")
+    for given in ({}, {"metric": "knn_top1"}, {"metric": "linear_top1"}):
+        with pytest.raises(RequestError, match="expected 'max', which is best, got 'min'"):
+            clsweep.open_results(path, mode="min", **given)
+    found = clsweep.open_results(path, metric="train_loss", mode="min")
+    assert found.robustness()["mean"].tolist() == [2.0] * 4
+    said = r"no column 'knn_topp'. Did you mean 'knn_top[15]'\? Known metrics: knn_top1"
+    for mode in (None, "max"):
+        with pytest.raises(RequestError, match=said):
+            clsweep.open_results(path, metric="knn_topp", mode=mode)
+    empty = clsweep.open_results(path, metric="q_b_mean", mode="max").robustness()
+    assert empty["note"].str.contains("no finished trial").all()
+    assert (empty["num_failed"] == 0).all()
+
+
+def test_what_a_running_study_says(tmp_path):
+    path = make_study(tmp_path / "a", ended=20)
+    found = clsweep.open_results(path)
+    assert found.material.notes == ("quickstart: not finished; 28 of 48 trials are left",)
+    assert "planned configurations so far" in found.robustness()["note"].iloc[0]
+    with pytest.raises(RequestError, match="no trial has finished yet"):
+        clsweep.open_results(make_study(tmp_path / "b", ended=0)).sensitivity()
+
+
+@pytest.fixture(scope="module")
+def written(trials, tmp_path_factory):
+    """A folder, the page that the report wrote there, and what it said meanwhile."""
+    folder, said = tmp_path_factory.mktemp("written") / "report", []
+    return folder, clsweep.analyse(trials).report(folder, progress=said.append), said
+
+
+def test_the_report_writes_its_page_and_the_figures_are_charts(written):
+    folder, page, said = written
+    assert page == folder / "index.html"
+    assert "robustness" in said
+    text = page.read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in text
+    assert "dcl is more robust than simclr" in text
+    assert (folder / "report.md").read_text(encoding="utf-8").count("dcl is more robust")
+    assert pd.read_parquet(folder / "tables" / "robustness.parquet").shape[0] == 3
+
+
+def test_figures_from_python(trials):
+    figures = clsweep.analyse(trials[trials["objective"] == "dcl"]).figures()
+    assert {"tolerance", "marginal-tau"} <= set(figures)
+    assert figures["tolerance"].to_dict()["width"] == "container"
+
+
+# Tables that leave little to say
+
+
+@pytest.mark.parametrize(
+    "change",
+    {
+        "one objective": lambda t: t[t["objective"] == "dcl"],
+        "one seed": lambda t: t[t["seed"] == 0],
+        "one configuration": lambda t: t[t["config"] == 0],
+        "all failed": lambda t: t.assign(status="failed", knn_top1=np.nan),
+        "one trial": lambda t: t.head(1),
+        "one failed objective": lambda t: t.assign(
+            status=t["status"].where(t["objective"] != "dcl", "failed")
+        ),
+        "only required columns": lambda t: t[
+            ["objective", "config", "seed", "sampler", "status", "knn_top1", "tau", "batch_size"]
+        ],
+        "tpe": lambda t: t.assign(sampler="tpe"),
+        "stopped early": lambda t: t.assign(
+            status=t["status"].where(t["config"] % 3 > 0, "stopped")
+        ),
+        "no parameter": lambda t: t.drop(columns=["tau", "batch_size"]),
+        "half a grid": lambda t: t[t["config"] < 5],
+        "constant": lambda t: t.assign(knn_top1=50.0),
+    }.items(),
+    ids=lambda item: item[0],
+)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_report_of_little(trials, change):
+    name, cut = change
+    report = build_report(clsweep.analyse(cut(trials)))
+    claims = any("more robust than" in sentence for sentence in report.verdicts)
+    assert claims == (name in ("only required columns", "half a grid"))
+    assert [section.id for section in report.sections][:2] == ["robustness", "sensitivity"]
+    tables = [
+        table for section in report.sections for table in section.tables if table.name != "formulas"
+    ]
+    texts = [
+        text for table in tables for text in table.shown.to_numpy().ravel() if isinstance(text, str)
+    ]
+    assert not [text for text in texts if "nan" in text.lower()]
+    assert render_markdown(report)
+
+
+def test_an_empty_folder_and_a_broken_file(tmp_path, command):
+    code, _, err = command("report", str(tmp_path))
+    assert code == 2
+    assert "expected a results folder" in err
+    (tmp_path / "trials.parquet").write_bytes(b"no table")
+    code, _, err = command("report", str(tmp_path))
+    assert code == 2
+    assert "cannot be read as a table of trials" in err
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["robustness"],
+        ["robustness", "--by", "tau"],
+        ["sensitivity"],
+        ["sensitivity", "-o", "dcl"],
+        ["compare"],
+        ["compare", "dcl", "simclr", "--stat", "std"],
+        ["compare", "dcl", "simclr", "--by", "tau"],
+        ["compare", "--stat", "within", "--within", "2"],
+    ],
+    ids=" ".join,
+)
+def test_tables_in_every_format(command, file, words):
+    first, *rest = words
+    code, out, err = command(first, file, *rest, "--format", "json")
+    assert (code, err) == (0, "")
+    rows = json.loads(out)
+    _, out, _ = command(first, file, *rest, "--format", "csv")
+    assert next(iter(csv.DictReader(io.StringIO(out)))).keys() == rows[0].keys()
+    _, out, _ = command(first, file, *rest, "--format", "md")
+    assert out.count("\n") == len(rows) + 2
+    assert "<script>" not in out.replace("\\<", "")
+    code, out, _ = command(first, file, *rest)
+    assert code == 0
+    assert "nan" not in out
+
+
+def test_compare_takes_two_names_after_the_folders(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where a folder is called like an objective
+    path = make_study(tmp_path / "a")
+    code, out, _ = command("compare", path, "dcl", "simclr", "--format", "json")
+    assert code == 0
+    assert [(row["a"], row["b"]) for row in json.loads(out)] == [("dcl", "simclr")]
+    (tmp_path / "dcl").mkdir()
+    code, out, _ = command("compare", path, "dcl", "simclr", "--format", "json")
+    assert code == 0
+    assert [(row["a"], row["b"]) for row in json.loads(out)] == [("dcl", "simclr")]
+    code, _, err = command("compare", path, "dcll", "simclr")
+    assert code == 2
+    assert "no objective 'dcll'. Did you mean 'dcl'?" in err
+    for words in (["dcll"], ["dcll", "simclr", "dclw"]):
+        code, _, err = command("compare", path, *words)
+        assert code == 2
+        assert "expected results folders and then two objectives" in err
+
+
+@pytest.mark.slow
+def test_report_prints_its_verdicts_and_the_page(command, file, tmp_path):
+    code, out, _ = command("report", file, "--out", str(tmp_path / "report"))
+    assert code == 0
+    assert "- dcl is more robust than" in out
+    assert out.rstrip().endswith(f"Report: {tmp_path / 'report' / 'index.html'}")
+
+
+def test_a_report_does_not_replace_a_file(command, file, tmp_path):
+    (tmp_path / "report").write_text("a file")
+    code, _, err = command("report", file, "--out", str(tmp_path / "report"))
+    assert code == 2
+    assert "given a file" in err

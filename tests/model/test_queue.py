@@ -1,0 +1,110 @@
+"""The memory of earlier embeddings against a list."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from torch import Tensor
+
+from clsweep.model.queue import FeatureQueue
+
+DIM = 3
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def queue(size: int) -> FeatureQueue:
+    torch.manual_seed(0)
+    return FeatureQueue(size, DIM)
+
+
+def rows(num_rows: int, first: int = 0) -> Tensor:
+    """Rows that tell their number."""
+    return torch.arange(first, first + num_rows).float()[:, None].expand(-1, DIM).contiguous()
+
+
+def numbers(memory: FeatureQueue) -> list[int]:
+    return sorted(int(row[0]) for row in memory.rows_KD)
+
+
+def test_a_new_memory_holds_random_unit_vectors() -> None:
+    memory = queue(50)
+    torch.testing.assert_close(memory.rows_KD.norm(dim=1), torch.ones(50))
+    assert len({tuple(row) for row in memory.rows_KD.tolist()}) == 50
+    assert (memory.rows_KD.mean(0).abs() < 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "batch"), [(s, b) for s in (1, 4, 5, 7, 12) for b in (1, 3, 4, 5) if b <= s]
+)
+def test_the_latest_rows_are_kept(size: int, batch: int) -> None:
+    """First in, first out, also where a batch goes round the end; a batch may be as large as the
+    memory.
+    """
+    memory, latest = queue(size), list[int]()
+    memory.put(rows(size, -size), generator())
+    latest += range(-size, 0)
+    for step in range(2 * size + 3):
+        memory.put(rows(batch, step * batch), generator())
+        latest = [*latest, *range(step * batch, (step + 1) * batch)][-size:]
+        assert numbers(memory) == latest
+
+
+def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay() -> None:
+    """EqCo 2.3, K < N."""
+    kept = set()
+    for seed in range(100):
+        memory = queue(2)
+        memory.put(rows(5), generator(seed))
+        assert len(set(numbers(memory))) == 2
+        kept.add(tuple(numbers(memory)))
+    assert len(kept) == 10, "every two of five"
+
+
+def test_a_batch_that_fits_draws_nothing() -> None:
+    g = generator()
+    before = g.get_state()
+    queue(5).put(rows(5), g)
+    assert torch.equal(g.get_state(), before)
+
+
+def test_nearest_is_the_largest_dot_product() -> None:
+    memory = queue(20)
+    queries = torch.randn(8, DIM, generator=generator())
+    expected = [
+        max(memory.rows_KD, key=lambda row, query=query: float(row @ query)) for query in queries
+    ]
+    assert torch.equal(memory.nearest(queries), torch.stack(expected))
+
+
+def test_rows_and_queries_of_another_type_are_taken() -> None:
+    memory = queue(4)
+    memory.put(rows(2).bfloat16(), generator())
+    assert memory.rows_KD.dtype == torch.float32
+    assert memory.nearest(torch.ones(1, DIM).bfloat16()).dtype == torch.float32
+
+
+def test_no_gradient_enters_the_memory() -> None:
+    memory = queue(4)
+    memory.put(rows(2).requires_grad_(), generator())
+    assert not memory.rows_KD.requires_grad
+    assert not memory.nearest(rows(2).requires_grad_()).requires_grad
+    assert list(memory.parameters()) == []
+
+
+def test_a_checkpoint_continues_at_the_same_row() -> None:
+    memory = queue(5)
+    memory.put(rows(3), generator())
+    file = io.BytesIO()
+    torch.save(memory.state_dict(), file)
+    file.seek(0)
+    other = FeatureQueue(5, DIM)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    for m in (memory, other):
+        m.put(rows(4, 10), generator())
+    assert torch.equal(memory.rows_KD, other.rows_KD)
+    assert numbers(other) == [2, 10, 11, 12, 13]

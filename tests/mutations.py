@@ -1,0 +1,212 @@
+"""Planted faults, and which tier of the tests catches each.
+
+    python tests/mutations.py            # all of them
+    python tests/mutations.py gather     # those whose name contains a word
+
+Each fault is a text of one source file that is replaced in a copy of the package. The tests that
+should see it run in that copy: first those of the fast tier, then, if it escapes, those of the full
+one. A fault that escapes both is a hole in the tests, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TIERS = {"fast": "not slow and not soak", "full": "slow and not soak"}
+NO_TESTS = 5  # exit code of pytest where a tier has none of these tests
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`old` stands once in clsweep/`file`; `tests` may end in options such as -k."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+LOSSES = "tests/objective/test_losses.py"
+GROUPS = "tests/train/test_collectives.py"
+WORKERS = "tests/contracts/test_world_size.py"
+RESAMPLE = (
+    "tests/analysis/test_resample.py tests/analysis/robustness tests/analysis/test_coverage.py"
+)
+CONTRAST = "return contrast(z1_ND, z2_ND, tau, Negatives(negatives, index_NK, skip_own), coupled="
+FAULTS = (
+    # Losses.
+    Fault("infonce without its positive", "objective/losses.py",
+          f"{CONTRAST}True)",
+          f"{CONTRAST}False)",
+          LOSSES),
+    Fault("dcl with its positive", "objective/losses.py",
+          f"    {CONTRAST}False)",
+          f"    {CONTRAST}True)",
+          LOSSES),
+    Fault("dclw: sign of the weight", "objective/losses.py",
+          "w_N = 2 - len(s_N)", "w_N = 2 + len(s_N)", LOSSES),
+    Fault("eqco: sign of the margin", "objective/losses.py",
+          "n_N + math.log(alpha /", "n_N - math.log(alpha /", LOSSES),
+    Fault("align_uniform: sign of the potential", "objective/losses.py",
+          "-uniform_t * distances_NK", "uniform_t * distances_NK", LOSSES),
+    Fault("cosine: sign", "objective/losses.py",
+          "return -(p_ND * z_ND)", "return (p_ND * z_ND)", LOSSES),
+    Fault("barlow: sign of the redundancy", "objective/losses.py",
+          "+ off_diag * off_diagonal", "- off_diag * off_diagonal", LOSSES),
+    Fault("abscl without absolute values", "objective/losses.py",
+          "dim_standardize, absolute=True)", "dim_standardize, absolute=False)", LOSSES),
+    Fault("dimcl: columns of another length", "objective/losses.py",
+          "variance_D = z_ND.square().mean(0)", "variance_D = z_ND.square().sum(0)", LOSSES),
+    Fault("cross-entropy: sign of the true class", "objective/losses.py",
+          "return logits_NC.gather(1, labels_N1)[:, 0],",
+          "return -logits_NC.gather(1, labels_N1)[:, 0],", LOSSES),
+    Fault("gradient: the positive pushes", "objective/contrast.py",
+          "force[view], z[other], value=-1)", "force[view], z[other], value=1)", LOSSES),
+    Fault("gradient: negatives feel no anchor", "objective/contrast.py",
+          "grad.addmm_(block.T, z[rows] * (force / u))",
+          "grad.addmm_(block.T, 0 * z[rows] * (force / u))", LOSSES),
+    # Workers and chunks.
+    Fault("gather: gradient of another worker", "train/collectives.py",
+          "first = rank() * ctx.num_rows", "first = 0 * ctx.num_rows", GROUPS),
+    Fault("gather: gradient not summed", "train/collectives.py",
+          "return grads[0][first : first + ctx.num_rows] * world_size()",
+          "return grads[0][first : first + ctx.num_rows]", GROUPS),
+    Fault("gather: no gradient", "train/collectives.py",
+          "return grads[0][first : first + ctx.num_rows] * world_size()",
+          "return grads[0][first : first + ctx.num_rows] * 0", GROUPS),
+    Fault("batch norm: variance of one worker", "train/collectives.py",
+          "var_C = _reduce(centred.square().sum(dim=others)) / count",
+          "var_C = centred.square().sum(dim=others) * world_size() / count", GROUPS),
+    Fault("chunks: rows of another chunk", "train/step.py",
+          "first = (number * world_size() + rank()) * len(z_ND)",
+          "first = (number + rank()) * len(z_ND)", WORKERS),
+    Fault("chunks: gradient not summed over workers", "train/step.py",
+          "grads.append(grad[first : first + len(z_ND)] * world_size())",
+          "grads.append(grad[first : first + len(z_ND)])", WORKERS),
+    # Frameworks and views.
+    Fault("queue: off by one", "model/queue.py",
+          "self._next = (self._next + len(rows_ND)) % size",
+          "self._next = (self._next + len(rows_ND) + 1) % size", "tests/model/test_queue.py"),
+    Fault("momentum the wrong way round", "objective/frameworks.py",
+          "online, 1 - self.momentum_at(progress))", "online, self.momentum_at(progress))",
+          "tests/objective/test_frameworks.py"),
+    Fault("momentum not applied", "objective/frameworks.py",
+          "online, 1 - self.momentum_at(progress))", "online, 0.0)",
+          "tests/contracts/test_objectives.py -k stopped"),
+    Fault("views: pairs missing", "objective/views.py",
+          "range(num_views), 2) if i < _NUM_LARGE)", "range(num_views), 2) if i < 1)",
+          "tests/objective/test_frameworks.py"),
+    # Scores.
+    Fault("kNN with another k", "train/evaluate.py",
+          "knn_k, dim=1", "max(1, knn_k - 1), dim=1",
+          "tests/train/test_evaluate.py"),
+    Fault("kNN: its hyperparameters swallowed", "train/scores.py",
+          "owned = {name: config[name] for name in metric.owns}", "owned = {}",
+          "tests/train/test_loop.py -k knn_hyperparameters"),
+    Fault("seed of the weights ignored", "train/seeds.py",
+          'derived_seed(config["seed"], "model")', 'derived_seed(0, "model")',
+          "tests/train/test_loop.py -k seed"),
+    # Studies and results.
+    Fault("search.seed ignored", "study/design.py",
+          "random.Random(seed).shuffle(cells)", "random.Random(0).shuffle(cells)",
+          "tests/study/test_design.py"),
+    Fault("a checkpoint's row is lost", "train/attempt.py",
+          "        self._tell(self.rows)", "        self._tell(self.rows[1:])",
+          "tests/train/test_checkpoint.py"),
+    Fault("results: a part's row is lost", "results/folder.py",
+          "tables += self._files.each(part, parts)", "tables += self._files.each(part, parts[1:])",
+          "tests/results/test_folder.py"),
+    Fault("results: a row twice after a compaction", "results/folder.py",
+          'table = table.filter(pc.invert(pc.is_in(table["trial_id"], newer)))', "pass",
+          "tests/results/test_folder.py"),
+    Fault("ranking: an unfinished configuration takes part", "results/ranking.py",
+          "return len(self.scores) == self.num_planned", "return bool(self.scores)",
+          "tests/results/test_ranking.py"),
+    Fault("a finished trial runs again", "cluster/runner.py",
+          "if trial.trial_id not in done][:limit]", "if trial.trial_id][:limit]",
+          "tests/cluster/test_run.py -k can_be_run_again"),
+    # Statistics.
+    Fault("interval of half the confidence", "analysis/resample.py",
+          "tail = (1.0 - self.confidence) / 2.0", "tail = 1.0 - self.confidence", RESAMPLE),
+    Fault("wrong percentile", "analysis/resample.py",
+          "[tail, 1.0 - tail])", "[2.0 * tail, 1.0 - tail])", RESAMPLE),
+    Fault("interval without the noise of the noise", "analysis/resample.py",
+          "noise *= np.sqrt(freedom / rng.chisquare(freedom, (size, 1, 1)))", "pass", RESAMPLE),
+    Fault("interval too narrow: residuals not inflated", "analysis/resample.py",
+          "(values - means[:, None]) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]",
+          "values - means[:, None]", RESAMPLE),
+    Fault("worst fifth for worst tenth", "analysis/resample.py",
+          "max(1, values.shape[-2] // 10)", "max(1, values.shape[-2] // 5)", RESAMPLE),
+    Fault("Holm without monotonicity", "analysis/holm.py",
+          "np.maximum.accumulate(steps)", "steps", "tests/analysis/test_holm.py"),
+)  # fmt: skip
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    faults = [f for f in FAULTS if not words or any(word in f.name for word in words)]
+    sys.dont_write_bytecode = True  # of a file that changes twice within a second
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
+        copy = Path(folder)
+        for name in ("clsweep", "tests", "studies"):
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored)
+        shutil.copy(ROOT / "pyproject.toml", copy)
+        os.chdir(copy)
+        os.environ["PYTHONPATH"] = folder
+        sys.path[:] = [folder, *(place for place in sys.path if Path(place).resolve() != ROOT)]
+        import pytest  # noqa: F401  # imported once, for all that are forked off
+        import torch._dynamo  # noqa: F401
+
+        escaped = [fault.name for fault in faults if caught_by(fault, copy) is None]
+    print(f"\n{len(faults) - len(escaped)} of {len(faults)} caught")
+    return int(bool(escaped))
+
+
+def caught_by(fault: Fault, copy: Path) -> str | None:
+    """The tier that catches the fault, which is printed; None: no tier does."""
+    path = copy / "clsweep" / fault.file
+    text = path.read_text()
+    assert text.count(fault.old) == 1, (
+        f"{fault.name}: the text stands {text.count(fault.old)} times"
+    )
+    path.write_text(text.replace(fault.old, fault.new))
+    started = time.monotonic()
+    catching = (
+        tier
+        for tier, expression in TIERS.items()
+        if fails(["-m", expression, *fault.tests.split()], copy / "log")
+    )
+    tier = next(catching, None)
+    path.write_text(text)
+    print(f"{tier or 'ESCAPED':8} {time.monotonic() - started:5.0f} s  {fault.name}", flush=True)
+    return tier
+
+
+def fails(arguments: list[str], log: Path) -> bool:
+    """Whether a test fails, in a process of its own that begins with what is imported here."""
+    pid = os.fork()
+    if pid == 0:
+        import pytest
+
+        with log.open("a") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            os._exit(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *arguments]))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code not in (0, 1, NO_TESTS):
+        sys.exit(f"pytest {' '.join(arguments)} ended with {code}:\n{log.read_text()[-3000:]}")
+    return code == 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""The files of a report: all of them, whole, and nothing of anybody else's."""
+
+import hashlib
+import io
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.errors import RequestError
+from clsweep.report.formats import folder as bundle
+from clsweep.report.formats.folder import to_csv, to_parquet, write_bundle
+from tests.report.samples import control_report, evil_report, figure, report, section, table
+
+FILES = {
+    *(
+        "index.html",
+        "report.md",
+        "manifest.json",
+        "tables/robustness.csv",
+        "tables/robustness.parquet",
+    ),
+    *(f"figures/tolerance.{end}" for end in ("svg", "png", "vl.json", "csv")),
+}
+
+
+def files_in(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_files_are_written_and_listed(tmp_path):
+    steps = []
+    page = write_bundle(report(), tmp_path / "new" / "report", progress=steps.append)
+    folder = tmp_path / "new" / "report"
+    assert page == folder / "index.html"
+    assert files_in(folder) == FILES
+    assert steps == ["index.html", "figures/tolerance", "tables/robustness"]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert set(manifest["files"]) == FILES - {"manifest.json"}
+    for name, entry in manifest["files"].items():
+        data = (folder / name).read_bytes()
+        assert entry == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert manifest["sources"] == ["runs/tau"]
+    assert manifest["libraries"].keys() >= {"pandas", "altair", "vega-lite"}
+    assert (folder / "figures/tolerance.png").read_bytes().startswith(b"\x89PNG")
+    assert pd.read_csv(folder / "tables/robustness.csv")["sd"].tolist() == [0.512345] * 2
+
+
+def test_the_same_report_gives_the_same_files(tmp_path):
+    for name in ("a", "b"):
+        write_bundle(report(), tmp_path / name)
+    assert all(
+        (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+        for name in FILES
+    )
+
+
+def test_text_stays_text_in_pictures(tmp_path):
+    write_bundle(evil_report(), tmp_path)
+    assert "<script" not in (tmp_path / "figures/tolerance.svg").read_text()
+
+
+def test_what_an_earlier_report_left_is_removed_and_nothing_else(tmp_path):
+    write_bundle(report(section(figures=(figure("old"),))), tmp_path)
+    (tmp_path / "figures" / "mine.svg").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine")
+    write_bundle(report(), tmp_path)
+    assert files_in(tmp_path) == FILES | {"figures/mine.svg", "notes.txt"}
+
+
+def test_a_manifest_cannot_name_files_of_others(tmp_path):
+    folder = tmp_path / "report"
+    write_bundle(report(), folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"] |= {
+        "../mine.csv": {},
+        "figures/../../mine.csv": {},
+        str(tmp_path / "mine.csv"): {},
+        "a.txt": {},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    for path in (tmp_path / "mine.csv", folder / "a.txt"):
+        path.write_text("mine")
+    write_bundle(report(), folder)
+    assert (tmp_path / "mine.csv").exists()
+    assert (folder / "a.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("index.html", "mine"), ("manifest.json", "[]"), ("manifest.json", '{"files": {}}')],
+)
+def test_a_file_that_no_report_wrote_is_not_replaced(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(RequestError, match=f"{name}: expected .*, given .* Nearest: "):
+        write_bundle(report(), tmp_path)
+    assert files_in(tmp_path) == {name}
+    assert (tmp_path / name).read_text() == content
+
+
+def test_a_report_that_was_interrupted_can_be_written_again(tmp_path, monkeypatch):
+    write_bundle(report(section(figures=(figure("old"),))), tmp_path)
+    whole = bundle.Disk.write
+
+    def torn(disk, name, data, **options):
+        if name.endswith(".png"):
+            raise RequestError("disk full")
+        whole(disk, name, data, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bundle.Disk, "write", torn)
+        with pytest.raises(RequestError, match="disk full"):
+            write_bundle(report(), tmp_path)
+    write_bundle(report(), tmp_path)
+    assert files_in(tmp_path) == FILES
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="file: expected a folder for the report, given a file"):
+        write_bundle(report(), tmp_path / "file")
+    with pytest.raises(
+        RequestError, match="expected a folder that can be made, given: Not a directory"
+    ):
+        write_bundle(report(), tmp_path / "file" / "below")
+    with pytest.raises(RequestError, match="expected a folder of this machine"):
+        write_bundle(report(), "s3://bucket/report")
+
+
+def test_a_folder_without_permission_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(RequestError, match="expected a folder that can be written"):
+        write_bundle(report(), tmp_path)
+
+
+def test_no_text_is_a_formula_in_csv():
+    texts = ["=1+1", "@x", "-0.5", "-x", "+1 point", "\tx", "plain", None]
+    frame = pd.DataFrame(
+        {
+            "=head": texts,
+            "number": [-1.0] * 8,
+            "mixed": pd.Series([-1, "=x", *[None] * 6], dtype=object),
+        }
+    )
+    read = pd.read_csv(io.BytesIO(to_csv(frame)), dtype={"'=head": str})
+    assert read["'=head"].tolist()[:7] == [
+        "'=1+1",
+        "'@x",
+        "-0.5",
+        "'-x",
+        "'+1 point",
+        "'\tx",
+        "plain",
+    ]
+    assert read["number"].tolist() == [-1.0] * 8
+    assert read["mixed"].tolist()[:2] == ["-1", "'=x"]
+
+
+def test_parquet_takes_columns_of_any_kind():
+    frame = pd.DataFrame(
+        {
+            "mixed": pd.Series([1, "a", None], dtype=object),
+            "lists": [[1], (2,), None],
+            "text": ["a", None, "b"],
+            "whole": pd.Series([1, 2, None], dtype=object),
+            "number": [0.1, np.nan, -np.inf],
+            3: [True, False, True],
+        }
+    )
+    read = pd.read_parquet(io.BytesIO(to_parquet(frame)))
+    assert list(read) == ["mixed", "lists", "text", "whole", "number", "3"]
+    assert read["mixed"].tolist()[:2] == ["1", "a"]
+    assert read["mixed"].isna().tolist() == [False, False, True]
+    assert read["lists"].tolist()[:2] == ["[1]", "(2,)"]
+    assert read["whole"].tolist()[:2] == [1, 2]
+    np.testing.assert_array_equal(read["number"], [0.1, np.nan, -np.inf])
+
+
+def test_tables_may_be_empty(tmp_path):
+    nothing = section(tables=(table(objectives=()),), figures=(figure(rows=1),))
+    assert write_bundle(report(nothing), tmp_path).exists()
+
+
+def test_names_with_control_characters_do_not_end_the_process(tmp_path):
+    page = write_bundle(control_report(), tmp_path / "report")
+    svg = (page.parent / "figures" / "tolerance.svg").read_text(encoding="utf-8")
+    assert "a\ufffd[31m" in svg
+    assert "\x1b" not in page.read_text(encoding="utf-8")
+    assert (
+        "a\x1b[31m" in pd.read_csv(page.parent / "tables" / "robustness.csv")["objective"].iloc[0]
+    )

@@ -1,0 +1,238 @@
+"""The page: one file, every text escaped, everything in it that a reader and a screen reader
+need.
+"""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.display.cells import cells_of
+from clsweep.report.figures.theme import svg_to_png, themed, to_svg
+from clsweep.report.formats.page import MAX_NUMBERS, escape_json, render_page, vega
+from clsweep.report.model import slug
+from tests.report.samples import (
+    CONTROL,
+    EVIL,
+    LEGIBLE,
+    control_report,
+    evil_report,
+    figure,
+    report,
+    section,
+    table,
+)
+
+
+class Elements(HTMLParser):
+    """The elements of a page as (tag, attributes), and the text outside of scripts and styles."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.texts, self.scripts, self.inside = [], [], [], None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts.append(data)
+        elif self.inside != "style":
+            self.texts.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return Elements(render_page(report()))
+
+
+@pytest.fixture(scope="module")
+def evil():
+    return Elements(render_page(evil_report()))
+
+
+def test_the_page_asks_for_nothing_outside_of_it(page):
+    sources = [
+        attrs[name]
+        for _, attrs in page.elements
+        for name in ("src", "srcset", "data", "action")
+        if name in attrs
+    ]
+    assert sources == []
+    assert [attrs["href"] for attrs in page.all("link")] == ["data:,"]
+    policy = next(attrs["content"] for attrs in page.all("meta") if attrs.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy
+    assert policy.count("sha256-") == 2
+
+
+def test_the_library_may_stand_between_script_tags():
+    assert "</script" not in vega().lower()
+    assert "<!--" not in vega()
+    assert (
+        "\r" not in vega()
+    )  # a browser would make it a line feed, and the hash would be of another text
+
+
+def test_text_that_looks_like_markup_stays_text(evil):
+    assert [attrs.get("type") for attrs in evil.all("script")] == ["application/json"] * 2 + [
+        None
+    ] * 2
+    assert not evil.all("img")
+    assert sum(text.strip() == EVIL for text in evil.texts) >= 7
+    assert not [name for _, attrs in evil.elements for name in attrs if name.startswith("on")]
+
+
+def test_characters_that_a_page_may_not_hold_are_replaced():
+    page = render_page(control_report())
+    assert re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe]", page) is None
+    elements = Elements(page)
+    assert sum(text.strip() == LEGIBLE for text in elements.texts) >= 7
+    light = json.loads(elements.scripts[0])["light"]
+    assert light["title"] == light["description"] == LEGIBLE
+    assert {row["objective"] for rows in light["datasets"].values() for row in rows} == {LEGIBLE}
+
+
+def test_pictures_of_names_with_control_characters():
+    spec = themed(figure(title=CONTROL, objective=CONTROL).chart, dark=False)
+    svg = to_svg(spec)
+    assert LEGIBLE in svg
+    ElementTree.fromstring(svg)
+    assert svg_to_png(svg).startswith(b"\x89PNG")
+
+
+def test_charts_are_json_that_holds_no_tag(evil):
+    specs = evil.scripts[:2]
+    assert not re.search("[<>&\u2028\u2029]", "".join(specs))
+    light = json.loads(specs[0])["light"]
+    assert light["title"] == light["description"] == EVIL.replace("\u2028", " ")
+
+
+def test_json_between_script_tags_is_the_same_value():
+    assert json.loads(escape_json({"a": EVIL})) == {"a": EVIL}
+    with pytest.raises(ValueError, match="Out of range float"):
+        escape_json([float("nan")])
+
+
+def test_a_chart_with_a_number_that_is_not_finite_is_refused():
+    chart = figure().chart.copy()
+    chart.height = float("inf")
+    with pytest.raises(ValueError, match="Out of range float"):
+        render_page(report(section(figures=(replace(figure(), chart=chart),))))
+
+
+def test_the_data_of_a_chart_stand_once_for_both_colour_schemes(page):
+    both = json.loads(page.scripts[0])
+    assert "datasets" in both["light"]
+    assert "config" in both["dark"]
+    assert "datasets" not in both["dark"]
+
+
+def test_ids_are_unique_and_what_is_referred_to_is_there(page):
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    named = {
+        word
+        for _, attrs in page.elements
+        for name in ("aria-labelledby", "aria-describedby", "data-spec")
+        for word in attrs.get(name, "").split()
+    }
+    named |= {attrs["href"][1:] for attrs in page.all("a") if attrs["href"].startswith("#")}
+    assert named <= set(ids)
+
+
+def test_tables_have_headers_and_can_be_scrolled_by_keyboard(page):
+    regions = [attrs for attrs in page.all("div") if attrs.get("role") == "region"]
+    assert len(regions) == len(page.all("table")) == len(page.all("caption")) == 2
+    assert all(attrs["tabindex"] == "0" for attrs in regions)
+    assert {attrs["scope"] for attrs in page.all("th")} == {"col", "row"}
+    assert page.all("html") == [{"lang": "en"}]
+
+
+def test_a_long_table_stops_and_says_where_the_rest_is():
+    long = section(
+        figures=(figure(rows=MAX_NUMBERS + 5),),
+        tables=(table(objectives=[f"n{i:03}" for i in range(205)]),),
+    )
+    text = " ".join("".join(Elements(render_page(report(long))).texts).split())
+    assert "5 more in figures/tolerance.csv" in text
+    assert "5 more rows in the files: CSV Parquet" in text
+    assert "n199" in text
+    assert "n200" not in text
+
+
+def test_a_report_of_nothing_is_a_page():
+    empty = replace(table(), shown=pd.DataFrame({"objective": []}))
+    bare = replace(figure(), data=pd.DataFrame())
+    nothing = section(sentences=(), notes=(), tables=(empty,), figures=(bare,))
+    page = Elements(render_page(replace(report(nothing), facts={}, verdicts=())))
+    assert "No rows." in "".join(page.texts)
+    assert not page.all("details")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (section(figures=(figure("../x"),)), r"figure '\.\./x': expected .* 'x'"),
+        (section(tables=(table("A b"),)), "table 'A b': expected .* 'a-b'"),
+        (
+            section(figures=(figure(), figure())),
+            "figure 'tolerance': expected one of this name, given 2",
+        ),
+    ],
+)
+def test_names_that_cannot_be_files_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        render_page(report(wrong))
+
+
+def test_slugs():
+    assert slug("DCL (τ = 0.1)") == "dcl-0-1"
+    assert slug("τ") == "unnamed"
+
+
+def test_cells_of_numbers():
+    frame = pd.DataFrame(
+        {
+            "name": ["a", None],
+            "size": [32.0, np.nan],
+            "sd": ["0.48 [0.40, 0.55]", ""],
+            "p": ["< 0.001", "12 %"],
+            "at": ["tau=0.1", "x"],
+            "yes": [np.True_, False],
+            "far": [np.inf, 0.5],
+            "gone": [pd.NA, pd.NaT],
+        }
+    )
+    cells = cells_of(frame)
+    assert cells.rows[0] == ("a", "32", "0.48 [0.40, 0.55]", "< 0.001", "tau=0.1", "yes", "inf", "")
+    assert cells.rows[1] == ("", "", "", "12 %", "x", "no", "0.50", "")
+    assert cells.is_numeric == (False, True, True, True, False, False, True, False)
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.05, 0.075, 0.1], ["0.050", "0.075", "0.100"]),
+        ([0.0125, 1.0], ["0.0125", "1"]),
+        ([84.5678, 90.0], ["84.57", "90.00"]),
+        ([123456.7, 0.5], ["123457", "0.5"]),
+        ([1.25e-7, 2e-7], ["1.25e-07", "2e-07"]),
+        ([0.0, 0.5, None], ["0.0", "0.5", ""]),
+    ],
+)
+def test_cells_of_values_keep_what_is_significant(values, texts):
+    assert [row[0] for row in cells_of(pd.DataFrame({"x": values}), digits=None).rows] == texts

@@ -1,0 +1,473 @@
+"""The results folder, on a disk and in an object store: typed, atomic, readable at any moment."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+
+from clsweep.api import open_results
+from clsweep.cli.status import trial_rows
+from clsweep.errors import RequestError
+from clsweep.findings.references import reference_notes
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.schemas import (
+    POINTS_SCHEMA,
+    param_fields,
+    params_of,
+    to_table,
+    trials_schema,
+)
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+
+
+def outcome(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        **row,
+        "status": "finished",
+        "knn_top1": 90.0,
+        "train_loss": 1.5,
+        "wall_time_s": 2.0,
+        **changes,
+    }
+
+
+@pytest.fixture
+def plan() -> list[dict[str, Any]]:
+    study = load_study(STUDY)
+    return [plan_row(study, trial) for trial in plan_trials(study)]
+
+
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where an empty results folder may be."""
+    return str(tmp_path / "out") if request.param == "disk" else str(request.getfixturevalue("s3"))
+
+
+@pytest.fixture
+def folder(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+    return created(place, plan)
+
+
+@pytest.fixture
+def local(tmp_path: Path, plan: list[dict[str, Any]]) -> ResultsFolder:
+    return created(str(tmp_path / "out"), plan)
+
+
+def created(place: str, plan: list[dict[str, Any]]) -> ResultsFolder:
+    folder = ResultsFolder(place)
+    folder.create(load_study(STUDY).document.dump(), plan)
+    return folder
+
+
+class Raw:
+    """The files of a folder, past the code under test."""
+
+    def __init__(self, folder: ResultsFolder):
+        self._fs, self._base = pafs.FileSystem.from_uri(folder.path)
+
+    def write(self, name: str, data: bytes) -> None:
+        with self._fs.open_output_stream(f"{self._base}/{name}") as stream:
+            stream.write(data)
+
+    def remove(self, name: str) -> None:
+        self._fs.delete_file(f"{self._base}/{name}")
+
+    def names(self) -> list[str]:
+        selector = pafs.FileSelector(self._base, recursive=True)
+        return [
+            i.path.removeprefix(f"{self._base}/")
+            for i in self._fs.get_file_info(selector)
+            if i.is_file
+        ]
+
+
+def test_an_empty_folder_has_typed_empty_tables(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    results = open_results(folder.path)
+    assert len(results.plan) == len(plan)
+    assert results.trials.empty
+    assert results.epochs.empty
+    assert results.trials["tau"].dtype == "float64"
+    assert folder.trials().schema == trials_schema(
+        param_fields(c for c in results.plan.columns if c in results.trials.columns)
+    )
+    assert results.study["name"] == "quickstart"
+
+
+def test_the_metadata_says_what_a_hyperparameter_is_and_without_it_the_catalog() -> None:
+    told = pa.schema(
+        [pa.field("kappa", pa.float64(), metadata={"kind": "param"}), pa.field("tau", pa.float64())]
+    )
+    assert [field.name for field in params_of(told)] == ["kappa"]
+    untold = pa.schema([("kappa", pa.float64()), ("tau", pa.float64()), ("seed", pa.int64())])
+    assert [field.name for field in params_of(untold)] == ["tau"]
+
+
+def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    for row in (plan[3], plan[0]):
+        folder.add_trial(
+            outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}, {"epoch": 2, "train_loss": 1.5}]
+        )
+    results = open_results(folder.path)
+    assert results.trials["trial_id"].tolist() == [plan[0]["trial_id"], plan[3]["trial_id"]]
+    assert sorted(results.epochs["trial_id"].unique()) == sorted(
+        [plan[0]["trial_id"], plan[3]["trial_id"]]
+    )
+
+
+def test_side_tables_hold_the_rows_of_recorded_trials(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    bars = [
+        {"epoch": 1, "bin_low": 0.0, "bin_high": 0.5, "share": 0.25},
+        {"epoch": 1, "share": 0.75},
+    ]
+    folder.add_trial(
+        outcome(plan[0]), epochs=[{"epoch": 1, "q_b_mean": 0.4}], histograms=bars, points=[]
+    )
+    folder.add_trial(
+        outcome(plan[1]), epochs=[], points=[{"index": 0, "label": 3, "x": 0.5, "y": -1.0}]
+    )
+    for _ in range(2):  # from the parts, then from the compacted tables
+        results = open_results(folder.path)
+        assert results.histograms["share"].tolist() == [0.25, 0.75]
+        assert results.histograms["trial_id"].unique().tolist() == [plan[0]["trial_id"]]
+        assert results.points[["trial_id", "label"]].values.tolist() == [[plan[1]["trial_id"], 3]]
+        assert results.epochs["q_b_mean"].tolist() == [0.4]
+        folder.compact()
+
+
+def test_side_rows_that_a_killed_attempt_left_are_replaced(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    folder._write_table(
+        f"parts/points/{plan[0]['trial_id']}.parquet",
+        to_table([{"trial_id": plan[0]["trial_id"], "index": 7}], POINTS_SCHEMA),
+    )
+    folder.add_trial(outcome(plan[0]), epochs=[], points=[])
+    assert open_results(folder.path).points.empty
+
+
+def test_references_are_empty_until_they_are_known(folder: ResultsFolder) -> None:
+    assert open_results(folder.path).references.empty
+    folder.add_references(
+        [{"reference": "raw_pixels", "dataset": "digits", "knn_k": 5, "knn_top1": 91.0}]
+    )
+    references = open_results(folder.path).references
+    assert references[["reference", "knn_top1"]].values.tolist() == [["raw_pixels", 91.0]]
+
+
+def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFolder) -> None:
+    common = {"dataset": "digits", "knn_k": 5, "linear_probe": "none"}
+    rows = [{"reference": "raw_pixels", **common, "knn_top1": 91.0}]
+    for width, scores in ((4, (80.0, 82.0)), (8, (84.0, 84.0))):
+        conv = {"reference": "untrained", "encoder": "conv4", "width": width, **common}
+        rows += [{**conv, "seed": seed, "knn_top1": score} for seed, score in enumerate(scores)]
+    folder.add_references(rows)
+    assert reference_notes(open_results(folder.path).references, metric="knn_top1") == [
+        "without training, knn_top1: raw pixels 91.00; untrained conv4 (width 4) 81.00 (sd 1.41, 2 "
+        "seeds); "
+        "untrained conv4 (width 8) 84.00 (sd 0.00, 2 seeds)"
+    ]
+
+
+def test_compaction_changes_nothing_that_a_reader_sees(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    for row in plan[:4]:
+        folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
+    before = open_results(folder.path)
+    trials, epochs = before.trials, before.epochs
+    folder.compact()
+    assert not folder.has_parts()
+    after = open_results(folder.path)
+    pd.testing.assert_frame_equal(after.trials, trials)
+    pd.testing.assert_frame_equal(after.epochs.sort_values(["trial_id"], ignore_index=True),
+                                  epochs.sort_values(["trial_id"], ignore_index=True))  # fmt: skip
+
+
+def test_an_interrupted_compaction_leaves_one_row_per_trial(
+    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in plan[:3]:
+        folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
+    expected = folder.trials()
+    for num_deleted in (0, 2, 3, 5):  # cut off after so many of the six parts were deleted
+        with monkeypatch.context() as patch:
+            cut_off_after(folder, num_deleted, patch)
+            with pytest.raises(KeyboardInterrupt):
+                folder.compact()
+        assert folder.trials() == expected
+        assert folder.side_table("epochs").num_rows == 3
+        for row in plan[:3]:
+            folder.add_trial(outcome(row), epochs=[{"epoch": 1, "train_loss": 2.0}])
+    folder.compact()
+    assert folder.trials() == expected
+    assert folder.side_table("epochs").num_rows == 3
+
+
+def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
+    left, remove = iter(range(num_deleted)), folder._files.remove
+
+    def interrupted(name: str) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        remove(name)
+
+    patch.setattr(folder._files, "remove", interrupted)
+
+
+def test_a_file_that_could_not_be_written_whole_is_never_seen(
+    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = Raw(local).names()
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with pytest.raises(RequestError, match=r"cannot be written: .*No space"):
+                local.add_trial(outcome(plan[0]), epochs=[])
+    assert local.trials().num_rows == 0
+    assert Raw(local).names() == before
+
+
+def test_checkpoints_are_replaced_listed_and_removed(folder: ResultsFolder) -> None:
+    assert folder.checkpoints() == []
+    assert folder.checkpoint("a-0") is None
+    payload = os.urandom(12_000_000)  # an object store takes it in parts
+    for trial_id, data in (("a-0", b"old"), ("a-0", payload), ("b-1", b"")):
+        folder.add_checkpoint(trial_id, data)
+    assert folder.checkpoints() == ["a-0", "b-1"]
+    assert folder.checkpoint("a-0") == payload
+    assert folder.checkpoint("b-1") == b""
+    for _ in range(2):
+        folder.remove_checkpoint("a-0")
+    assert folder.checkpoints() == ["b-1"]
+    assert folder.encoders() == []
+
+
+def test_what_killed_writers_left_is_no_file_and_is_removed(
+    local: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
+    local.add_checkpoint("a-0", b"1")
+    whole = Raw(local).names()
+    for name in ("", "checkpoints/", "encoders/", "parts/trials/", "parts/epochs/"):
+        os.makedirs(f"{local.path}/{name}", exist_ok=True)
+        Raw(local).write(f"{name}.0123.tmp", b"half")
+    assert local.trials().num_rows == 1
+    assert local.checkpoints() == ["a-0"]
+    local.remove_unfinished()
+    assert sorted(Raw(local).names()) == sorted(whole)
+
+
+def test_an_unknown_column_is_refused(folder: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    with pytest.raises(AssertionError, match="sigma_typo"):
+        folder.add_trial(outcome(plan[0], sigma_typo=1.0), epochs=[])
+
+
+def test_the_lock_of_a_dead_process_is_free(local: ResultsFolder) -> None:
+    code = "import os, sys; from clsweep.results.folder import ResultsFolder\n"
+    code += "with ResultsFolder(sys.argv[1]).lock(): os._exit(9)"
+    assert subprocess.run([sys.executable, "-c", code, local.path], check=False).returncode == 9
+    with (
+        local.lock(),
+        pytest.raises(RequestError, match="another clsweep run"),
+        ResultsFolder(local.path).lock(),
+    ):
+        pass
+
+
+def test_a_folder_without_results_names_those_below_it(local: ResultsFolder) -> None:
+    parent = os.path.dirname(local.path)
+    with pytest.raises(RequestError, match=r"expected a results folder.*It holds: out"):
+        open_results(parent)
+    with pytest.raises(RequestError, match="found none"):
+        open_results(f"{parent}/nothing")
+
+
+def test_a_uri_of_a_file_system_is_a_folder_too(tmp_path: Path, plan: list[dict[str, Any]]) -> None:
+    folder = ResultsFolder(f"file://{tmp_path}/by-uri")
+    folder.create(load_study(STUDY).document.dump(), plan)
+    folder.add_trial(outcome(plan[0]), epochs=[])
+    assert open_results(f"file://{tmp_path}/by-uri").trials["knn_top1"].tolist() == [90.0]
+
+
+def test_the_resolved_study_runs_again(local: ResultsFolder, plan: list[dict[str, Any]]) -> None:
+    study = load_study(Path(local.path) / "study.yaml")
+    assert [plan_row(study, trial) for trial in plan_trials(study)] == plan
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("plan.parquet", None, r"plan\.parquet.*: this file of the results is missing"),
+        ("plan.parquet", b"PAR1", r"plan\.parquet.*: cannot be read"),
+        ("parts/trials/{}.parquet", b"x" * 99, r"cannot be read: .*runs again"),
+        ("study.yaml", b"a: [1", r"study\.yaml.*: cannot be read"),
+        ("study.yaml", b"", r"study\.yaml.*: expected a study"),
+    ],
+)
+def test_a_damaged_file_is_named(
+    folder: ResultsFolder,
+    plan: list[dict[str, Any]],
+    name: str,
+    content: bytes | None,
+    message: str,
+) -> None:
+    folder.add_trial(outcome(plan[0]), epochs=[])
+    name = name.format(plan[0]["trial_id"])
+    if content is None:
+        Raw(folder).remove(name)
+    else:
+        Raw(folder).write(name, content)
+    with pytest.raises(RequestError, match=message):
+        (open_results(folder.path).study, open_results(folder.path).trials)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b""])
+def test_a_damaged_heartbeat_is_none(folder: ResultsFolder, content: bytes) -> None:
+    Raw(folder).write("heartbeat.json", content)
+    assert folder.heartbeat() == {}
+
+
+def test_what_cannot_be_a_folder_is_refused() -> None:
+    with (
+        pytest.raises(RequestError, match="cannot be used as a results folder"),
+        ResultsFolder(__file__).lock(),
+    ):
+        pass
+    with pytest.raises(RequestError, match="expected a folder or an object store's URI"):
+        ResultsFolder("s3x://foo")
+
+
+def test_epochs_of_a_trial_without_a_row_are_not_shown(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    folder.add_trial(outcome(plan[0]), epochs=[{"epoch": 1, "train_loss": 2.0}])
+    Raw(folder).remove(
+        f"parts/trials/{plan[0]['trial_id']}.parquet"
+    )  # as if killed between the two writes
+    assert folder.side_table("epochs").num_rows == 0
+    folder.compact()
+    assert folder.side_table("epochs").num_rows == 0
+
+
+def test_a_reader_misses_nothing_while_parts_are_compacted(
+    folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in plan[:2]:
+        folder.add_trial(outcome(row), epochs=[])
+    folder.compact()
+    for row in plan[2:4]:
+        folder.add_trial(outcome(row), epochs=[])
+    reader = ResultsFolder(folder.path)
+    compact_once = iter([folder.compact])
+    is_file = reader._files.is_file
+
+    def compacting(name: str) -> bool:
+        next(compact_once, lambda: None)()
+        return is_file(name)
+
+    monkeypatch.setattr(reader._files, "is_file", compacting)
+    assert reader.trials().num_rows == 4
+
+
+def test_asking_whether_a_run_holds_the_folder_neither_needs_nor_takes_the_right_to_write(
+    local: ResultsFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not local.is_running()  # nobody ever locked it, and asking makes no file
+    assert not os.path.exists(f"{local.path}/.lock")
+    with local.lock():
+        assert ResultsFolder(local.path).is_running()
+    assert not local.is_running()
+    with open(f"{local.path}/.lock") as held:  # as a status command holds it for an instant
+        fcntl.flock(held, fcntl.LOCK_SH)
+        assert not local.is_running()
+        monkeypatch.setattr(threading.Event, "wait", lambda *_: held.close())
+        with local.lock():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("where", "selected"),
+    [
+        ("sigma != 0.7", []),  # neither of the two owns it
+        ("tau != 0.1", ["trained"]),
+        ("batch_size != 64", ["trained"]),
+    ],
+)
+def test_a_row_without_a_value_is_not_selected_whatever_its_type(
+    folder: ResultsFolder, plan: list[dict[str, Any]], where: str, selected: list[str]
+) -> None:
+    trained = next(row for row in plan if row["objective"] == "simclr" and row["tau"] != 0.1)
+    untrained = next(row for row in plan if row["objective"] == "untrained")
+    folder.add_trial(outcome(trained))
+    folder.add_trial(outcome(untrained, status="failed", error_class="MemoryError"))
+    ids = {"trained": trained["trial_id"], "failed": untrained["trial_id"]}
+    rows, _ = trial_rows(open_results(folder.path), where, None, None, every_column=True)
+    assert [row["trial_id"] for row in rows] == [ids[name] for name in selected]
+
+
+@pytest.mark.parametrize("status", ["finished", "failed"])
+def test_auto_precision_is_one_configuration_whatever_the_devices_made_of_it(
+    folder: ResultsFolder, plan: list[dict[str, Any]], status: str
+) -> None:
+    """Of versions whose devices chose: a row has what it came to, which a failed trial cannot tell;
+    a mixture is said.
+    """
+    plan = [
+        row | ({"precision": "auto"} if row["objective"] != "untrained" else {}) for row in plan
+    ]
+    folder.create(load_study(STUDY).document.dump(), plan)
+    for row in plan:
+        is_other = row["objective"] == "dcl" and row["seed"] == 1
+        changes = {"precision": "bf16", "status": status} if is_other else {"precision": "fp32"}
+        folder.add_trial(outcome(row, **({} if row["objective"] == "untrained" else changes)))
+    results = open_results(folder.path)
+    assert set(results.robustness()["objective"]) == {"simclr", "dcl", "dclw", "untrained"}
+    mixed = [note for note in results.material.notes if "precisions" in note]
+    expected = ["dcl: one configuration in several precisions; set base.precision to have one"]
+    assert mixed == (expected if status == "finished" else [])
+
+
+def test_a_folder_without_the_sizes_of_its_data_set_still_has_its_statistics(
+    tmp_path: Path, plan: list[dict[str, Any]]
+) -> None:
+    """As earlier versions wrote them."""
+    old = [
+        {
+            k: v
+            for k, v in row.items()
+            if k not in ("image_size", "num_train", "num_classes", "images_digest")
+        }
+        for row in plan
+    ]
+    folder = ResultsFolder(str(tmp_path / "old"))
+    folder.create(load_study(STUDY).document.dump(), old)
+    table = pq.read_table(f"{folder.path}/plan.parquet").drop_columns(
+        ["num_train", "num_classes", "images_digest"]
+    )
+    pq.write_table(table, f"{folder.path}/plan.parquet")
+    for row in old:
+        folder.add_trial(outcome(row))
+    assert len(open_results(folder.path).robustness()) == 4

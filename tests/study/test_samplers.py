@@ -1,0 +1,103 @@
+"""Optuna's samplers leave nothing to Optuna's defaults, and draw what version 5.0 draws by
+itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+
+from clsweep.study import samplers
+from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, sampler_options
+
+CLASSES = {
+    "random": optuna.samplers.RandomSampler,
+    "qmc": optuna.samplers.QMCSampler,
+    "tpe": optuna.samplers.TPESampler,
+    "gp": optuna.samplers.GPSampler,
+}
+SPACE: dict[str, BaseDistribution] = {
+    "tau": FloatDistribution(0.05, 1.0, log=True),
+    "lr": FloatDistribution(0.01, 1.0),
+    "rule": CategoricalDistribution(("none", "sqrt")),
+}
+# What decides no draw, or may not be given any more: version 4.3 to 5.0 deprecated it at the value
+# that it always had here.
+NO_CHOICE = {
+    "seed",
+    "warn_independent_sampling",
+    "warn_asynchronous_seeding",
+    "consider_prior",
+    "prior_weight",
+    "consider_magic_clip",
+    "consider_endpoints",
+    "gamma",
+    "weights",
+    "constraints_func",
+}
+
+
+@pytest.mark.parametrize("method", CLASSES)
+def test_every_argument_that_decides_a_draw_is_given(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    given: dict[str, Any] = {}
+    parameters = inspect.signature(CLASSES[method]).parameters
+
+    def note(**arguments: Any) -> None:
+        given.update(arguments)
+
+    monkeypatch.setattr(optuna.samplers, CLASSES[method].__name__, note)
+    build_sampler(method, 3)
+    assert given["seed"] == 3
+    assert set(parameters) - NO_CHOICE == set(given) - {"seed"}
+    assert {name: given[name] for name in SAMPLER_OPTIONS[method]} == SAMPLER_OPTIONS[method]
+
+
+@pytest.mark.parametrize("method", CLASSES)
+def test_optuna_deprecates_what_is_not_given(method: str) -> None:
+    """A new argument, or one that comes back, would need a value."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        build_sampler(method, 0)
+    for name in {"consider_prior", "prior_weight", "gamma", "weights"} & set(
+        inspect.signature(CLASSES[method]).parameters
+    ):
+        with pytest.warns(FutureWarning, match=name):
+            CLASSES[method](**{name: 1.0})
+
+
+def drawn(sampler: optuna.samplers.BaseSampler, num_trials: int) -> list[dict[str, Any]]:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=sampler)
+    for _ in range(num_trials):
+        trial = study.ask(SPACE)
+        if trial.number % 5 != 4:  # some run still
+            study.tell(trial, (trial.params["tau"] - 0.3) ** 2 + trial.params["lr"])
+    return [trial.params for trial in study.trials]
+
+
+@pytest.mark.skipif(not optuna.__version__.startswith("5."), reason="the defaults of version 5")
+@pytest.mark.parametrize("method", CLASSES)
+def test_the_points_are_those_of_the_defaults(method: str) -> None:
+    """QMC alone has an argument of its own: unscrambled points would begin in a corner."""
+    arguments = {"qmc": {"scramble": True}}.get(method, {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = drawn(CLASSES[method](seed=7, **arguments), 16)
+    assert drawn(build_sampler(method, 7), 16) == expected
+
+
+def test_the_options_are_recorded_as_a_json_object() -> None:
+    text = sampler_options("tpe")
+    assert text is not None
+    assert json.loads(text)["constant_liar"] is True
+    assert sampler_options("random") == "{}"
+    assert sampler_options("grid") is sampler_options("confirm") is None
+    assert set(samplers.SAMPLER_OPTIONS) == set(CLASSES)
