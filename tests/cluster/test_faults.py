@@ -23,6 +23,7 @@ from tests.cluster.disturbed import (
     STATES,
     TIMEOUT_S,
     TRIAL,
+    TRIAL_CALLED,
     WORKER,
     Disturbed,
     assert_as_undisturbed,
@@ -133,7 +134,7 @@ def test_trials_whose_process_is_killed_go_on(
     study.start()
     for moment in moments("trial", 3):
         study.reach(moment)
-        study.kill(TRIAL, draw)
+        study.kill(TRIAL_CALLED, draw)
     code, output = study.wait()
     assert code == 0, output
     assert output.count("lost its process or machine; it goes on from its last checkpoint") == 3
@@ -240,7 +241,7 @@ def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(
     study.start()
     for num_written in (1, 3):  # of the first trial
         study.reach(num_written)
-        study.kill(TRIAL, draw)
+        study.kill(TRIAL_CALLED, draw)
     code, output = study.wait()
     assert code == 1, output
     trials = clsweep.open_results(study.out).trials
@@ -321,7 +322,7 @@ def test_a_killed_search_stops_the_same_trials(
     study.kill_driver()
     study.start()
     study.reach(second)
-    study.kill(TRIAL, random.Random("live"))
+    study.kill(TRIAL_CALLED, random.Random("live"))
     code, output = study.wait()
     assert code == 0, output
     assert_same_numbers(study.out, undisturbed_live)
@@ -390,7 +391,7 @@ def test_trials_of_a_lost_machine_go_on_elsewhere(
     study.start()
     for moment in moments("node", 2):
         study.reach(moment)
-        kill_node_of(cluster, TRIAL)
+        kill_node_of(cluster, TRIAL_CALLED)
     code, output = study.wait()
     assert code == 0, output
     assert num_resumes(study).sum() > 0
