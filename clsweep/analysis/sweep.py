@@ -26,7 +26,7 @@ KEYS = ("objective", "config", "seed")
 ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
 # What a failed trial counts as, in every statistic: the worst score that any objective of the table
 # has, the score of a guess, or nothing.
-FAILED_AS = ("worst", "chance", "left out")
+FAILED_AS = WORST, CHANCE, LEFT_OUT = "worst", "chance", "left out"
 # Positive values that span more are read on a log scale, unless the study says otherwise.
 LOG_RATIO = 10.0
 
@@ -69,13 +69,13 @@ class Sweep:
     num_planned: int
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
-    failed_as: str = "left out"
+    failed_as: str = LEFT_OUT
     failed_level: float = np.nan
 
     def without_failed(self) -> Sweep:
         """The same with failed trials left out, as if they had not run."""
         measured = np.where(self.failed, np.nan, self.scores)
-        return replace(self, scores=measured, failed_as="left out", failed_level=np.nan)
+        return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
 
     @property
     def num_failed(self) -> int:
@@ -126,8 +126,8 @@ class Sweep:
         if np.isnan(self.failed_level):
             return note(Reason.TRIALS_FAILED, **figures)
         counted = {
-            "worst": Reason.TRIALS_FAILED_AS_WORST,
-            "chance": Reason.TRIALS_FAILED_AS_CHANCE,
+            WORST: Reason.TRIALS_FAILED_AS_WORST,
+            CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
         }
         return note(counted[self.failed_as], **figures, level=self.sign * self.failed_level)
 
@@ -226,7 +226,7 @@ def read_sweeps(
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     limits: tuple[float, float] = ANYWHERE,
-    failed_as: str = "worst",
+    failed_as: str = WORST,
     chance: float | None = None,
 ) -> list[Sweep]:
     """One sweep per objective, in order of first appearance; `trials` is not changed.
@@ -261,7 +261,7 @@ def read_sweeps(
             f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
             f"{nearest(failed_as, FAILED_AS)}"
         )
-    if failed_as == "chance" and chance is None:
+    if failed_as == CHANCE and chance is None:
         raise ValueError("failed: expected worst or left out, as the chance level is not known")
     if unknown := [
         scale for scale in (scales or {}).values() if scale not in ("log", "linear", "category")
@@ -285,10 +285,10 @@ def read_sweeps(
         )
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
-    if failed_as == "left out":
+    if failed_as == LEFT_OUT:
         return sweeps
     worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
-    level = sign * chance if failed_as == "chance" and chance is not None else worst
+    level = sign * chance if failed_as == CHANCE and chance is not None else worst
     return [_counted(sweep, failed_as, level) for sweep in sweeps]
 
 

@@ -18,8 +18,8 @@ from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.seed_shift import seed_shift
 from clsweep.analysis.sweep import Sweep, check_by
 
-# Every column, in order. m_i is the mean of configuration i over its finished seeds; units are
-# those of the metric.
+# Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
+# count as the note says; units are those of the metric.
 COLUMNS = {
     "objective": "name, in order of first appearance",
     "num_configs": "configurations tried, with or without a finished seed",
@@ -279,7 +279,12 @@ def _union(
     a: dict[str, tuple[float, float]], b: dict[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
     """Intervals that hold whatever failed trials count as: NaN where either has none."""
-    return {name: (min(a[name][0], b[name][0]), max(a[name][1], b[name][1])) for name in b} or a
+    if not b:
+        return a
+    return {
+        name: (float(np.minimum(low, b[name][0])), float(np.maximum(high, b[name][1])))
+        for name, (low, high) in a.items()
+    }
 
 
 def _band(
