@@ -21,7 +21,6 @@ MANY = 5_000  # configurations above which their variances show by themselves ho
 OUTLIER = 0.05  # significance at which a configuration's own variance is larger than the others'
 PRIOR = 3.0  # degrees of freedom that it then takes from theirs at most
 FEWEST = 3  # configurations with repeats, of which one may stand out
-TINY = np.finfo(np.float64).tiny
 FLOOR = 0.01  # of the pooled variance: equal scores, as of a count, do not stand for no noise
 EVEN = 100.0  # degrees of freedom of a prior that leaves nothing to a configuration's own variance
 
@@ -102,7 +101,7 @@ def _uneven(
     total, num = freedom.sum(), len(freedom)
     moderated = (prior * location + own) / (prior + freedom)
     alone, others = own / np.maximum(freedom, 1), total - freedom
-    ratio = alone * others / np.maximum(total - own, TINY)
+    ratio = alone * others / np.maximum(total - own, FLOOR)
     stands_out = special.fdtrc(np.maximum(freedom, 1), np.maximum(others, 1), ratio) <= OUTLIER
     return Noise(
         pooled=pooled,

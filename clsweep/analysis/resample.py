@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,8 @@ EPSILON = 1e-13  # of the largest score: what rounding may make of equal ones
 CELLS = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
 CHUNK = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
-MOST_FOLDS = 20_000  # times configurations: where scores are missing, beyond one for each seed
+# Where scores are missing: parts that the scores of a row are left out in, and rounds of it.
+MOST_BLOCKS, MOST_FOLDS, FOLD_CELLS = 30, 60, 20_000
 TINY = np.finfo(np.float64).tiny
 NORMAL_BELOW = 200  # resamples that are too few for percentiles: their standard deviation instead
 
@@ -407,18 +409,18 @@ def packed(values: Array) -> Array:
 def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
     """`tail_level`, unclipped, of a packed table (..., n, K); `plain` where no row has two scores.
 
-    Fold f leaves out score f mod S_i of row i. Means of unequal numbers of scores are picked by
-    their shrunken level,
+    Fold f leaves out score f mod S_i of row i; of more than 30 scores, every
+    30th. Means of unequal numbers of scores are picked by their shrunken level,
 
         mean + (m - mean) / (1 + s_w^2 / (t^2 number)),  t^2 = `variance` of `spread`,
 
     else the rows with the fewest would be picked for their noise. A row with one score has none to
     leave out: it competes, and counts, at its shrunken level.
     """
-    counts = np.isfinite(values).sum(axis=-1)
+    here = np.isfinite(values)
+    counts, means = here.sum(axis=-1), row_means(values)
     if counts.max() < 2:
         return plain
-    filled, means = np.where(np.isfinite(values), values, 0.0), row_means(values)
     noise = np.maximum(noise_variance(values), TINY)
     true = means.var(axis=-1) * means.shape[-1] / max(means.shape[-1] - 1, 1)
     true = np.maximum(true - noise / mean_seeds(values), 1e-6 * noise)[..., None]
@@ -427,24 +429,37 @@ def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
     def shrunk(levels: Array, sizes: NDArray[np.int64]) -> Array:
         return np.asarray(middle + (levels - middle) / (1.0 + ratio / sizes))
 
-    total, alone = filled.sum(axis=-1), shrunk(means, counts)
-    single = counts == 1
+    sums, sizes = _blocks(np.where(here, values, 0.0)), _blocks(here)
+    total, alone = sums.sum(axis=-1), shrunk(means, counts)
+    single, blocks = counts == 1, np.minimum(counts, MOST_BLOCKS)
     levels = np.zeros(plain.shape)
-    num_folds = _num_folds(counts)
+    num_folds = _num_folds(blocks)
     for fold in range(num_folds):
-        left_out = np.take_along_axis(filled, (fold % counts)[..., None], axis=-1)[..., 0]
-        others = np.maximum(counts - 1, 1)
+        at = (fold % blocks)[..., None]
+        left_out, size = (np.take_along_axis(x, at, axis=-1)[..., 0] for x in (sums, sizes))
+        others = np.maximum(counts - size, 1)
         looks = np.where(single, alone, shrunk((total - left_out) / others, others))
-        scores = np.where(single, alone, left_out)
+        scores = np.where(single, alone, left_out / size)
         picked = _lowest(looks[..., None], num)[..., 0]
         levels += np.take_along_axis(scores, picked, axis=-1).mean(axis=-1)
     return np.asarray(levels / num_folds)
 
 
-def _num_folds(counts: NDArray[np.int64]) -> int:
-    """So many that each score of a row is left out as often as the others, at most `MOST_FOLDS`."""
-    evenly = math.lcm(*np.unique(counts).tolist())
-    return evenly if evenly * counts.size <= MOST_FOLDS else int(counts.max())
+def _blocks(scores: NDArray[Any]) -> NDArray[Any]:
+    """(..., n, K) summed into at most `MOST_BLOCKS` columns: score j joins column j mod that."""
+    num = scores.shape[-1]
+    if num <= MOST_BLOCKS:
+        return scores.astype(np.int64) if scores.dtype == bool else scores
+    spare = -num % MOST_BLOCKS
+    padded = np.concatenate([scores, np.zeros((*scores.shape[:-1], spare), scores.dtype)], axis=-1)
+    return np.asarray(padded.reshape(*scores.shape[:-1], -1, MOST_BLOCKS).sum(axis=-2))
+
+
+def _num_folds(blocks: NDArray[np.int64]) -> int:
+    """So many that each block of a row is left out as often as its others, within reason."""
+    evenly = math.lcm(*np.unique(blocks).tolist())
+    affordable = evenly <= MOST_FOLDS and evenly * blocks.shape[-1] <= FOLD_CELLS
+    return evenly if affordable else int(blocks.max())
 
 
 def _lowest(values: Array, num: int) -> NDArray[np.intp]:
