@@ -109,6 +109,7 @@ class Reason(StrEnum):
     SEEDS_BY_ORDER = auto()  # none is in both
 
     # What was recorded.
+    COPIES = auto()  # rows that say what another says, left out (copies)
     SEVERAL_DEVICES = auto()
     SEVERAL_VERSIONS = auto()  # (package)
     VERSIONS_UNKNOWN = auto()

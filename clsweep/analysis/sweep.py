@@ -52,6 +52,7 @@ class Sweep:
         samplers: how the configurations were chosen, usually one name.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
+        num_copies: rows left out, as they say what another row says.
     """
 
     objective: str
@@ -71,6 +72,7 @@ class Sweep:
     limits: tuple[float, float] = ANYWHERE
     failed_as: str = LEFT_OUT
     failed_level: float = np.nan
+    num_copies: int = 0
 
     def without_failed(self) -> Sweep:
         """The same with failed trials left out, as if they had not run."""
@@ -111,13 +113,17 @@ class Sweep:
 
     @property
     def missing(self) -> tuple[Note, ...]:
-        """What of the plan has no score: trials that failed, were stopped or have not run."""
+        """What of the plan has no score: trials that failed, were stopped or have not run. Also
+        what was said twice.
+        """
         found = [self.stopped] if self.stopped else []
         if self.num_failed:
             found.insert(0, self._failures)
         if self.is_unfinished:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
+        if self.num_copies:
+            found.append(note(Reason.COPIES, copies=self.num_copies))
         return tuple(found)
 
     @property
@@ -250,8 +256,8 @@ def read_sweeps(
         chance: the metric of a guess; asked for by `failed_as="chance"`.
 
     Raises:
-        ValueError: an empty table, a missing column, a repeated (objective, config, seed), a
-            configuration with two settings, an unknown mode, sampler, status or scale, a metric
+        ValueError: an empty table, a missing column, a repeated (objective, config, seed) that is
+            no copy, a configuration with two settings, an unknown mode, sampler, status or scale, a metric
             that is not numbers.
     """
     if mode not in ("max", "min"):
@@ -334,6 +340,10 @@ def _sweep(
     bounds: Mapping[str, tuple[float, float]],
     limits: tuple[float, float],
 ) -> Sweep:
+    num_rows = len(group)
+    if group.duplicated(["config", "seed"]).any():
+        # Exports that overlap say the same twice. With other values it is a mistake, as said below.
+        group = group[~group.duplicated(["config", "seed", "status", "sampler", metric, *params])]
     # Sorted, so that no number hangs on the order of the rows.
     rows, configs = pd.factorize(group["config"], sort=True)
     columns, seeds = pd.factorize(group["seed"], sort=True)
@@ -341,7 +351,8 @@ def _sweep(
     if len(repeated := group[pd.Series(cells).duplicated().to_numpy()]):
         config, seed = repeated[["config", "seed"]].iloc[0]
         raise ValueError(
-            f"trials: objective {objective!r}, config {config}, seed {seed} appears more than once"
+            f"trials: objective {objective!r}, config {config}, seed {seed} appears more than once, "
+            "with different values"
         )
     first = np.unique(rows, return_index=True)[1]
     swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
@@ -384,6 +395,7 @@ def _sweep(
             if name in bounds and _encloses(bounds[name], settings[name], read_as[name])
         },
         limits=limits if np.array_equal(np.clip(known, *limits), known) else ANYWHERE,
+        num_copies=num_rows - len(group),
     )
 
 
