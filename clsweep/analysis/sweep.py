@@ -257,8 +257,8 @@ def read_sweeps(
 
     Raises:
         ValueError: an empty table, a missing column, a repeated (objective, config, seed) that is
-            no copy, a configuration with two settings, an unknown mode, sampler, status or scale, a metric
-            that is not numbers.
+            no copy, a configuration with two settings, an unknown mode, sampler, status or scale,
+            a metric that is not numbers.
     """
     if mode not in ("max", "min"):
         raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
@@ -351,8 +351,8 @@ def _sweep(
     if len(repeated := group[pd.Series(cells).duplicated().to_numpy()]):
         config, seed = repeated[["config", "seed"]].iloc[0]
         raise ValueError(
-            f"trials: objective {objective!r}, config {config}, seed {seed} appears more than once, "
-            "with different values"
+            f"trials: objective {objective!r}, config {config}, seed {seed} appears more than "
+            "once, with different values"
         )
     first = np.unique(rows, return_index=True)[1]
     swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]

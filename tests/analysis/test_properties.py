@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.errors import RequestError
 from tests.planted import planted
 
 W = 1.0  # within
@@ -181,7 +182,7 @@ def answer(name, question, change="none", within=W):
 # Comparisons.
 
 
-def columns_of(frame, stems):
+def columns_of(stems):
     ends = [("low", "high") if not stem else (f"{stem}_low", f"{stem}_high") for stem in stems]
     return [*filter(None, stems), *itertools.chain(*ends)]
 
@@ -196,12 +197,12 @@ def mapped(frame, question, *, factor, offset=0.0):
         (SLOPES.get(question, ()), True, False),
         (SPREADS.get(question, ()), False, False),
     ):
-        for name in set(columns_of(frame, stems)) & set(frame):
+        for name in set(columns_of(stems)) & set(frame):
             by = factor if turns else abs(factor)
             frame[name] = by * frame[name] + (offset if moves else 0.0)
         if turns and factor < 0:
             for stem in stems:
-                low, high = columns_of(frame, [stem])[-2:]
+                low, high = columns_of([stem])[-2:]
                 if low in frame:
                     frame[[low, high]] = frame[[high, low]].to_numpy()
     return frame
@@ -211,7 +212,7 @@ def assert_same(found, expected, *, rtol=1e-9, atol=0.0, without=()):
     """Equal text, and numbers equal relative to the largest of their column."""
     assert list(found) == list(expected)
     assert len(found) == len(expected)
-    for name in expected:
+    for name in expected if len(expected) else ():
         if name in without:
             continue
         one, other = found[name], expected[name]
@@ -225,61 +226,170 @@ def assert_same(found, expected, *, rtol=1e-9, atol=0.0, without=()):
             assert one.tolist() == other.tolist(), name
 
 
-def test_each_question_has_an_answer_that_could_change():
+# What is known not to hold: (property, question, tables) -> why.
+KNOWN = {
+    (
+        "seeds",
+        "compare mean",
+        ("two", "failures"),
+    ): "sign flips are drawn in the order of the seeds",
+    ("seeds", "compare std", ("two", "failures")): "residuals are drawn in the order of the seeds",
+    ("seeds", "compare within", ("two", "failures")): "residuals are drawn in that order",
+    ("seeds", "best_of_k", ("gaps",)): "noise is drawn in the order of the seeds",
+    ("numbers", "robustness", ("gaps",)): "scores of a row are left out in an order by its number",
+    ("numbers", "robustness by", ("gaps",)): "scores of a row are left out in that order",
+    ("numbers", "sensitivity", ("random",)): "draws and folds follow the numbers",
+    ("tiny", "tolerance", ("grid",)): "the curve ends at 10 points, whatever the metric",
+    ("huge", "tolerance", TABLES): "the curve ends at 10 points, whatever the metric",
+    ("tiny", "tuning_cost", TABLES): "1e-9 of slack, whatever the metric",
+    ("tiny", "compare within", ("two", "failures")): "1e-9 of slack, whatever the metric",
+    ("tiny", "best_of_k", ("failures",)): "ties are looked for to the last bit",
+    ("huge", "best_of_k", ("failures",)): "ties are looked for to the last bit",
+    ("deleted", "best_of_k", ("grid",)): "a setting with a trial missing counts less",
+}
+
+
+def cases(*changes):
+    """(change, table, question) of each, strictly expected to fail where that is known."""
+    return [
+        pytest.param(change, name, question, marks=marks(change, name, question))
+        for change, (name, question) in itertools.product(changes, CASES)
+    ]
+
+
+def marks(change, name, question):
+    kind = {"named seeds": "seeds", "other seeds": "seeds", "renumbered": "numbers"}.get(change)
+    for (where, asked, tables), reason in KNOWN.items():
+        if (where, asked) == (kind or change, question) and name in tables:
+            return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)]
+    return []
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_each_question_has_an_answer_that_could_change(question):
     """A table of no rows, or of one that says nothing, would pass everything below."""
-    for question in QUESTIONS:
-        frames = [answer(name, question) for name in TABLES]
-        numbers = [frame.select_dtypes("number").notna().to_numpy().sum() for frame in frames]
-        assert max(numbers) >= 4, question
-
-
-@pytest.mark.parametrize("change", ["permuted", "joined", "joined the other way"])
-@pytest.mark.parametrize(("name", "question"), CASES)
-def test_the_order_of_the_rows_says_nothing(name, question, change):
-    assert_same(answer(name, question, change), answer(name, question))
-
-
-@pytest.mark.parametrize("change", ["named seeds", "other seeds"])
-@pytest.mark.parametrize(("name", "question"), CASES)
-def test_the_names_of_the_seeds_say_nothing(name, question, change):
-    assert_same(answer(name, question, change), answer(name, question), without=("note",))
-
-
-@pytest.mark.parametrize(("name", "question"), CASES)
-def test_the_numbers_of_the_configurations_say_nothing(name, question):
-    found, expected = answer(name, question, "renumbered"), answer(name, question)
-    if "config" in expected:
-        expected["config"] = expected["config"].map(new_number)
-    drawn = [each for each in expected if each.rpartition("_")[2] in ("low", "high")]
-    drawn = [*drawn, "p", "p_holm", "null", "top10_null", "detectable", "needs_seeds"]
-    assert_same(found, expected, without=drawn)
-    for name in {*drawn} & {*expected}:  # resampled: another draw of the same
-        assert (found[name].isna() == expected[name].isna()).all(), name
-        np.testing.assert_allclose(found[name], expected[name], rtol=0.1, atol=0.1, err_msg=name)
+    frames = [answer(name, question) for name in ("grid", "failures")]
+    numbers = [frame.select_dtypes("number").notna().to_numpy().sum() for frame in frames]
+    assert max(numbers) >= 4
 
 
 @pytest.mark.parametrize(
-    ("change", "factor", "offset"), [("tiny", 1e-9, 0.0), ("huge", 1e9, 0.0), ("moved", 1.0, 1e5)]
+    ("change", "name", "question"), cases("permuted", "joined", "joined the other way")
 )
-@pytest.mark.parametrize(("name", "question"), CASES)
-def test_an_affine_metric_moves_the_numbers_along(name, question, change, factor, offset):
+def test_the_order_of_the_rows_says_nothing(change, name, question):
+    assert_same(answer(name, question, change), answer(name, question))
+
+
+# A fit that iterates makes more of the last bits, which the order of a sum moves.
+FITTED = {"sensitivity": 1e-5}
+
+
+@pytest.mark.parametrize(("change", "name", "question"), cases("named seeds", "other seeds"))
+def test_the_names_of_the_seeds_say_nothing(change, name, question):
+    found, expected = answer(name, question, change), answer(name, question)
+    assert_same(found, expected, rtol=FITTED.get(question, 1e-9), without=("note",))
+
+
+COUNTS = {"tuning_cost": 1.0, "tolerance": 0.2}  # a quantile of counts moves by steps
+RATIOS = {"compare std": 0.3}
+
+
+@pytest.mark.parametrize(("change", "name", "question"), cases("renumbered"))
+def test_the_numbers_of_the_configurations_say_nothing(change, name, question):
+    found, expected = answer(name, question, change), answer(name, question)
+    if "config" in expected:
+        expected["config"] = expected["config"].map(new_number)
+    drawn = [each for each in expected if each.rpartition("_")[2] in ("low", "high")]
+    drawn += {"p", "p_holm", "null", "top10_null", "detectable", "needs_seeds"} & {*expected}
+    assert_same(found, expected, without=drawn)
+    for column in drawn if len(expected) else ():  # resampled: another draw of the same
+        one, other = (frame[column].to_numpy(dtype=float) for frame in (found, expected))
+        near = {"rtol": RATIOS.get(question, 0.05), "atol": COUNTS.get(question, 0.1)}
+        np.testing.assert_allclose(one, other, **near, err_msg=column)
+
+
+AFFINE = {"tiny": (1e-9, 0.0), "huge": (1e9, 0.0), "moved": (1.0, 1e5)}
+
+
+@pytest.mark.parametrize(("change", "name", "question"), cases(*AFFINE))
+def test_an_affine_metric_moves_the_numbers_along(change, name, question):
+    factor, offset = AFFINE[change]
     found = answer(name, question, change, within=factor * W)
     expected = mapped(answer(name, question), question, factor=factor, offset=offset)
-    # What is left of a score's digits beside 1e5, and what a fit that iterates makes of that.
-    rtol = 1e-4 if question == "sensitivity" else 1e-9 if not offset else 1e-7
+    # Beside 1e5 a score has fewer digits left.
+    rtol = 1e-4 if question in FITTED else 1e-7 if offset else 1e-9
     assert_same(found, expected, rtol=rtol, without=("note",))
 
 
-@pytest.mark.parametrize(("name", "question"), CASES)
-def test_a_mirrored_metric_mirrors_the_numbers(name, question):
+@pytest.mark.parametrize(("change", "name", "question"), cases("mirrored"))
+def test_a_mirrored_metric_mirrors_the_numbers(change, name, question):
     expected = mapped(answer(name, question), question, factor=-1.0)
-    assert_same(answer(name, question, "mirrored"), expected, without=("note",))
+    assert_same(answer(name, question, change), expected, without=("note",))
 
 
-@pytest.mark.parametrize(("name", "question"), CASES)
-def test_copies_of_rows_change_no_number(name, question):
-    found, expected = answer(name, question, "doubled"), answer(name, question)
+@pytest.mark.parametrize(("change", "name", "question"), cases("doubled"))
+def test_copies_of_rows_change_no_number(change, name, question):
+    found, expected = answer(name, question, change), answer(name, question)
     assert_same(found, expected, without=("note",))
     if question == "robustness":
         for notes in found["note"]:
             assert "are copies of others and are left out" in notes
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="copies are left out of sweeps only")
+def test_copies_of_rows_do_not_count_as_trials():
+    assert_same(findings("two", "doubled").health(), findings("two").health())
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a copy is taken for a second seed")
+def test_copies_of_rows_make_no_outcome_a_hyperparameter():
+    """With one trial in each configuration an outcome looks like a setting."""
+    trials = table("grid").query("seed == 0").assign(seconds=lambda x: 3.0 * x["score"])
+    both = pd.concat([trials, trials.iloc[:2]])
+    swept = [
+        clsweep.analyse(each, metric="score", mode="max").material.params for each in (trials, both)
+    ]
+    assert swept[0] == swept[1] == ("tau",)
+
+
+@pytest.mark.parametrize("column", ["score", "status"])
+def test_a_repeated_trial_with_another_value_is_a_mistake(column):
+    trials = table("grid")
+    again = trials.iloc[[4]].assign(**{column: 1.0 if column == "score" else "failed"})
+    with pytest.raises(RequestError, match=r"config 1, seed 1 appears more than once"):
+        clsweep.analyse(pd.concat([trials, again]), metric="score", mode="max").robustness()
+
+
+ESTIMATES = {
+    "robustness": ("mean", "sd", "sd_star", "regret", "tolerance_area", "iqm", "worst_10"),
+    "robustness by": ("mean", "sd", "sd_star", "regret", "tolerance_area", "iqm", "worst_10"),
+    "compare mean": ("",),
+    "compare std": ("",),
+    "compare within": ("",),
+    "marginals": ("",),
+    "best_of_k": ("",),
+    "tuning_cost": ("k",),
+}
+VALUE_OF = {"marginals": "mean", "best_of_k": "expected", "tuning_cost": "k_within"}
+
+
+@cache
+def shortened(name, lost):
+    trials = table(name)
+    at = int(np.random.default_rng(lost).integers(len(trials)))
+    return clsweep.analyse(trials.drop(trials.index[at]), metric="score", mode="max")
+
+
+@pytest.mark.parametrize(
+    ("_", "name", "question"), [case for case in cases("deleted") if case.values[2] in ESTIMATES]
+)
+def test_a_deleted_trial_moves_estimates_within_their_intervals(_, name, question):
+    expected = answer(name, question)
+    for lost, stem in itertools.product(range(4), ESTIMATES[question]):
+        found = QUESTIONS[question](shortened(name, lost), W)
+        low, high = columns_of([stem])[-2:]
+        value = VALUE_OF.get(question, stem or "estimate")
+        known = expected[low].notna()
+        assert known.any()
+        inside = found[value].between(expected[low] - 1e-9, expected[high] + 1e-9)
+        assert inside[known].all(), value
