@@ -11,6 +11,7 @@ import clsweep
 from clsweep.errors import RequestError
 from tests.planted import planted
 
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # NaN where a number should be
 W = 1.0  # within
 QUESTIONS = {
     "robustness": lambda found, within: found.robustness(within=within),
@@ -246,6 +247,7 @@ KNOWN = {
     ("tiny", "best_of_k", ("failures",)): "ties are looked for to the last bit",
     ("huge", "best_of_k", ("failures",)): "ties are looked for to the last bit",
     ("deleted", "best_of_k", ("grid",)): "a setting with a trial missing counts less",
+    ("deleted", "compare within", ("two", "failures")): "folds of a score that is not there",
 }
 
 
@@ -261,7 +263,11 @@ def marks(change, name, question):
     kind = {"named seeds": "seeds", "other seeds": "seeds", "renumbered": "numbers"}.get(change)
     for (where, asked, tables), reason in KNOWN.items():
         if (where, asked) == (kind or change, question) and name in tables:
-            return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)]
+            return [
+                pytest.mark.xfail(
+                    strict=True, raises=(AssertionError, RuntimeWarning), reason=reason
+                )
+            ]
     return []
 
 
@@ -393,3 +399,14 @@ def test_a_deleted_trial_moves_estimates_within_their_intervals(_, name, questio
         assert known.any()
         inside = found[value].between(expected[low] - 1e-9, expected[high] + 1e-9)
         assert inside[known].all(), value
+
+
+@pytest.mark.xfail(strict=True, raises=(AssertionError, RuntimeWarning), reason="as above")
+def test_compare_and_robustness_say_the_same_where_a_trial_of_the_best_is_missing():
+    trials = table("two").assign(
+        score=lambda x: x.groupby(["objective", "config"]).score.transform("mean")
+    )
+    best = trials[trials["objective"] == "dcl"]["score"].idxmax()
+    found = clsweep.analyse(trials.drop(best), metric="score", mode="max")
+    pair, rows = found.compare(stat="within", within=W), found.robustness(within=W)
+    assert pair[["value_a", "value_b"]].iloc[0].tolist() == rows["share_within"].tolist()
