@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis.noise import Noise, noise_of
+from clsweep.analysis.noise import noise_of
 
 Array = NDArray[np.float64]
 
@@ -226,7 +226,7 @@ class Bootstrap:
         means, num = row_means(values), len(values)
         first, copies = _copies(values)
         noise = noise_of(values[first])
-        pool = _residuals(values[first], noise)
+        pool = _residuals(values[first])
         centred = centres(values) - means.mean()
         left, chunk = self.size(values), max(1, CHUNK // values.size)
         while left > 0:
@@ -370,14 +370,12 @@ def _copies(values: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return first[order], order.argsort()[copies.ravel()]
 
 
-def _residuals(values: Array, noise: Noise) -> Array:
-    """Sorted residuals in units of their noise, (x_ij - m_i) / (s_i sqrt(1 - 1 / S_i)), of mean
-    square 1.
-    """
+def _residuals(values: Array) -> Array:
+    """Sorted residuals (x_ij - m_i) / sqrt(1 - 1 / S_i), of mean square 1."""
     present = np.isfinite(values)
     counts = present.sum(axis=-1)
-    unit = np.sqrt((1.0 - 1.0 / np.maximum(counts, 2)) * np.maximum(noise.variance, TINY))
-    scaled = (values - row_means(values)[:, None]) / unit[:, None]
+    scale = np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]
+    scaled = (values - row_means(values)[:, None]) / scale
     pool = np.sort(scaled[present & (counts > 1)[:, None]])  # in any order of the table
     size = float(np.sqrt(np.square(pool).mean()))
     return pool / size if size > 0 else pool
