@@ -90,7 +90,7 @@ class Reason(StrEnum):
     FEW_FLIPS = auto()  # p is that of the noise of all regions (pairs)
     P_FLOOR = auto()  # of so many pairs or settings (draws, unit, p_min)
     P_PER_SETTING = auto()  # the hypothesis is no difference at any setting
-    SEED_SHIFT = auto()  # a seed shifts all differences: its means are the draws (p, draws)
+    SEED_SHIFT = auto()  # a seed shifts all settings: its means are the draws (chance)
     SPREAD_WITHIN_NOISE = auto()  # it counts as 0
     SAME_AS_BEST = auto()  # configuration
     AT_EDGE = auto()  # of the swept range (params)
@@ -108,7 +108,7 @@ class Reason(StrEnum):
     COMMON_SETTINGS = auto()  # of both alone (common, a, b)
     PAIRS_LEFT_OUT = auto()  # without a score on one side (lost, pairs)
     SEEDS_LEFT_OUT = auto()  # without a partner (seeds)
-    SEEDS_BY_ORDER = auto()  # none is in both
+    SEEDS_BY_ORDER = auto()  # hardly any is in both: each side has noise of its own
 
     # What was recorded.
     SEVERAL_DEVICES = auto()

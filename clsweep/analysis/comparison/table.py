@@ -153,11 +153,10 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
             if options.stat == "mean"
             else _spread(part, options, rng)
         )
-        num_pairs = int(np.isfinite(part.a.scores).sum()) if part.paired else 0
         num_seeds = min(_num_seeds(part.a.scores), _num_seeds(part.b.scores))
         row = blank | {
             "region": label,
-            "num_pairs": num_pairs,
+            "num_pairs": part.num_pairs,
             "num_seeds": num_seeds,
             "superiority": _superiority(part),
         }
@@ -179,7 +178,7 @@ def _mean(
     if why and why.reason is Reason.ONE_SEED:
         notes.append(note(Reason.P_PER_SETTING))
     needed = evidence.repeats_needed(found, repeats, options.confidence)
-    if part.paired and part.fixed:  # and enough for the sign flips
+    if part.crossed and part.fixed:  # and enough for the sign flips
         needed = max(
             needed, float(np.ceil(np.log2(2.0 / (1.0 - options.confidence)) / len(part.a.scores)))
         )
@@ -264,17 +263,20 @@ def _bounds(found: Evidence) -> dict[str, Any]:
 
 
 def _superiority(part: Pairing) -> float:
+    a, b = part.a.scores, part.b.scores
+    if part.crossed:
+        there = np.isfinite(a)
+        a, b = a[there], b[there]
+    else:
+        a, b = resample.row_means(a), resample.row_means(b)
     if part.paired:
-        there = np.isfinite(part.a.scores)
-        a, b = part.a.scores[there], part.b.scores[there]
         return float((a > b).mean() + 0.5 * (a == b).mean())
-    a, b = resample.row_means(part.a.scores), resample.row_means(part.b.scores)
     ranks = stats.rankdata(np.concatenate([a, b]))[: len(a)]
     return float((ranks.sum() - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 
 def _num_seeds(scores: Array) -> int:
-    return int(np.isfinite(scores).any(axis=0).sum())
+    return int(np.isfinite(scores).sum(axis=1).max())
 
 
 def _table(rows: list[dict[str, Any]], options: Options) -> pd.DataFrame:
