@@ -90,13 +90,13 @@ def mean_difference(
     )
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
     notes = [
-        note(Reason.SEED_SHIFT, chance=float(term.shift.chance[0]))
-        for term in terms
-        if term.shift.chance[0] > 0.5
+        note(Reason.SEED_SHIFT, chance=each.doubts[1].chance)
+        for each in terms
+        if each.doubts[1].chance > 0.5
     ]
     if len(terms) > 1:
         return found, repeats, notes
-    shift, units = terms[0].shift, evidence.units_of(terms[0])
+    shift, units = terms[0].doubts[1], evidence.units_of(terms[0])
     p, p_min = evidence.sign_flips(units, rng)
     alpha = 1.0 - options.confidence
     if (
@@ -108,9 +108,9 @@ def mean_difference(
     ):
         return found, repeats, [*notes, note(Reason.FEW_FLIPS, pairs=len(units))]
     # Where the seeds shift all settings, pairs cannot be flipped one by one: the test of t instead.
-    chance, t = float(shift.chance[0]), abs(found.estimate) / np.sqrt(shift.variance[0] or np.inf)
-    p = (1.0 - chance) * p + chance * 2.0 * float(special.stdtr(shift.freedom[0], -t))
-    p_min *= 1.0 - chance
+    t = abs(found.estimate) / np.sqrt(shift.variance or np.inf)
+    p += shift.chance * (2.0 * float(special.stdtr(shift.freedom, -t)) - p)
+    p_min *= 1.0 - shift.chance
     if p_min > alpha:
         unit = "pairs" if part.fixed else "settings"
         notes.append(note(Reason.P_FLOOR, draws=len(units), unit=unit, p_min=p_min))

@@ -14,12 +14,13 @@ import numpy as np
 from scipy import stats
 
 from clsweep.analysis import resample
-from clsweep.analysis.comparison.noise import MANY, Term, copies, term
+from clsweep.analysis.comparison.noise import Term, apart, copies, noise_of, squares_of
 from clsweep.analysis.sweep import Array
 
 POWER = 0.8
 MAX_EXACT = 16  # units whose sign flips are enumerated, 2^16
 NUM_FLIPS = 9_999
+MANY = 500  # units above which a sum of random signs or draws is taken at its normal limit
 # residuals below which normal noise of their variance is drawn: their own tails are cut short
 FEW = 50
 MAX_RESAMPLES = 20_000
@@ -93,10 +94,10 @@ def mean_effect(
     A resample is  sum over tables of g sum_cs w_cs r*_cs,  r* drawn from the residuals, g^2 = df /
     chi2(df): g carries the uncertainty of the noise level, as t does against z. Fewer than 50
     residuals do not show their tails: normal noise of their variance stands for them, so that such
-    an interval is that of t. With the chance that a unit has noise of its own, or that the seeds
-    shift all rows, a resample is one of t with that variance and its degrees of freedom
-    (`noise.Doubt`). BCa (Efron 1987) with acceleration  kappa_3 / (6 kappa_2^1.5)  of the mean. p
-    is the resamples' two-sided tail beyond zero. Without any repeat: the estimate alone.
+    an interval is that of t. Where another model of the noise may hold (`noise.Doubt`), so many of
+    the resamples are of t with its variance and degrees of freedom. BCa (Efron 1987) with
+    acceleration  kappa_3 / (6 kappa_2^1.5)  of the mean. p is the resamples' two-sided tail beyond
+    zero. Without any repeat: the estimate alone.
     """
     estimate = sum(term.estimate for term in terms)
     if any(term.noise.freedom == 0 for term in terms):
@@ -141,27 +142,24 @@ def units_of(term: Term) -> Array:
 
 
 def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
-    noise, own, shift, weights = term.noise, term.uneven, term.shift, term.by_unit
-    scale, reach = np.sqrt(np.square(weights).sum(axis=1)), np.sqrt(noise.variance)
-    normal = len(noise.pool) < FEW or weights.size > MANY
-    parts, step = [], max(1, CHUNK // weights.size)
-    for start in range(0, num, step):
-        size = min(step, num - start)
-        if normal:
-            drawn = rng.normal(0.0, reach, (size, len(weights))) * scale
-        else:
-            cells = noise.pool[rng.integers(0, len(noise.pool), (size, *weights.shape))]
-            drawn = np.einsum("bus,us->bu", cells, weights)
-        drawn *= np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (size, 1)))
-        if own.chance.any():
-            apart = rng.standard_t(own.freedom, drawn.shape) * np.sqrt(own.variance) * scale
-            drawn = np.where(rng.random(drawn.shape) < own.chance, apart, drawn)
-        parts.append(drawn.sum(axis=1))
-    drawn = np.concatenate(parts)
-    if not shift.chance.any():
-        return drawn
-    shifted = rng.standard_t(shift.freedom, num) * np.sqrt(shift.variance)
-    return np.where(rng.random(num) < shift.chance, shifted, drawn)
+    noise, weights = term.noise, term.weights[term.weights > 0]
+    if len(noise.pool) < FEW or len(weights) > MANY:
+        drawn = rng.normal(0.0, np.sqrt(term.variance), num)
+    else:
+        step = max(1, CHUNK // len(weights))
+        parts = [
+            noise.pool[rng.integers(0, len(noise.pool), (min(step, num - start), len(weights)))]
+            @ weights
+            for start in range(0, num, step)
+        ]
+        even = noise.variance * np.square(weights).sum()
+        drawn = np.concatenate(parts) * np.sqrt(term.variance / even)
+    drawn *= np.sqrt(term.freedom / rng.chisquare(term.freedom, num))
+    for doubt in term.doubts:
+        if doubt.chance:
+            other = rng.standard_t(doubt.freedom, num) * np.sqrt(doubt.variance)
+            drawn = np.where(rng.random(num) < doubt.chance, other, drawn)
+    return np.asarray(drawn)
 
 
 def _bca_levels(draws: Array, estimate: float, acceleration: float, confidence: float) -> Array:
@@ -286,14 +284,16 @@ def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:
     sd = float(means.std(ddof=1))
     shrink = float(np.exp(log_sd_star(table))) / sd if sd > 0 else 0.0
     centres = means.mean() + shrink * (means - means.mean())
-    once = term(table, table, table, table)
-    noise, own, shape = once.noise, once.uneven, (num, *once.table.shape)
+    once = table[np.unique(codes, return_index=True)[1]]
+    noise = noise_of(once)
+    chance, variance, freedom = apart(*squares_of(once), noise)
+    shape = num, *once.shape
     drawn = noise.pool[rng.integers(0, len(noise.pool), shape)]
     drawn *= np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (num, 1, 1)))
-    if own.chance.any():
-        scale = own.variance * own.freedom / rng.chisquare(own.freedom, shape[:2])
-        apart = rng.standard_normal(shape) * np.sqrt(scale)[..., None]
-        drawn = np.where((rng.random(shape[:2]) < own.chance)[..., None], apart, drawn)
+    if chance.any():
+        scale = np.sqrt(variance * freedom / rng.chisquare(freedom, shape[:2]))
+        own = rng.standard_normal(shape) * scale[..., None]
+        drawn = np.where((rng.random(shape[:2]) < chance)[..., None], own, drawn)
     return np.where(np.isfinite(table), centres[:, None] + drawn[:, codes], np.nan)
 
 

@@ -1,7 +1,7 @@
 """How noisy a table of scores is: one variance for all of it, and how far that is to be doubted.
 
-Shape legend: C = rows (settings), S = draws of each row (seeds), U = units, whose noise may differ.
-Tables hold NaN where there is no score, and no row without one.
+Shape legend: C = rows (settings), S = draws of each row (seeds), U = units: rows,
+or parts of the table. Tables hold NaN where there is no score, and no row without one.
 
 The model is x_cs = theta_c + e_cs with one variance s^2. Two others are weighed against it, each by
 its posterior chance q: a unit has more noise of its own, or a part of e_cs is common to all rows of
@@ -21,11 +21,10 @@ from clsweep.analysis import resample
 from clsweep.analysis.regions import Codes, rounded
 from clsweep.analysis.sweep import Array
 
-# Rows that are judged, and drawn, one by one; of more of them one alone matters little.
-MANY = 500
-# Where the noise looks just even, each doubt may widen a 95 % interval by this much, and is no
-# likelier than this before the scores are seen: the cost of the doubt where it is unfounded.
-WIDER, MOST = 1.02, 0.3
+MOST_SEEDS = 500  # among which a shift is looked for
+# Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
+# scores are seen it has no more than this chance per degree of freedom, and half at most.
+WIDER, MOST = 1.02, 0.15
 UNEVEN = (4.0, 9.0, 20.0, 45.0, 100.0)  # how much larger the variance of a unit is, if it is
 COMMON = (0.3, 0.5, 0.7)  # which part of the variance is common to the rows of a seed, if one is
 
@@ -47,20 +46,16 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """Another model of the noise.
-
-    Attributes:
-        chance: (U,) that it holds.
-        variance: (U,) of a score of the unit, or (1,) of the whole mean, under it.
-        freedom: degrees of freedom of that variance.
+    """Another model of the noise: the chance that it holds, the variance of the mean under it, and
+    that variance's degrees of freedom.
     """
 
-    chance: Array
-    variance: Array
-    freedom: Array
+    chance: float
+    variance: float
+    freedom: float
 
 
-NO_DOUBT = Doubt(chance=np.zeros(1), variance=np.zeros(1), freedom=np.ones(1))
+NO_DOUBT = Doubt(chance=0.0, variance=0.0, freedom=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +64,18 @@ class Term:
 
     Attributes:
         table, weights: (C, S); the weights add up to 1, and are 0 where there is no score.
-        noise: the even noise.
-        uneven: the doubt that units have noise of their own: the rows, or all of them as one.
-        shift: the doubt that seeds shift all rows.
+        noise: the even noise, of all rows.
+        variance, freedom: of the mean, without a doubt.
+        doubts: that this part of the table has noise of its own, that seeds shift all rows.
         rounding: a standard error that may be rounding alone.
     """
 
     table: Array
     weights: Array
     noise: Noise
-    uneven: Doubt = NO_DOUBT
-    shift: Doubt = NO_DOUBT
+    variance: float
+    freedom: float
+    doubts: tuple[Doubt, Doubt] = (NO_DOUBT, NO_DOUBT)
     rounding: float
 
     @property
@@ -87,25 +83,15 @@ class Term:
         return float(np.nansum(self.table * self.weights))
 
     @property
-    def by_unit(self) -> Array:
-        """(U, scores of one) the weights."""
-        return self.weights.reshape(len(self.uneven.chance), -1)
-
-    @property
     def error(self) -> tuple[float, float]:
-        """Variance of the mean, and its degrees of freedom (Welch-Satterthwaite); models are mixed
-        by their chances.
+        """Variance of the mean, and its degrees of freedom: those of the models, mixed by their
+        chances.
         """
-        squares, own = np.square(self.by_unit).sum(axis=1), self.uneven
-        even = float((squares * (1.0 - own.chance)).sum() * self.noise.variance)
-        apart = squares * own.chance * own.variance
-        variance = even + float(apart.sum())
-        loss = even**2 / self.noise.freedom + float((apart**2 / own.freedom).sum())
-        chance = float(self.shift.chance[0])
-        loss = (1.0 - chance) * loss / variance**2 if variance else 0.0
-        loss += chance / float(self.shift.freedom[0])
-        variance = (1.0 - chance) * variance + chance * float(self.shift.variance[0])
-        return variance, 1.0 / loss if loss else np.inf
+        variance, loss = self.variance, 1.0 / max(self.freedom, 1.0)
+        for doubt in self.doubts:
+            variance += doubt.chance * (doubt.variance - variance)
+            loss += doubt.chance * (1.0 / doubt.freedom - loss)
+        return variance, 1.0 / loss
 
 
 def noise_of(table: Array) -> Noise:
@@ -136,26 +122,77 @@ def copies(scores: Array) -> Codes:
 def sample_term(values: Array, scores: Array) -> Term:
     """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs."""
     firsts, parts = _once(scores)
-    table = values[firsts][None]
-    return Term(table=table, weights=parts[None], noise=noise_of(table), rounding=_rounding(scores))
+    table, weights = values[firsts][None], parts[None]
+    noise = noise_of(table)
+    return Term(
+        table=table,
+        weights=weights,
+        noise=noise,
+        variance=noise.variance * float(np.square(weights).sum()),
+        freedom=noise.freedom,
+        rounding=_rounding(scores),
+    )
 
 
 def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
     """The mean of a part of the whole table of a grid; `scores` are those that its rows are made
     of, by which copies are known.
+
+    The whole: its variance is  v = sum_c v_c,  v_c = s_c^2 sum_s w_cs^2  of each row's own s_c^2,
+    which of a complete table is the pooled one. Its degrees of freedom are Satterthwaite's with an
+    unbiased s_c^4,  v^2 / sum_c v_c^2 / (S_c + 1),  at most sum_c (S_c - 1). A part: the pooled
+    variance, and the doubt that its rows have more noise than the others.
     """
     firsts, parts = _once(scores)
     table, everywhere = part[firsts], whole[_once(all_scores)[0]]
     present, noise = np.isfinite(table), noise_of(everywhere)
     weights = np.where(present, (parts / present.sum(axis=1))[:, None], 0.0)
+    shift = _shift(everywhere, weights) if len(table) > 1 else NO_DOUBT
+    squares, freedom = squares_of(table)
+    weight = np.square(weights).sum(axis=1)
+    variance, uneven = noise.variance * float(weight.sum()), NO_DOUBT
+    left = float(noise.freedom)
+    if len(part) < len(whole):
+        chance, own, own_freedom = apart(
+            squares.sum(keepdims=True), freedom.sum(keepdims=True), noise
+        )
+        uneven = Doubt(
+            chance=float(chance[0]),
+            variance=float(own[0] * weight.sum()),
+            freedom=float(own_freedom[0]),
+        )
+    elif noise.squares > 0:
+        known = freedom > 0
+        rows = weight * np.where(known, squares / np.maximum(freedom, 1.0), noise.variance)
+        variance = float(rows.sum())
+        loss = float((np.square(rows) / np.where(known, freedom + 2.0, noise.freedom)).sum())
+        left = min(left, variance**2 / loss)
     return Term(
         table=table,
         weights=weights,
         noise=noise,
-        uneven=_uneven(table, noise, is_whole=len(part) == len(whole)),
-        shift=_shift(everywhere, weights) if len(table) > 1 else NO_DOUBT,
+        variance=variance,
+        freedom=left,
+        doubts=(uneven, shift),
         rounding=_rounding(scores),
     )
+
+
+def squares_of(table: Array) -> tuple[Array, Array]:
+    """(C,) sum_s (x_cs - m_c)^2 and degrees of freedom of each row."""
+    squares = np.nansum(np.square(table - resample.row_means(table)[:, None]), axis=1)
+    return squares, np.isfinite(table).sum(axis=1) - 1.0
+
+
+def apart(squares: Array, freedom: Array, noise: Noise) -> tuple[Array, Array, Array]:
+    """(U,) of units, rows or parts of a table, whose noise is `noise`: the chance that one has more
+    than the others, the variance that it then has, not below the pooled, and its degrees of
+    freedom.
+    """
+    others = np.maximum(noise.squares - squares, 0.0)
+    chance = chance_of(squares, freedom, others, noise.freedom - freedom, np.array(UNEVEN))
+    freedom = np.maximum(freedom, 1.0)
+    return chance, np.maximum(squares / freedom, noise.variance), freedom
 
 
 def _once(scores: Array) -> tuple[Codes, Array]:
@@ -168,24 +205,6 @@ def _rounding(scores: Array) -> float:
     return 1e-13 * float(np.nanmax(np.abs(scores)))
 
 
-def _uneven(table: Array, noise: Noise, *, is_whole: bool) -> Doubt:
-    """That a row of the whole table, or a part of it, has more noise than the others."""
-    if is_whole and len(table) > MANY:
-        return NO_DOUBT
-    squares = np.nansum(np.square(table - resample.row_means(table)[:, None]), axis=1)
-    freedom = np.isfinite(table).sum(axis=1) - 1.0
-    if not is_whole:
-        squares, freedom = squares.sum(keepdims=True), freedom.sum(keepdims=True)
-    others = np.maximum(noise.squares - squares, 0.0)
-    chance = chance_of(squares, freedom, others, noise.freedom - freedom, np.array(UNEVEN))
-    own = squares / np.maximum(freedom, 1.0)
-    return Doubt(
-        chance=chance,
-        variance=np.maximum(own, noise.variance),
-        freedom=np.maximum(freedom, 1.0),
-    )
-
-
 def _shift(table: Array, weights: Array) -> Doubt:
     """That a part of the noise is common to all rows of a seed, of variance s_b^2: a two-way layout
     with gaps.
@@ -196,7 +215,7 @@ def _shift(table: Array, weights: Array) -> Doubt:
     """
     table = table[:, np.isfinite(table).sum(axis=0) > 1]
     table = table[np.isfinite(table).sum(axis=1) > 1]
-    if min(table.shape) < 2 or table.shape[1] > MANY:
+    if min(table.shape) < 2 or table.shape[1] > MOST_SEEDS:
         return NO_DOUBT
     present = np.isfinite(table)
     counts = present.sum(axis=1)
@@ -211,11 +230,12 @@ def _shift(table: Array, weights: Array) -> Doubt:
     others = max(0.0, float(np.square(left).sum()) - squares)
     spread = float(np.trace(design))
     ratios = 1.0 + spread / freedom * np.array(COMMON) / (1.0 - np.array(COMMON))
-    chance = chance_of(*np.array([[squares], [freedom], [others], [others_freedom]]), ratios)
+    q, d, r, e = (np.array([x]) for x in (squares, freedom, others, others_freedom))
+    chance = chance_of(q, d, r, e, ratios)
     rest = others / others_freedom
     common = max(0.0, (squares - freedom * rest) / spread)
     variance = common * np.square(weights.sum(axis=0)).sum() + rest * np.square(weights).sum()
-    return Doubt(chance=chance, variance=np.array([variance]), freedom=np.array([freedom]))
+    return Doubt(chance=float(chance[0]), variance=float(variance), freedom=freedom)
 
 
 def chance_of(
@@ -227,7 +247,7 @@ def chance_of(
     Bayes factor: the mean over the ratios r of  r^(-d/2) [(Q + R) / (Q / r + R)]^((d + e)/2),  Q
     and R the sums, d and e their degrees of freedom. The prior is such that where both variances
     look the same a 95 % interval of t with d + e degrees of freedom grows by 2 % when it is mixed
-    with one with d; at most 0.3.
+    with one with d; at most 0.15 d, and 0.5.
     """
     told = (freedom >= 1) & (others_freedom >= 1) & (squares > 0)
     d, e = np.where(told, freedom, 1.0), np.where(told, others_freedom, 1.0)
@@ -235,7 +255,9 @@ def chance_of(
     reach = WIDER * special.stdtrit(d + e, 0.975)
     even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
     prior = special.logit((0.05 - even) / (own - even)) - _log_factor(d, d, e, e, ratios)
-    odds = np.minimum(prior, special.logit(MOST)) + _log_factor(q, d, r, e, ratios)
+    odds = np.minimum(prior, special.logit(np.minimum(MOST * d, 0.5))) + _log_factor(
+        q, d, r, e, ratios
+    )
     sure = r <= 1e-20 * q  # the others have no noise at all
     return np.where(told, np.where(sure, 1.0, special.expit(odds)), 0.0)
 

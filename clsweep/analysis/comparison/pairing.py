@@ -80,7 +80,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     lone = not a.params and not b.params
     if not (lone or shared) or 2 * len(common) < min(num_a, num_b):
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
-        return Pairing(
+        unpaired = Pairing(
             a=Side(scores=a.scores[a.alive], settings=a.settings.loc[a.alive]),
             b=Side(scores=b.scores[b.alive], settings=b.settings.loc[b.alive]),
             paired=False,
@@ -88,6 +88,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
             fixed=fixed,
             notes=(note(why, a=int(a.alive.sum()), b=int(b.alive.sum())), *_lost(a), *_lost(b)),
         )
+        return _ordered(unpaired)
     notes = [*_averaged(a, shared), *_averaged(b, shared)]
     if num_a != len(common) or num_b != len(common):
         notes.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
@@ -101,7 +102,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
         scores_a, scores_b = (np.where(both, scores, np.nan) for scores in (scores_a, scores_b))
         kept = both.any(axis=1)
     settings = settings_a.iloc[_first(codes_a, common)[kept]].reset_index(drop=True)
-    return Pairing(
+    paired = Pairing(
         a=Side(scores=scores_a[kept], settings=settings),
         b=Side(scores=scores_b[kept], settings=settings),
         paired=True,
@@ -109,6 +110,27 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
         fixed=fixed or len(common) == 1,
         notes=(*notes, *seed_notes),
     )
+    return _ordered(paired)
+
+
+def _ordered(pairing: Pairing) -> Pairing:
+    """Rows and seeds in an order that the scores alone make, so that no random draw hangs on the
+    order of trials or the labels of seeds.
+    """
+    a, b = pairing.a.scores, pairing.b.scores
+    rows = (_order(a, b),) * 2 if pairing.paired else (_order(a), _order(b))
+    seeds = (_order(a.T, b.T),) * 2 if pairing.crossed else (_order(a.T), _order(b.T))
+    sides = [
+        Side(scores=side.scores[at][:, columns], settings=side.settings.iloc[at])
+        for side, at, columns in zip((pairing.a, pairing.b), rows, seeds, strict=True)
+    ]
+    return replace(pairing, a=sides[0], b=sides[1])
+
+
+def _order(*tables: Array) -> Codes:
+    filled = [np.sort(np.nan_to_num(table), axis=1) for table in tables]
+    keys = [key for each in filled for key in (np.square(each).sum(axis=1), each.sum(axis=1))]
+    return np.lexsort(keys).astype(np.int64)
 
 
 def _known(sweep: Sweep, other: Sweep) -> list[str]:
