@@ -4,29 +4,43 @@ Shape legend: n = configurations, S = seeds, B = resamples. `values` is (..., n,
 better, NaN = no score, and every configuration has at least one score. Everything is in the units
 of the scores (percent points).
 
-The model is x_is = theta_i + e_is with one noise variance s^2. Seeds are taken as noise that is
-independent between configurations: a shift that one seed gives to *all* configurations leaves SD
-unchanged but counts as noise, so SD* is then too small by at most s_shift^2 / S in variance.
+The model is x_is = theta_i + e_is, e_is independent. Its variance is one for all configurations,
+or one for each where that is seen (`noise_of`). A shift that one seed gives to all configurations
+is to be taken out before (`seed_shift`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from clsweep.analysis.noise import Noise, noise_of
+
 Array = NDArray[np.float64]
 
 # The tolerance area reaches this many times `within` down from the best: 10 points for 1.
 AREA_WIDTHS = 10.0
-EPSILON = 1e-9  # a configuration exactly `within` away is within
+EPSILON = 1e-13  # of the largest score: what rounding may make of equal ones
 CELLS = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
 CHUNK = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
+# Where scores are missing: parts that the scores of a row are left out in, and rounds of it.
+MOST_BLOCKS, MOST_FOLDS, FOLD_CELLS = 30, 60, 20_000
+TINY = np.finfo(np.float64).tiny
 NORMAL_BELOW = 200  # resamples that are too few for percentiles: their standard deviation instead
+
+
+def rounding(scores: Array) -> Array:
+    """By how much equal levels may differ, over the last axis (..., n) -> (...): a configuration
+    exactly `within` away is within, on any scale of the scores.
+    """
+    return np.asarray(EPSILON * np.nanmax(np.abs(scores), axis=-1))
 
 
 def row_means(values: Array) -> Array:
@@ -63,8 +77,9 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
     without seed s.
 
     Picking and scoring on the same noise exaggerates an extreme; a left-out seed took no part in
-    the picking. Only configurations with a score at s and another one elsewhere compete at s.
-    Without any repeat: the plain value, the mean of the `num` lowest m_i.
+    the picking. Where scores are missing, each configuration leaves out one of its own
+    (`_tail_of_gaps`), and the table is to be `packed`. Without any repeat: the plain value, the
+    mean of the `num` lowest m_i.
 
     clipped: keep it between the plain value, which is too extreme, and the mean of all m_i.
     """
@@ -123,33 +138,26 @@ def spread(values: Array) -> dict[str, Array]:
     }
 
 
-def nearness(
-    means: Array,
-    best: Array,
-    *,
-    within: float,
-    alive: Array | float = 1.0,
-    chance: float | None = None,
-    most: float = 1.0,
-) -> dict[str, Array]:
+def nearness(means: Array, best: Array, *, within: float, most: float = 1.0) -> dict[str, Array]:
     """How far the configurations are from the `best` level L (...); means is (..., n).
 
-    regret         = mean_i (L - m_i); lost configurations count at `chance`, or are left out
-    share          = a #{i: m_i >= L - within} / n;  a = `alive`, the part that is not lost
-    tolerance_area = 1/D int_0^D T(delta) d delta = a mean_i min(1, max(0, 1 - (L - m_i) / D)),
+    regret         = mean_i (L - m_i)
+    share          = #{i: m_i >= L - within} / n
+    tolerance_area = 1/D int_0^D T(delta) d delta = mean_i min(1, max(0, 1 - (L - m_i) / D)),
                      D = 10 within, T(delta) = the share for within = delta.
                      The share itself where within = 0
 
     most: what one configuration may add to the area. Without a limit, noise above L makes up for
     the noise below it.
     """
-    below, mean = best[..., None] - means, means.mean(axis=-1)
-    level = mean if chance is None else alive * mean + (1.0 - alive) * chance
-    share = alive * (below <= within + EPSILON).mean(axis=-1)
-    reached = (
-        np.clip(1.0 - below / (AREA_WIDTHS * within), 0.0, most) if within else below <= EPSILON
-    )
-    return {"regret": best - level, "share": share, "tolerance_area": alive * reached.mean(axis=-1)}
+    below, slack = best[..., None] - means, rounding(means)[..., None]
+    near = below <= within + slack
+    reached = np.clip(1.0 - below / (AREA_WIDTHS * within), 0.0, most) if within else near
+    return {
+        "regret": best - means.mean(axis=-1),
+        "share": near.mean(axis=-1),
+        "tolerance_area": reached.mean(axis=-1),
+    }
 
 
 def worst_tenth(values: Array) -> Array:
@@ -157,25 +165,14 @@ def worst_tenth(values: Array) -> Array:
     return tail_level(values, max(1, values.shape[-2] // 10))
 
 
-def statistics(
-    values: Array, *, within: float, num_lost: int = 0, chance: float | None = None
-) -> dict[str, Array]:
+def statistics(values: Array, *, within: float) -> dict[str, Array]:
     """`spread`, `nearness` and worst_10 over the last two axes of `values`, and sd_star =
     sqrt(max(0, variance)).
-
-    num_lost: configurations that failed on every seed. They are never within, and join regret and
-    worst_10 only through `chance`.
     """
-    alive = values.shape[-2] / (values.shape[-2] + num_lost)
     found = spread(values)
-    found |= nearness(
-        row_means(values), best_level(values), within=within, alive=alive, chance=chance
-    )
-    if chance is not None and num_lost:
-        lost = np.full((*values.shape[:-2], num_lost, values.shape[-1]), chance)
-        values = np.concatenate([values, lost], axis=-2)
     return {
         **found,
+        **nearness(row_means(values), best_level(values), within=within),
         "sd_star": np.sqrt(np.maximum(0.0, found["variance"])),
         "worst_10": worst_tenth(values),
     }
@@ -226,44 +223,45 @@ class Bootstrap:
 
     def _tables(self, values: Array, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
         present = np.isfinite(values)
-        counts, means, num = present.sum(axis=-1), row_means(values), len(values)
-        scaled = (values - means[:, None]) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]
-        pool = scaled[present & (counts > 1)[:, None]]
-        freedom = int((counts - 1).sum())
-        point = spread(values)
-        variance, sd = float(point["variance"]), float(point["sd"])
-        kept = max(0.0, variance) ** 0.5 / sd if num > 1 and sd > 0 else 0.0
-        centred = kept * (means - means.mean())
+        means, num = row_means(values), len(values)
+        first, copies = _copies(values)
+        noise = noise_of(values[first])
+        pool = _residuals(values[first], noise)
+        centred = centres(values) - means.mean()
         left, chunk = self.size(values), max(1, CHUNK // values.size)
         while left > 0:
             size = min(left, chunk)
             left -= size
             # The longer axis is the last in memory, which numpy sums and searches several times
             # faster.
-            noise = pool[rng.integers(0, pool.size, (size, *sorted(values.shape)), dtype=np.int32)]
-            noise = noise if num < values.shape[1] else noise.swapaxes(-1, -2)
-            noise *= np.sqrt(freedom / rng.chisquare(freedom, (size, 1, 1)))
-            noise += means.mean()
-            tried = noise + centred[:, None]
+            shape = (size, *sorted((len(first), values.shape[1])))
+            drawn_noise = pool[rng.integers(0, pool.size, shape, dtype=np.int32)]
+            if len(first) >= values.shape[1]:
+                drawn_noise = drawn_noise.swapaxes(-1, -2)
+            drawn_noise *= noise.draw(size, rng)[..., None]
+            drawn_noise += means.mean()
+            if len(first) < num:
+                drawn_noise = drawn_noise[:, copies]
+            tried = drawn_noise + centred[:, None]
             if not present.all():
                 tried[:, ~present] = np.nan
             if not self.population:
                 yield tried, tried
                 continue
             rows = rng.integers(0, num, (size, num), dtype=np.int32)
-            drawn = noise + (np.sqrt(num / max(num - 1, 1)) * centred)[rows][..., None]
+            drawn = drawn_noise + (np.sqrt(num / max(num - 1, 1)) * centred)[rows][..., None]
             if not present.all():
                 drawn[~present[rows]] = np.nan
             yield drawn, tried
 
     def bounds(
-        self, drawn: Array, num: int, *, estimate: float, moved: bool = False
+        self, drawn: Array, num: int, *, estimate: float, centre: float | None = None
     ) -> tuple[float, float]:
         """Interval from the resamples of one statistic that rests on `num` configurations.
 
         population=True widens the percentiles for that number (Hesterberg 2015, expanded
-        percentile): alpha'/2 = Phi( sqrt(n / (n - 1)) t_{alpha/2, n-1} ). moved: shift the
-        percentiles so that the mean of the resamples falls on `estimate`: for statistics whose
+        percentile): alpha'/2 = Phi( sqrt(n / (n - 1)) t_{alpha/2, n-1} ). centre: the
+        percentiles are shifted so that the mean of the resamples falls there: for statistics whose
         value on the shrunk centres is not their value on the table.
         """
         if len(drawn) < 2 or not np.isfinite(drawn).all():
@@ -271,29 +269,26 @@ class Bootstrap:
         tail = (1.0 - self.confidence) / 2.0
         if len(drawn) < NORMAL_BELOW:
             half = float(special.stdtrit(len(drawn) - 1, 1.0 - tail) * drawn.std(ddof=1))
-            return estimate - half, estimate + half
+            middle = estimate if centre is None else centre
+            return middle - half, middle + half
         if self.population and num > 1:
             tail = float(special.ndtr(np.sqrt(num / (num - 1)) * special.stdtrit(num - 1, tail)))
         low, high = np.quantile(drawn, [tail, 1.0 - tail])
-        shift = estimate - drawn.mean() if moved else 0.0
+        shift = 0.0 if centre is None else centre - drawn.mean()
         return float(low + shift), float(high + shift)
 
 
 def intervals(
-    values: Array,
-    bootstrap: Bootstrap,
-    *,
-    within: float,
-    num_lost: int = 0,
-    chance: float | None = None,
+    values: Array, bootstrap: Bootstrap, *, within: float
 ) -> dict[str, tuple[float, float]]:
     """Intervals of `statistics`; empty when no configuration has two scores.
 
     sd, sd_star, share and worst_10 have percentile intervals; those of mean, regret, tolerance_area
-    and iqm are moved onto the estimate. Regret and area are resampled with the best level as
-    cross-fitting gives it, unclipped: clipped at zero regret, a nearly flat response would leave no
-    spread to read an interval from. In a sample of the space, lost configurations are lost by
-    chance too, and the tail of worst_10 rests on a tenth of the configurations.
+    and iqm are moved onto the estimate, that of iqm less what one more draw of noise adds to it:
+    the trimming of noisy means is biased at a cliff. Regret and area are resampled with the best
+    level as cross-fitting gives it, unclipped: clipped at zero regret, a nearly flat response would
+    leave no spread to read an interval from. In a sample of the space the tail of worst_10 rests on
+    a tenth of the configurations.
 
     Measured coverage of 95 % intervals, in percent of 500 planted sweeps
     (tests/analysis/test_coverage.py; spread 1, seed noise 0.3; grids of 6 and 11 x 5 with 2 and 3
@@ -316,41 +311,33 @@ def intervals(
     if np.isfinite(values).sum(axis=-1).max() < 2:
         return {}
     num = len(values)
-    lost_part = num_lost / (num + num_lost)
 
-    def measure(drawn: Array, tried: Array, rng: np.random.Generator) -> dict[str, Array]:
+    def measure(drawn: Array, tried: Array, _: np.random.Generator) -> dict[str, Array]:
         means, tried_means = row_means(drawn), row_means(tried)
         free = best_level(tried, clipped=False)
         best = np.clip(free, tried_means.mean(axis=-1), tried_means.max(axis=-1))
-        lost = np.broadcast_to(np.arange(num + num_lost) >= num, (len(drawn), num + num_lost))
-        if bootstrap.population and num_lost:
-            lost = rng.random(lost.shape) < lost_part
-        alive = 1.0 - lost.mean(axis=-1)
-        found = spread(drawn) | {
-            "share": nearness(means, best, within=within, alive=alive)["share"]
+        open_ended = nearness(means, free, within=within, most=np.inf)
+        return {
+            **spread(drawn),
+            "share": nearness(means, best, within=within)["share"],
+            "regret": open_ended["regret"],
+            "tolerance_area": open_ended["tolerance_area"],
+            "worst_10": worst_tenth(drawn),
         }
-        open_ended = nearness(means, free, within=within, alive=alive, chance=chance, most=np.inf)
-        found |= {name: open_ended[name] for name in ("regret", "tolerance_area")}
-        if num_lost and chance is not None:
-            extra = rng.integers(0, num, num_lost)
-            drawn = np.where(
-                lost[..., None], chance, np.concatenate([drawn, drawn[:, extra]], axis=-2)
-            )
-        return {**found, "worst_10": worst_tenth(drawn)}
 
-    point = {
-        name: float(x)
-        for name, x in statistics(values, within=within, num_lost=num_lost, chance=chance).items()
-    }
-    means, free = row_means(values), best_level(values, clipped=False)
-    point["regret"] = float(
-        nearness(means, free, within=within, alive=1.0 - lost_part, chance=chance)["regret"]
-    )
+    point = {name: float(x) for name, x in statistics(values, within=within).items()}
+    free = best_level(values, clipped=False)
+    point["regret"] = float(nearness(row_means(values), free, within=within)["regret"])
+    draws = bootstrap.collect(values, measure)
+    moved = {name: point[name] for name in ("mean", "regret", "tolerance_area", "iqm")}
+    moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(centres(values)))
     bounds = {}
-    for name, drawn in bootstrap.collect(values, measure).items():
+    for name, drawn in draws.items():
         carriers = max(2, num // 10) if name == "worst_10" else num
-        moved = name in ("mean", "regret", "tolerance_area", "iqm")
-        bounds[name] = bootstrap.bounds(drawn, carriers, estimate=point[name], moved=moved)
+        bounds[name] = bootstrap.bounds(
+            drawn, carriers, estimate=point[name], centre=moved.get(name)
+        )
+    bounds["iqm"] = min(bounds["iqm"][0], point["iqm"]), max(bounds["iqm"][1], point["iqm"])
     low, high = np.sqrt(np.maximum(0.0, bounds.pop("variance")))
     bounds["sd_star"] = float(low), float(high)
     for name, most in {"sd": np.inf, "regret": np.inf, "share": 1, "tolerance_area": 1}.items():
@@ -359,28 +346,120 @@ def intervals(
     return bounds
 
 
+def centres(values: Array) -> Array:
+    """(n,) the means shrunk to the spread that is not noise: mean + (sd_star / sd) (m_i - mean)."""
+    means = row_means(values)
+    found = spread(values)
+    variance, sd = float(found["variance"]), float(found["sd"])
+    kept = max(0.0, variance) ** 0.5 / sd if len(values) > 1 and sd > 0 else 0.0
+    return np.asarray(means.mean() + kept * (means - means.mean()))
+
+
+def _copies(values: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows without their copies, and (n,) which of these each row is.
+
+    A hyperparameter that does nothing, in training that repeats itself, gives the same scores on
+    all seeds: such rows share one draw of noise.
+    """
+    every = np.arange(len(values))
+    if values.shape[1] < 2 or len(np.unique(row_means(values))) == len(values):
+        return every, every
+    keys = np.where(np.isfinite(values), values, np.inf)
+    _, first, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    order = first.argsort()
+    return first[order], order.argsort()[copies.ravel()]
+
+
+def _residuals(values: Array, noise: Noise) -> Array:
+    """Sorted residuals in units of their noise, (x_ij - m_i) / (s_i sqrt(1 - 1 / S_i)), of mean
+    square 1.
+    """
+    present = np.isfinite(values)
+    counts = present.sum(axis=-1)
+    unit = np.sqrt((1.0 - 1.0 / np.maximum(counts, 2)) * np.maximum(noise.variance, TINY))
+    scaled = (values - row_means(values)[:, None]) / unit[:, None]
+    pool = np.sort(scaled[present & (counts > 1)[:, None]])  # in any order of the table
+    size = float(np.sqrt(np.square(pool).mean()))
+    return pool / size if size > 0 else pool
+
+
 def _is_complete(values: Array) -> bool:
     """Whether no score is missing."""
     return bool(np.isfinite(values.sum()))
 
 
-def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
-    """`tail_level`, unclipped, of a table with missing scores; `plain` where no configuration has
-    two.
+def packed(values: Array) -> Array:
+    """A table (n, S) with gaps as (n, max S_i): each row's scores come first, and a column means
+    nothing.
+
+    Seeds are noise, so which of them a configuration has does not matter. The scores of a row stand
+    in an order that looks random but depends on its number alone: neither the names nor the order
+    of the seeds move a result. A complete table stays as it is.
     """
     present = np.isfinite(values)
-    filled = np.where(present, values, 0.0)
-    others = present.sum(axis=-1, keepdims=True) - 1
-    without = (filled.sum(axis=-1, keepdims=True) - filled) / np.maximum(others, 1)
-    competes = present & (others > 0)
-    picked = _lowest(np.where(competes, without, np.inf), num)
-    counted = np.take_along_axis(competes, picked, axis=-2)
-    folds = counted.any(axis=-2)
-    scores = np.where(counted, np.take_along_axis(filled, picked, axis=-2), 0.0).sum(axis=-2)
-    scores /= np.maximum(counted.sum(axis=-2), 1)
-    return np.where(
-        folds.any(axis=-1), scores.sum(axis=-1) / np.maximum(folds.sum(axis=-1), 1), plain
-    )
+    if present.all():
+        return values
+    counts = present.sum(axis=-1)
+    ordered = np.sort(values, axis=-1)[:, : counts.max()]  # NaN last
+    ranks = np.random.default_rng(0).random(ordered.shape)
+    ranks[np.arange(ordered.shape[1]) >= counts[:, None]] = 2.0
+    return np.asarray(np.take_along_axis(ordered, ranks.argsort(axis=-1), axis=-1))
+
+
+def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
+    """`tail_level`, unclipped, of a packed table (..., n, K); `plain` where no row has two scores.
+
+    Fold f leaves out score f mod S_i of row i; of more than 30 scores, every
+    30th. Means of unequal numbers of scores are picked by their shrunken level,
+
+        mean + (m - mean) / (1 + s_w^2 / (t^2 number)),  t^2 = `variance` of `spread`,
+
+    else the rows with the fewest would be picked for their noise. A row with one score has none to
+    leave out: it competes, and counts, at its shrunken level.
+    """
+    here = np.isfinite(values)
+    counts, means = here.sum(axis=-1), row_means(values)
+    if counts.max() < 2:
+        return plain
+    noise = np.maximum(noise_variance(values), TINY)
+    true = means.var(axis=-1) * means.shape[-1] / max(means.shape[-1] - 1, 1)
+    true = np.maximum(true - noise / mean_seeds(values), 1e-6 * noise)[..., None]
+    middle, ratio = means.mean(axis=-1, keepdims=True), noise[..., None] / true
+
+    def shrunk(levels: Array, sizes: NDArray[np.int64]) -> Array:
+        return np.asarray(middle + (levels - middle) / (1.0 + ratio / sizes))
+
+    sums, sizes = _blocks(np.where(here, values, 0.0)), _blocks(here)
+    total, alone = sums.sum(axis=-1), shrunk(means, counts)
+    single, blocks = counts == 1, np.minimum(counts, MOST_BLOCKS)
+    levels = np.zeros(plain.shape)
+    num_folds = _num_folds(blocks)
+    for fold in range(num_folds):
+        at = (fold % blocks)[..., None]
+        left_out, size = (np.take_along_axis(x, at, axis=-1)[..., 0] for x in (sums, sizes))
+        others = np.maximum(counts - size, 1)
+        looks = np.where(single, alone, shrunk((total - left_out) / others, others))
+        scores = np.where(single, alone, left_out / size)
+        picked = _lowest(looks[..., None], num)[..., 0]
+        levels += np.take_along_axis(scores, picked, axis=-1).mean(axis=-1)
+    return np.asarray(levels / num_folds)
+
+
+def _blocks(scores: NDArray[Any]) -> NDArray[Any]:
+    """(..., n, K) summed into at most `MOST_BLOCKS` columns: score j joins column j mod that."""
+    num = scores.shape[-1]
+    if num <= MOST_BLOCKS:
+        return scores.astype(np.int64) if scores.dtype == bool else scores
+    spare = -num % MOST_BLOCKS
+    padded = np.concatenate([scores, np.zeros((*scores.shape[:-1], spare), scores.dtype)], axis=-1)
+    return np.asarray(padded.reshape(*scores.shape[:-1], -1, MOST_BLOCKS).sum(axis=-2))
+
+
+def _num_folds(blocks: NDArray[np.int64]) -> int:
+    """So many that each block of a row is left out as often as its others, within reason."""
+    evenly = math.lcm(*np.unique(blocks).tolist())
+    affordable = evenly <= MOST_FOLDS and evenly * blocks.shape[-1] <= FOLD_CELLS
+    return evenly if affordable else int(blocks.max())
 
 
 def _lowest(values: Array, num: int) -> NDArray[np.intp]:

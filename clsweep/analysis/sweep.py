@@ -5,7 +5,7 @@ of scores.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,9 @@ EVEN_SAMPLERS = ("grid", "qmc", "random")
 ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
 KEYS = ("objective", "config", "seed")
 ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
+# What a failed trial counts as, in every statistic: the worst score that any objective of the table
+# has, the score of a guess, or nothing.
+FAILED_AS = WORST, CHANCE, LEFT_OUT = "worst", "chance", "left out"
 # Positive values that span more are read on a log scale, unless the study says otherwise.
 LOG_RATIO = 10.0
 
@@ -32,7 +35,7 @@ LOG_RATIO = 10.0
 class Sweep:
     """The trials of one objective.
 
-    Shape legend: n = configurations tried, in order of first appearance, S = seeds.
+    Shape legend: n = configurations tried, sorted by number, S = seeds.
 
     Attributes:
         params: the swept hyperparameters, those that take two or more values here.
@@ -41,9 +44,11 @@ class Sweep:
             ends there.
         settings: (n, params), the values; row i is that of configuration number `configs[i]`.
         scores: (n, S) float64, larger is better (`sign` times the metric), NaN = no score: the
-            trial failed, did not run, or belongs to a configuration of which a trial was stopped
-            early.
+            trial did not run, or belongs to a configuration of which a trial was stopped early. A
+            failed trial counts at `failed_level`.
         failed: (n, S) bool, trials that failed, or finished without a finite metric.
+        failed_as: one of `FAILED_AS`.
+        failed_level: the score of a failed trial, as `scores` are; NaN: they are left out.
         samplers: how the configurations were chosen, usually one name.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
@@ -65,7 +70,14 @@ class Sweep:
     num_planned: int
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
+    failed_as: str = LEFT_OUT
+    failed_level: float = np.nan
     constants: Mapping[str, Any] = field(default_factory=dict)
+
+    def without_failed(self) -> Sweep:
+        """The same with failed trials left out, as if they had not run."""
+        measured = np.where(self.failed, np.nan, self.scores)
+        return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
 
     @property
     def num_failed(self) -> int:
@@ -104,12 +116,22 @@ class Sweep:
         """What of the plan has no score: trials that failed, were stopped or have not run."""
         found = [self.stopped] if self.stopped else []
         if self.num_failed:
-            figures = {"failed": self.num_failed, "trials": self.num_trials}
-            found.insert(0, note(Reason.TRIALS_FAILED, **figures))
+            found.insert(0, self._failures)
         if self.is_unfinished:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
         return tuple(found)
+
+    @property
+    def _failures(self) -> Note:
+        figures = {"failed": self.num_failed, "trials": self.num_trials}
+        if np.isnan(self.failed_level):
+            return note(Reason.TRIALS_FAILED, **figures)
+        counted = {
+            WORST: Reason.TRIALS_FAILED_AS_WORST,
+            CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
+        }
+        return note(counted[self.failed_as], **figures, level=self.sign * self.failed_level)
 
     @property
     def nothing(self) -> Note | None:
@@ -206,6 +228,8 @@ def read_sweeps(
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     limits: tuple[float, float] = ANYWHERE,
+    failed_as: str = WORST,
+    chance: float | None = None,
 ) -> list[Sweep]:
     """One sweep per objective, in order of first appearance; `trials` is not changed.
 
@@ -222,6 +246,10 @@ def read_sweeps(
         bounds: (low, high) that the study declares for some of the hyperparameters. Ignored where
             the values seen are not numbers within them, or where they have no place on the axis.
         limits: the values that the metric can take. Ignored where scores lie outside.
+        failed_as: what a failed trial counts as in every statistic, one of `FAILED_AS`: the worst
+            score of the whole table, `chance`, or nothing. Without its failures an objective that
+            crashes where it is bad would look robust. One of which no trial has a score has none.
+        chance: the metric of a guess; asked for by `failed_as="chance"`.
 
     Raises:
         ValueError: an empty table, a missing column, a repeated (objective, config, seed), a
@@ -230,6 +258,13 @@ def read_sweeps(
     """
     if mode not in ("max", "min"):
         raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
+    if failed_as not in FAILED_AS:
+        raise ValueError(
+            f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
+            f"{nearest(failed_as, FAILED_AS)}"
+        )
+    if failed_as == CHANCE and chance is None:
+        raise ValueError("failed: expected worst or left out, as the chance level is not known")
     if unknown := [
         scale for scale in (scales or {}).values() if scale not in ("log", "linear", "category")
     ]:
@@ -238,7 +273,7 @@ def read_sweeps(
     axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
     _check(trials, metric, list(dict.fromkeys(name for each in axes.values() for name in each)))
     sign = 1.0 if mode == "max" else -1.0
-    return [
+    sweeps = [
         _sweep(
             str(name),
             group,
@@ -252,6 +287,19 @@ def read_sweeps(
         )
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
+    if failed_as == LEFT_OUT:
+        return sweeps
+    worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
+    level = sign * chance if failed_as == CHANCE and chance is not None else worst
+    return [_counted(sweep, failed_as, level) for sweep in sweeps]
+
+
+def _counted(sweep: Sweep, failed_as: str, level: float) -> Sweep:
+    """The sweep with its failed trials at `level`."""
+    if not sweep.alive.any() or np.isnan(level):
+        return sweep
+    scores = np.where(sweep.failed, level, sweep.scores)
+    return replace(sweep, scores=scores, failed_as=failed_as, failed_level=float(level))
 
 
 def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
@@ -288,7 +336,8 @@ def _sweep(
     bounds: Mapping[str, tuple[float, float]],
     limits: tuple[float, float],
 ) -> Sweep:
-    rows, configs = pd.factorize(group["config"])
+    # Sorted, so that no number hangs on the order of the rows.
+    rows, configs = pd.factorize(group["config"], sort=True)
     columns, seeds = pd.factorize(group["seed"], sort=True)
     cells = rows * len(seeds) + columns
     if len(repeated := group[pd.Series(cells).duplicated().to_numpy()]):

@@ -47,7 +47,7 @@ def within_of(metric: str, sweeps: Sequence[Sweep]) -> float:
 
     if unit_of(metric) == "%":
         return 1.0
-    levels = np.concatenate([sweep.means[sweep.alive] for sweep in sweeps])
+    levels = np.concatenate([x.means[x.alive] for x in (each.without_failed() for each in sweeps)])
     part = float(np.ptp(levels)) / 20 if len(levels) else 0.0
     if part <= 0:
         return 1.0
