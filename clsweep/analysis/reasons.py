@@ -43,6 +43,7 @@ class Reason(StrEnum):
     SURROGATE_WEAK_ONE_SEED = auto()  # and the possible is not known (r2)
     NO_EFFECT_PASSES = auto()  # no F test against the seed noise does
     NO_DIFFERENCE = auto()  # none was seen
+    FAILURES_DECIDE = auto()  # counted or left out, failed trials give different winners (failed)
     NO_NOISE = auto()  # the seeds show none, or one side has no repeat: no interval
     NO_NOISE_OF_SETTINGS = auto()  # one setting, or none differs: no interval
     ONE_SEED = auto()  # no interval
@@ -128,6 +129,7 @@ UNRESOLVED = frozenset(
         Reason.SURROGATE_WEAK_ONE_SEED,
         Reason.NO_EFFECT_PASSES,
         Reason.NO_DIFFERENCE,
+        Reason.FAILURES_DECIDE,
         Reason.NO_NOISE,
         Reason.NO_NOISE_OF_SETTINGS,
         Reason.ONE_SEED,

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from clsweep.analysis import noise as seed_noise
 from clsweep.analysis import resample
-from clsweep.analysis.comparison.noise import Term, apart, copies, noise_of, squares_of
+from clsweep.analysis.comparison.noise import Term, copies, noise_of
 from clsweep.analysis.sweep import Array
 
 POWER = 0.8
@@ -195,7 +196,7 @@ def share_within(tables: Array, within: float) -> Array:
     best.
     """
     means, best = resample.row_means(tables), resample.best_level(tables)[..., None]
-    return np.asarray((means >= best - within - 1e-13 * np.abs(best)).mean(axis=-1))
+    return np.asarray((means >= best - within - resample.rounding(means)[..., None]).mean(axis=-1))
 
 
 def spread_effect(
@@ -285,15 +286,13 @@ def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:
     shrink = float(np.exp(log_sd_star(table))) / sd if sd > 0 else 0.0
     centres = means.mean() + shrink * (means - means.mean())
     once = table[np.unique(codes, return_index=True)[1]]
-    noise = noise_of(once)
-    chance, variance, freedom = apart(*squares_of(once), noise)
-    shape = num, *once.shape
-    drawn = noise.pool[rng.integers(0, len(noise.pool), shape)]
-    drawn *= np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (num, 1, 1)))
-    if chance.any():
-        scale = np.sqrt(variance * freedom / rng.chisquare(freedom, shape[:2]))
-        own = rng.standard_normal(shape) * scale[..., None]
-        drawn = np.where((rng.random(shape[:2]) < chance)[..., None], own, drawn)
+    shape, noise = (num, *once.shape), noise_of(once)
+    by_row = seed_noise.noise_of(once)
+    if by_row.is_even:
+        drawn = noise.pool[rng.integers(0, len(noise.pool), shape)]
+        drawn *= np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (num, 1, 1)))
+    else:
+        drawn = rng.standard_normal(shape) * by_row.draw(num, rng)[..., None]
     return np.where(np.isfinite(table), centres[:, None] + drawn[:, codes], np.nan)
 
 

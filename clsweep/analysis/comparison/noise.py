@@ -202,7 +202,7 @@ def _once(scores: Array) -> tuple[Codes, Array]:
 
 
 def _rounding(scores: Array) -> float:
-    return 1e-13 * float(np.nanmax(np.abs(scores)))
+    return float(resample.rounding(scores.reshape(-1)))
 
 
 def _shift(table: Array, weights: Array) -> Doubt:

@@ -14,6 +14,7 @@ from clsweep.analysis import reasons, resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.difference import Options, mean_difference, split
 from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.comparison.failures import gated
 from clsweep.analysis.comparison.pairing import Pairing, pair
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -104,12 +105,12 @@ def compare(
             f"compare: expected two objectives, or none for every pair; got {a or b!r} alone"
         )
     check_by(by, sweeps)
-    rows = [
-        row
-        for first, second in combinations(sweeps, 2)
-        for row in _rows(first, second, by, options)
-    ]
-    return _table(rows, options)
+
+    def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
+        pairs = combinations(sweeps, 2)
+        return _table([row for a, b in pairs for row in _rows(a, b, by, options)], options)
+
+    return gated(sweeps, table, ("a", "b", "region"))
 
 
 def _find(sweeps: Sequence[Sweep], name: str) -> Sweep:
