@@ -52,6 +52,7 @@ class Sweep:
         samplers: how the configurations were chosen, usually one name.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
+        constants: the hyperparameters that take one value here, with it.
     """
 
     objective: str
@@ -71,6 +72,7 @@ class Sweep:
     limits: tuple[float, float] = ANYWHERE
     failed_as: str = LEFT_OUT
     failed_level: float = np.nan
+    constants: Mapping[str, Any] = field(default_factory=dict)
 
     def without_failed(self) -> Sweep:
         """The same with failed trials left out, as if they had not run."""
@@ -384,6 +386,11 @@ def _sweep(
             if name in bounds and _encloses(bounds[name], settings[name], read_as[name])
         },
         limits=limits if np.array_equal(np.clip(known, *limits), known) else ANYWHERE,
+        constants={
+            name: group[name].iloc[0]
+            for name in params
+            if name not in swept and pd.notna(group[name].iloc[0])
+        },
     )
 
 

@@ -38,6 +38,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2:.2f}; with one seed the "
     "possible one is unknown",
     Reason.NO_EFFECT_PASSES: "no effect passes its test against the seed noise",
+    Reason.FAILURES_DECIDE: "counted as worst or left out, the {failed} failed trials give "
+    "different winners",
     Reason.NO_DIFFERENCE: "no difference seen",
     Reason.NO_NOISE: "no interval: the seeds show no noise, or one side has no repeat",
     Reason.NO_NOISE_OF_SETTINGS: "no interval: one setting, or none differs",
@@ -84,8 +86,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.FEW_FLIPS: "{pairs} pairs are few for sign flips: p by the noise of all regions",
     Reason.P_FLOOR: "{draws} {unit} can give no p below {p_min:.2g}",
     Reason.P_PER_SETTING: "p is for no difference at any setting",
-    Reason.SEED_SHIFT: "a seed shifts the differences at all settings (F test, p = {p:.2g}): its "
-    "{draws} means are the draws",
+    Reason.SEED_SHIFT: "a seed seems to shift all settings (chance {chance:.0%}), so the seeds "
+    "are the draws",
     Reason.SEED_SHIFT_OF_LEVELS: "a seed shifts all scores (F test, p = {p:.2g}): the intervals of "
     "levels rest on {seeds} seeds",
     Reason.SPREAD_WITHIN_NOISE: "a spread that does not exceed the seed noise counts as 0",
@@ -107,7 +109,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.COMMON_SETTINGS: "over the {common} settings of both, of {a} and {b}",
     Reason.PAIRS_LEFT_OUT: "{lost} of {pairs} pairs lack a score on one side and are left out",
     Reason.SEEDS_LEFT_OUT: "seeds without a partner are left out: {seeds}",
-    Reason.SEEDS_BY_ORDER: "no seed in common: paired by their order",
+    Reason.SEEDS_BY_ORDER: "hardly any seed in common: settings are paired, seeds are not",
     Reason.SEVERAL_DEVICES: "several devices",
     Reason.SEVERAL_VERSIONS: "several versions of {package}",
     Reason.VERSIONS_UNKNOWN: "versions not recorded",

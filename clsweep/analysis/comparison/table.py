@@ -14,6 +14,7 @@ from clsweep.analysis import reasons, resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.difference import Options, mean_difference, split
 from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.comparison.failures import gated
 from clsweep.analysis.comparison.pairing import Pairing, pair
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -104,12 +105,12 @@ def compare(
             f"compare: expected two objectives, or none for every pair; got {a or b!r} alone"
         )
     check_by(by, sweeps)
-    rows = [
-        row
-        for first, second in combinations(sweeps, 2)
-        for row in _rows(first, second, by, options)
-    ]
-    return _table(rows, options)
+
+    def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
+        pairs = combinations(sweeps, 2)
+        return _table([row for a, b in pairs for row in _rows(a, b, by, options)], options)
+
+    return gated(sweeps, table, ("a", "b", "region"))
 
 
 def _find(sweeps: Sequence[Sweep], name: str) -> Sweep:
@@ -153,11 +154,10 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
             if options.stat == "mean"
             else _spread(part, options, rng)
         )
-        num_pairs = int(np.isfinite(part.a.scores).sum()) if part.paired else 0
         num_seeds = min(_num_seeds(part.a.scores), _num_seeds(part.b.scores))
         row = blank | {
             "region": label,
-            "num_pairs": num_pairs,
+            "num_pairs": part.num_pairs,
             "num_seeds": num_seeds,
             "superiority": _superiority(part),
         }
@@ -179,7 +179,7 @@ def _mean(
     if why and why.reason is Reason.ONE_SEED:
         notes.append(note(Reason.P_PER_SETTING))
     needed = evidence.repeats_needed(found, repeats, options.confidence)
-    if part.paired and part.fixed:  # and enough for the sign flips
+    if part.crossed and part.fixed:  # and enough for the sign flips
         needed = max(
             needed, float(np.ceil(np.log2(2.0 / (1.0 - options.confidence)) / len(part.a.scores)))
         )
@@ -264,17 +264,20 @@ def _bounds(found: Evidence) -> dict[str, Any]:
 
 
 def _superiority(part: Pairing) -> float:
+    a, b = part.a.scores, part.b.scores
+    if part.crossed:
+        there = np.isfinite(a)
+        a, b = a[there], b[there]
+    else:
+        a, b = resample.row_means(a), resample.row_means(b)
     if part.paired:
-        there = np.isfinite(part.a.scores)
-        a, b = part.a.scores[there], part.b.scores[there]
         return float((a > b).mean() + 0.5 * (a == b).mean())
-    a, b = resample.row_means(part.a.scores), resample.row_means(part.b.scores)
     ranks = stats.rankdata(np.concatenate([a, b]))[: len(a)]
     return float((ranks.sum() - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 
 def _num_seeds(scores: Array) -> int:
-    return int(np.isfinite(scores).any(axis=0).sum())
+    return int(np.isfinite(scores).sum(axis=1).max())
 
 
 def _table(rows: list[dict[str, Any]], options: Options) -> pd.DataFrame:
