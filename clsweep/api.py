@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +163,7 @@ def open_results(
     metric: str | None = None,
     mode: str | None = None,
     params: Sequence[str] | None = None,
+    scales: Mapping[str, str] | None = None,
 ) -> Results:
     """Open results folders, `results/tau` or `s3://bucket/tau`, also while their studies run.
 
@@ -174,6 +175,7 @@ def open_results(
         metric: a column of the trials to analyse instead of the metric that the studies optimised.
         mode: which of its values are best, "max" or "min", where nothing else says so.
         params: of a Parquet file, the columns of the hyperparameters; see `analyse`.
+        scales: of a Parquet file, on which axes they stand; see `analyse`.
 
     Raises:
         RequestError: there are no results of clsweep at a source, or none that the statistics can
@@ -186,17 +188,21 @@ def open_results(
     paths = [os.fspath(source) for source in sources]
     if len(paths) == 1 and (file := trials_file(paths[0])):
         found = read_trials(file)
-        return Results(table=of_trials(found, source=file, metric=metric, mode=mode, params=params))
+        table = of_trials(
+            found, source=file, metric=metric, mode=mode, params=params, scales=scales
+        )
+        return Results(table=table)
     if files := [path for path in paths if trials_file(path)]:
         raise RequestError(
             f"{files[0]}: a table of trials can only be analysed alone; with others, expected "
             "folders"
         )
-    if params is not None:
-        raise RequestError(
-            f"{paths[0]}: params: the hyperparameters of a study are known; expected none to be "
-            "named"
-        )
+    for option, what in {"params": params, "scales": scales}.items():
+        if what is not None:
+            raise RequestError(
+                f"{paths[0]}: {option}: the hyperparameters of a study are known; expected none to "
+                "be named"
+            )
     results = Results(*map(open_folder, paths), metric=metric, mode=mode)
     if len(paths) > 1 or metric is not None or mode is not None:
         results.material  # noqa: B018  # what does not fit together is said at once
@@ -209,6 +215,7 @@ def analyse(
     metric: str | None = None,
     mode: str | None = None,
     params: Sequence[str] | None = None,
+    scales: Mapping[str, str] | None = None,
 ) -> Results:
     """The statistics on a table of trials that came from anywhere.
 
@@ -222,13 +229,16 @@ def analyse(
             table and one value in each configuration, with a single seed those that clsweep knows;
             one that follows from others, as chunk_size from batch_size, is named in a note and
             left out. What is named here stays.
+        scales: the axes of some of them, as {"tau": "log", "dropout": "linear", "layers":
+            "category"}. By default text is a category, and numbers stand on the axis that spreads
+            them evenly, which a note names.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
     from clsweep.findings.from_trials import of_trials
 
-    return Results(table=of_trials(trials, metric=metric, mode=mode, params=params))
+    return Results(table=of_trials(trials, metric=metric, mode=mode, params=params, scales=scales))
 
 
 def run(

@@ -39,6 +39,14 @@ ParamsOption = Annotated[
     list[str] | None,
     typer.Option("--param", metavar="COL", help="hyperparameter of a Parquet file; several times"),
 ]
+ScalesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scale",
+        metavar="COL=AXIS",
+        help="log, linear or category, for a hyperparameter of a Parquet file; several times",
+    ),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
 
 

@@ -102,7 +102,7 @@ def of_studies(
         chance=chance_of(name, counts),
         defaults=defaults_of(trials, params),
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
-        within=within_of(name, sweeps),
+        within=within_of(unit_of(name), sweeps),
         yardsticks=_yardsticks(studies, prefixes, name),
         confirmable={
             prefix + objective: study.path

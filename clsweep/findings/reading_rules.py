@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DIAGNOSTIC, METRIC, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
@@ -39,13 +40,13 @@ def unit_of(metric: str) -> str:
     return METRIC[metric].unit if metric in METRIC else ""
 
 
-def within_of(metric: str, sweeps: Sequence[Sweep]) -> float:
+def within_of(unit: str, sweeps: Sequence[Sweep]) -> float:
     """One point of a percentage; of another metric a twentieth of the range of its levels, rounded
     to 1, 2 or 5.
     """
     import numpy as np
 
-    if unit_of(metric) == "%":
+    if unit == "%":
         return 1.0
     levels = np.concatenate([sweep.means[sweep.alive] for sweep in sweeps])
     part = float(np.ptp(levels)) / 20 if len(levels) else 0.0
@@ -79,10 +80,34 @@ def sweeps_of(
         raise RequestError(f"{source}: {error}") from None
 
 
+def percent_of(
+    metric: str, sweeps: tuple[Sweep, ...]
+) -> tuple[float | None, tuple[Sweep, ...], str]:
+    """What the table calls 100 %, the sweeps with the limits that go with it, and a note unless it
+    is 100.
+
+    A percentage of which all scores are fractions has 1; one with scores that no percentage has,
+    none. Nor has another metric.
+    """
+    import numpy as np
+
+    if unit_of(metric) != "%":
+        return None, sweeps, ""
+    scores = np.concatenate([s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps])
+    low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
+    expected = f"{metric} is expected in percent, given {low:.4g} to {high:.4g}"
+    if len(scores) and (low < 0 or high > 100):
+        return None, sweeps, f"{expected}: read as numbers without a unit or limits"
+    if 0 <= low <= high <= 1 and not np.isin(scores, (0, 1)).all():
+        said = f"{expected}: read as fractions of 1; for percent multiply the column by 100"
+        return 1.0, tuple(replace(sweep, limits=(0.0, 1.0)) for sweep in sweeps), said
+    return 100.0, sweeps, ""
+
+
 def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
     """Metric of a guess, percent; none where the numbers of classes differ."""
     guesses = METRIC[metric].guesses if metric in METRIC else 0
-    if not guesses or num_classes.nunique(dropna=False) != 1 or num_classes.isna().any():
+    if not guesses or num_classes.nunique(dropna=False) != 1 or not num_classes.min() >= guesses:
         return None
     return 100 * guesses / float(num_classes.iloc[0])
 
