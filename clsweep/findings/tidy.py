@@ -5,6 +5,7 @@ by name before they meet it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -23,7 +24,7 @@ MEASURED = (
     "workers",
     "num_classes",
 )  # read as numbers beside the metric
-SMALLEST, LARGEST = 1e-100, 1e100  # sizes whose squares and quotients are still numbers
+SMALLEST, LARGEST = 1e-60, 1e60  # sizes whose fourth powers are still numbers
 
 
 def tidied(trials: Any, source: str) -> pd.DataFrame:
@@ -63,15 +64,16 @@ def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     """
     if column.dtype.kind in "iuf" and isinstance(column.dtype, np.dtype):
         return column
-    for value in column[~column.isna()]:
+    numbers = np.full(len(column), np.nan)
+    for row in np.flatnonzero(~column.isna()):
+        value = column.iloc[row]
         if not _is_real(value):
             raise _refused(source, str(column.name), "numbers", value)
-    return pd.Series(
-        [np.nan if missing else float(x) for x, missing in zip(column, column.isna(), strict=True)],
-        index=column.index,
-        name=column.name,
-        dtype=float,
-    )
+        try:
+            numbers[row] = float(value)
+        except OverflowError:
+            raise _refused(source, str(column.name), "smaller numbers", value) from None
+    return pd.Series(numbers, index=column.index, name=column.name)
 
 
 def is_plain(column: pd.Series[Any]) -> bool:
@@ -89,7 +91,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    return isinstance(value, Real) and not np.issubdtype(type(value), np.bool_)
+    return isinstance(value, Real | Decimal) and not np.issubdtype(type(value), np.bool_)
 
 
 def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
