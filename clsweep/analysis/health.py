@@ -140,7 +140,7 @@ def failure_regions(
 
 def _failures(sweep: Sweep, confidence: float, significance: float) -> list[dict[str, Any]]:
     failed = sweep.failed.sum(axis=1)
-    ended = failed + np.isfinite(sweep.scores).sum(axis=1)
+    ended = (sweep.failed | np.isfinite(sweep.scores)).sum(axis=1)
     rows: list[dict[str, Any]] = []
     p_values: list[float] = []
     for name in sweep.params:

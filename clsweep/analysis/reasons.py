@@ -58,14 +58,11 @@ class Reason(StrEnum):
 
     # What is missing.
     UNFINISHED = auto()  # (configs, planned)
-    TRIALS_FAILED = auto()  # (failed, trials)
+    TRIALS_FAILED = auto()  # and are left out (failed, trials)
+    TRIALS_FAILED_AS_WORST = auto()  # count as the worst score of the table (failed, trials, level)
+    TRIALS_FAILED_AS_CHANCE = auto()  # count as a guess (failed, trials, level)
     LEFT_OUT = auto()  # configurations without a score are (lost, configs)
-    LOST_NOT_WITHIN = auto()  # they count as not within (lost, configs)
-    LOST_IN_SPREAD = auto()  # not within, left out of the rest (lost, configs)
-    LOST_AT_CHANCE = auto()  # and at chance in regret and worst_10 (lost, configs, chance)
     LOST_TRIES = auto()  # tries that bring nothing (lost, configs)
-    LOST_TRIES_AT_CHANCE = auto()  # tries at chance level (lost, configs, chance)
-    LOST_IN_AVERAGES = auto()  # averages over a hyperparameter leave them out (param, lost)
     ONE_CONFIG_FINISHED = auto()  # no SD
     ONE_VALUE_SCORED = auto()  # of these hyperparameters (params)
     FAILING_VALUES = auto()  # more than half of their trials failed (values)

@@ -37,8 +37,8 @@ COLUMNS = {
     "shrunk towards that of its own neighbourhood: a_j + b (m_j - a_j), b = max(0, 1 - noise "
     "variance of m_j - a_j / its mean square). Neighbours: on a grid one step in one numeric "
     "hyperparameter; else, of d numeric ones, the 2 d nearest within a fifth of the axes, root "
-    "mean square. Categories are the same. A neighbour that failed on every seed counts at "
-    "`chance`, or rules the place out",
+    "mean square. Categories are the same. A neighbour that failed on every seed counts as "
+    "failed trials do, or rules the place out",
     "num_neighbours": "neighbours that it rests on",
     **reasons.COLUMNS,
 }
@@ -60,9 +60,7 @@ class Neighbourhoods:
     eligible: NDArray[np.bool_]
 
 
-def recommend(
-    sweeps: Sequence[Sweep], *, chance: float | None = None, confidence: float = 0.95
-) -> pd.DataFrame:
+def recommend(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFrame:
     """Two rows per objective, "best" and "robust", with the columns of `COLUMNS`.
 
     The best configuration may stand next to a cliff. The robust one has the best worst case when
@@ -81,19 +79,17 @@ def recommend(
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
 
-    chance: level of a failed configuration, in units of the metric.
-
     Raises ValueError for an option out of range.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
     rows = []
     for sweep in sweeps:
-        rows += _rows(sweep, None if chance is None else sweep.sign * chance, confidence)
+        rows += _rows(sweep.without_failed(), sweep.failed_level, confidence)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows(sweep: Sweep, chance: float | None, confidence: float) -> list[dict[str, Any]]:
+def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str, Any]]:
     start = {"objective": sweep.objective, "at": ""}
     if not sweep.alive.any():
         nothing = noted(why=sweep.nothing)
@@ -105,7 +101,7 @@ def _rows(sweep: Sweep, chance: float | None, confidence: float) -> list[dict[st
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]
-    around = neighbourhoods(sweep, chance)
+    around = neighbourhoods(sweep, failed_level)
     row |= _around(sweep, around, best)
     if around.counts[best] and np.isnan(around.worst[best]):
         notes.append(note(Reason.NEIGHBOUR_FAILED))
@@ -201,8 +197,10 @@ def _at_edge(sweep: Sweep, name: str, row: int) -> bool:
     return bool(min(axis[row] - low, high - axis[row]) <= margin * (high - low))
 
 
-def neighbourhoods(sweep: Sweep, chance: float | None = None) -> Neighbourhoods:
-    """The worst level around each configuration; `chance` is signed as the scores are."""
+def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods:
+    """The worst level around each configuration; one that failed on every seed counts at
+    `failed_level`, or rules out its neighbourhood where that is NaN.
+    """
     numeric = [name for name in sweep.params if sweep.scales[name] != "category"]
     near = _grid_steps(sweep, numeric) if sweep.samplers == ("grid",) else _nearest(sweep, numeric)
     itself = np.arange(len(near))[:, None]
@@ -210,8 +208,8 @@ def neighbourhoods(sweep: Sweep, chance: float | None = None) -> Neighbourhoods:
     known = sweep.alive | lost  # a neighbour that has not ended says nothing
     near = np.where(known[near], near, itself)
     counts = (near != itself).sum(axis=1)
-    ruled_out = ~sweep.alive | (chance is None) & lost[near].any(axis=1)
-    level = -np.inf if chance is None else chance
+    ruled_out = ~sweep.alive | np.isnan(failed_level) & lost[near].any(axis=1)
+    level = -np.inf if np.isnan(failed_level) else failed_level
     levels = np.where(
         sweep.alive,
         _shrunk(sweep, np.where(lost[near], itself, near)),

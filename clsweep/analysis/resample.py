@@ -11,6 +11,7 @@ unchanged but counts as noise, so SD* is then too small by at most s_shift^2 / S
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -22,11 +23,20 @@ Array = NDArray[np.float64]
 
 # The tolerance area reaches this many times `within` down from the best: 10 points for 1.
 AREA_WIDTHS = 10.0
-EPSILON = 1e-9  # a configuration exactly `within` away is within
+EPSILON = 1e-13  # of the largest score: what rounding may make of equal ones
 CELLS = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
 CHUNK = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
+MOST_FOLDS = 20_000  # times configurations: where scores are missing, beyond one for each seed
+TINY = np.finfo(np.float64).tiny
 NORMAL_BELOW = 200  # resamples that are too few for percentiles: their standard deviation instead
+
+
+def rounding(scores: Array) -> Array:
+    """By how much equal levels may differ, over the last axis (..., n) -> (...): a configuration
+    exactly `within` away is within, on any scale of the scores.
+    """
+    return np.asarray(EPSILON * np.nanmax(np.abs(scores), axis=-1))
 
 
 def row_means(values: Array) -> Array:
@@ -63,8 +73,9 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
     without seed s.
 
     Picking and scoring on the same noise exaggerates an extreme; a left-out seed took no part in
-    the picking. Only configurations with a score at s and another one elsewhere compete at s.
-    Without any repeat: the plain value, the mean of the `num` lowest m_i.
+    the picking. Where scores are missing, each configuration leaves out one of its own
+    (`_tail_of_gaps`), and the table is to be `packed`. Without any repeat: the plain value, the
+    mean of the `num` lowest m_i.
 
     clipped: keep it between the plain value, which is too extreme, and the mean of all m_i.
     """
@@ -123,33 +134,26 @@ def spread(values: Array) -> dict[str, Array]:
     }
 
 
-def nearness(
-    means: Array,
-    best: Array,
-    *,
-    within: float,
-    alive: Array | float = 1.0,
-    chance: float | None = None,
-    most: float = 1.0,
-) -> dict[str, Array]:
+def nearness(means: Array, best: Array, *, within: float, most: float = 1.0) -> dict[str, Array]:
     """How far the configurations are from the `best` level L (...); means is (..., n).
 
-    regret         = mean_i (L - m_i); lost configurations count at `chance`, or are left out
-    share          = a #{i: m_i >= L - within} / n;  a = `alive`, the part that is not lost
-    tolerance_area = 1/D int_0^D T(delta) d delta = a mean_i min(1, max(0, 1 - (L - m_i) / D)),
+    regret         = mean_i (L - m_i)
+    share          = #{i: m_i >= L - within} / n
+    tolerance_area = 1/D int_0^D T(delta) d delta = mean_i min(1, max(0, 1 - (L - m_i) / D)),
                      D = 10 within, T(delta) = the share for within = delta.
                      The share itself where within = 0
 
     most: what one configuration may add to the area. Without a limit, noise above L makes up for
     the noise below it.
     """
-    below, mean = best[..., None] - means, means.mean(axis=-1)
-    level = mean if chance is None else alive * mean + (1.0 - alive) * chance
-    share = alive * (below <= within + EPSILON).mean(axis=-1)
-    reached = (
-        np.clip(1.0 - below / (AREA_WIDTHS * within), 0.0, most) if within else below <= EPSILON
-    )
-    return {"regret": best - level, "share": share, "tolerance_area": alive * reached.mean(axis=-1)}
+    below, slack = best[..., None] - means, rounding(means)[..., None]
+    near = below <= within + slack
+    reached = np.clip(1.0 - below / (AREA_WIDTHS * within), 0.0, most) if within else near
+    return {
+        "regret": best - means.mean(axis=-1),
+        "share": near.mean(axis=-1),
+        "tolerance_area": reached.mean(axis=-1),
+    }
 
 
 def worst_tenth(values: Array) -> Array:
@@ -157,25 +161,14 @@ def worst_tenth(values: Array) -> Array:
     return tail_level(values, max(1, values.shape[-2] // 10))
 
 
-def statistics(
-    values: Array, *, within: float, num_lost: int = 0, chance: float | None = None
-) -> dict[str, Array]:
+def statistics(values: Array, *, within: float) -> dict[str, Array]:
     """`spread`, `nearness` and worst_10 over the last two axes of `values`, and sd_star =
     sqrt(max(0, variance)).
-
-    num_lost: configurations that failed on every seed. They are never within, and join regret and
-    worst_10 only through `chance`.
     """
-    alive = values.shape[-2] / (values.shape[-2] + num_lost)
     found = spread(values)
-    found |= nearness(
-        row_means(values), best_level(values), within=within, alive=alive, chance=chance
-    )
-    if chance is not None and num_lost:
-        lost = np.full((*values.shape[:-2], num_lost, values.shape[-1]), chance)
-        values = np.concatenate([values, lost], axis=-2)
     return {
         **found,
+        **nearness(row_means(values), best_level(values), within=within),
         "sd_star": np.sqrt(np.maximum(0.0, found["variance"])),
         "worst_10": worst_tenth(values),
     }
@@ -228,7 +221,7 @@ class Bootstrap:
         present = np.isfinite(values)
         counts, means, num = present.sum(axis=-1), row_means(values), len(values)
         scaled = (values - means[:, None]) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]
-        pool = scaled[present & (counts > 1)[:, None]]
+        pool = np.sort(scaled[present & (counts > 1)[:, None]])  # in any order of the table
         freedom = int((counts - 1).sum())
         point = spread(values)
         variance, sd = float(point["variance"]), float(point["sd"])
@@ -280,20 +273,15 @@ class Bootstrap:
 
 
 def intervals(
-    values: Array,
-    bootstrap: Bootstrap,
-    *,
-    within: float,
-    num_lost: int = 0,
-    chance: float | None = None,
+    values: Array, bootstrap: Bootstrap, *, within: float
 ) -> dict[str, tuple[float, float]]:
     """Intervals of `statistics`; empty when no configuration has two scores.
 
     sd, sd_star, share and worst_10 have percentile intervals; those of mean, regret, tolerance_area
     and iqm are moved onto the estimate. Regret and area are resampled with the best level as
     cross-fitting gives it, unclipped: clipped at zero regret, a nearly flat response would leave no
-    spread to read an interval from. In a sample of the space, lost configurations are lost by
-    chance too, and the tail of worst_10 rests on a tenth of the configurations.
+    spread to read an interval from. In a sample of the space the tail of worst_10 rests on a tenth
+    of the configurations.
 
     Measured coverage of 95 % intervals, in percent of 500 planted sweeps
     (tests/analysis/test_coverage.py; spread 1, seed noise 0.3; grids of 6 and 11 x 5 with 2 and 3
@@ -316,36 +304,23 @@ def intervals(
     if np.isfinite(values).sum(axis=-1).max() < 2:
         return {}
     num = len(values)
-    lost_part = num_lost / (num + num_lost)
 
-    def measure(drawn: Array, tried: Array, rng: np.random.Generator) -> dict[str, Array]:
+    def measure(drawn: Array, tried: Array, _: np.random.Generator) -> dict[str, Array]:
         means, tried_means = row_means(drawn), row_means(tried)
         free = best_level(tried, clipped=False)
         best = np.clip(free, tried_means.mean(axis=-1), tried_means.max(axis=-1))
-        lost = np.broadcast_to(np.arange(num + num_lost) >= num, (len(drawn), num + num_lost))
-        if bootstrap.population and num_lost:
-            lost = rng.random(lost.shape) < lost_part
-        alive = 1.0 - lost.mean(axis=-1)
-        found = spread(drawn) | {
-            "share": nearness(means, best, within=within, alive=alive)["share"]
+        open_ended = nearness(means, free, within=within, most=np.inf)
+        return {
+            **spread(drawn),
+            "share": nearness(means, best, within=within)["share"],
+            "regret": open_ended["regret"],
+            "tolerance_area": open_ended["tolerance_area"],
+            "worst_10": worst_tenth(drawn),
         }
-        open_ended = nearness(means, free, within=within, alive=alive, chance=chance, most=np.inf)
-        found |= {name: open_ended[name] for name in ("regret", "tolerance_area")}
-        if num_lost and chance is not None:
-            extra = rng.integers(0, num, num_lost)
-            drawn = np.where(
-                lost[..., None], chance, np.concatenate([drawn, drawn[:, extra]], axis=-2)
-            )
-        return {**found, "worst_10": worst_tenth(drawn)}
 
-    point = {
-        name: float(x)
-        for name, x in statistics(values, within=within, num_lost=num_lost, chance=chance).items()
-    }
-    means, free = row_means(values), best_level(values, clipped=False)
-    point["regret"] = float(
-        nearness(means, free, within=within, alive=1.0 - lost_part, chance=chance)["regret"]
-    )
+    point = {name: float(x) for name, x in statistics(values, within=within).items()}
+    free = best_level(values, clipped=False)
+    point["regret"] = float(nearness(row_means(values), free, within=within)["regret"])
     bounds = {}
     for name, drawn in bootstrap.collect(values, measure).items():
         carriers = max(2, num // 10) if name == "worst_10" else num
@@ -364,23 +339,65 @@ def _is_complete(values: Array) -> bool:
     return bool(np.isfinite(values.sum()))
 
 
-def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
-    """`tail_level`, unclipped, of a table with missing scores; `plain` where no configuration has
-    two.
+def packed(values: Array) -> Array:
+    """A table (n, S) with gaps as (n, max S_i): each row's scores come first, and a column means
+    nothing.
+
+    Seeds are noise, so which of them a configuration has does not matter. The scores of a row stand
+    in an order that looks random but depends on its number alone: neither the names nor the order
+    of the seeds move a result. A complete table stays as it is.
     """
     present = np.isfinite(values)
-    filled = np.where(present, values, 0.0)
-    others = present.sum(axis=-1, keepdims=True) - 1
-    without = (filled.sum(axis=-1, keepdims=True) - filled) / np.maximum(others, 1)
-    competes = present & (others > 0)
-    picked = _lowest(np.where(competes, without, np.inf), num)
-    counted = np.take_along_axis(competes, picked, axis=-2)
-    folds = counted.any(axis=-2)
-    scores = np.where(counted, np.take_along_axis(filled, picked, axis=-2), 0.0).sum(axis=-2)
-    scores /= np.maximum(counted.sum(axis=-2), 1)
-    return np.where(
-        folds.any(axis=-1), scores.sum(axis=-1) / np.maximum(folds.sum(axis=-1), 1), plain
-    )
+    if present.all():
+        return values
+    counts = present.sum(axis=-1)
+    ordered = np.sort(values, axis=-1)[:, : counts.max()]  # NaN last
+    ranks = np.random.default_rng(0).random(ordered.shape)
+    ranks[np.arange(ordered.shape[1]) >= counts[:, None]] = 2.0
+    return np.asarray(np.take_along_axis(ordered, ranks.argsort(axis=-1), axis=-1))
+
+
+def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
+    """`tail_level`, unclipped, of a packed table (..., n, K); `plain` where no row has two scores.
+
+    Fold f leaves out score f mod S_i of row i. Means of unequal numbers of scores are picked by
+    their shrunken level,
+
+        mean + w (m - mean),  w = t^2 / (t^2 + s_w^2 / number),  t^2 = `variance` of `spread`,
+
+    else the rows with the fewest would be picked for their noise. A row with one score has none to
+    leave out: it competes, and counts, at its shrunken level.
+    """
+    counts = np.isfinite(values).sum(axis=-1)
+    if counts.max() < 2:
+        return plain
+    filled, means = np.nan_to_num(values), row_means(values)
+    found = spread(values)
+    noise = np.maximum(noise_variance(values), TINY)
+    true = np.maximum(np.nan_to_num(found["variance"]), 1e-6 * noise)
+
+    def shrunk(levels: Array, sizes: NDArray[np.int64]) -> Array:
+        weight = true[..., None] / (true[..., None] + noise[..., None] / sizes)
+        return np.asarray(found["mean"][..., None] * (1.0 - weight) + weight * levels)
+
+    total, alone = filled.sum(axis=-1), shrunk(means, counts)
+    single = counts == 1
+    levels = np.zeros(plain.shape)
+    num_folds = _num_folds(counts)
+    for fold in range(num_folds):
+        left_out = np.take_along_axis(filled, (fold % counts)[..., None], axis=-1)[..., 0]
+        others = np.maximum(counts - 1, 1)
+        looks = np.where(single, alone, shrunk((total - left_out) / others, others))
+        scores = np.where(single, alone, left_out)
+        picked = _lowest(looks[..., None], num)[..., 0]
+        levels += np.take_along_axis(scores, picked, axis=-1).mean(axis=-1)
+    return np.asarray(levels / num_folds)
+
+
+def _num_folds(counts: NDArray[np.int64]) -> int:
+    """So many that each score of a row is left out as often as the others, at most `MOST_FOLDS`."""
+    evenly = math.lcm(*np.unique(counts).tolist())
+    return evenly if evenly * counts.size <= MOST_FOLDS else int(counts.max())
 
 
 def _lowest(values: Array, num: int) -> NDArray[np.intp]:

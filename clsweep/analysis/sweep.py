@@ -5,7 +5,7 @@ of scores.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,13 +25,16 @@ EVEN_SAMPLERS = ("grid", "qmc", "random")
 ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
 KEYS = ("objective", "config", "seed")
 ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
+# What a failed trial counts as, in every statistic: the worst score that any objective of the table
+# has, the score of a guess, or nothing.
+FAILED_AS = ("worst", "chance", "left out")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sweep:
     """The trials of one objective.
 
-    Shape legend: n = configurations tried, in order of first appearance, S = seeds.
+    Shape legend: n = configurations tried, sorted by number, S = seeds.
 
     Attributes:
         params: the swept hyperparameters, those that take two or more values here.
@@ -40,9 +43,11 @@ class Sweep:
             ends there.
         settings: (n, params), the values; row i is that of configuration number `configs[i]`.
         scores: (n, S) float64, larger is better (`sign` times the metric), NaN = no score: the
-            trial failed, did not run, or belongs to a configuration of which a trial was stopped
-            early.
+            trial did not run, or belongs to a configuration of which a trial was stopped early. A
+            failed trial counts at `failed_level`.
         failed: (n, S) bool, trials that failed, or finished without a finite metric.
+        failed_as: one of `FAILED_AS`.
+        failed_level: the score of a failed trial, as `scores` are; NaN: they are left out.
         samplers: how the configurations were chosen, usually one name.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
@@ -63,6 +68,13 @@ class Sweep:
     num_planned: int
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
+    failed_as: str = "left out"
+    failed_level: float = np.nan
+
+    def without_failed(self) -> Sweep:
+        """The same with failed trials left out, as if they had not run."""
+        measured = np.where(self.failed, np.nan, self.scores)
+        return replace(self, scores=measured, failed_as="left out", failed_level=np.nan)
 
     @property
     def num_failed(self) -> int:
@@ -101,12 +113,22 @@ class Sweep:
         """What of the plan has no score: trials that failed, were stopped or have not run."""
         found = [self.stopped] if self.stopped else []
         if self.num_failed:
-            figures = {"failed": self.num_failed, "trials": self.num_trials}
-            found.insert(0, note(Reason.TRIALS_FAILED, **figures))
+            found.insert(0, self._failures)
         if self.is_unfinished:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
         return tuple(found)
+
+    @property
+    def _failures(self) -> Note:
+        figures = {"failed": self.num_failed, "trials": self.num_trials}
+        if np.isnan(self.failed_level):
+            return note(Reason.TRIALS_FAILED, **figures)
+        counted = {
+            "worst": Reason.TRIALS_FAILED_AS_WORST,
+            "chance": Reason.TRIALS_FAILED_AS_CHANCE,
+        }
+        return note(counted[self.failed_as], **figures, level=self.sign * self.failed_level)
 
     @property
     def nothing(self) -> Note | None:
@@ -203,6 +225,8 @@ def read_sweeps(
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     limits: tuple[float, float] = ANYWHERE,
+    failed_as: str = "worst",
+    chance: float | None = None,
 ) -> list[Sweep]:
     """One sweep per objective, in order of first appearance; `trials` is not changed.
 
@@ -219,6 +243,10 @@ def read_sweeps(
         bounds: (low, high) that the study declares for some of the hyperparameters. Ignored where
             the values seen are not numbers within them, or where they have no place on the axis.
         limits: the values that the metric can take. Ignored where scores lie outside.
+        failed_as: what a failed trial counts as in every statistic, one of `FAILED_AS`: the worst
+            score of the whole table, `chance`, or nothing. Without its failures an objective that
+            crashes where it is bad would look robust. One of which no trial has a score has none.
+        chance: the metric of a guess; asked for by `failed_as="chance"`.
 
     Raises:
         ValueError: an empty table, a missing column, a repeated (objective, config, seed), a
@@ -227,13 +255,20 @@ def read_sweeps(
     """
     if mode not in ("max", "min"):
         raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
+    if failed_as not in FAILED_AS:
+        raise ValueError(
+            f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
+            f"{nearest(failed_as, FAILED_AS)}"
+        )
+    if failed_as == "chance" and chance is None:
+        raise ValueError("failed: expected worst or left out, as the chance level is not known")
     if unknown := [scale for scale in (scales or {}).values() if scale not in SCALES]:
         raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
     names = trials["objective"].unique() if "objective" in trials else ()
     axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
     _check(trials, metric, list(dict.fromkeys(name for each in axes.values() for name in each)))
     sign = 1.0 if mode == "max" else -1.0
-    return [
+    sweeps = [
         _sweep(
             str(name),
             group,
@@ -247,6 +282,19 @@ def read_sweeps(
         )
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
+    if failed_as == "left out":
+        return sweeps
+    worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
+    level = sign * chance if failed_as == "chance" and chance is not None else worst
+    return [_counted(sweep, failed_as, level) for sweep in sweeps]
+
+
+def _counted(sweep: Sweep, failed_as: str, level: float) -> Sweep:
+    """The sweep with its failed trials at `level`."""
+    if not sweep.alive.any() or np.isnan(level):
+        return sweep
+    scores = np.where(sweep.failed, level, sweep.scores)
+    return replace(sweep, scores=scores, failed_as=failed_as, failed_level=float(level))
 
 
 def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
@@ -283,7 +331,8 @@ def _sweep(
     bounds: Mapping[str, tuple[float, float]],
     limits: tuple[float, float],
 ) -> Sweep:
-    rows, configs = pd.factorize(group["config"])
+    # Sorted, so that no number hangs on the order of the rows.
+    rows, configs = pd.factorize(group["config"], sort=True)
     columns, seeds = pd.factorize(group["seed"], sort=True)
     cells = rows * len(seeds) + columns
     if len(repeated := group[pd.Series(cells).duplicated().to_numpy()]):

@@ -22,9 +22,8 @@ COLUMNS = {
     "objective": "name, in order of first appearance",
     "k": "configurations tried at random, without replacement, out of the n of the sweep",
     "expected": "expected score of the one that looks best: mean_s sum_r C(r-1, k-1) / C(n, k) "
-    "x_(r)s, r = rank by the mean without seed s (r = n is the best). A configuration that failed "
-    "on every seed ranks last: it counts at `chance`, or, when that is not given, is a try that "
-    "brings nothing",
+    "x_(r)s, r = rank by the mean without seed s (r = n is the best). A configuration without a "
+    "score is a try that brings nothing",
     "low": "interval: expected -+ t SD, of a bootstrap over the noise (grid) or a jackknife over "
     "configurations",
     "high": "",
@@ -58,7 +57,6 @@ ONE_SEED = (note(Reason.ONE_SEED), note(Reason.OPTIMISTIC))
 def best_of_k(
     sweeps: Sequence[Sweep],
     *,
-    chance: float | None = None,
     confidence: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
@@ -79,8 +77,6 @@ def best_of_k(
     interval. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row without
     k, and the note.
 
-    chance: level of a failed configuration, in units of the metric.
-
     Raises ValueError for an option out of range.
     """
     _check(confidence=confidence, num_resamples=num_resamples, within=0.0)
@@ -90,19 +86,15 @@ def best_of_k(
             rows.append({"objective": sweep.objective, **noted(why=why)})
             continue
         ks = _list_of_k(len(sweep.configs))
-        level = None if chance is None else sweep.sign * chance
-        point = _curve(sweep.scores, _weights(len(sweep.configs), ks), level)
+        point = _curve(sweep.scores, _weights(len(sweep.configs), ks))
         if sweep.has_repeats and not sweep.is_grid:
             half = stats.t.ppf((1 + confidence) / 2, len(sweep.configs) - 1) * np.sqrt(
-                _jackknife(sweep, ks, level)
+                _jackknife(sweep, ks)
             )
         else:
-            half = _half_width(_draws(sweep, ks, level, num_resamples, seed), confidence)
-        notes: tuple[Note, ...] = () if sweep.has_repeats else ONE_SEED
-        if chance is None:
-            notes += sweep.lost(Reason.LOST_TRIES)
-        else:
-            notes += sweep.lost(Reason.LOST_TRIES_AT_CHANCE, chance=chance)
+            half = _half_width(_draws(sweep, ks, num_resamples, seed), confidence)
+        notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)
+        notes += sweep.lost(Reason.LOST_TRIES)
         for k, value, width in zip(ks.tolist(), sweep.sign * point, half, strict=True):
             row = {
                 "objective": sweep.objective,
@@ -120,7 +112,6 @@ def tuning_cost(
     *,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
     within: float = 1.0,
-    chance: float | None = None,
     confidence: float = 0.95,
     num_resamples: int = 1000,
     seed: int = 0,
@@ -135,12 +126,12 @@ def tuning_cost(
         configurations by the swept hyperparameters (numbers to 12 digits). Where it is not among
         them the nearest one stands for it, if each number is within half a grid step (or, off a
         grid, 5 % of the axis) and each category the same; the note says so.
-    within, chance: in units of the metric.
+    within: in units of the metric.
 
     Raises ValueError for an option out of range.
     """
     _check(confidence=confidence, num_resamples=num_resamples, within=within)
-    options = {"within": within, "chance": chance, "confidence": confidence}
+    options = {"within": within, "confidence": confidence}
     rows = [
         _cost(x, (defaults or {}).get(x.objective), num_resamples, seed, **options) for x in sweeps
     ]
@@ -164,7 +155,6 @@ def _cost(
     seed: int,
     *,
     within: Any,
-    chance: Any,
     confidence: Any,
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"objective": sweep.objective, "default_at": ""}
@@ -183,9 +173,8 @@ def _cost(
         notes = (*ONE_SEED, *notes)
 
     ks = _list_of_k(len(sweep.configs))
-    level = None if chance is None else sweep.sign * chance
-    point = _curve(sweep.scores, _weights(len(sweep.configs), ks), level)
-    draws = _draws(sweep, ks, level, num_resamples, seed)
+    point = _curve(sweep.scores, _weights(len(sweep.configs), ks))
+    draws = _draws(sweep, ks, num_resamples, seed)
     row |= {"best_level": sweep.sign * point[-1], "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
@@ -240,7 +229,7 @@ def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
     return k - 1 + first, np.exp(ranks[first:])
 
 
-def _folds(tables: Array, chance: float | None) -> Iterator[tuple[Array, Array, Array]]:
+def _folds(tables: Array) -> Iterator[tuple[Array, Array, Array]]:
     """Per seed: how every configuration looks without it, its score at that seed, and whether it
     has one; all (B, n).
 
@@ -262,19 +251,17 @@ def _folds(tables: Array, chance: float | None) -> Iterator[tuple[Array, Array, 
             others = counts - counted
             counted = counted & (others > 0)
             looks = np.where(others > 0, (total - score) / np.maximum(others, 1), -np.inf)
-        if chance is not None:
-            score, counted = np.where(lost, chance, score), counted | lost
         yield looks, np.where(counted, score, 0.0), counted.astype(float)
 
 
-def _curve(scores: Array, weights: Array, chance: float | None) -> Array:
+def _curve(scores: Array, weights: Array) -> Array:
     """Expected score of the best of k, (n, S) -> (K,), ties broken at random.
 
     Summed over the seeds, then divided by the weight of those that had a score: given that the pick
     has one.
     """
     sums = np.zeros((2, weights.shape[1]))
-    for looks, score, counted in _folds(scores[None], chance):
+    for looks, score, counted in _folds(scores[None]):
         order = np.argsort(looks[0])
         looks = looks[0, order]
         runs = np.append(0, np.cumsum(looks[1:] != looks[:-1]))
@@ -284,14 +271,12 @@ def _curve(scores: Array, weights: Array, chance: float | None) -> Array:
     return _ratio(sums[0], sums[1])
 
 
-def _rough_curves(
-    tables: Array, weights: Array, edges: NDArray[np.int64], chance: float | None
-) -> Array:
+def _rough_curves(tables: Array, weights: Array, edges: NDArray[np.int64]) -> Array:
     """The same for resamples, (B, n, S) -> (B, K): ties as they fall, ranks summed from one edge to
     the next.
     """
     sums = np.zeros((2, len(tables), weights.shape[1]))
-    for looks, score, counted in _folds(tables, chance):
+    for looks, score, counted in _folds(tables):
         order = np.argsort(looks, axis=-1)
         for row, values in enumerate((score, counted)):
             sums[row] += (
@@ -308,16 +293,14 @@ def _ratio(scored: Array, weight: Array) -> Array:
 def _best(tables: Array) -> Array:
     """Cross-fitted level of the best of all, k = n. (B, n, S) -> (B,)."""
     sums = np.zeros((2, len(tables)))
-    for looks, score, counted in _folds(tables, None):
+    for looks, score, counted in _folds(tables):
         top = looks.argmax(axis=-1)[:, None]
         for row, values in enumerate((score, counted)):
             sums[row] += np.take_along_axis(values, top, axis=-1)[:, 0]
     return _ratio(sums[0], sums[1])
 
 
-def _draws(
-    sweep: Sweep, ks: NDArray[np.int64], chance: float | None, num_resamples: int, seed: int
-) -> Array:
+def _draws(sweep: Sweep, ks: NDArray[np.int64], num_resamples: int, seed: int) -> Array:
     """Bootstrap (B, K) of the curve, larger is better; B = 0 without repeats."""
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
@@ -334,10 +317,10 @@ def _draws(
         if sweep.is_grid
         else _redrawn(sweep, num_resamples, seed)
     )
-    return np.concatenate([_rough_curves(chunk, weights, edges, chance) for chunk in tables])
+    return np.concatenate([_rough_curves(chunk, weights, edges) for chunk in tables])
 
 
-def _jackknife(sweep: Sweep, ks: NDArray[np.int64], chance: float | None) -> Array:
+def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     """(K,) variance of the curve, leaving out one configuration at a time; for such a mean over
     subsets it errs high.
 
@@ -348,7 +331,7 @@ def _jackknife(sweep: Sweep, ks: NDArray[np.int64], chance: float | None) -> Arr
     variance = np.full(len(ks), np.nan)
     logs = special.gammaln(np.arange(num) + 1.0)
     folds = []
-    for looks, score, counted in _folds(sweep.scores[None], chance):
+    for looks, score, counted in _folds(sweep.scores[None]):
         order = np.argsort(looks[0])
         folds.append((order, score[0, order], counted[0, order]))
     for at, k in enumerate(ks.tolist()):

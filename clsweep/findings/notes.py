@@ -52,19 +52,14 @@ TEXTS: Mapping[Reason, str] = {
     Reason.NO_EFFECT_SEEN: "none was seen beyond what the noise makes",
     Reason.NO_SPREAD_SEEN: "no spread was seen beyond what the seed noise makes",
     Reason.UNFINISHED: "{configs} of {planned} planned configurations so far",
-    Reason.TRIALS_FAILED: "{failed} of {trials} trials failed",
+    Reason.TRIALS_FAILED: "{failed} of {trials} trials failed and are left out",
+    Reason.TRIALS_FAILED_AS_WORST: "{failed} of {trials} trials failed and count as the worst "
+    "score seen ({level:g})",
+    Reason.TRIALS_FAILED_AS_CHANCE: "{failed} of {trials} trials failed and count as chance "
+    "({level:g})",
     Reason.LEFT_OUT: "{lost} of {configs} configurations have no score and are left out",
-    Reason.LOST_NOT_WITHIN: "{lost} of {configs} configurations failed on every seed: never within",
-    Reason.LOST_IN_SPREAD: "{lost} of {configs} configurations failed on every seed: not within, "
-    "left out of the other statistics",
-    Reason.LOST_AT_CHANCE: "{lost} of {configs} configurations failed on every seed: not within, "
-    "at chance level ({chance:g}) in regret and worst_10, left out of mean, sd and iqm",
     Reason.LOST_TRIES: "{lost} of {configs} configurations have no score and are tries that bring "
     "nothing",
-    Reason.LOST_TRIES_AT_CHANCE: "{lost} of {configs} configurations have no score and count at "
-    "chance level ({chance:g})",
-    Reason.LOST_IN_AVERAGES: "the averages over {param} leave out configurations that failed "
-    "on every seed ({lost} of them)",
     Reason.ONE_CONFIG_FINISHED: "one configuration finished: no SD",
     Reason.ONE_VALUE_SCORED: "{params}: one value with a score, so not measured",
     Reason.FAILING_VALUES: "most trials at {values} failed: in no band",

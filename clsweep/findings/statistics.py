@@ -73,9 +73,7 @@ class Findings:
         """
         from clsweep.analysis.robustness.table import robustness
 
-        return self._ask(
-            lambda m: robustness(m.sweeps, by=by, within=_within(within, m), chance=m.chance)
-        )
+        return self._ask(lambda m: robustness(m.sweeps, by=by, within=_within(within, m)))
 
     @_remembered
     def tolerance(self) -> pd.DataFrame:
@@ -158,7 +156,7 @@ class Findings:
         """Expected score of the best of k configurations tried at random, with intervals."""
         from clsweep.analysis.tuning import best_of_k
 
-        return self._ask(lambda m: best_of_k(m.sweeps, chance=m.chance))
+        return self._ask(lambda m: best_of_k(m.sweeps))
 
     @_remembered
     def tuning_cost(self, *, within: float | None = None) -> pd.DataFrame:
@@ -166,9 +164,7 @@ class Findings:
         from clsweep.analysis.tuning import tuning_cost
 
         return self._ask(
-            lambda m: tuning_cost(
-                m.sweeps, defaults=m.defaults, within=_within(within, m), chance=m.chance
-            )
+            lambda m: tuning_cost(m.sweeps, defaults=m.defaults, within=_within(within, m))
         )
 
     @_remembered
@@ -176,7 +172,7 @@ class Findings:
         """The best configuration of each objective, and the one whose worst neighbour is best."""
         from clsweep.analysis.recommend import recommend
 
-        return self._ask(lambda m: recommend(m.sweeps, chance=m.chance))
+        return self._ask(lambda m: recommend(m.sweeps))
 
     @_remembered
     def health(self) -> pd.DataFrame:

@@ -377,7 +377,7 @@ def _appendix(tables: Tables) -> Section:
             "trials": sweep.num_trials,
             "failed": sweep.num_failed,
             "stopped": sweep.num_stopped,
-            "scores": int(pd.notna(sweep.scores).sum()),
+            "scores": int(pd.notna(sweep.without_failed().scores).sum()),
             "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
         }
         for sweep in tables.material.sweeps

@@ -27,8 +27,8 @@ from tests.cluster.conftest import start, wait_until
 
 MARK = "CLSWEEP_TEST_MARK"
 TIMEOUT_S = 500.0
-# In the titles of Ray's processes. A trial's says `.train` only while Tune waits for its next epoch:
-# between two calls it trains on under the shorter title.
+# In the titles of Ray's processes. A trial's says `.train` only while Tune waits for its next
+# epoch: between two calls it trains on under the shorter title.
 TRIAL_CALLED, TRIAL, WORKER = "ImplicitFunc.train", "ImplicitFunc", "RayTrainWorker"
 STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 # What says how a trial was run, not what came out.

@@ -76,10 +76,9 @@ def respond(sweep: Sweep, param: str) -> Response:
     """Averages over the other swept hyperparameters at each value of `param`, one row a value or
     bin.
 
-    On a grid the noise is the seeds: a column is a seed, and a missing seed stands at its
-    configuration's mean, else the average would be over other settings. Where configurations have
-    no score, all values are averaged over the settings of the others that each of them has; without
-    any such setting the table is not `balanced`. In a qmc or random design the noise is the
+    On a grid the noise is the seeds (`_average`). Where configurations have no score, all values
+    are averaged over the settings of the others that each of them has; without any such setting
+    the table is not `balanced`. In a qmc or random design the noise is the
     configurations that share a value, whose other hyperparameters differ: a column is one of them.
     Its numbers may be cut by rank into bins (`regions.cut`).
     """
@@ -89,11 +88,11 @@ def respond(sweep: Sweep, param: str) -> Response:
     notes = []
     if regions.is_binned:
         notes.append(note(Reason.BINNED, param=param, bins=regions.num_bins))
-    lost = int((~sweep.alive).sum())
     if sweep.samplers == ("grid",):
         used, found = shared_settings(sweep, param, levels)
         balanced = found > 0
-        table = _average(sweep, levels, num, used if balanced else sweep.alive)
+        rows = used if balanced else sweep.alive
+        table = _average(sweep.scores[rows], levels[rows], num)
         if not balanced:
             notes.append(note(Reason.UNBALANCED, param=param))
         elif (~used & sweep.alive).any():
@@ -105,13 +104,12 @@ def respond(sweep: Sweep, param: str) -> Response:
         starts = np.cumsum(counts) - counts
         table[levels[order], np.arange(len(levels)) - starts[levels[order]]] = sweep.means[order]
         notes.append(note(Reason.NOISE_OF_CONFIGS, unit="bin" if regions.is_binned else "value"))
-    if lost:
-        notes.append(note(Reason.LOST_IN_AVERAGES, param=param, lost=lost))
+    notes += sweep.lost(Reason.LEFT_OUT)
     middle = regions.low
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
         middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
-    failed = np.bincount(levels, sweep.failed.sum(axis=1), num)
+    measured = np.isfinite(sweep.scores) & ~sweep.failed
     return Response(
         param=param,
         label=regions.named.__getitem__,
@@ -122,7 +120,8 @@ def respond(sweep: Sweep, param: str) -> Response:
         sampled=not sweep.is_grid,
         binned=regions.is_binned,
         balanced=balanced,
-        failing=failed > np.bincount(levels, np.isfinite(sweep.scores).sum(axis=1), num),
+        failing=np.bincount(levels, sweep.failed.sum(axis=1), num)
+        > np.bincount(levels, measured.sum(axis=1), num),
         notes=tuple(notes),
     )
 
@@ -172,10 +171,9 @@ def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
     scores = table.scores[rows][usable]
     means = np.full(len(rows), -np.inf)
     means[usable] = resample.row_means(scores)
+    slack = float(resample.rounding(means[usable]))
     best = int(means.argmax())
-    first, last = _run(
-        means >= float(resample.best_level(scores)) - within - resample.EPSILON, best
-    )
+    first, last = _run(means >= float(resample.best_level(scores)) - within - slack, best)
     ends = [name for name, at in (("low", first == 0), ("high", last == len(rows) - 1)) if at]
     end = "both" if len(ends) == 2 else "".join(ends)
     found = Band(low=float(table.low[rows[first]]), high=float(table.high[rows[last]]), end=end)
@@ -188,7 +186,7 @@ def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
     quantile = float(special.stdtrit(freedom, 1 - (1 - confidence) / (len(scores) - 1)))
     means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
     top = float(resample.row_means(scores).max())
-    shown = means >= top - within - resample.EPSILON
+    shown = means >= top - within - slack
     if not shown[best]:
         return found
     first, last = _run(shown, best)
@@ -246,9 +244,7 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
         freedom = len(y) - 2
         leverage = 1.0 / len(y) + weights * centred
         residuals = y - y.mean() - value * centred
-        variance = float(
-            np.square(weights * residuals / np.maximum(1.0 - leverage, resample.EPSILON)).sum()
-        )
+        variance = float(np.square(weights * residuals / np.maximum(1.0 - leverage, 1e-9)).sum())
     else:
         counts = np.isfinite(scores).sum(axis=1)
         freedom = int((counts - 1).sum())
@@ -278,17 +274,26 @@ def shared_settings(
     return np.asarray(sweep.alive & complete[blocks]), int(complete.sum())
 
 
-def _average(sweep: Sweep, levels: NDArray[Any], num: int, used: NDArray[np.bool_]) -> Array:
-    """(levels, S) mean over the `used` configurations of each level, NaN for a seed that none of
-    them has.
+def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
+    """(num, columns) averages over the configurations (n, S) of each level; NaN where there is
+    none.
+
+    Of a complete table a column is a seed. Else it is made of one score of each configuration
+    (`resample.packed`): the columns of a level vary about its mean, mean_i m_i, as much as the
+    scores say of that mean,  s_w^2 / k^2 sum_i (1 / S_i)  over its k configurations.
     """
-    scores, levels = sweep.scores[used], levels[used]
-    present = np.isfinite(scores)
-    filled = pd.DataFrame(np.where(present, scores, sweep.means[used, None])).groupby(levels).mean()
-    seen = pd.DataFrame(present).groupby(levels).any()
-    rows = range(num)
-    return np.where(
-        seen.reindex(rows, fill_value=False).to_numpy(dtype=bool),
-        filled.reindex(rows).to_numpy(),
-        np.nan,
-    )
+    table = resample.packed(scores)
+    present = np.isfinite(table)
+    counts, means = present.sum(axis=1), resample.row_means(table)
+    size = np.maximum(np.bincount(levels, minlength=num), 1)
+    off = np.zeros((num, table.shape[1]))
+    np.add.at(off, levels, np.where(present, table - means[:, None], 0.0))
+    columns = np.zeros(num, dtype=np.int64)
+    np.maximum.at(columns, levels, counts)
+    spare = np.bincount(levels, counts - 1, num)
+    columns[spare == 0] = np.minimum(columns[spare == 0], 1)
+    parts = np.bincount(levels, 1.0 / counts, num)
+    scale = np.sqrt((columns - 1) * columns * parts / np.maximum(spare, 1))
+    level = np.bincount(levels, means, num) / size
+    averages = level[:, None] + (scale / size)[:, None] * off
+    return np.where(np.arange(table.shape[1]) < columns[:, None], averages, np.nan)

@@ -23,7 +23,8 @@ COLUMNS = {
     "objective": "name, in order of first appearance",
     "num_configs": "configurations tried, with or without a finished seed",
     "num_seeds": "different seeds tried",
-    "num_failed": "trials that failed, or finished without a finite metric",
+    "num_failed": "trials that failed, or finished without a finite metric; the note says what "
+    "they count as. Where there are any, intervals reach to those without them too",
     "mean": "mean_i m_i",
     "mean_low": "interval of mean",
     "mean_high": "",
@@ -41,13 +42,10 @@ COLUMNS = {
     "worst": "m_i of the worst configuration",
     "worst_at": "its swept hyperparameters",
     "regret": "mean_i (L - m_i), always >= 0: what is lost on average by not tuning; L = level of "
-    "the best, picked without the seed that scores it (cross-fitted, resample.best_level). A "
-    "configuration that failed on every seed counts at `chance`, or is left out when chance is not "
-    "given",
+    "the best, picked without the seed that scores it (cross-fitted, resample.best_level)",
     "regret_low": "interval of regret",
     "regret_high": "",
-    "share_within": "#{i: m_i >= L - within} / number of configurations. A configuration that "
-    "failed on every seed is not within",
+    "share_within": "#{i: m_i >= L - within} / number of configurations",
     "share_low": "interval of share_within",
     "share_high": "",
     "tolerance_area": "1/D int_0^D T(delta) d delta, T(delta) = share_within for within = delta, D "
@@ -60,8 +58,7 @@ COLUMNS = {
     "iqm_low": "interval of iqm",
     "iqm_high": "",
     "worst_10": "level of the worst 10 % of configurations, at least one, cross-fitted likewise "
-    "(resample.tail_level). A configuration that failed on every seed counts at `chance`, or is "
-    "left out when chance is not given",
+    "(resample.tail_level)",
     "worst_10_low": "interval of worst_10",
     "worst_10_high": "",
     "band_param": "the hyperparameter of the band and the slope: `by`, or the only one swept",
@@ -101,7 +98,6 @@ def robustness(
     *,
     by: str | None = None,
     within: float = 1.0,
-    chance: float | None = None,
     confidence: float = 0.95,
     num_resamples: int = 2000,
     seed: int = 0,
@@ -118,7 +114,6 @@ def robustness(
             (see `response.respond`). An objective's only swept hyperparameter needs no averaging:
             its row is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
-        chance: the metric of a guess: what a configuration that failed on every seed is worth.
         confidence: of the intervals.
         num_resamples: of small tables; large ones take fewer (see `resample.Bootstrap`).
 
@@ -135,7 +130,6 @@ def robustness(
     options = Options(
         by=by,
         within=within,
-        chance=chance,
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,
@@ -154,7 +148,6 @@ class Options:
 
     by: str | None = None
     within: float = 1.0
-    chance: float | None = None
     confidence: float = 0.95
     num_resamples: int = 2000
     seed: int = 0
@@ -162,7 +155,6 @@ class Options:
     def __post_init__(self) -> None:
         for name, value, valid, expected in [
             ("within", self.within, 0 <= self.within < np.inf, "a number >= 0"),
-            ("chance", self.chance, self.chance is None or np.isfinite(self.chance), "a number"),
             ("confidence", self.confidence, 0 < self.confidence < 1, "between 0 and 1"),
             ("num_resamples", self.num_resamples, self.num_resamples >= 2, ">= 2"),
         ]:
@@ -192,11 +184,10 @@ def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
         row |= _extremes(table, sweep.sign, with_worst=False)
         notes += _few_seeds(table)
     else:
-        averaged = by is not None and len(sweep.params) > 1
-        table = respond(sweep, by) if by is not None and averaged else Response.of_configs(sweep)
+        table = _table(sweep, by)
         why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
         notes += table.notes
-        bounds = _measure(row, table, notes, options, sweep=sweep, averaged=averaged)
+        bounds = _measure(row, table, notes, options, sweep)
         row |= _extremes(table, sweep.sign, with_worst=True)
         notes += _few_seeds(table)
         if (param := by or (sweep.params[0] if len(sweep.params) == 1 else None)) and sweep.scales[
@@ -204,7 +195,7 @@ def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
         ] != "category":
             row |= _band(
                 sweep,
-                table if averaged else respond(sweep, param),
+                table if table.param else respond(sweep, param),
                 notes,
                 options,
                 with_interval=bounds,
@@ -212,58 +203,66 @@ def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
     return row | noted(*notes, why=why)
 
 
+def _table(sweep: Sweep, by: str | None) -> Response:
+    """The levels that the statistics are of: configurations, or the values of `by`."""
+    if by is None or len(sweep.params) == 1:
+        return Response.of_configs(sweep)
+    return respond(sweep, by)
+
+
 def _measure(
-    row: dict[str, Any],
-    table: Response,
-    notes: list[Note],
-    options: Options,
-    *,
-    sweep: Sweep,
-    averaged: bool,
+    row: dict[str, Any], table: Response, notes: list[Note], options: Options, sweep: Sweep
 ) -> bool:
     """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
     intervals.
     """
-    values, num, chance = table.scores[table.alive], len(table.scores), options.chance
-    sign = sweep.sign
-    # As resamples are: faster.
-    values = np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
-    num_lost = num - len(values)
-    row["mean"] = sign * float(resample.row_means(values).mean())
-    population = table.sampled and not averaged
+    values, num = _values(table), len(table.scores)
+    row["mean"] = sweep.sign * float(resample.row_means(values).mean())
     if num == 1:
         return False
-    if num_lost:
-        figures = {"lost": num_lost, "configs": num}
-        notes.append(
-            note(Reason.LOST_IN_SPREAD, **figures)
-            if chance is None
-            else note(Reason.LOST_AT_CHANCE, **figures, chance=chance)
-        )
+    if not table.param:
+        notes += sweep.lost(Reason.LEFT_OUT)
     if len(values) == 1:
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
-    level = None if chance is None else sign * chance
-    point = resample.statistics(values, within=options.within, num_lost=num_lost, chance=level)
-    bounds = resample.intervals(
-        values,
-        options.bootstrap(population=population),
-        within=options.within,
-        num_lost=num_lost,
-        chance=level,
-    )
+    population = table.sampled and not table.param
+    point = resample.statistics(values, within=options.within)
+    bounds = _intervals(values, options, population=population)
     if not bounds:
-        alone = Reason.ONE_PER_VALUE if table.sampled and averaged else Reason.ONE_SEED
+        alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
         notes.append(note(Reason.PESSIMISTIC, columns=FITTED))
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
+    if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
+        measured = _values(_table(sweep.without_failed(), options.by))
+        bounds = _union(bounds, _intervals(measured, options, population=population))
     for key in STATISTICS:
-        factor = sign if key in LEVELS else 1.0
+        factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
         if key in bounds:
             ends = sorted(factor * bound for bound in bounds[key])
             row[f"{key}_low"], row[f"{key}_high"] = sweep.limited(ends) if key in LEVELS else ends
     return bool(bounds)
+
+
+def _values(table: Response) -> NDArray[np.float64]:
+    """The rows that have a score, in the memory order of the resamples, which is faster."""
+    values = resample.packed(table.scores[table.alive])
+    return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
+
+
+def _intervals(
+    values: NDArray[np.float64], options: Options, *, population: bool
+) -> dict[str, tuple[float, float]]:
+    bootstrap = options.bootstrap(population=population)
+    return resample.intervals(values, bootstrap, within=options.within)
+
+
+def _union(
+    a: dict[str, tuple[float, float]], b: dict[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    """Intervals that hold whatever failed trials count as: NaN where either has none."""
+    return {name: (min(a[name][0], b[name][0]), max(a[name][1], b[name][1])) for name in b} or a
 
 
 def _band(

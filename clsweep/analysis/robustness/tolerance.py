@@ -19,7 +19,7 @@ COLUMNS = {
     "objective": "name, in order of first appearance",
     "delta": "how far below the best level L, in units of the metric",
     "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
-    "seeds. A configuration that failed on every seed is never within",
+    "seeds",
     "low": "interval of share, for this delta alone",
     "high": "",
     **reasons.COLUMNS,
@@ -53,7 +53,9 @@ def tolerance_curve(
     options = Options(confidence=confidence, num_resamples=num_resamples, seed=seed)
     if upto is not None and not 0 < upto < np.inf:
         raise ValueError(f"upto: expected a number > 0, got {upto!r}")
-    tables = [(sweep, sweep.scores[sweep.alive], _missing(sweep)) for sweep in sweeps]
+    tables = [
+        (sweep, resample.packed(sweep.scores[sweep.alive]), _missing(sweep)) for sweep in sweeps
+    ]
     gaps = [_gaps(values).max() for _, values, missing in tables if not missing]
     deltas = np.linspace(0.0, upto or _reach(max(gaps, default=MOST)), STEPS + 1)
     rows: list[dict[str, Any]] = []
@@ -73,25 +75,22 @@ def _curve(
     sweep: Sweep, values: resample.Array, deltas: resample.Array, options: Options
 ) -> list[dict[str, Any]]:
     """The rows of one objective."""
-    num, tried = len(values), len(sweep.configs)
-    share = _shares(_gaps(values)[None], deltas)[0] * num / tried
+    slack = float(resample.rounding(resample.row_means(values)))
+    share = _shares(_gaps(values)[None], deltas + slack)[0]
     bounds = np.full((2, len(deltas)), np.nan)
-    notes = [*sweep.lost(Reason.LOST_NOT_WITHIN), *sweep.missing]
+    notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
     if sweep.has_repeats:
         bootstrap = options.bootstrap(population=not sweep.is_grid)
 
         def measure(
-            drawn: resample.Array, full: resample.Array, rng: np.random.Generator
+            drawn: resample.Array, full: resample.Array, _: np.random.Generator
         ) -> dict[str, resample.Array]:
-            alive = np.full(len(drawn), num / tried)
-            if bootstrap.population and num < tried:
-                alive = rng.binomial(tried, num / tried, len(drawn)) / tried
             gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
-            return {"share": _shares(gaps, deltas) * alive[:, None]}
+            return {"share": _shares(gaps, deltas + slack)}
 
         drawn = bootstrap.collect(values, measure)["share"]
         pairs = [
-            bootstrap.bounds(column, num, estimate=at)
+            bootstrap.bounds(column, len(values), estimate=at)
             for column, at in zip(drawn.T, share, strict=True)
         ]
         bounds = np.clip(np.array(pairs).T, 0.0, 1.0)
@@ -112,10 +111,7 @@ def _gaps(values: resample.Array) -> resample.Array:
 
 def _shares(gaps: resample.Array, deltas: resample.Array) -> resample.Array:
     """(B, n) gaps -> (B, deltas) share of each row's gaps that are at most delta."""
-    inside = [
-        np.searchsorted(row, deltas + resample.EPSILON, side="right")
-        for row in np.sort(gaps, axis=-1)
-    ]
+    inside = [np.searchsorted(row, deltas, side="right") for row in np.sort(gaps, axis=-1)]
     return np.array(inside) / gaps.shape[-1]
 
 
