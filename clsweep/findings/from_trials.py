@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.scales import is_guess
 from clsweep.catalog import METRICS
@@ -83,7 +83,7 @@ def of_trials(
         else (_named(params, trials, name, source), [])
     )
     trials = trials.assign(**{column: as_setting(trials[column], source) for column in swept})
-    scales = {str(column): scale for column, scale in (scales or {}).items()}
+    scales = _told_scales(scales, source)
     check_scales(scales, trials, swept, source)
     sweeps = sweeps_of(trials, source, name, mode, swept, scales=scales)
     settled = _followers(sweeps)
@@ -137,6 +137,12 @@ def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
             else "none of the known metrics; name one."
         )
     raise RequestError(f"{source}: metric: {why} Columns: {', '.join(columns)}")
+
+
+def _told_scales(scales: Any, source: str) -> dict[str, str]:
+    if not isinstance(scales, Mapping | None):
+        raise RequestError(f"{source}: scales: expected {{'tau': 'log'}}, given {scales!r}")
+    return {str(name): scale for name, scale in (scales or {}).items()}
 
 
 def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str) -> list[str]:
@@ -209,9 +215,9 @@ def _is_setting(trials: pd.DataFrame, column: str) -> bool:
 
 
 def _differs(trials: pd.DataFrame, column: str) -> bool:
-    """Whether a column takes two values in one objective."""
+    """Whether a column takes two values in one objective, or what cannot be told apart."""
     if "objective" not in trials or not is_plain(trials[column]):
-        return False
+        return "objective" in trials
     return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
 
 

@@ -173,5 +173,5 @@ def check_scales(
 
 
 def _refused(source: str, column: str, expected: str, value: Any) -> RequestError:
-    given = f"{value!r}"[:40]
+    given = repr(value.item() if isinstance(value, np.generic) else value)[:40]
     return RequestError(f"{source}: column {column!r}: expected {expected}, given {given}")
