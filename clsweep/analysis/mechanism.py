@@ -160,7 +160,7 @@ def _config_means(
     values = values.where(np.isfinite(values))
     scored = (group["status"] == "finished") & values[metric].notna()
     # Those of which a trial was stopped count nowhere.
-    scored &= group["config"].isin(sweep.configs[sweep.alive])
+    scored &= group["config"].isin(sweep.configs[sweep.without_failed().alive])
     grouped = values[scored].groupby(group.loc[scored, "config"], sort=False)
     return grouped.mean().assign(num=grouped.size())
 

@@ -91,6 +91,7 @@ class Reason(StrEnum):
     P_FLOOR = auto()  # of so many pairs or settings (draws, unit, p_min)
     P_PER_SETTING = auto()  # the hypothesis is no difference at any setting
     SEED_SHIFT = auto()  # a seed shifts all differences: its means are the draws (p, draws)
+    SEED_SHIFT_OF_LEVELS = auto()  # and all levels: their intervals hold it (p, seeds)
     SPREAD_WITHIN_NOISE = auto()  # it counts as 0
     SAME_AS_BEST = auto()  # configuration
     AT_EDGE = auto()  # of the swept range (params)

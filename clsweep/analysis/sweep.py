@@ -27,7 +27,7 @@ KEYS = ("objective", "config", "seed")
 ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
 # What a failed trial counts as, in every statistic: the worst score that any objective of the table
 # has, the score of a guess, or nothing.
-FAILED_AS = ("worst", "chance", "left out")
+FAILED_AS = WORST, CHANCE, LEFT_OUT = "worst", "chance", "left out"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,13 +68,13 @@ class Sweep:
     num_planned: int
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
-    failed_as: str = "left out"
+    failed_as: str = LEFT_OUT
     failed_level: float = np.nan
 
     def without_failed(self) -> Sweep:
         """The same with failed trials left out, as if they had not run."""
         measured = np.where(self.failed, np.nan, self.scores)
-        return replace(self, scores=measured, failed_as="left out", failed_level=np.nan)
+        return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
 
     @property
     def num_failed(self) -> int:
@@ -125,8 +125,8 @@ class Sweep:
         if np.isnan(self.failed_level):
             return note(Reason.TRIALS_FAILED, **figures)
         counted = {
-            "worst": Reason.TRIALS_FAILED_AS_WORST,
-            "chance": Reason.TRIALS_FAILED_AS_CHANCE,
+            WORST: Reason.TRIALS_FAILED_AS_WORST,
+            CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
         }
         return note(counted[self.failed_as], **figures, level=self.sign * self.failed_level)
 
@@ -225,7 +225,7 @@ def read_sweeps(
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
     limits: tuple[float, float] = ANYWHERE,
-    failed_as: str = "worst",
+    failed_as: str = WORST,
     chance: float | None = None,
 ) -> list[Sweep]:
     """One sweep per objective, in order of first appearance; `trials` is not changed.
@@ -260,7 +260,7 @@ def read_sweeps(
             f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
             f"{nearest(failed_as, FAILED_AS)}"
         )
-    if failed_as == "chance" and chance is None:
+    if failed_as == CHANCE and chance is None:
         raise ValueError("failed: expected worst or left out, as the chance level is not known")
     if unknown := [scale for scale in (scales or {}).values() if scale not in SCALES]:
         raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
@@ -282,10 +282,10 @@ def read_sweeps(
         )
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
-    if failed_as == "left out":
+    if failed_as == LEFT_OUT:
         return sweeps
     worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
-    level = sign * chance if failed_as == "chance" and chance is not None else worst
+    level = sign * chance if failed_as == CHANCE and chance is not None else worst
     return [_counted(sweep, failed_as, level) for sweep in sweeps]
 
 

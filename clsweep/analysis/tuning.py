@@ -187,7 +187,7 @@ def _cost(
         gain = float(point[-1] - sweep.means[default])
         half = float(_half_width(_gains(sweep, default, num_resamples, seed), confidence))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
-    return {**row, **noted(*notes)}
+    return {**row, **noted(*notes, *sweep.missing)}
 
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:

@@ -23,6 +23,8 @@ from clsweep.cli.endings import (
 )
 from clsweep.cli.options import (
     Address,
+    Failed,
+    FailedOption,
     FormatOption,
     MaxConcurrent,
     MetricOption,
@@ -242,6 +244,7 @@ def robustness(
     mode: ModeOption = None,
     params: ParamsOption = None,
     scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
     format: FormatOption = Format.table,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with
@@ -251,7 +254,14 @@ def robustness(
     from clsweep.cli.statistics import print_robustness, scales_of
 
     print_robustness(
-        open_results(*paths, metric=metric, mode=mode, params=params, scales=scales_of(scales)),
+        open_results(
+            *paths,
+            metric=metric,
+            mode=mode,
+            params=params,
+            scales=scales_of(scales),
+            failed=failed.value,
+        ),
         by=by,
         within=within,
         format=format,
@@ -268,6 +278,7 @@ def sensitivity(
     mode: ModeOption = None,
     params: ParamsOption = None,
     scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
@@ -276,7 +287,12 @@ def sensitivity(
     from clsweep.findings import tables as shown
 
     findings = open_results(
-        *paths, metric=metric, mode=mode, params=params, scales=scales_of(scales)
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
     )
     frame = findings.sensitivity(*objectives or ())
     title = f"\nShares of the variance of {metric_of(findings)}, with 95 % intervals"
@@ -302,6 +318,7 @@ def compare(
     mode: ModeOption = None,
     params: ParamsOption = None,
     scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
     format: FormatOption = Format.table,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been
@@ -311,7 +328,12 @@ def compare(
     from clsweep.findings import tables as shown
 
     findings, pair = open_and_pair(
-        paths, metric=metric, mode=mode, params=params, scales=scales_of(scales)
+        paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
     )
     frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
     near = shown.points(findings.material.within if within is None else within)
@@ -333,6 +355,7 @@ def report(
     mode: ModeOption = None,
     params: ParamsOption = None,
     scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
 ) -> None:
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.
@@ -343,7 +366,12 @@ def report(
     from clsweep.report.sections import build_report
 
     findings = open_results(
-        *paths, metric=metric, mode=mode, params=params, scales=scales_of(scales)
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
     )
     target = out or default_report(paths)
     with progress() as say:

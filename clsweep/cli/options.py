@@ -47,6 +47,20 @@ ScalesOption = Annotated[
         help="log, linear or category, for a hyperparameter of a Parquet file; several times",
     ),
 ]
+
+
+class Failed(StrEnum):
+    """What failed trials count as."""
+
+    worst = "worst"
+    chance = "chance"
+    left_out = "left-out"
+
+
+FailedOption = Annotated[
+    Failed,
+    typer.Option("--failed", help="what failed trials count as: the worst score, a guess, nothing"),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
 
 

@@ -83,13 +83,16 @@ def open_and_pair(
     mode: str | None,
     params: Sequence[str] | None,
     scales: Mapping[str, str] | None,
+    failed: str,
 ) -> tuple[Findings, Sequence[str]]:
     """The results, and the two objectives after them, if there are any.
 
     The last two arguments are objectives where they cannot be results, or where the results before
     them have such.
     """
-    opened = partial(open_results, metric=metric, mode=mode, params=params, scales=scales)
+    opened = partial(
+        open_results, metric=metric, mode=mode, params=params, scales=scales, failed=failed
+    )
     cannot_be = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
     if len(arguments) > 2:
         sources, pair = arguments[:-2], arguments[-2:]

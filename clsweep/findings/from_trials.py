@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.scales import is_guess
@@ -53,6 +54,7 @@ def of_trials(
     mode: str | None = None,
     params: Sequence[str] | None = None,
     scales: Mapping[str, str] | None = None,
+    failed: str = "worst",
 ) -> Material:
     """A table of trials that came from anywhere, with the columns that `analysis.sweep.read_sweeps`
     asks for.
@@ -69,6 +71,7 @@ def of_trials(
             first. Hyperparameters that are named here all stay; a note tells what settles what.
         scales: "log", "linear" or "category" of some of the hyperparameters. A note tells on which
             axis the other numbers are read (`analysis.scales.scale_of`).
+        failed: what failed trials count as: "worst", "chance" or "left out".
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
@@ -85,20 +88,23 @@ def of_trials(
     trials = trials.assign(**{column: as_setting(trials[column], source) for column in swept})
     scales = _told_scales(scales, source)
     check_scales(scales, trials, swept, source)
-    sweeps = sweeps_of(trials, source, name, mode, swept, scales=scales)
+    read = partial(sweeps_of, trials, source, name, mode, scales=scales)
+    axes: Mapping[str, list[str]] | list[str] = swept
+    sweeps = read(axes, failed="left out")
+    for sweep in sweeps:
+        check_sizes(sweep.scores, name, source)
     settled = _followers(sweeps)
     notes += _settled_notes(settled, sweeps, kept=params is not None)
     if params is None and any(settled.values()):
         axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
-        sweeps = sweeps_of(trials, source, name, mode, axes, scales=scales)
         gone = set.intersection(*(set(swept) - set(each) for each in axes.values()))
         gone &= {name for found in settled.values() for name in found}
         swept = [name for name in swept if name not in gone]
-    for sweep in sweeps:
-        check_sizes(sweep.scores, name, source)
-    whole, sweeps, unlike = percent_of(name, sweeps)
-    unit = "" if unlike else unit_of(name)
+    whole, unlike = percent_of(name, sweeps)
+    unit, limits = "" if unlike else unit_of(name), (0.0, whole) if whole else None
     chance = chance_of(name, trials["num_classes"]) if whole and "num_classes" in trials else None
+    chance = chance * whole / 100 if chance and whole else None
+    sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
@@ -113,7 +119,7 @@ def of_trials(
         diagnostics=diagnostics_of(trials),
         symbols=SYMBOLS,
         sweeps=sweeps,
-        chance=chance * whole / 100 if chance and whole else None,
+        chance=chance,
         defaults=defaults_of(trials, swept),
         notes=tuple(filter(None, [unlike, *notes, _axes_note(sweeps, scales)])),
         within=within_of(unit, sweeps),

@@ -91,6 +91,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.P_PER_SETTING: "p is for no difference at any setting",
     Reason.SEED_SHIFT: "a seed shifts the differences at all settings (F test, p = {p:.2g}): its "
     "{draws} means are the draws",
+    Reason.SEED_SHIFT_OF_LEVELS: "a seed shifts all scores (F test, p = {p:.2g}): the intervals of "
+    "levels rest on {seeds} seeds",
     Reason.SPREAD_WITHIN_NOISE: "a spread that does not exceed the seed noise counts as 0",
     Reason.SAME_AS_BEST: "same as the best",
     Reason.AT_EDGE: "at the edge of the swept {params}: the optimum may lie outside",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DIAGNOSTIC, METRIC, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
@@ -48,7 +47,7 @@ def within_of(unit: str, sweeps: Sequence[Sweep]) -> float:
 
     if unit == "%":
         return 1.0
-    levels = np.concatenate([sweep.means[sweep.alive] for sweep in sweeps])
+    levels = np.concatenate([x.means[x.alive] for x in (each.without_failed() for each in sweeps)])
     part = float(np.ptp(levels)) / 20 if len(levels) else 0.0
     if part <= 0:
         return 1.0
@@ -67,24 +66,29 @@ def sweeps_of(
     planned: Mapping[str, int] | None = None,
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    failed: str = "worst",
+    chance: float | None = None,
+    limits: tuple[float, float] | None = None,
 ) -> tuple[Sweep, ...]:
-    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint."""
+    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint.
+
+    failed: what failed trials count as, one of `analysis.sweep.FAILED_AS`, as `left-out` too.
+    limits: of the metric, the catalog's by default.
+    """
     from clsweep.analysis.sweep import read_sweeps
 
     space: dict[str, Any] = {"planned": planned, "scales": scales, "bounds": bounds}
-    if metric in METRIC:
-        space["limits"] = METRIC[metric].limits
+    space |= {"failed_as": str(failed).replace("-", " "), "chance": chance}
+    if limits or metric in METRIC:
+        space["limits"] = limits or METRIC[metric].limits
     try:
         return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **space))
     except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
         raise RequestError(f"{source}: {error}") from None
 
 
-def percent_of(
-    metric: str, sweeps: tuple[Sweep, ...]
-) -> tuple[float | None, tuple[Sweep, ...], str]:
-    """What the table calls 100 %, the sweeps with the limits that go with it, and a note unless it
-    is 100.
+def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
+    """What a table calls 100 %, and a note unless it is 100.
 
     A percentage of which all scores are fractions has 1; one with scores that no percentage has,
     none. Nor has another metric.
@@ -92,16 +96,15 @@ def percent_of(
     import numpy as np
 
     if unit_of(metric) != "%":
-        return None, sweeps, ""
+        return None, ""
     scores = np.concatenate([s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps])
     low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
     expected = f"{metric} is expected in percent, given {low:.4g} to {high:.4g}"
     if len(scores) and (low < 0 or high > 100):
-        return None, sweeps, f"{expected}: read as numbers without a unit or limits"
+        return None, f"{expected}: read as numbers without a unit or limits"
     if 0 <= low <= high <= 1 and not np.isin(scores, (0, 1)).all():
-        said = f"{expected}: read as fractions of 1; for percent multiply the column by 100"
-        return 1.0, tuple(replace(sweep, limits=(0.0, 1.0)) for sweep in sweeps), said
-    return 100.0, sweeps, ""
+        return 1.0, f"{expected}: read as fractions of 1; for percent multiply the column by 100"
+    return 100.0, ""
 
 
 def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:

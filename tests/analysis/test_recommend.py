@@ -18,7 +18,16 @@ NAN = float("nan")
 
 
 def sweep_of(
-    scores, *, sampler="grid", mode="max", status=None, scales=None, planned=None, **columns
+    scores,
+    *,
+    sampler="grid",
+    mode="max",
+    status=None,
+    scales=None,
+    planned=None,
+    failed_as="left out",
+    chance=None,
+    **columns,
 ):
     scores = np.asarray(scores, dtype=float)
     num, seeds = scores.shape
@@ -36,9 +45,9 @@ def sweep_of(
         np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
     )
     plan = None if planned is None else {"dcl": planned}
-    return read_sweeps(
-        frame, metric="acc", params=list(columns), mode=mode, planned=plan, scales=scales
-    )[0]
+    reading = {"mode": mode, "planned": plan, "scales": scales}
+    reading |= {"failed_as": failed_as, "chance": chance}
+    return read_sweeps(frame, metric="acc", params=list(columns), **reading)[0]
 
 
 def grid(shape):
@@ -193,9 +202,15 @@ def test_failed_neighbours():
     assert np.isnan(best["neighbourhood_worst"])
     assert note(Reason.NEIGHBOUR_FAILED) in best["note"]
     assert robust["config"] == 4
-    best, _ = pair(sweep, chance=10.0)
-    assert best["neighbourhood_worst"] == 10
-    mirror, _ = pair(sweep_of(-scores, mode="min", tau=np.arange(7.0)), chance=-10.0)
+    at = {"tau": np.arange(7.0)}
+    best, robust = pair(sweep_of(scores, failed_as="chance", chance=10.0, **at))
+    assert (best["config"], best["neighbourhood_worst"], robust["config"]) == (1, 10, 4)
+    best, robust = pair(sweep_of(scores, failed_as="worst", **at))
+    assert (best["config"], best["neighbourhood_worst"]) == (1, 90)
+    # What failed is measured nowhere: it is no pick itself, and its level is not shrunk.
+    assert robust["config"] == 4
+    chance = {"failed_as": "chance", "chance": -10.0}
+    mirror, _ = pair(sweep_of(-scores, mode="min", **chance, **at))
     assert mirror["neighbourhood_worst"] == -10
 
 

@@ -150,6 +150,9 @@ def test_bins_of_those_with_a_score():
     found = cut("tau", [one], max_bins=3, scored=True)
     assert spans(found) == [(0, 11), (12, 15), (16, 19)]  # four with a score in each
     assert spans(cut("tau", [one], max_bins=2)) == [(0, 9), (10, 19)]
+    counted = sweep(scores, {"tau": tau}, sampler="random", failed_as="worst")
+    assert len(cut("tau", [counted], max_bins=3, scored=True)) == 3
+    assert cut("tau", [counted], max_bins=3, scored=True).high[0] == 6  # failures are scores
     none = sampled(tau, scores=np.full((20, 1), NAN))
     assert spans(cut("tau", [none], max_bins=2, scored=True)) == [(0, 9), (10, 19)]
 

@@ -1,5 +1,8 @@
 """Statistics of a table against slow loops, and the machinery of its bootstrap."""
 
+import math
+import statistics
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,18 +18,42 @@ def with_gaps(rng, rows=9, seeds=4):
 
 
 def slow_tail(values, num):
-    """Cross-fitted level of the `num` lowest rows, loop by loop, unclipped."""
+    """Cross-fitted level of the `num` lowest rows of a complete table, loop by loop, unclipped."""
     folds = []
     for seed in range(values.shape[1]):
-        others = {}
-        for row, cells in enumerate(values):
-            rest = [x for s, x in enumerate(cells) if s != seed and np.isfinite(x)]
-            if np.isfinite(cells[seed]) and rest:
-                others[row] = sum(rest) / len(rest)
+        others = {row: sum(np.delete(cells, seed)) for row, cells in enumerate(values)}
         chosen = sorted(others, key=others.get)[:num]
-        if chosen:
-            folds.append(sum(values[row, seed] for row in chosen) / len(chosen))
+        folds.append(sum(values[row, seed] for row in chosen) / num)
     return sum(folds) / len(folds)
+
+
+def slow_tail_of_gaps(values, num):
+    """The same where scores are missing: every row leaves out scores of its own, one a fold, in
+    turn; rows compete by the shrunken mean of the others.
+    """
+    rows = [[x for x in cells if np.isfinite(x)] for cells in values]
+    means = [statistics.fmean(cells) for cells in rows]
+    mean, sizes = statistics.fmean(means), [len(cells) for cells in rows]
+    squares = sum((x - m) ** 2 for m, cells in zip(means, rows, strict=True) for x in cells)
+    noise = squares / (sum(sizes) - len(sizes))
+    true = statistics.variance(means) - noise * statistics.fmean(1 / size for size in sizes)
+    true = max(true, 1e-6 * noise)
+
+    def shrunk(level, size):
+        weight = true / (true + noise / size)
+        return mean + weight * (level - mean)
+
+    levels = []
+    for fold in range(math.lcm(*sizes)):
+        looks, scores = [], []
+        for cells in rows:
+            at = fold % len(cells)
+            rest = cells[:at] + cells[at + 1 :]
+            looks.append(shrunk(statistics.fmean(rest or cells), len(rest or cells)))
+            scores.append(cells[at] if rest else looks[-1])
+        chosen = sorted(range(len(rows)), key=looks.__getitem__)[:num]
+        levels.append(statistics.fmean(scores[row] for row in chosen))
+    return statistics.fmean(levels)
 
 
 @pytest.mark.parametrize("num", [1, 3])
@@ -34,21 +61,49 @@ def slow_tail(values, num):
 def test_tail_level_against_loops(num, gaps):
     rng = np.random.default_rng(1)
     for _ in range(20):
-        values = with_gaps(rng) if gaps else rng.normal(80, 2, (9, 4))
-        expected = slow_tail(values, num)
+        values = resample.packed(with_gaps(rng)) if gaps else rng.normal(80, 2, (9, 4))
+        slow = slow_tail_of_gaps if gaps else slow_tail
+        expected = slow(values, num)
         assert resample.tail_level(values, num, clipped=False) == pytest.approx(expected)
         means = np.sort([np.nanmean(row) for row in values])
         clipped = min(max(expected, means[:num].mean()), means.mean())
         assert resample.tail_level(values, num) == pytest.approx(clipped)
-        assert resample.best_level(values, clipped=False) == pytest.approx(-slow_tail(-values, 1))
+        assert resample.best_level(values, clipped=False) == pytest.approx(-slow(-values, 1))
+
+
+def test_the_loop_of_gaps_is_that_of_complete_tables_where_none_is_missing():
+    values = np.random.default_rng(1).normal(80, 2, (9, 4))
+    for num in (1, 3):
+        assert slow_tail_of_gaps(values, num) == pytest.approx(slow_tail(values, num))
+
+
+def test_packed():
+    rng = np.random.default_rng(2)
+    values = with_gaps(rng, rows=40, seeds=5)
+    table = resample.packed(values)
+    counts = np.isfinite(values).sum(axis=1)
+    assert table.shape == (40, counts.max())
+    for row, count in enumerate(counts):
+        assert np.isfinite(table[row]).tolist() == [k < count for k in range(counts.max())]
+        np.testing.assert_array_equal(np.sort(table[row, :count]), np.sort(values[row])[:count])
+    # The order of a row's scores says nothing of their size.
+    full = table[counts > 2, :3]
+    assert {tuple(cells.argsort()) for cells in full} >= {(0, 1, 2), (2, 1, 0)}
+    # Nor do the seeds' names, which only order the columns.
+    np.testing.assert_array_equal(resample.packed(values[:, [3, 0, 4, 2, 1]]), table)
+    shifted = [np.roll(cells, k) for k, cells in enumerate(values)]  # each row has seeds of its own
+    np.testing.assert_array_equal(resample.packed(np.array(shifted)), table)
+    complete = rng.normal(size=(3, 4))
+    assert resample.packed(complete) is complete
 
 
 def test_leading_axes_are_kept_and_a_gap_in_one_table_leaves_the_others_alone():
     tables = np.random.default_rng(0).normal(80, 1, (5, 8, 3))
     tables[2, 4, 1] = np.nan
-    together = resample.statistics(tables, within=1.0, num_lost=2, chance=10.0)
+    tables[2] = resample.packed(tables[2])
+    together = resample.statistics(tables, within=1.0)
     for index, table in enumerate(tables):
-        alone = resample.statistics(table, within=1.0, num_lost=2, chance=10.0)
+        alone = resample.statistics(table, within=1.0)
         for name, value in alone.items():
             assert together[name][index] == pytest.approx(float(value)), name
 
@@ -71,13 +126,13 @@ def test_nearness_by_hand():
     assert found["regret"] == pytest.approx((0 + 1 + 6 + 20) / 4)
     assert found["share"] == 0.5
     assert found["tolerance_area"] == pytest.approx((1 + 0.9 + 0.4 + 0) / 4)
-    # One more configuration that is lost: never within, and at chance in the regret.
-    found = resample.nearness(
-        np.array([90.0, 89.0, 84.0, 70.0]), np.array(90.0), within=1.0, alive=0.8, chance=10.0
-    )
-    assert found["regret"] == pytest.approx((0 + 1 + 6 + 20 + 80) / 5)
-    assert found["share"] == pytest.approx(2 / 5)
-    assert found["tolerance_area"] == pytest.approx(2.3 / 5)
+    # The noise above the best makes up for that below it only where the area has no limit.
+    open_ended = resample.nearness(np.array([91.0, 89.0]), np.array(90.0), within=1.0, most=np.inf)
+    assert open_ended["tolerance_area"] == pytest.approx(1.0)
+    for scale in (1e-9, 1.0, 1e9):  # exactly `within` away is within, on any scale
+        means = scale * np.array([0.9, 0.6, 0.3])
+        found = resample.nearness(means, means[0], within=scale * 0.3)
+        assert found["share"] == pytest.approx(2 / 3)
     assert (
         resample.nearness(np.array([90.0, 89.0]), np.array(90.0), within=0.0)["tolerance_area"]
         == 0.5
@@ -137,12 +192,11 @@ def test_resamples_keep_the_pattern_of_missing_seeds():
         assert (len(set(found["gaps"])) > 1) == population
 
 
-def test_lost_configurations_of_a_sample_are_lost_by_chance():
-    values = 80 + np.random.default_rng(0).normal(0, 1, (60, 3))
-    grid = resample.intervals(values, bootstrap(300), within=1.0, num_lost=20, chance=10.0)
-    sample = resample.intervals(
-        values, bootstrap(300, population=True), within=1.0, num_lost=20, chance=10.0
-    )
+def test_failed_configurations_of_a_sample_failed_by_chance():
+    values = 80 + np.random.default_rng(0).normal(0, 1, (80, 3))
+    values[60:] = 10  # they failed, and count as a guess
+    grid = resample.intervals(values, bootstrap(300), within=1.0)
+    sample = resample.intervals(values, bootstrap(300, population=True), within=1.0)
     assert np.ptp(grid["regret"]) < 3
-    # A quarter is lost, of 80: 70 points times the standard error of a share, twice each side.
+    # A quarter failed, of 80: 70 points times the standard error of a share, twice each side.
     assert np.ptp(sample["regret"]) == pytest.approx(70 * 3.92 * np.sqrt(0.25 * 0.75 / 80), rel=0.3)

@@ -28,11 +28,11 @@ def test_scores_stand_where_config_and_seed_say():
     before = trials.copy(deep=True)
     dcl, byol = read_sweeps(trials, metric="acc", params=["tau"])
     pd.testing.assert_frame_equal(trials, before)
-    assert (dcl.objective, list(dcl.configs), list(dcl.seeds)) == ("dcl", [7, 3], [0, 1])
-    np.testing.assert_array_equal(dcl.scores, [[82, 80], [90, np.nan]])
-    np.testing.assert_array_equal(dcl.means, [81, 90])
+    assert (dcl.objective, list(dcl.configs), list(dcl.seeds)) == ("dcl", [3, 7], [0, 1])
+    np.testing.assert_array_equal(dcl.scores, [[90, np.nan], [82, 80]])
+    np.testing.assert_array_equal(dcl.means, [90, 81])
     assert (dcl.num_failed, dcl.num_trials, dcl.has_repeats, dcl.is_grid) == (0, 3, True, True)
-    assert (dcl.label(0), dcl.params, byol.params, byol.label(0)) == (
+    assert (dcl.label(1), dcl.params, byol.params, byol.label(0)) == (
         "tau=0.1",
         ("tau",),
         (),
@@ -49,7 +49,59 @@ def test_hyperparameters_by_objective():
         read_sweeps(trials, metric="acc", params=params)
     dcl, byol = read_sweeps(trials, metric="acc", params={"dcl": ["size"]})
     assert (dcl.params, byol.params) == (("size",), ())
-    assert dcl.label(1) == "size=2"
+    assert dcl.label(0) == "size=2"
+
+
+FAILED = [*ROWS, ("dcl", 3, 1, 0.5, 95.0), ("gone", 0, 0, 0.1, 1.0)]  # the last two
+
+
+def read_failed(**options):
+    status = ["finished"] * 4 + ["failed"] * 2
+    return read_sweeps(trials_of(FAILED, status=status), metric="acc", params=["tau"], **options)
+
+
+def test_a_failed_trial_counts_as_the_worst_score_of_any_objective():
+    dcl, byol, gone = read_failed()
+    np.testing.assert_array_equal(dcl.scores, [[90, 70], [82, 80]])  # 70 is that of byol
+    np.testing.assert_array_equal(dcl.failed, [[False, True], [False, False]])
+    assert dcl.failed_level == byol.failed_level == 70
+    counted = note(Reason.TRIALS_FAILED_AS_WORST, failed=1, trials=4, level=70.0)
+    assert dcl.missing == (counted,)
+    assert byol.missing == ()
+    # Without any score there is nothing to say, and no level either.
+    assert np.isnan(gone.scores).all()
+    assert gone.missing == (note(Reason.TRIALS_FAILED, failed=1, trials=1),)
+    assert gone.nothing == note(Reason.NO_SCORE)
+    low = read_failed(mode="min")[0]
+    np.testing.assert_array_equal(low.scores, [[-90, -90], [-82, -80]])
+    assert low.missing[0].figures[-1] == ("level", 90.0)
+
+
+def test_a_failed_trial_counts_as_chance_or_is_left_out():
+    for sign, mode in ((1, "max"), (-1, "min")):
+        dcl = read_failed(failed_as="chance", chance=10.0, mode=mode)[0]
+        np.testing.assert_array_equal(dcl.scores, sign * np.array([[90, 10], [82, 80]]))
+        counted = note(Reason.TRIALS_FAILED_AS_CHANCE, failed=1, trials=4, level=10.0)
+        assert dcl.missing == (counted,)
+    out = read_failed(failed_as="left out")[0]
+    for sweep in (out, dcl.without_failed(), read_failed(mode="min")[0].without_failed()):
+        np.testing.assert_array_equal(sweep.sign * sweep.scores, [[90, np.nan], [82, 80]])
+        assert sweep.missing == (note(Reason.TRIALS_FAILED, failed=1, trials=4),)
+        assert np.isnan(sweep.failed_level)
+    with pytest.raises(ValueError, match=r"expected one of worst, .*Did you mean 'worst'"):
+        read_failed(failed_as="wrost")
+    with pytest.raises(ValueError, match="the chance level is not known"):
+        read_failed(failed_as="chance")
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    trials = trials_of(ROWS)
+    for order in ([3, 2, 1, 0], [1, 3, 0, 2]):
+        shuffled = read_sweeps(trials.iloc[order], metric="acc", params=["tau"])
+        for sweep in read_sweeps(trials, metric="acc", params=["tau"]):
+            (other,) = (each for each in shuffled if each.objective == sweep.objective)
+            np.testing.assert_array_equal(sweep.scores, other.scores)
+            pd.testing.assert_frame_equal(sweep.settings, other.settings)
 
 
 def test_what_is_no_score():

@@ -10,17 +10,27 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import read_sweeps
+from clsweep.analysis.sweep import FAILED_AS, read_sweeps
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
+from clsweep.findings.notes import text_of
 from tests.planted import planted
 
 NAN = float("nan")
 
 
 def sweep_of(
-    scores, *, sampler="grid", mode="max", planned=None, status=None, scales=None, **columns
+    scores,
+    *,
+    sampler="grid",
+    mode="max",
+    planned=None,
+    status=None,
+    scales=None,
+    failed_as="left out",
+    chance=None,
+    **columns,
 ):
-    """A sweep from scores[config][seed]; NaN = a failed trial; columns: one value per
+    """A sweep from scores[config][seed]; NaN = a failed trial, left out; columns: one value per
     configuration.
     """
     scores = np.asarray(scores, dtype=float)
@@ -40,12 +50,12 @@ def sweep_of(
         np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
     )
     plan = None if planned is None else {"dcl": planned}
-    return read_sweeps(
-        frame, metric="acc", params=list(values), mode=mode, planned=plan, scales=scales
-    )[0]
+    reading = {"mode": mode, "planned": plan, "scales": scales}
+    reading |= {"failed_as": failed_as, "chance": chance}
+    return read_sweeps(frame, metric="acc", params=list(values), **reading)[0]
 
 
-def by_enumeration(scores, k, chance=None):
+def by_enumeration(scores, k):
     """Every subset of k, pick by the mean of the other seeds, score at the one left out; ties
     share.
     """
@@ -60,8 +70,6 @@ def by_enumeration(scores, k, chance=None):
                 if not np.isnan(others[i]).all()
             }
             if not looks:
-                if chance is not None:
-                    total, weight = total + chance, weight + 1
                 continue
             top = [i for i, value in looks.items() if value == max(looks.values())]
             for i in top:
@@ -91,20 +99,27 @@ def test_ties_are_broken_at_random():
     )
 
 
-@pytest.mark.parametrize("chance", [None, 10.0])
-def test_failures_are_tries_that_bring_nothing_or_chance(chance):
+@pytest.mark.parametrize("failed_as", FAILED_AS)
+def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
     scores = 90 + np.random.default_rng(2).normal(size=(7, 3))
     scores[[1, 5]] = NAN
     scores[3, 0] = NAN
-    table = best_of_k([sweep_of(scores)], chance=chance, num_resamples=50)
-    expected = [by_enumeration(scores, k, chance) for k in range(1, 8)]
+    sweep = sweep_of(scores, failed_as=failed_as, chance=10.0)
+    table = best_of_k([sweep], num_resamples=50)
+    level = {"worst": np.nanmin(scores), "chance": 10.0, "left out": NAN}[failed_as]
+    filled = np.where(np.isnan(scores), level, scores)
+    expected = [by_enumeration(filled, k) for k in range(1, 8)]
     assert table["expected"].to_numpy() == pytest.approx(expected)
-    lost = {"lost": 2, "configs": 7}
-    assert table["note"].iloc[0] == (
-        note(Reason.LOST_TRIES, **lost)
-        if chance is None
-        else note(Reason.LOST_TRIES_AT_CHANCE, **lost, chance=chance),
-    )
+    notes = {
+        "worst": f"7 of 21 trials failed and count as the worst score seen ({np.nanmin(scores):g})",
+        "chance": "7 of 21 trials failed and count as chance (10)",
+        "left out": "7 of 21 trials failed and are left out; 2 of 7 configurations have no score "
+        "and are tries that bring nothing",
+    }
+    assert text_of(*table["note"].iloc[0]) == notes[failed_as]
+    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}, num_resamples=50).iloc[0]
+    assert cost["best_level"] == pytest.approx(expected[-1])
+    assert cost["note"] == sweep.missing
     assert table[["low", "high"]].notna().all().all()
 
 

@@ -29,8 +29,8 @@ def planted(function, u, *, num_seeds=2, noise=0.1, rng, sampler="random", bound
     return sweep(scores, at, sampler=sampler, bounds=bounds)
 
 
-def sweep(scores, at, *, sampler="grid", **options):
-    """A sweep of scores (n, S), NaN = failed, at the settings name -> (n,)."""
+def sweep(scores, at, *, sampler="grid", failed_as="left out", **options):
+    """A sweep of scores (n, S), NaN = failed (and left out), at the settings name -> (n,)."""
     scores = np.asarray(scores, dtype=float)
     num, num_seeds = scores.shape
     trials = pd.DataFrame(
@@ -43,7 +43,7 @@ def sweep(scores, at, *, sampler="grid", **options):
     )
     trials["acc"] = scores.ravel()
     trials["status"] = np.where(np.isfinite(scores.ravel()), "finished", "failed")
-    return read_sweeps(trials, metric="acc", params=list(at), **options)[0]
+    return read_sweeps(trials, metric="acc", params=list(at), failed_as=failed_as, **options)[0]
 
 
 def grid(*sizes):

@@ -138,7 +138,16 @@ def test_a_note_has_the_figures_of_its_text():
 
 
 def test_texts():
-    assert said(Reason.TRIALS_FAILED, {"failed": 3, "trials": 60}) == "3 of 60 trials failed"
+    assert said(Reason.TRIALS_FAILED, {"failed": 3, "trials": 60}) == (
+        "3 of 60 trials failed and are left out"
+    )
+    counted = {"failed": 3, "trials": 60, "level": 41.25}
+    assert said(Reason.TRIALS_FAILED_AS_WORST, counted) == (
+        "3 of 60 trials failed and count as the worst score seen (41.25)"
+    )
+    assert said(Reason.TRIALS_FAILED_AS_CHANCE, counted | {"level": 10.0}) == (
+        "3 of 60 trials failed and count as chance (10)"
+    )
     adaptive = note(Reason.ADAPTIVE_SAMPLER, samplers=("tpe", "gp"))
     assert text_of(adaptive.of("dcl"), note(Reason.SAME_AS_BEST)) == (
         "dcl: tpe, gp samples favour good configurations; same as the best"
@@ -159,7 +168,11 @@ def test_a_table_is_worded():
     rows = [{"x": 1.0} | noted(also, why, why=why), {"x": np.nan} | noted()]
     frame = pd.DataFrame(rows)
     assert worded(frame).to_dict("records") == [
-        {"x": 1.0, "reason": "no_score", "note": "no finished trial; 1 of 2 trials failed"},
+        {
+            "x": 1.0,
+            "reason": "no_score",
+            "note": "no finished trial; 1 of 2 trials failed and are left out",
+        },
         {"x": pytest.approx(np.nan, nan_ok=True), "reason": "", "note": ""},
     ]
     assert frame["note"].iloc[0] == (why, also)

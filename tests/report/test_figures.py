@@ -522,15 +522,20 @@ def test_too_many_pairs_are_cut_to_the_clearest():
     assert len(figure.data) == 66
 
 
-def test_grid_values_are_the_ticks_of_a_log_axis(drawn):
-    spec = spec_of(by_name(drawn, "marginal-tau"))
+@pytest.mark.parametrize(("failed_as", "ticks"), [("worst", TAUS), ("left out", TAUS[:3])])
+def test_grid_values_are_the_ticks_of_a_log_axis(material, failed_as, ticks):
+    params = ("tau", "batch_size", "optimizer")
+    trials = material.trials  # every one at 1.0 failed
+    sweeps = read_sweeps(trials, metric="knn_top1", params=params, failed_as=failed_as)
+    read = make_material(trials, sweeps=tuple(sweeps))
+    spec = spec_of(by_name(figures.marginal_figures(marginals_of(read), read), "marginal-tau"))
     x = next(
         layer["encoding"]["x"]
         for layer in spec["layer"]
         if "scale" in layer["encoding"].get("x", {})
     )
     assert x["scale"]["type"] == "log"
-    assert x["axis"]["values"] == TAUS[:3]  # every trial at 1.0 failed
+    assert x["axis"]["values"] == ticks
     assert x["title"] == "τ (tau)"
 
 

@@ -18,8 +18,8 @@ from clsweep.analysis.regions import Codes, Regions, cut
 from clsweep.analysis.robustness.response import shared_settings
 from clsweep.analysis.sweep import Array, Sweep
 
-# Every column, in order. m_i is the mean of configuration i over its finished seeds, in the
-# metric's own sign.
+# Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
+# count as the note says, in the metric's own sign.
 COLUMNS = {
     "objective": "name",
     "param": "the swept hyperparameter",
@@ -65,7 +65,7 @@ def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
     sums = np.bincount(groups[used], weights=sweep.sign * sweep.means[used], minlength=num_groups)
     centres = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
     half, notes = _half_widths(sweep, used, groups, counts, centres, confidence)
-    notes += said
+    notes += [*said, *sweep.missing]
     places = _places(sweep, regions, groups)
     rows = []
     for group in range(num_groups):

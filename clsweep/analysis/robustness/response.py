@@ -34,6 +34,7 @@ class Response:
         scores: (rows, repeats), larger is better, NaN = none.
         sampled: whether the configurations are a sample of the space.
         binned: whether a row is a bin.
+        of_seeds: whether a column is a seed.
         balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair
             sample of them.
         failing: (rows,) bool, more than half of the trials failed.
@@ -48,6 +49,7 @@ class Response:
     scores: Array
     sampled: bool
     binned: bool = False
+    of_seeds: bool = True
     balanced: bool = True
     failing: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     notes: tuple[Note, ...] = ()
@@ -119,6 +121,7 @@ def respond(sweep: Sweep, param: str) -> Response:
         scores=table,
         sampled=not sweep.is_grid,
         binned=regions.is_binned,
+        of_seeds=sweep.samplers == ("grid",) and bool(np.isfinite(table).all()),
         balanced=balanced,
         failing=np.bincount(levels, sweep.failed.sum(axis=1), num)
         > np.bincount(levels, measured.sum(axis=1), num),

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
+from clsweep.analysis.seed_shift import seed_shift
 from clsweep.analysis.sweep import Sweep, check_by
 
-# Every column, in order. m_i is the mean of configuration i over its finished seeds; units are
-# those of the metric.
+# Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
+# count as the note says; units are those of the metric.
 COLUMNS = {
     "objective": "name, in order of first appearance",
     "num_configs": "configurations tried, with or without a finished seed",
@@ -216,7 +217,7 @@ def _measure(
     """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
     intervals.
     """
-    values, num = _values(table), len(table.scores)
+    values, num = _by_row(resample.packed(table.scores[table.alive])), len(table.scores)
     row["mean"] = sweep.sign * float(resample.row_means(values).mean())
     if num == 1:
         return False
@@ -226,7 +227,7 @@ def _measure(
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
     point = resample.statistics(values, within=options.within)
-    bounds = _intervals(values, options, population=population)
+    bounds = _intervals(table, options, notes)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
@@ -234,8 +235,8 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        measured = _values(_table(sweep.without_failed(), options.by))
-        bounds = _union(bounds, _intervals(measured, options, population=population))
+        measured = _table(sweep.without_failed(), options.by)
+        bounds = _union(bounds, _intervals(measured, options, []))
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
@@ -245,24 +246,45 @@ def _measure(
     return bool(bounds)
 
 
-def _values(table: Response) -> NDArray[np.float64]:
-    """The rows that have a score, in the memory order of the resamples, which is faster."""
-    values = resample.packed(table.scores[table.alive])
-    return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
-
-
 def _intervals(
-    values: NDArray[np.float64], options: Options, *, population: bool
+    table: Response, options: Options, notes: list[Note]
 ) -> dict[str, tuple[float, float]]:
-    bootstrap = options.bootstrap(population=population)
-    return resample.intervals(values, bootstrap, within=options.within)
+    """The intervals of a table's statistics; appends to `notes`.
+
+    A seed's shift of all rows is taken out, and widens the intervals of levels by its own.
+    """
+    scores = table.scores[table.alive]
+    shift = seed_shift(scores) if table.of_seeds else None
+    if shift:
+        scores = shift.without(scores)
+        notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
+    bootstrap = options.bootstrap(population=table.sampled and not table.param)
+    values = _by_row(resample.packed(scores))
+    bounds = resample.intervals(values, bootstrap, within=options.within)
+    if shift and bounds:
+        more = shift.half_width(options.confidence)
+        for name in LEVELS:
+            low, high = bounds[name]
+            middle, half = (low + high) / 2, np.hypot((high - low) / 2, more)
+            bounds[name] = middle - half, middle + half
+    return bounds
+
+
+def _by_row(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """In the memory order of the resamples, which is faster."""
+    return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
 
 
 def _union(
     a: dict[str, tuple[float, float]], b: dict[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
     """Intervals that hold whatever failed trials count as: NaN where either has none."""
-    return {name: (min(a[name][0], b[name][0]), max(a[name][1], b[name][1])) for name in b} or a
+    if not b:
+        return a
+    return {
+        name: (float(np.minimum(low, b[name][0])), float(np.maximum(high, b[name][1])))
+        for name, (low, high) in a.items()
+    }
 
 
 def _band(

@@ -20,7 +20,8 @@ COLUMNS = {
     "delta": "how far below the best level L, in units of the metric",
     "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
     "seeds",
-    "low": "interval of share, for this delta alone",
+    "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
+    "without them",
     "high": "",
     **reasons.COLUMNS,
 }
@@ -80,20 +81,12 @@ def _curve(
     bounds = np.full((2, len(deltas)), np.nan)
     notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
     if sweep.has_repeats:
-        bootstrap = options.bootstrap(population=not sweep.is_grid)
-
-        def measure(
-            drawn: resample.Array, full: resample.Array, _: np.random.Generator
-        ) -> dict[str, resample.Array]:
-            gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
-            return {"share": _shares(gaps, deltas + slack)}
-
-        drawn = bootstrap.collect(values, measure)["share"]
-        pairs = [
-            bootstrap.bounds(column, len(values), estimate=at)
-            for column, at in zip(drawn.T, share, strict=True)
-        ]
-        bounds = np.clip(np.array(pairs).T, 0.0, 1.0)
+        bounds = _bounds(sweep, values, deltas + slack, options)
+        measured = sweep.without_failed()
+        if measured.has_repeats and sweep.failed.any():  # as those of `robustness`
+            rest = resample.packed(measured.scores[measured.alive])
+            low, high = _bounds(measured, rest, deltas + slack, options)
+            bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
     else:
         notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
     columns = deltas.tolist(), share.tolist(), bounds[0].tolist(), bounds[1].tolist()
@@ -102,6 +95,27 @@ def _curve(
         {"objective": sweep.objective, **dict(zip(names, cells, strict=True)), **noted(*notes)}
         for cells in zip(*columns, strict=True)
     ]
+
+
+def _bounds(
+    sweep: Sweep, values: resample.Array, deltas: resample.Array, options: Options
+) -> resample.Array:
+    """(2, deltas) ends of the intervals of the shares."""
+    bootstrap = options.bootstrap(population=not sweep.is_grid)
+
+    def measure(
+        drawn: resample.Array, full: resample.Array, _: np.random.Generator
+    ) -> dict[str, resample.Array]:
+        gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
+        return {"share": _shares(gaps, deltas)}
+
+    drawn = bootstrap.collect(values, measure)["share"]
+    share = _shares(_gaps(values)[None], deltas)[0]
+    pairs = [
+        bootstrap.bounds(column, len(values), estimate=at)
+        for column, at in zip(drawn.T, share, strict=True)
+    ]
+    return np.clip(np.array(pairs).T, 0.0, 1.0)
 
 
 def _gaps(values: resample.Array) -> resample.Array:

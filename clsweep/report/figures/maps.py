@@ -44,7 +44,7 @@ SHORT_EDGES = (
 
 def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None) -> list[Figure]:
     """Mean metric over two hyperparameters of every objective that sweeps two, all on one scale of
-    colours.
+    colours. A failed trial has no colour.
 
     The two are tau and batch_size if both are swept, else those of the largest interaction in
     `sensitivity`, else the first two. Their regions are those of `analysis.regions.cut`.
@@ -53,7 +53,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     for sweep in material.sweeps:
         pair = None if sweep.not_measured else _two_params(sweep, sensitivity)
         if pair is not None and sweep.alive.any():
-            tables[sweep.objective] = (pair, _cells(sweep, *pair))
+            tables[sweep.objective] = (pair, _cells(sweep.without_failed(), *pair))
     means = np.concatenate(
         [cells["mean"].to_numpy(dtype=float) for _, cells in tables.values()] or [np.empty(0)]
     )
@@ -181,7 +181,7 @@ def _heatmap(
         name=slug,
         title=f"{name}: {material.metric} over {pair[0]} and {pair[1]}",
         caption=f"Mean {material.metric} of the configurations in each cell, averaged over the "
-        "other hyperparameters; "
+        "other hyperparameters, failed trials left out; "
         f"the colours mean the same in every such figure.{said}",
         chart=layers(
             charts,

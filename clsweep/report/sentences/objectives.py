@@ -75,7 +75,7 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
         if known(row["band_sure_low"], row["band_sure_high"]):
             failed = row.get("num_failed")
             lost = (
-                ", failed trials left out"
+                f", with {counted(failed, 'failed trial', 'failed trials')}"
                 if failed is not None and known(failed) and failed > 0
                 else ""
             )

@@ -92,6 +92,13 @@ def test_a_failed_value_keeps_its_row():
     table = marginals([sweep(scores, grid(2, 3))])
     assert np.isnan(table["mean"].iloc[0])
     assert table["num_configs"].iloc[0] == 0
+    assert note(Reason.TRIALS_FAILED, failed=6, trials=12) in table["note"].iloc[0]
+    table = marginals([sweep(scores, grid(2, 3), failed_as="worst")])
+    worst = np.nanmin(scores)
+    assert table["mean"].iloc[0] == pytest.approx(worst)
+    assert table["mean"].iloc[2] == pytest.approx((worst + scores[3].mean()) / 2)
+    counted = note(Reason.TRIALS_FAILED_AS_WORST, failed=6, trials=12, level=worst)
+    assert counted in table["note"].iloc[0]
 
 
 @pytest.mark.slow

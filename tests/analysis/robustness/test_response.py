@@ -11,7 +11,7 @@ from clsweep.analysis.sweep import read_sweeps
 from tests.planted import planted
 
 
-def sweep_of(scores, tau, *, sampler="grid", mode="max", **columns):
+def sweep_of(scores, tau, *, sampler="grid", mode="max", failed_as="left out", **columns):
     rows = [
         {"config": config, "seed": seed, "tau": tau[config], "acc": score}
         | {name: values[config] for name, values in columns.items()}
@@ -24,7 +24,8 @@ def sweep_of(scores, tau, *, sampler="grid", mode="max", **columns):
         sampler=sampler,
         status=np.where(trials["acc"].isna(), "failed", "finished"),
     )
-    return read_sweeps(trials, metric="acc", params=["tau", *columns], mode=mode)[0]
+    params = ["tau", *columns]
+    return read_sweeps(trials, metric="acc", params=params, mode=mode, failed_as=failed_as)[0]
 
 
 def band_of(levels, tau, within=1.0):
@@ -111,14 +112,15 @@ def test_slope_of_a_sample_has_the_hc3_interval():
     )
 
 
-def lost_grid(lost, *, tau=(0.1, 0.2, 0.5, 1.0), sizes=(32, 64, 128)):
+def lost_grid(lost, *, tau=(0.1, 0.2, 0.5, 1.0), sizes=(32, 64, 128), **options):
     """Level 10 tau's number + size's number; `lost` holds pairs (tau, size) that failed."""
     cells = [(at, size) for at in tau for size in sizes]
     level = {cell: 10.0 * tau.index(cell[0]) + sizes.index(cell[1]) for cell in cells}
     scores = [
         [None, None] if cell in lost else [level[cell] - 0.1, level[cell] + 0.1] for cell in cells
     ]
-    return sweep_of(scores, [at for at, _ in cells], batch_size=[size for _, size in cells])
+    sizes = [size for _, size in cells]
+    return sweep_of(scores, [at for at, _ in cells], batch_size=sizes, **options)
 
 
 def test_where_configurations_are_lost_the_averages_are_over_the_settings_that_all_values_share():
@@ -142,6 +144,19 @@ def test_values_that_share_no_setting_are_not_balanced():
     table = respond(lost_grid({(0.1, 32), (0.2, 64), (0.5, 128), (1.0, 32)}), "batch_size")
     assert not table.balanced
     assert note(Reason.UNBALANCED, param="batch_size") in table.notes
+
+
+def test_a_failure_that_counts_takes_no_setting_from_the_others():
+    table = respond(lost_grid({(1.0, 64)}, failed_as="worst"), "batch_size")
+    assert table.balanced
+    assert table.notes == ()
+    level = (1 + 11 + 21 - 0.1) / 4  # the worst score seen is -0.1
+    assert table.scores.mean(axis=1) == pytest.approx([15, level, 17])
+    whole = {(1.0, size) for size in (32, 64, 128)}
+    table = respond(lost_grid(whole, failed_as="worst"), "tau")
+    assert table.scores.mean(axis=1) == pytest.approx([1, 11, 21, -0.1])
+    found = band(table, within=100.0)
+    assert (found.low, found.high) == (0.1, 0.5)  # near enough, yet every trial failed
 
 
 def test_a_value_that_mostly_fails_is_in_no_band():

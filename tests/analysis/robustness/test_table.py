@@ -9,7 +9,8 @@ import pytest
 from clsweep.analysis import resample
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import COLUMNS, robustness
-from clsweep.analysis.sweep import read_sweeps
+from clsweep.analysis.sweep import FAILED_AS, read_sweeps
+from clsweep.findings.notes import text_of
 
 TAUS = [0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
@@ -48,7 +49,7 @@ def sweeps_of(trials, **options):
 def measure(trials, **options):
     reading = {
         name: options.pop(name)
-        for name in ("metric", "params", "mode", "planned")
+        for name in ("metric", "params", "mode", "planned", "failed_as", "chance")
         if name in options
     }
     return robustness(sweeps_of(trials, **reading), **{"num_resamples": 300, **options})
@@ -133,39 +134,112 @@ def test_against_loops():
 
 
 def test_unequal_seeds_use_pooled_variance_and_harmonic_mean():
-    row = one(table([[80.0, 81.0, 82.0], [84.0, 86.0, None], [90.0, None, None]]))
+    scores = [[80.0, 81.0, 82.0], [84.0, 86.0, None], [90.0, None, None]]
+    row = one(table(scores), failed_as="left out")
     assert (row["mean"], row["sd"], row["sd_star"]) == pytest.approx(
         slow([[80, 81, 82], [84, 86], [90]])
     )
     assert row["num_failed"] == 3
     assert note(Reason.TRIALS_FAILED, failed=3, trials=9) in row["note"]
     assert row["sd_star_low"] <= row["sd_star"] <= row["sd_star_high"]
+    counted = one(table(scores))
+    assert (counted["mean"], counted["sd"], counted["sd_star"]) == pytest.approx(
+        slow([[80, 81, 82], [84, 86, 80], [90, 80, 80]])
+    )
+    assert note(Reason.TRIALS_FAILED_AS_WORST, failed=3, trials=9, level=80.0) in counted["note"]
 
 
-def test_failed_configurations_count_at_chance_or_are_left_out():
-    trials = table([[90.0, 90.2], [89.8, 90.0], [None, None], [80.0, 80.2]])
-    row = one(trials)
-    assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 2, 2)
-    assert row["share_within"] == 0.5  # of four, not of three
-    assert row["worst_10"] == pytest.approx(80.1)
-    assert note(Reason.LOST_IN_SPREAD, lost=1, configs=4) in row["note"]
-    known = one(trials, chance=10.0)
-    assert known["worst_10"] == 10.0
-    assert known["share_within"] == 0.5
-    assert known["sd"] == row["sd"]
+FAILING = [[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "mean", "regret", "share", "worst_10", "notes"),
+    [
+        # The level of the best is 90.1 on every fold, and the worst score seen is 80.
+        (
+            {},
+            (90.1 + 89.9 + 80 + 80.1) / 4,
+            (0 + 0.2 + 10.1 + 10) / 4,
+            0.5,
+            80.0,
+            "3 of 12 trials failed and count as the worst score seen (80)",
+        ),
+        (
+            {"failed_as": "chance", "chance": 10.0},
+            (90.1 + 89.9 + 10 + 80.1) / 4,
+            (0 + 0.2 + 80.1 + 10) / 4,
+            0.5,
+            10.0,
+            "3 of 12 trials failed and count as chance (10)",
+        ),
+        (
+            {"failed_as": "left out"},
+            (90.1 + 89.9 + 80.1) / 3,
+            (0 + 0.2 + 10) / 3,
+            2 / 3,
+            80.1,
+            "3 of 12 trials failed and are left out; 1 of 4 configurations have no score and are "
+            "left out",
+        ),
+    ],
+)
+def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, notes):
+    trials = table(FAILING)
+    row = one(trials, **options)
+    assert (row["num_configs"], row["num_seeds"], row["num_failed"]) == (4, 3, 3)
+    found = row[["mean", "regret", "share_within", "worst_10"]].to_list()
+    assert found == pytest.approx([mean, regret, share, worst_10])
+    assert text_of(*row["note"]).startswith(notes)
     leftover = trials.assign(
         acc=trials["acc"].fillna(99.0)
     )  # a failed trial's last value is no score
-    pd.testing.assert_series_equal(one(leftover), row)
-    assert one(trials.replace({"acc": {80.0: np.inf}}))["num_failed"] == 3
+    pd.testing.assert_series_equal(one(leftover, **options), row)
+    assert one(trials.replace({"acc": {80.0: np.inf}}), **options)["num_failed"] == 4
+
+
+@pytest.mark.parametrize("by", [None, "tau"])
+def test_intervals_hold_with_the_failures_and_without_them(by):
+    """They are the union of the two: whatever failed trials count as, what is told of the
+    objective does not hang on it.
+    """
+    rng = np.random.default_rng(0)
+    level = 80 + np.arange(6.0)[:, None] + np.array([0.0, 1.0])
+    scores = (level.ravel()[:, None] + rng.normal(0, 0.5, (12, 3))).tolist()
+    scores[3][1] = scores[7][0] = None
+    at = {"tau": np.repeat(np.arange(6) / 10, 2), "batch_size": np.tile([64, 128], 6)}
+    trials = table(scores, **at)
+    worst = trials["acc"].min()
+    filled = one(trials.fillna({"acc": worst}).assign(status="finished"), by=by)
+    without = one(trials, by=by, failed_as="left out")
+    row = one(trials, by=by)
+    names = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
+    for name in names:
+        ends = [each[f"{name}{end}"] for each in (filled, without) for end in ("_low", "_high")]
+        assert row[f"{name}_low"] == pytest.approx(min(ends)), name
+        assert row[f"{name}_high"] == pytest.approx(max(ends)), name
+    assert row["mean"] == pytest.approx(filled["mean"])
+    ends = [f"{name}{end}" for name in names for end in ("_low", "_high")]
+    assert any(row[end] != filled[end] for end in ends)
+    at_chance = one(trials, by=by, failed_as="chance", chance=10.0)
+    assert at_chance["mean"] < row["mean"] < without["mean"] < at_chance["mean_high"]
+
+
+def test_no_interval_where_there_is_none_without_the_failures():
+    row = one(table([[90.0, 91.0], [None, None], [None, None]]))
+    assert row[["sd", "mean_low", "mean_high"]].notna().all()
+    assert row[["sd_low", "sd_high", "sd_star_low", "sd_star_high"]].isna().all()
 
 
 def test_all_failed_one_finished_and_one_configuration():
     row = one(table([[None], [None]]))
     assert row["reason"] == Reason.NO_SCORE
     assert math.isnan(row["best"])
-    row = one(table([[90.0, 91.0], [None, None]]))
+    row = one(table([[90.0, 91.0], [None, None]]), failed_as="left out")
     assert math.isnan(row["sd"])
+    assert row["share_within"] == 1.0
+    assert note(Reason.ONE_CONFIG_FINISHED) in row["note"]
+    row = one(table([[90.0, 93.0], [None, None]]))
+    assert row["sd"] == pytest.approx(1.5 / math.sqrt(2))  # 91.5 and the worst score seen, 90
     assert row["share_within"] == 0.5
     row = one(table([[90.0, 91.0]]))
     assert row["mean"] == row["best"] == 90.5
@@ -183,9 +257,18 @@ def test_adaptive_samples_are_not_measured(sampler):
     assert row[["mean", "sd", "sd_star", "range", "worst", "share_within", "worst_10"]].isna().all()
 
 
-def test_mode_min_mirrors():
+@pytest.mark.parametrize(
+    ("options", "mirrored"),
+    [
+        ({}, {}),
+        ({"failed_as": "chance", "chance": 0.0}, {"failed_as": "chance", "chance": 100.0}),
+        ({"failed_as": "left out"}, {"failed_as": "left out"}),
+    ],
+)
+def test_mode_min_mirrors(options, mirrored):
     scores = np.random.default_rng(0).normal(50, 2, (8, 3))
-    high, low = one(table(scores), chance=0.0), one(table(100 - scores), mode="min", chance=100.0)
+    scores[2], scores[5, 1] = np.nan, np.nan  # failed
+    high, low = one(table(scores), **options), one(table(100 - scores), mode="min", **mirrored)
     unsigned = [
         "sd",
         "sd_low",
@@ -201,7 +284,7 @@ def test_mode_min_mirrors():
     ]
     for name in [*unsigned, "band_low", "band_high"]:
         assert low[name] == pytest.approx(high[name]), name
-    for name, mirrored in {
+    for name, other in {
         "mean": "mean",
         "mean_low": "mean_high",
         "mean_high": "mean_low",
@@ -213,10 +296,11 @@ def test_mode_min_mirrors():
         "worst_10_low": "worst_10_high",
         "worst_10_high": "worst_10_low",
     }.items():
-        assert low[name] == pytest.approx(100 - high[mirrored]), name
+        assert low[name] == pytest.approx(100 - high[other]), name
     assert (low["best_at"], low["worst_at"]) == (high["best_at"], high["worst_at"])
     doubling = {"tau": 2.0 ** np.arange(8)}
-    high, low = one(table(scores, **doubling)), one(table(100 - scores, **doubling), mode="min")
+    high = one(table(scores, **doubling), **options)
+    low = one(table(100 - scores, **doubling), mode="min", **mirrored)
     slopes = -low[["slope", "slope_high", "slope_low"]].to_numpy(dtype=float)
     assert slopes == pytest.approx(high[["slope", "slope_low", "slope_high"]].to_numpy(dtype=float))
 
@@ -238,7 +322,7 @@ def test_by_averages_a_grid_over_the_other_parameters():
         np.nan,
         "failed",
     ]
-    assert one(trials, by="tau")["worst"] == pytest.approx((80.0 + 85.5) / 2)
+    assert one(trials, by="tau", failed_as="left out")["worst"] == pytest.approx((80.0 + 85.5) / 2)
 
 
 def test_by_bins_a_continuous_design():
@@ -366,11 +450,12 @@ def test_an_unfinished_grid_is_a_sample_of_the_space_and_says_so():
 
 
 def test_regret_area_iqm_band_and_slope_by_hand():
-    row = one(table([[90.0], [89.0], [84.0], [70.0], [None]], tau=[4, 8, 2, 1, 16]), chance=10.0)
+    trials = table([[90.0], [89.0], [84.0], [70.0], [None]], tau=[4, 8, 2, 1, 16])
+    row = one(trials, failed_as="chance", chance=10.0)
     assert row["regret"] == pytest.approx((0 + 1 + 6 + 20 + 80) / 5)
     assert row["tolerance_area"] == pytest.approx((1 + 0.9 + 0.4 + 0 + 0) / 5)
     assert row["share_within"] == pytest.approx(2 / 5)
-    assert row["iqm"] == pytest.approx((89 + 84) / 2)
+    assert row["iqm"] == pytest.approx((0.75 * 70 + 84 + 0.75 * 89) / 2.5)
     assert (row["band_param"], row["band_low"], row["band_high"], row["band_ratio"]) == (
         "tau",
         4,
@@ -378,11 +463,16 @@ def test_regret_area_iqm_band_and_slope_by_hand():
         2,
     )
     assert note(Reason.BAND_AT_END) not in row["note"]  # 16 was swept, and failed
-    assert row["slope"] == pytest.approx(np.polyfit([2, 3, 1, 0], [90, 89, 84, 70], 1)[0])
+    assert row["slope"] == pytest.approx(np.polyfit([2, 3, 1, 0, 4], [90, 89, 84, 70, 10], 1)[0])
     assert np.isnan([row["slope_low"], row["mean_low"], row["regret_low"], row["iqm_high"]]).all()
-    assert note(Reason.LOST_AT_CHANCE, lost=1, configs=5, chance=10.0) in row["note"]
-    left_out = one(table([[90.0], [89.0], [84.0], [70.0], [None]], tau=[4, 8, 2, 1, 16]))
+    assert note(Reason.TRIALS_FAILED_AS_CHANCE, failed=1, trials=5, level=10.0) in row["note"]
+    assert note(Reason.FAILING_VALUES, values=("tau=16",)) in row["note"]
+    assert one(trials)["regret"] == pytest.approx((0 + 1 + 6 + 20 + 20) / 5)
+    left_out = one(trials, failed_as="left out")
     assert left_out["regret"] == pytest.approx((0 + 1 + 6 + 20) / 4)
+    assert left_out["iqm"] == pytest.approx((89 + 84) / 2)
+    assert left_out["slope"] == pytest.approx(np.polyfit([2, 3, 1, 0], [90, 89, 84, 70], 1)[0])
+    assert (left_out["band_low"], left_out["band_high"]) == (4, 8)
     wider = one(table([[90.0], [89.0], [84.0], [70.0]]), within=2.0)
     assert wider["tolerance_area"] == pytest.approx(
         (1 + 19 / 20 + 14 / 20 + 0) / 4
@@ -470,8 +560,13 @@ def test_noise_of_a_level():
 
 def test_a_best_configuration_with_fewer_seeds_is_noted():
     fewer = note(Reason.FEWER_SEEDS, seeds=1, most=3).of("best")
-    assert fewer in one(table([[90.0, 90, 90], [95, None, None], [80, 80, 80]]))["note"]
-    assert fewer not in one(table([[90.0, 90, 90], [85, None, None], [80, 80, 80]]))["note"]
+    lucky, rest = [95, None, None], ([90.0, 90, 90], [80, 80, 80])
+    assert fewer in one(table([rest[0], lucky, rest[1]]), failed_as="left out")["note"]
+    worse = table([rest[0], [85, None, None], rest[1]])
+    assert fewer not in one(worse, failed_as="left out")["note"]
+    counted = one(table([rest[0], lucky, rest[1]]))  # 95, 80 and 80
+    assert fewer not in counted["note"]
+    assert (counted["best"], counted["best_at"]) == (90, "tau=0")
 
 
 def test_a_value_at_which_most_trials_failed_is_in_no_band():
@@ -509,13 +604,23 @@ def test_edges_are_quiet(scores, by, sampler):
     num = len(scores)
     trials = table(scores, sampler=sampler, batch_size=[64 * 2**k for k in range(num)])
     other = table([[1.0, 2.0], [3.0, 4.0]], objective="other", sampler=sampler)
-    out = measure(pd.concat([trials, other]), by=by, chance=10.0)
-    row = out.iloc[0]
-    assert isinstance(row["reason"], str)
-    assert isinstance(row["note"], tuple)
-    for name in ("mean", "sd", "sd_star", "share", "regret", "tolerance_area", "iqm", "worst_10"):
-        low, high = row[f"{name}_low"], row[f"{name}_high"]
-        assert (math.isnan(low) and math.isnan(high)) or low <= high
+    for failed_as in FAILED_AS:
+        out = measure(pd.concat([trials, other]), by=by, failed_as=failed_as, chance=10.0)
+        row = out.iloc[0]
+        assert isinstance(row["reason"], str)
+        assert isinstance(row["note"], tuple)
+        for name in (
+            "mean",
+            "sd",
+            "sd_star",
+            "share",
+            "regret",
+            "tolerance_area",
+            "iqm",
+            "worst_10",
+        ):
+            low, high = row[f"{name}_low"], row[f"{name}_high"]
+            assert (math.isnan(low) and math.isnan(high)) or low <= high
 
 
 def test_a_large_sweep():

@@ -10,7 +10,7 @@ from clsweep.analysis.robustness.tolerance import COLUMNS, tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
 
 
-def sweeps_of(*objectives, sampler="grid", mode="max"):
+def sweeps_of(*objectives, sampler="grid", mode="max", **options):
     parts = []
     for name, scores in enumerate(objectives):
         scores = np.asarray(scores, dtype=float)
@@ -24,7 +24,7 @@ def sweeps_of(*objectives, sampler="grid", mode="max"):
         parts.append(pd.DataFrame(part).assign(objective=f"o{name}", sampler=sampler))
     trials = pd.concat(parts, ignore_index=True)
     trials["status"] = np.where(trials["acc"].isna(), "failed", "finished")
-    return read_sweeps(trials, metric="acc", params=["tau"], mode=mode)
+    return read_sweeps(trials, metric="acc", params=["tau"], mode=mode, **options)
 
 
 def test_by_hand():
@@ -44,11 +44,12 @@ def test_by_hand():
     assert note(Reason.ONE_SEED) in curve["note"][0]
 
 
-def test_is_share_within_at_every_delta_and_its_area():
+@pytest.mark.parametrize("failed_as", ["worst", "left out"])
+def test_is_share_within_at_every_delta_and_its_area(failed_as):
     values = 80 + 4 * np.random.default_rng(0).normal(size=(30, 3))
     values[4] = np.nan
     for sampler in ("grid", "random"):
-        sweeps = sweeps_of(values, sampler=sampler)
+        sweeps = sweeps_of(values, sampler=sampler, failed_as=failed_as)
         curve = tolerance_curve(sweeps, upto=10.0, num_resamples=300)
         for row in curve.iloc[[0, 10, 33, 50]].itertuples():
             whole = robustness(sweeps, within=row.delta, num_resamples=300).iloc[0]
@@ -63,8 +64,9 @@ def test_is_share_within_at_every_delta_and_its_area():
             robustness(sweeps, num_resamples=50)["tolerance_area"][0], abs=0.01
         )
         assert (curve["share"].diff().dropna() >= 0).all()
-        assert curve["share"].max() < 1  # one configuration is lost
-        assert note(Reason.LOST_NOT_WITHIN, lost=1, configs=30) in curve["note"][0]
+        assert sweeps[0].missing[0] in curve["note"][0]
+        lost = note(Reason.LEFT_OUT, lost=1, configs=30)
+        assert (lost in curve["note"][0]) == (failed_as == "left out")
 
 
 def test_deltas_fit_the_data_and_are_shared():
