@@ -25,7 +25,7 @@ class Reason(StrEnum):
     ONE_SCORED = auto()  # one configuration has a score
     NOT_SWEPT = auto()  # this hyperparameter takes one value (param)
     NOTHING_SWEPT = auto()  # all of them do
-    OFF_AXIS = auto()  # a value is missing, or has no place on its axis (param)
+    OFF_AXIS = auto()  # these are missing somewhere, or have no place on their axis (params)
     FEW_SETTINGS = auto()  # too few for a spread (least, stat)
     FEW_PAIRED = auto()  # configurations with diagnostic and metric (configs, least)
     NO_PAIR = auto()  # no setting and seed has the scores of both (a, b)
@@ -77,6 +77,9 @@ class Reason(StrEnum):
     DEFAULT_NEAREST = auto()  # a near configuration stands for it (at)
 
     # How sure the numbers are.
+    UNEVEN_CELLS = auto()  # the seed noise differs between cells
+    SEEDS_AS_BLOCKS = auto()  # a seed shifts all cells, which is no noise of their differences
+    COPIES = auto()  # of other configurations, to the last digit at all seeds (copies, configs)
     ONE_PER_VALUE = auto()  # one configuration per value: no interval
     NOT_CORRECTED = auto()  # the SD holds the seed noise
     OPTIMISTIC = auto()  # picked and scored on the same noise

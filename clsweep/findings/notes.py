@@ -20,7 +20,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.ONE_SCORED: "one configuration has a score",
     Reason.NOT_SWEPT: "does not sweep {param}",
     Reason.NOTHING_SWEPT: "no hyperparameter takes two values",
-    Reason.OFF_AXIS: "some configurations have no place on the axis of {param}",
+    Reason.OFF_AXIS: "{params}: missing at some configurations, or without a place on the axis; "
+    "left out, and averaged over",
     Reason.FEW_SETTINGS: "fewer than {least} settings: no {stat}",
     Reason.FEW_PAIRED: "{configs} configurations have both, at least {least} are needed",
     Reason.NO_PAIR: "no pair of {a} and {b} has both scores",
@@ -73,6 +74,10 @@ TEXTS: Mapping[Reason, str] = {
     Reason.DEFAULT_UNKNOWN: "no default of {params} is given",
     Reason.DEFAULT_NOT_TRIED: "the default ({at}) is not among the configurations",
     Reason.DEFAULT_NEAREST: "the nearest configuration stands for the default ({at})",
+    Reason.UNEVEN_CELLS: "the seed noise differs between configurations: tests by each one's own",
+    Reason.SEEDS_AS_BLOCKS: "a seed shifts all scores alike: tests by what is left of the noise",
+    Reason.COPIES: "{copies} of {configs} configurations repeat the scores of others at every "
+    "seed: copies carry one draw of the noise",
     Reason.ONE_PER_VALUE: "one configuration per value: no interval",
     Reason.NOT_CORRECTED: "SD not corrected for seed noise",
     Reason.OPTIMISTIC: "picked and scored on the same noise, so optimistic",
