@@ -437,7 +437,7 @@ def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
         left_out, size = (np.take_along_axis(x, at, axis=-1)[..., 0] for x in (sums, sizes))
         others = np.maximum(counts - size, 1)
         looks = np.where(single, alone, shrunk((total - left_out) / others, others))
-        scores = np.where(single, alone, left_out / size)
+        scores = np.where(single, alone, left_out / np.maximum(size, 1))
         picked = _lowest(looks[..., None], num)[..., 0]
         levels += np.take_along_axis(scores, picked, axis=-1).mean(axis=-1)
     return np.asarray(levels / num_folds)
