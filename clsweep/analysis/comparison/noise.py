@@ -23,8 +23,8 @@ from clsweep.analysis.sweep import Array
 
 MOST_SEEDS = 500  # among which a shift is looked for
 # Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
-# scores are seen it has no more than this chance per degree of freedom, and half at most.
-WIDER, MOST = 1.02, 0.15
+# scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
+WIDER, MOST = 1.02, 0.075
 UNEVEN = (4.0, 9.0, 20.0, 45.0, 100.0)  # how much larger the variance of a unit is, if it is
 COMMON = (0.3, 0.5, 0.7)  # which part of the variance is common to the rows of a seed, if one is
 
@@ -247,7 +247,7 @@ def chance_of(
     Bayes factor: the mean over the ratios r of  r^(-d/2) [(Q + R) / (Q / r + R)]^((d + e)/2),  Q
     and R the sums, d and e their degrees of freedom. The prior is such that where both variances
     look the same a 95 % interval of t with d + e degrees of freedom grows by 2 % when it is mixed
-    with one with d; at most 0.15 d, and 0.5.
+    with one with d; at most 0.075 d^2, and 0.5.
     """
     told = (freedom >= 1) & (others_freedom >= 1) & (squares > 0)
     d, e = np.where(told, freedom, 1.0), np.where(told, others_freedom, 1.0)
@@ -255,7 +255,7 @@ def chance_of(
     reach = WIDER * special.stdtrit(d + e, 0.975)
     even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
     prior = special.logit((0.05 - even) / (own - even)) - _log_factor(d, d, e, e, ratios)
-    odds = np.minimum(prior, special.logit(np.minimum(MOST * d, 0.5))) + _log_factor(
+    odds = np.minimum(prior, special.logit(np.minimum(MOST * d**2, 0.5))) + _log_factor(
         q, d, r, e, ratios
     )
     sure = r <= 1e-20 * q  # the others have no noise at all

@@ -74,21 +74,40 @@ def compare(
 
     Pairs: the settings of the hyperparameters that both sweep, over which configurations that
     differ in others are averaged, and the seeds of both. Without matching settings (independent
-    random designs): unpaired, and says so.
+    random designs): unpaired, and says so. Without matching seeds: settings are paired, and each
+    side has noise of its own.
 
     mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
         seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
         (`evidence.units_of`). Of a qmc or random design the settings are a sample: their mean
         differences are the draws, and are flipped (a qmc design is taken as a random one, so that
         its intervals cover more than they say). The interval (`evidence.mean_effect`) is BCa, with
-        the width of t. A shift that a seed gives to both objectives cancels. One that it gives to
-        the *differences* of all settings is looked for by an F test at 1 %; where seen, the seeds
-        alone are the draws. One seed of a grid: p only, under "no difference at any setting"; never
-        resolved.
+        the width of t. A shift that a seed gives to both objectives cancels. One seed of a grid: p
+        only, under "no difference at any setting"; never resolved.
     std: SD* of a / SD* of b; within: difference of the shares within `within` points of each one's
         own best (`evidence.spread_effect`), for three settings and two seeds or more.
     by: the noise of a grid is pooled over all its regions; where a region has too few pairs for
         sign flips to reach 1 - confidence, p is the tail of the bootstrap, which is that of t.
+
+    The model has one noise variance, independent between settings. Where it may not hold, the
+    interval and p are widened by the chance that it does not (`noise.Doubt`). Exact copies of a row
+    count once. Failed trials that decide a verdict undo it (`failures.gated`).
+
+    Measured: false verdicts in percent of 150 to 400 tables without a difference, on 6 settings and
+    on an 11 x 5 grid. Even noise widens intervals by 5 to 8 %, of 11 x 5 with
+    5 seeds by 0 %.
+
+        seeds                                              2     3     5
+        even noise, 6 settings                             3     3     4
+        even noise, 11 x 5                                 7     5     5
+        half of the noise common to a seed, 6 settings     18    15    9
+        half of the noise common to a seed, 11 x 5         21    7     5
+        noise x6 at one of 6 values, any row of `by`             1
+        noise x1 to x5 over 6 values, any row of `by`            5
+        noise x6 at one of 6 values, mean                        5
+
+    With few settings or two seeds the scores cannot show a common shift: no rule that widens even
+    intervals by 10 % gets below 14 % for 6 settings and 3 seeds.
 
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
     that neither sweeps.
