@@ -18,14 +18,14 @@ from scipy import special
 
 Array = NDArray[np.float64]
 
-UNEVEN = (4.0, 9.0, 20.0, 45.0, 100.0)  # how much larger the variance of a part is, if it is
-# Where the noise looks just even, a doubt may widen a 95 % interval by this much, and is no
+# How much larger the variance of a part is, if it is.
+UNEVEN = np.array([4.0, 9.0, 20.0, 45.0, 100.0])
+# Where the noise looks just even, the doubt may widen a 95 % interval by this much, and is no
 # likelier than this before the scores are seen: the cost of the doubt where it is unfounded.
-WIDER, MOST = 1.02, 0.3
-# The same for the noise of single configurations, of which so many are expected to stand out, and
-# by how much the worst tenth, or ten of many, is likelier to: where training fails halfway, scores
-# scatter.
-WIDER_ROW, OUTLIERS, WORST, MOST_WORST = 1.01, 4.0, 3.0, 10.0
+WIDER, MOST = 1.01, 0.3
+# So many configurations are expected to stand out, and the worst tenth, or ten of many, so many
+# times likelier: where training fails halfway, scores scatter.
+OUTLIERS, WORST, MOST_WORST = 4.0, 3.0, 10.0
 NEVER = 1e-3  # a chance that moves no interval
 
 
@@ -73,7 +73,7 @@ def noise_of(values: Array) -> Noise:
     worst = max(1, num // 10)
     likelier[means.argsort(kind="stable")[:worst]] = WORST * min(1.0, MOST_WORST / worst)
     others = np.maximum(squares.sum() - squares, 0.0)
-    chance = chance_of(squares, freedom, others, total - freedom, UNEVEN, WIDER_ROW)
+    chance = chance_of(squares, freedom, others, total - freedom, UNEVEN, WIDER, MOST)
     with np.errstate(divide="ignore"):
         chance = special.expit(special.logit(chance) + np.log(likelier))
     return Noise(
@@ -90,8 +90,9 @@ def chance_of(
     freedom: Array,
     others: Array,
     others_freedom: Array,
-    ratios: tuple[float, ...],
-    wider: float = WIDER,
+    ratios: Array,
+    wider: float,
+    most: Array | float,
 ) -> Array:
     """Posterior chance that the variance behind `squares` is one of `ratios` times that behind
     `others`, and not the same; sums of squares and degrees of freedom are (U,).
@@ -99,7 +100,7 @@ def chance_of(
     Bayes factor: the mean over the ratios r of  r^(-d/2) [(Q + R) / (Q / r + R)]^((d + e)/2),  Q
     and R the sums, d and e their degrees of freedom. The prior is such that where both variances
     look the same a 95 % interval of t with d + e degrees of freedom grows by `wider` when it is
-    mixed with one with d; at most `MOST`.
+    mixed with one with d; at most `most`.
     """
     told = (freedom >= 1) & (others_freedom >= 1) & (squares > 0)
     d, e = np.where(told, freedom, 1.0), np.where(told, others_freedom, 1.0)
@@ -107,12 +108,12 @@ def chance_of(
     reach = wider * special.stdtrit(d + e, 0.975)
     even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
     prior = special.logit((0.05 - even) / (own - even)) - _log_factor(d, d, e, e, ratios)
-    odds = np.minimum(prior, special.logit(MOST)) + _log_factor(q, d, r, e, ratios)
+    odds = np.minimum(prior, special.logit(most)) + _log_factor(q, d, r, e, ratios)
     sure = r <= 1e-20 * q  # the others have no noise at all
     return np.where(told, np.where(sure, 1.0, special.expit(odds)), 0.0)
 
 
-def _log_factor(q: Array, d: Array, r: Array, e: Array, ratios: tuple[float, ...]) -> Array:
-    more = np.array(ratios)[:, None]
+def _log_factor(q: Array, d: Array, r: Array, e: Array, ratios: Array) -> Array:
+    more = ratios[:, None]
     logs = (d + e) / 2.0 * (np.log(q + r) - np.log(q / more + r)) - d / 2.0 * np.log(more)
     return np.asarray(special.logsumexp(logs, axis=0) - np.log(len(ratios)))

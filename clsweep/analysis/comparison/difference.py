@@ -13,8 +13,9 @@ from scipy import special
 from clsweep.analysis import resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.comparison.noise import Term, copies, sample_term, term
+from clsweep.analysis.comparison.noise import Term, sample_term, term
 from clsweep.analysis.comparison.pairing import Pairing
+from clsweep.analysis.copies import copies
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Regions, cut
 from clsweep.analysis.sweep import Array, Sweep

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from clsweep.analysis import noise as seed_noise
 from clsweep.analysis import resample
-from clsweep.analysis.comparison.noise import Term, copies, noise_of
+from clsweep.analysis.comparison.noise import Term
 from clsweep.analysis.sweep import Array
 
 POWER = 0.8
@@ -281,19 +280,8 @@ def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:
     """(num, C, S): the means, shrunk to the spread that is not noise, with noise drawn anew (see
     `spread_effect`), the same for copies of a row.
     """
-    means, codes = resample.row_means(table), copies(table)
-    sd = float(means.std(ddof=1))
-    shrink = float(np.exp(log_sd_star(table))) / sd if sd > 0 else 0.0
-    centres = means.mean() + shrink * (means - means.mean())
-    once = table[np.unique(codes, return_index=True)[1]]
-    shape, noise = (num, *once.shape), noise_of(once)
-    by_row = seed_noise.noise_of(once)
-    if by_row.is_even:
-        drawn = noise.pool[rng.integers(0, len(noise.pool), shape)]
-        drawn *= np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (num, 1, 1)))
-    else:
-        drawn = rng.standard_normal(shape) * by_row.draw(num, rng)[..., None]
-    return np.where(np.isfinite(table), centres[:, None] + drawn[:, codes], np.nan)
+    drawn = resample.noise_tables(table, rng)(num) + resample.centres(table)[:, None]
+    return np.where(np.isfinite(table), drawn, np.nan)
 
 
 def detectable(se: float, freedom: float, confidence: float) -> float:

@@ -15,17 +15,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from clsweep.analysis import resample
-from clsweep.analysis.regions import Codes, rounded
+from clsweep.analysis.copies import Codes, copies
+from clsweep.analysis.noise import UNEVEN, chance_of
 from clsweep.analysis.sweep import Array
 
 MOST_SEEDS = 500  # among which a shift is looked for
 # Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
 # scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
 WIDER, MOST = 1.02, 0.075
-UNEVEN = (4.0, 9.0, 20.0, 45.0, 100.0)  # how much larger the variance of a unit is, if it is
 COMMON = (0.3, 0.5, 0.7)  # which part of the variance is common to the rows of a seed, if one is
 
 
@@ -105,20 +104,6 @@ def noise_of(table: Array) -> Noise:
     return Noise(pool=scaled[repeated], squares=squares, freedom=int((counts - 1).sum()))
 
 
-def copies(scores: Array) -> Codes:
-    """(C,) numbers of the rows, equal for exact copies that vary over the seeds: they carry one
-    draw of the noise.
-
-    An inert hyperparameter of deterministic training makes them. Rows without noise are all
-    different.
-    """
-    keys = np.where(np.isfinite(scores), rounded(scores), np.inf)
-    codes = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    varied = np.nanmax(scores, axis=1) > np.nanmin(scores, axis=1)
-    codes[~varied] = len(codes) + np.arange(int((~varied).sum()))
-    return np.unique(codes, return_inverse=True)[1].astype(np.int64)
-
-
 def sample_term(values: Array, scores: Array) -> Term:
     """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs."""
     firsts, parts = _once(scores)
@@ -190,7 +175,9 @@ def apart(squares: Array, freedom: Array, noise: Noise) -> tuple[Array, Array, A
     freedom.
     """
     others = np.maximum(noise.squares - squares, 0.0)
-    chance = chance_of(squares, freedom, others, noise.freedom - freedom, np.array(UNEVEN))
+    chance = chance_of(
+        squares, freedom, others, noise.freedom - freedom, UNEVEN, *_doubted(freedom)
+    )
     freedom = np.maximum(freedom, 1.0)
     return chance, np.maximum(squares / freedom, noise.variance), freedom
 
@@ -231,38 +218,13 @@ def _shift(table: Array, weights: Array) -> Doubt:
     spread = float(np.trace(design))
     ratios = 1.0 + spread / freedom * np.array(COMMON) / (1.0 - np.array(COMMON))
     q, d, r, e = (np.array([x]) for x in (squares, freedom, others, others_freedom))
-    chance = chance_of(q, d, r, e, ratios)
+    chance = chance_of(q, d, r, e, ratios, *_doubted(d))
     rest = others / others_freedom
     common = max(0.0, (squares - freedom * rest) / spread)
     variance = common * np.square(weights.sum(axis=0)).sum() + rest * np.square(weights).sum()
     return Doubt(chance=float(chance[0]), variance=float(variance), freedom=freedom)
 
 
-def chance_of(
-    squares: Array, freedom: Array, others: Array, others_freedom: Array, ratios: Array
-) -> Array:
-    """Posterior chance that the variance behind `squares` is one of `ratios` times that behind
-    `others`, and not the same; sums of squares and degrees of freedom are (U,).
-
-    Bayes factor: the mean over the ratios r of  r^(-d/2) [(Q + R) / (Q / r + R)]^((d + e)/2),  Q
-    and R the sums, d and e their degrees of freedom. The prior is such that where both variances
-    look the same a 95 % interval of t with d + e degrees of freedom grows by 2 % when it is mixed
-    with one with d; at most 0.075 d^2, and 0.5.
-    """
-    told = (freedom >= 1) & (others_freedom >= 1) & (squares > 0)
-    d, e = np.where(told, freedom, 1.0), np.where(told, others_freedom, 1.0)
-    q, r = np.where(told, squares, d), np.where(told, others, e)
-    reach = WIDER * special.stdtrit(d + e, 0.975)
-    even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
-    prior = special.logit((0.05 - even) / (own - even)) - _log_factor(d, d, e, e, ratios)
-    odds = np.minimum(prior, special.logit(np.minimum(MOST * d**2, 0.5))) + _log_factor(
-        q, d, r, e, ratios
-    )
-    sure = r <= 1e-20 * q  # the others have no noise at all
-    return np.where(told, np.where(sure, 1.0, special.expit(odds)), 0.0)
-
-
-def _log_factor(q: Array, d: Array, r: Array, e: Array, ratios: Array) -> Array:
-    more = ratios[:, None]
-    logs = (d + e) / 2.0 * (np.log(q + r) - np.log(q / more + r)) - d / 2.0 * np.log(more)
-    return np.asarray(special.logsumexp(logs, axis=0) - np.log(len(ratios)))
+def _doubted(freedom: Array) -> tuple[float, Array]:
+    """What a doubt may cost, and its chance before the scores are seen."""
+    return WIDER, np.minimum(MOST * np.square(freedom), 0.5)

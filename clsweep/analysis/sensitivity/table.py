@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import reasons, resample
+from clsweep.analysis.copies import Codes, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
-from clsweep.analysis.sensitivity.copies import Codes, copies
 from clsweep.analysis.sensitivity.surrogate import Space
 from clsweep.analysis.sweep import Array, Sweep
 

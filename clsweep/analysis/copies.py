@@ -7,8 +7,7 @@ Shape legend: n = configurations, S = seeds.
 import numpy as np
 from numpy.typing import NDArray
 
-from clsweep.analysis.sweep import Array
-
+Array = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
 
@@ -23,11 +22,13 @@ def copies(scores: Array) -> Codes:
     that have one seed's score in common have all in common.
     """
     groups = np.arange(len(scores))
+    if scores.shape[1] < 2 or len(np.unique(scores.sum(axis=1))) == len(scores):
+        return groups  # complete rows without an equal one
     present = np.isfinite(scores)
     low = np.where(present, scores, np.inf).min(axis=1)
     noisy = np.where(present, scores, -np.inf).max(axis=1) > low
     whole = np.flatnonzero(present.all(axis=1) & noisy)
-    if scores.shape[1] < 2 or len(whole) < 2:
+    if len(whole) < 2:
         return groups
     different, codes = np.unique(scores[whole], axis=0, return_inverse=True)
     codes = codes.ravel()
