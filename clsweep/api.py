@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,10 @@ class Results(StudyResults, Findings):
         table: Material | None = None,
         metric: str | None = None,
         mode: str | None = None,
+        failed: str = "worst",
     ) -> None:
-        self._folders, self._table, self._metric, self._mode = folders, table, metric, mode
+        self._folders, self._table = folders, table
+        self._metric, self._mode, self._failed = metric, mode, failed
 
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
@@ -82,7 +84,9 @@ class Results(StudyResults, Findings):
     def material(self) -> Material:
         from clsweep.findings.from_studies import of_studies
 
-        return self._table or of_studies(self.studies, metric=self._metric, mode=self._mode)
+        return self._table or of_studies(
+            self.studies, metric=self._metric, mode=self._mode, failed=self._failed
+        )
 
     def side_table(self, kind: str) -> pd.DataFrame:
         from clsweep.findings.from_studies import side_table
@@ -163,6 +167,8 @@ def open_results(
     metric: str | None = None,
     mode: str | None = None,
     params: Sequence[str] | None = None,
+    scales: Mapping[str, str] | None = None,
+    failed: str = "worst",
 ) -> Results:
     """Open results folders, `results/tau` or `s3://bucket/tau`, also while their studies run.
 
@@ -174,6 +180,9 @@ def open_results(
         metric: a column of the trials to analyse instead of the metric that the studies optimised.
         mode: which of its values are best, "max" or "min", where nothing else says so.
         params: of a Parquet file, the columns of the hyperparameters; see `analyse`.
+        scales: of a Parquet file, on which axes they stand; see `analyse`.
+        failed: what failed trials count as in every statistic: "worst", the worst score of all
+            objectives; "chance", the score of a guess; or "left out".
 
     Raises:
         RequestError: there are no results of clsweep at a source, or none that the statistics can
@@ -186,19 +195,29 @@ def open_results(
     paths = [os.fspath(source) for source in sources]
     if len(paths) == 1 and (file := trials_file(paths[0])):
         found = read_trials(file)
-        return Results(table=of_trials(found, source=file, metric=metric, mode=mode, params=params))
+        table = of_trials(
+            found,
+            source=file,
+            metric=metric,
+            mode=mode,
+            params=params,
+            scales=scales,
+            failed=failed,
+        )
+        return Results(table=table)
     if files := [path for path in paths if trials_file(path)]:
         raise RequestError(
             f"{files[0]}: a table of trials can only be analysed alone; with others, expected "
             "folders"
         )
-    if params is not None:
-        raise RequestError(
-            f"{paths[0]}: params: the hyperparameters of a study are known; expected none to be "
-            "named"
-        )
-    results = Results(*map(open_folder, paths), metric=metric, mode=mode)
-    if len(paths) > 1 or metric is not None or mode is not None:
+    for option, what in {"params": params, "scales": scales}.items():
+        if what is not None:
+            raise RequestError(
+                f"{paths[0]}: {option}: the hyperparameters of a study are known; expected none to "
+                "be named"
+            )
+    results = Results(*map(open_folder, paths), metric=metric, mode=mode, failed=failed)
+    if len(paths) > 1 or metric is not None or mode is not None or failed != "worst":
         results.material  # noqa: B018  # what does not fit together is said at once
     return results
 
@@ -209,6 +228,8 @@ def analyse(
     metric: str | None = None,
     mode: str | None = None,
     params: Sequence[str] | None = None,
+    scales: Mapping[str, str] | None = None,
+    failed: str = "worst",
 ) -> Results:
     """The statistics on a table of trials that came from anywhere.
 
@@ -222,13 +243,22 @@ def analyse(
             table and one value in each configuration, with a single seed those that clsweep knows;
             one that follows from others, as chunk_size from batch_size, is named in a note and
             left out. What is named here stays.
+        scales: the axes of some of them, as {"tau": "log", "dropout": "linear", "layers":
+            "category"}. By default text is a category, and numbers stand on the axis that spreads
+            them evenly, which a note names.
+        failed: what failed trials count as, "worst", "chance" or "left out"; see `open_results`.
+            Chance is known of a known metric with a column `num_classes`.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
     from clsweep.findings.from_trials import of_trials
 
-    return Results(table=of_trials(trials, metric=metric, mode=mode, params=params))
+    return Results(
+        table=of_trials(
+            trials, metric=metric, mode=mode, params=params, scales=scales, failed=failed
+        )
+    )
 
 
 def run(

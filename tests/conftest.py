@@ -31,6 +31,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the other core has a worker of its ow
     torch.set_num_threads(1)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts Ray first: one process has it all, and the other shall not wait for it at the
+    end.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(STARTS_RAY))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """A file's tests share a process, and so do all that start Ray: two clusters at once would only

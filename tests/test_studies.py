@@ -55,12 +55,14 @@ def test_the_toy_sweeps_table_9_of_eqco() -> None:
     assert tables(path, "short") == {"batch_size": pairs, "mutual_information": {4, 10}}
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "num_seeds",
+    [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.soak)],
+)
 @pytest.mark.parametrize("path", PAPER_STUDIES, ids=lambda path: path.stem)
-def test_the_cpu_preset_runs(path: Path, tmp_path: Path) -> None:
-    code, output = command(
-        "run", path, "-p", "cpu", "--out", tmp_path / "out", "--set", "seeds=[0, 1]"
-    )
+def test_the_cpu_preset_runs(path: Path, tmp_path: Path, num_seeds: int) -> None:
+    seeds = f"seeds={[*range(num_seeds)]}"
+    code, output = command("run", path, "-p", "cpu", "--out", tmp_path / "out", "--set", seeds)
     assert code == 0, output
     results = clsweep.open_results(tmp_path / "out")
     assert (results.trials["status"] == "finished").all()
@@ -69,4 +71,4 @@ def test_the_cpu_preset_runs(path: Path, tmp_path: Path) -> None:
     assert (scores > (65, 90)).all(axis=None), (
         scores
     )  # untrained: about 76 and 94 with this split; collapsed: 10
-    assert len(results.references) == 1 + 2
+    assert len(results.references) == 1 + num_seeds

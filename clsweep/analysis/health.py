@@ -110,9 +110,7 @@ def _hours(group: pd.DataFrame) -> tuple[float, list[Note]]:
 
 def _values(group: pd.DataFrame, column: str) -> list[str]:
     """The different values of a column in order of first appearance, none if it is missing."""
-    return (
-        [str(value) for value in group[column].dropna().unique()] if column in group.columns else []
-    )
+    return list(group[column].dropna().astype(str).unique()) if column in group.columns else []
 
 
 def failure_regions(

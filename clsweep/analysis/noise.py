@@ -1,7 +1,11 @@
-"""Seed noise of a table of scores: one variance where it is even, one for each configuration where
-it is not.
+"""Seed noise of a table of scores: one variance for all of it, and how far that is to be doubted.
 
 Shape legend: n = configurations, S_i = scores of one of them, d_i = S_i - 1.
+
+The model is x_is = theta_i + e_is with one variance. Against it stands, by its posterior chance,
+that a configuration has more noise of its own. Noise is then drawn from that model with this
+chance, so that an interval grows as steadily as the doubt. A test of evenness would leave the
+narrow interval in just those tables in which it has no power.
 """
 
 from __future__ import annotations
@@ -14,143 +18,102 @@ from scipy import special
 
 Array = NDArray[np.float64]
 
-LEVEL = 0.1  # significance at which the noise is seen to be uneven
-NUM_TABLES = 999  # drawn for that test
-CELLS = 1_000_000  # variances that they have together, at most
-MANY = 5_000  # configurations above which their variances show by themselves how even they are
-OUTLIER = 0.05  # significance at which a configuration's own variance is larger than the others'
-PRIOR = 3.0  # degrees of freedom that it then takes from theirs at most
-FEWEST = 3  # configurations with repeats, of which one may stand out
-FLOOR = 0.01  # of the pooled variance: equal scores, as of a count, do not stand for no noise
-EVEN = 100.0  # degrees of freedom of a prior that leaves nothing to a configuration's own variance
+# How much larger the variance of a part is, if it is.
+UNEVEN = np.array([4.0, 9.0, 20.0, 45.0, 100.0])
+# Where the noise looks just even, the doubt may widen a 95 % interval by this much, and is no
+# likelier than this before the scores are seen: the cost of the doubt where it is unfounded.
+WIDER, MOST = 1.01, 0.3
+# So many configurations are expected to stand out, and the worst tenth, or ten of many, so many
+# times likelier: where training fails halfway, scores scatter.
+OUTLIERS, WORST, MOST_WORST = 4.0, 3.0, 10.0
+NEVER = 1e-3  # a chance that moves no interval
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """The noise of the scores of each configuration, normal with variance[i], which is known as
-    from `freedom[i]` degrees of freedom.
+    """The noise of the scores of each configuration.
 
     Attributes:
-        pooled: sum_is (x_is - m_i)^2 / sum_i d_i; NaN without a repeat.
-        variance, freedom: (n,); NaN and 0 without a repeat.
-        is_even: whether all rest on the pooled variance.
+        pooled, freedom: sum_is (x_is - m_i)^2 / freedom,  freedom = sum_i d_i; NaN without a
+            repeat.
+        chance: (n,) that a configuration has more noise of its own.
+        own, own_freedom: (n,) its variance then, as known from so many degrees of freedom: one more
+            than it has, as noise is seen where it looks large.
     """
 
     pooled: float
-    variance: Array
-    freedom: Array
-    is_even: bool
+    freedom: int
+    chance: Array
+    own: Array
+    own_freedom: Array
 
     def draw(self, size: int, rng: np.random.Generator) -> Array:
-        """(size, n) standard deviations as they may be, given what was seen:
-        sqrt(freedom variance / chi2(freedom)); of even noise the same for all configurations.
+        """(size, n) standard deviations as they may be, given what was seen: sqrt(df variance /
+        chi2(df)), one draw for all configurations whose noise is not their own.
         """
-        if self.is_even:
-            one = rng.chisquare(self.freedom[0], (size, 1))
-            return np.broadcast_to(
-                np.sqrt(self.freedom[0] * self.pooled / one), (size, len(self.variance))
-            )
-        chi2 = rng.chisquare(self.freedom, (size, len(self.variance)))
-        return np.sqrt(self.freedom * self.variance / chi2)
+        even = np.sqrt(self.freedom * self.pooled / rng.chisquare(self.freedom, (size, 1)))
+        drawn = np.broadcast_to(even, (size, len(self.chance))).copy()
+        rows = np.flatnonzero(self.chance > NEVER)
+        own = self.own_freedom[rows] * self.own[rows]
+        own = np.sqrt(own / rng.chisquare(self.own_freedom[rows], (size, len(rows))))
+        mine = rng.random(own.shape) < self.chance[rows]
+        drawn[:, rows] = np.where(mine, own, drawn[:, rows])
+        return drawn
 
 
 def noise_of(values: Array) -> Noise:
-    """The noise of a table (n, S), NaN = no score, of which each row has a score.
-
-    Where a test sees that the noise is uneven (`unevenness`), a configuration's variance is
-    moderated (Smyth 2004): as many degrees of freedom of a common prior join its own as the
-    scatter of the variances allows. Where its own stands out (an F test against the others), that
-    stands, with little help of the prior:
-
-        variance_i = (d_0 s_0^2 + d_i s_i^2) / (d_0 + d_i),  freedom_i = min(d_0, n) + d_i;
-        if it stands out:  max(s_i^2, that),  min(d_0, 3) + d_i
-    """
-    present = np.isfinite(values)
-    counts = present.sum(axis=1)
+    """The noise of a table (n, S), NaN = no score, of which each row has a score."""
+    counts = np.isfinite(values).sum(axis=1)
     means = np.nansum(values, axis=1) / counts
-    freedom = counts - 1
     squares = np.nansum(np.square(values - means[:, None]), axis=1)
-    total, num = int(freedom.sum()), len(values)
-    if not total:
-        none = np.full(num, np.nan)
-        return Noise(pooled=np.nan, variance=none, freedom=np.zeros(num), is_even=True)
-    pooled = float(squares.sum() / total)
-    even = Noise(
-        pooled=pooled,
-        variance=np.full(num, pooled),
-        freedom=np.full(num, float(total)),
-        is_even=True,
-    )
-    repeated = freedom > 0
-    if not pooled > 0 or repeated.sum() < FEWEST:
-        return even
-    own = squares / pooled
-    d, ratios = freedom[repeated].astype(float), own[repeated] / freedom[repeated]
-    if unevenness(ratios, d, means[repeated]) > LEVEL:
-        return even
-    prior, location = _prior(np.maximum(ratios, FLOOR), d)
-    if num > MANY and prior >= EVEN:
-        return even
-    return _uneven(pooled, own, freedom, prior, location)
-
-
-def _uneven(
-    pooled: float, own: Array, freedom: NDArray[np.int64], prior: float, location: float
-) -> Noise:
-    """The moderated variances; `own` are the sums of squares in units of `pooled`."""
-    total, num = freedom.sum(), len(freedom)
-    moderated = (prior * location + own) / (prior + freedom)
-    alone, others = own / np.maximum(freedom, 1), total - freedom
-    ratio = alone * others / np.maximum(total - own, FLOOR)
-    stands_out = special.fdtrc(np.maximum(freedom, 1), np.maximum(others, 1), ratio) <= OUTLIER
+    freedom = counts - 1.0
+    total, num = float(freedom.sum()), len(values)
+    pooled = float(squares.sum()) / total if total else np.nan
+    likelier = np.full(num, min(1.0, OUTLIERS / num))
+    worst = max(1, num // 10)
+    likelier[means.argsort(kind="stable")[:worst]] = WORST * min(1.0, MOST_WORST / worst)
+    others = np.maximum(squares.sum() - squares, 0.0)
+    chance = chance_of(squares, freedom, others, total - freedom, UNEVEN, WIDER, MOST)
+    with np.errstate(divide="ignore"):
+        chance = special.expit(special.logit(chance) + np.log(likelier))
     return Noise(
         pooled=pooled,
-        variance=pooled * np.where(stands_out, np.maximum(moderated, alone), moderated),
-        freedom=np.asarray(freedom + np.minimum(prior, np.where(stands_out, PRIOR, num)), float),
-        is_even=False,
+        freedom=int(total),
+        chance=chance,
+        own=np.maximum(squares / np.maximum(freedom, 1.0), pooled),
+        own_freedom=freedom + 1.0,
     )
 
 
-def unevenness(ratios: Array, freedom: Array, levels: Array) -> float:
-    """p-value of even noise, against any unevenness and against more noise where the level is low.
+def chance_of(
+    squares: Array,
+    freedom: Array,
+    others: Array,
+    others_freedom: Array,
+    ratios: Array,
+    wider: float,
+    most: Array | float,
+) -> Array:
+    """Posterior chance that the variance behind `squares` is one of `ratios` times that behind
+    `others`, and not the same; sums of squares and degrees of freedom are (U,).
 
-    The statistics are Bartlett's,  M = -sum_i d_i log r_i,  r_i = a row's variance over the pooled
-    one, and the mean r_i of the lowest tenth, one row at least; p is twice the smaller of both, by
-    tables drawn under even normal noise. 0 for more than `MANY` rows.
-
-    Args:
-        ratios, freedom, levels: (n,) r_i, d_i > 0, mean scores.
+    Bayes factor: the mean over the ratios r of  r^(-d/2) [(Q + R) / (Q / r + R)]^((d + e)/2),  Q
+    and R the sums, d and e their degrees of freedom. The prior is such that where both variances
+    look the same a 95 % interval of t with d + e degrees of freedom grows by `wider` when it is
+    mixed with one with d; at most `most`.
     """
-    if len(ratios) > MANY:
-        return 0.0
-    rng = np.random.default_rng(0)
-    num_tables = min(NUM_TABLES, CELLS // len(freedom))
-    drawn = rng.chisquare(freedom, (num_tables, len(freedom))) / freedom
-    drawn /= (drawn @ freedom / freedom.sum())[:, None]
-    tables = np.concatenate([ratios[None], drawn])
-    spread = -np.log(np.maximum(tables, FLOOR)) @ freedom
-    lowest = levels.argsort()[: max(1, len(levels) // 10)]
-    low = tables[:, lowest] @ freedom[lowest]
-    ps = [float((stat >= stat[0]).mean()) for stat in (spread, low)]
-    return min(1.0, 2.0 * min(ps))
+    told = (freedom >= 1) & (others_freedom >= 1) & (squares > 0)
+    d, e = np.where(told, freedom, 1.0), np.where(told, others_freedom, 1.0)
+    q, r = np.where(told, squares, d), np.where(told, others, e)
+    reach = wider * special.stdtrit(d + e, 0.975)
+    even, own = 2.0 * special.stdtr(d + e, -reach), 2.0 * special.stdtr(d, -reach)
+    prior = special.logit((0.05 - even) / (own - even)) - _log_factor(d, d, e, e, ratios)
+    odds = np.minimum(prior, special.logit(most)) + _log_factor(q, d, r, e, ratios)
+    sure = r <= 1e-20 * q  # the others have no noise at all
+    return np.where(told, np.where(sure, 1.0, special.expit(odds)), 0.0)
 
 
-def _prior(variances: Array, freedom: Array) -> tuple[float, float]:
-    """Degrees of freedom d_0 and location s_0^2 of the scaled inverse chi2 that the variances come
-    from, by the moments of their logarithms (Smyth 2004, section 6.2).
-    """
-    logs = np.log(variances) - special.digamma(freedom / 2) + np.log(freedom / 2)
-    scatter = float(logs.var(ddof=1) - special.polygamma(1, freedom / 2).mean())
-    if scatter <= special.polygamma(1, EVEN / 2):
-        return EVEN, float(np.exp(logs.mean()))
-    prior = 2.0 * _inverse_trigamma(scatter)
-    return prior, float(np.exp(logs.mean() + special.digamma(prior / 2) - np.log(prior / 2)))
-
-
-def _inverse_trigamma(value: float) -> float:
-    """x with trigamma(x) = value > 0, by Newton's method on 1 / trigamma."""
-    x = 0.5 + 1.0 / value
-    for _ in range(20):
-        tri = float(special.polygamma(1, x))
-        x += tri * (1.0 - tri / value) / float(special.polygamma(2, x))
-    return x
+def _log_factor(q: Array, d: Array, r: Array, e: Array, ratios: Array) -> Array:
+    more = ratios[:, None]
+    logs = (d + e) / 2.0 * (np.log(q + r) - np.log(q / more + r)) - d / 2.0 * np.log(more)
+    return np.asarray(special.logsumexp(logs, axis=0) - np.log(len(ratios)))

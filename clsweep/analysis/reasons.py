@@ -25,7 +25,7 @@ class Reason(StrEnum):
     ONE_SCORED = auto()  # one configuration has a score
     NOT_SWEPT = auto()  # this hyperparameter takes one value (param)
     NOTHING_SWEPT = auto()  # all of them do
-    OFF_AXIS = auto()  # a value is missing, or has no place on its axis (param)
+    OFF_AXIS = auto()  # these are missing somewhere, or have no place on their axis (params)
     FEW_SETTINGS = auto()  # too few for a spread (least, stat)
     FEW_PAIRED = auto()  # configurations with diagnostic and metric (configs, least)
     NO_PAIR = auto()  # no setting and seed has the scores of both (a, b)
@@ -43,6 +43,7 @@ class Reason(StrEnum):
     SURROGATE_WEAK_ONE_SEED = auto()  # and the possible is not known (r2)
     NO_EFFECT_PASSES = auto()  # no F test against the seed noise does
     NO_DIFFERENCE = auto()  # none was seen
+    FAILURES_DECIDE = auto()  # counted or left out, failed trials give different winners (failed)
     NO_NOISE = auto()  # the seeds show none, or one side has no repeat: no interval
     NO_NOISE_OF_SETTINGS = auto()  # one setting, or none differs: no interval
     ONE_SEED = auto()  # no interval
@@ -76,6 +77,9 @@ class Reason(StrEnum):
     DEFAULT_NEAREST = auto()  # a near configuration stands for it (at)
 
     # How sure the numbers are.
+    UNEVEN_CELLS = auto()  # the seed noise differs between cells
+    SEEDS_AS_BLOCKS = auto()  # a seed shifts all cells, which is no noise of their differences
+    COPIES = auto()  # of other configurations, to the last digit at all seeds (copies, configs)
     ONE_PER_VALUE = auto()  # one configuration per value: no interval
     NOT_CORRECTED = auto()  # the SD holds the seed noise
     OPTIMISTIC = auto()  # picked and scored on the same noise
@@ -87,7 +91,7 @@ class Reason(StrEnum):
     FEW_FLIPS = auto()  # p is that of the noise of all regions (pairs)
     P_FLOOR = auto()  # of so many pairs or settings (draws, unit, p_min)
     P_PER_SETTING = auto()  # the hypothesis is no difference at any setting
-    SEED_SHIFT = auto()  # a seed shifts all differences: its means are the draws (p, draws)
+    SEED_SHIFT = auto()  # a seed shifts all settings: its means are the draws (chance)
     SEED_SHIFT_OF_LEVELS = auto()  # and all levels: their intervals hold it (p, seeds)
     SPREAD_WITHIN_NOISE = auto()  # it counts as 0
     SAME_AS_BEST = auto()  # configuration
@@ -106,7 +110,7 @@ class Reason(StrEnum):
     COMMON_SETTINGS = auto()  # of both alone (common, a, b)
     PAIRS_LEFT_OUT = auto()  # without a score on one side (lost, pairs)
     SEEDS_LEFT_OUT = auto()  # without a partner (seeds)
-    SEEDS_BY_ORDER = auto()  # none is in both
+    SEEDS_BY_ORDER = auto()  # hardly any is in both: each side has noise of its own
 
     # What was recorded.
     COPIES = auto()  # rows that say what another says, left out (copies)
@@ -129,6 +133,7 @@ UNRESOLVED = frozenset(
         Reason.SURROGATE_WEAK_ONE_SEED,
         Reason.NO_EFFECT_PASSES,
         Reason.NO_DIFFERENCE,
+        Reason.FAILURES_DECIDE,
         Reason.NO_NOISE,
         Reason.NO_NOISE_OF_SETTINGS,
         Reason.ONE_SEED,

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis.noise import Noise, noise_of
+from clsweep.analysis.copies import copies
+from clsweep.analysis.noise import noise_of
 
 Array = NDArray[np.float64]
 
@@ -224,24 +225,14 @@ class Bootstrap:
     def _tables(self, values: Array, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
         present = np.isfinite(values)
         means, num = row_means(values), len(values)
-        first, copies = _copies(values)
-        noise = noise_of(values[first])
-        pool = _residuals(values[first], noise)
+        draw = noise_tables(values, rng)
         centred = centres(values) - means.mean()
         left, chunk = self.size(values), max(1, CHUNK // values.size)
         while left > 0:
             size = min(left, chunk)
             left -= size
-            # The longer axis is the last in memory, which numpy sums and searches several times
-            # faster.
-            shape = (size, *sorted((len(first), values.shape[1])))
-            drawn_noise = pool[rng.integers(0, pool.size, shape, dtype=np.int32)]
-            if len(first) >= values.shape[1]:
-                drawn_noise = drawn_noise.swapaxes(-1, -2)
-            drawn_noise *= noise.draw(size, rng)[..., None]
+            drawn_noise = draw(size)
             drawn_noise += means.mean()
-            if len(first) < num:
-                drawn_noise = drawn_noise[:, copies]
             tried = drawn_noise + centred[:, None]
             if not present.all():
                 tried[:, ~present] = np.nan
@@ -355,29 +346,30 @@ def centres(values: Array) -> Array:
     return np.asarray(means.mean() + kept * (means - means.mean()))
 
 
-def _copies(values: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows without their copies, and (n,) which of these each row is.
+def noise_tables(values: Array, rng: np.random.Generator) -> Callable[[int], Array]:
+    """Draws `size` tables (size, n, S) of the noise of the scores; copies of a row share theirs."""
+    codes = copies(np.sort(values, axis=1))
+    first, groups = np.unique(codes, return_index=True, return_inverse=True)[1:]
+    noise, pool = noise_of(values[first]), _residuals(values[first])
 
-    A hyperparameter that does nothing, in training that repeats itself, gives the same scores on
-    all seeds: such rows share one draw of noise.
-    """
-    every = np.arange(len(values))
-    if values.shape[1] < 2 or len(np.unique(row_means(values))) == len(values):
-        return every, every
-    keys = np.where(np.isfinite(values), values, np.inf)
-    _, first, copies = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    order = first.argsort()
-    return first[order], order.argsort()[copies.ravel()]
+    def draw(size: int) -> Array:
+        # The longer axis is the last in memory, which numpy sums and searches several times faster.
+        shape = (size, *sorted((len(first), values.shape[1])))
+        drawn: Array = pool[rng.integers(0, pool.size, shape, dtype=np.int32)]
+        if len(first) >= values.shape[1]:
+            drawn = drawn.swapaxes(-1, -2)
+        drawn *= noise.draw(size, rng)[..., None]
+        return drawn[:, groups] if len(first) < len(values) else drawn
+
+    return draw
 
 
-def _residuals(values: Array, noise: Noise) -> Array:
-    """Sorted residuals in units of their noise, (x_ij - m_i) / (s_i sqrt(1 - 1 / S_i)), of mean
-    square 1.
-    """
+def _residuals(values: Array) -> Array:
+    """Sorted residuals (x_ij - m_i) / sqrt(1 - 1 / S_i), of mean square 1."""
     present = np.isfinite(values)
     counts = present.sum(axis=-1)
-    unit = np.sqrt((1.0 - 1.0 / np.maximum(counts, 2)) * np.maximum(noise.variance, TINY))
-    scaled = (values - row_means(values)[:, None]) / unit[:, None]
+    scale = np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]
+    scaled = (values - row_means(values)[:, None]) / scale
     pool = np.sort(scaled[present & (counts > 1)[:, None]])  # in any order of the table
     size = float(np.sqrt(np.square(pool).mean()))
     return pool / size if size > 0 else pool
@@ -439,7 +431,7 @@ def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
         left_out, size = (np.take_along_axis(x, at, axis=-1)[..., 0] for x in (sums, sizes))
         others = np.maximum(counts - size, 1)
         looks = np.where(single, alone, shrunk((total - left_out) / others, others))
-        scores = np.where(single, alone, left_out / size)
+        scores = np.where(single, alone, left_out / np.maximum(size, 1))
         picked = _lowest(looks[..., None], num)[..., 0]
         levels += np.take_along_axis(scores, picked, axis=-1).mean(axis=-1)
     return np.asarray(levels / num_folds)

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.scales import SCALES, scale_of
 from clsweep.display.numbers import settings
 from clsweep.errors import nearest
 
@@ -27,8 +28,6 @@ ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
 # What a failed trial counts as, in every statistic: the worst score that any objective of the table
 # has, the score of a guess, or nothing.
 FAILED_AS = WORST, CHANCE, LEFT_OUT = "worst", "chance", "left out"
-# Positive values that span more are read on a log scale, unless the study says otherwise.
-LOG_RATIO = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +51,7 @@ class Sweep:
         samplers: how the configurations were chosen, usually one name.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
+        constants: the hyperparameters that take one value here, with it.
         num_copies: rows left out, as they say what another row says.
     """
 
@@ -72,6 +72,7 @@ class Sweep:
     limits: tuple[float, float] = ANYWHERE
     failed_as: str = LEFT_OUT
     failed_level: float = np.nan
+    constants: Mapping[str, Any] = field(default_factory=dict)
     num_copies: int = 0
 
     def without_failed(self) -> Sweep:
@@ -245,8 +246,8 @@ def read_sweeps(
             those that take two or more values in its rows.
         planned: number of planned configurations per objective, the ones seen by default.
         scales: "log", "linear" or "category" of some of the hyperparameters. By default text and
-            truth values are categories, and positive numbers that span more than a factor of ten
-            are read on a log scale.
+            truth values are categories, and numbers stand on the axis that spreads them evenly
+            (`analysis.scales.scale_of`).
         bounds: (low, high) that the study declares for some of the hyperparameters. Ignored where
             the values seen are not numbers within them, or where they have no place on the axis.
         limits: the values that the metric can take. Ignored where scores lie outside.
@@ -269,9 +270,7 @@ def read_sweeps(
         )
     if failed_as == CHANCE and chance is None:
         raise ValueError("failed: expected worst or left out, as the chance level is not known")
-    if unknown := [
-        scale for scale in (scales or {}).values() if scale not in ("log", "linear", "category")
-    ]:
+    if unknown := [scale for scale in (scales or {}).values() if scale not in SCALES]:
         raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
     names = trials["objective"].unique() if "objective" in trials else ()
     axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
@@ -374,7 +373,8 @@ def _sweep(
     lost = np.zeros(scores.shape, dtype=bool)
     lost[cells[failed]] = True
     shape = len(configs), len(seeds)
-    read_as = {name: scales.get(name) or _scale(settings[name]) for name in swept}
+    samplers = tuple(map(str, group["sampler"].unique()))
+    read_as = {name: scales.get(name) or scale_of(settings[name], samplers) for name in swept}
     return Sweep(
         objective=objective,
         sign=sign,
@@ -385,7 +385,7 @@ def _sweep(
         settings=settings,
         scores=scores.reshape(shape),
         failed=lost.reshape(shape),
-        samplers=tuple(map(str, group["sampler"].unique())),
+        samplers=samplers,
         num_trials=len(group),
         num_stopped=int((status == "stopped").sum()),
         num_planned=max(len(configs), num_planned or 0),
@@ -395,6 +395,11 @@ def _sweep(
             if name in bounds and _encloses(bounds[name], settings[name], read_as[name])
         },
         limits=limits if np.array_equal(np.clip(known, *limits), known) else ANYWHERE,
+        constants={
+            name: group[name].iloc[0]
+            for name in params
+            if name not in swept and pd.notna(group[name].iloc[0])
+        },
         num_copies=num_rows - len(group),
     )
 
@@ -422,11 +427,3 @@ def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, con
         at = f"objective {objective!r}, config {configs[rows[wrong.argmax()]]}"
         raise ValueError(f"trials: {at} has several values of {column.name}")
     return len(values) > 1
-
-
-def _scale(column: pd.Series[Any]) -> str:
-    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-        return "category"
-    values = column.to_numpy(dtype=float, na_value=np.nan)
-    low, high = np.nanmin(values), np.nanmax(values)
-    return "log" if low > 0 and high / low >= LOG_RATIO else "linear"

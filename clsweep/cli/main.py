@@ -23,6 +23,8 @@ from clsweep.cli.endings import (
 )
 from clsweep.cli.options import (
     Address,
+    Failed,
+    FailedOption,
     FormatOption,
     MaxConcurrent,
     MetricOption,
@@ -32,6 +34,7 @@ from clsweep.cli.options import (
     ResultsPath,
     ResultsPaths,
     RetryFailed,
+    ScalesOption,
     Settings,
     Statistic,
     StudyPath,
@@ -240,16 +243,25 @@ def robustness(
     metric: MetricOption = None,
     mode: ModeOption = None,
     params: ParamsOption = None,
+    scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
     format: FormatOption = Format.table,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
     """
     from clsweep.api import open_results
-    from clsweep.cli.statistics import print_robustness
+    from clsweep.cli.statistics import print_robustness, scales_of
 
     print_robustness(
-        open_results(*paths, metric=metric, mode=mode, params=params),
+        open_results(
+            *paths,
+            metric=metric,
+            mode=mode,
+            params=params,
+            scales=scales_of(scales),
+            failed=failed.value,
+        ),
         by=by,
         within=within,
         format=format,
@@ -265,14 +277,23 @@ def sensitivity(
     metric: MetricOption = None,
     mode: ModeOption = None,
     params: ParamsOption = None,
+    scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     from clsweep.api import open_results
-    from clsweep.cli.statistics import metric_of, print_frame
+    from clsweep.cli.statistics import metric_of, print_frame, scales_of
     from clsweep.findings import tables as shown
 
-    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    findings = open_results(
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
     frame = findings.sensitivity(*objectives or ())
     title = f"\nShares of the variance of {metric_of(findings)}, with 95 % intervals"
     print_frame(
@@ -296,15 +317,24 @@ def compare(
     metric: MetricOption = None,
     mode: ModeOption = None,
     params: ParamsOption = None,
+    scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
     format: FormatOption = Format.table,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import metric_of, open_and_pair, print_frame
+    from clsweep.cli.statistics import metric_of, open_and_pair, print_frame, scales_of
     from clsweep.findings import tables as shown
 
-    findings, pair = open_and_pair(paths, metric=metric, mode=mode, params=params)
+    findings, pair = open_and_pair(
+        paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
     frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
     near = shown.points(findings.material.within if within is None else within)
     title = (
@@ -324,16 +354,25 @@ def report(
     metric: MetricOption = None,
     mode: ModeOption = None,
     params: ParamsOption = None,
+    scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
 ) -> None:
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.
     """
     from clsweep.api import open_results
-    from clsweep.cli.statistics import default_report, progress
+    from clsweep.cli.statistics import default_report, progress, scales_of
     from clsweep.report.formats.folder import write_bundle
     from clsweep.report.sections import build_report
 
-    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    findings = open_results(
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
     target = out or default_report(paths)
     with progress() as say:
         content = build_report(findings, within=within, progress=say)

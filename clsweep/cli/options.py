@@ -39,6 +39,28 @@ ParamsOption = Annotated[
     list[str] | None,
     typer.Option("--param", metavar="COL", help="hyperparameter of a Parquet file; several times"),
 ]
+ScalesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scale",
+        metavar="COL=AXIS",
+        help="log, linear or category, for a hyperparameter of a Parquet file; several times",
+    ),
+]
+
+
+class Failed(StrEnum):
+    """What failed trials count as."""
+
+    worst = "worst"
+    chance = "chance"
+    left_out = "left-out"
+
+
+FailedOption = Annotated[
+    Failed,
+    typer.Option("--failed", help="what failed trials count as: the worst score, a guess, nothing"),
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,14 +77,22 @@ def metric_of(findings: Findings) -> str:
 
 
 def open_and_pair(
-    arguments: Sequence[str], *, metric: str | None, mode: str | None, params: Sequence[str] | None
+    arguments: Sequence[str],
+    *,
+    metric: str | None,
+    mode: str | None,
+    params: Sequence[str] | None,
+    scales: Mapping[str, str] | None,
+    failed: str,
 ) -> tuple[Findings, Sequence[str]]:
     """The results, and the two objectives after them, if there are any.
 
     The last two arguments are objectives where they cannot be results, or where the results before
     them have such.
     """
-    opened = partial(open_results, metric=metric, mode=mode, params=params)
+    opened = partial(
+        open_results, metric=metric, mode=mode, params=params, scales=scales, failed=failed
+    )
     cannot_be = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
     if len(arguments) > 2:
         sources, pair = arguments[:-2], arguments[-2:]
@@ -100,6 +108,17 @@ def open_and_pair(
             f"neither a file nor a folder: {', '.join(cannot_be)}"
         )
     return opened(*arguments), ()
+
+
+def scales_of(options: Sequence[str] | None) -> dict[str, str] | None:
+    """The axes that `--scale tau=log` names; None where nothing is said."""
+    if not options:
+        return None
+    pairs = [option.rpartition("=") for option in options]
+    for option, (name, _, scale) in zip(options, pairs, strict=True):
+        if not name or not scale:
+            raise RequestError(f"--scale: expected COL=AXIS, as tau=log, given {option!r}")
+    return {name: scale for name, _, scale in pairs}
 
 
 def default_report(paths: Sequence[str]) -> str:

@@ -41,7 +41,11 @@ SPLIT_COLUMNS = (
 
 
 def of_studies(
-    studies: Sequence[StudyResults], *, metric: str | None = None, mode: str | None = None
+    studies: Sequence[StudyResults],
+    *,
+    metric: str | None = None,
+    mode: str | None = None,
+    failed: str = "worst",
 ) -> Material:
     """The trials of one or several results folders; of several, an objective is called
     `study/objective`.
@@ -51,6 +55,7 @@ def of_studies(
         metric: a column of the trials; by default the one that the studies optimised.
         mode: "max" or "min", to be said of a metric that is neither the catalog's nor the studies'
             own.
+        failed: what failed trials count as: "worst", "chance" or "left out".
 
     Raises:
         RequestError: no trial has ended, there is no such metric, or the studies optimised
@@ -78,6 +83,7 @@ def of_studies(
         studies, prefixes, lambda study: declared_axes(study.study, study.trials.columns)
     )
     params = tuple(column for column in trials.columns if column in {*sum(axes.values(), ())})
+    chance = chance_of(name, pd.Series([_num_classes(study) for study in studies]))
     sweeps = sweeps_of(
         trials,
         studies[0].path,
@@ -87,8 +93,9 @@ def of_studies(
         planned=_by_objective(studies, prefixes, _planned),
         scales=_scales(studies),
         bounds=_bounds(studies),
+        failed=failed,
+        chance=chance,
     )
-    counts = pd.Series([_num_classes(study) for study in studies])
     return Material(
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
@@ -99,10 +106,10 @@ def of_studies(
         diagnostics=diagnostics_of(trials),
         symbols=SYMBOLS,
         sweeps=sweeps,
-        chance=chance_of(name, counts),
+        chance=chance,
         defaults=defaults_of(trials, params),
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
-        within=within_of(name, sweeps),
+        within=within_of(unit_of(name), sweeps),
         yardsticks=_yardsticks(studies, prefixes, name),
         confirmable={
             prefix + objective: study.path

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from clsweep.analysis.scales import is_guess
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, nearest
@@ -16,9 +18,19 @@ from clsweep.findings.reading_rules import (
     defaults_of,
     diagnostics_of,
     mode_of,
+    percent_of,
     sweeps_of,
     unit_of,
     within_of,
+)
+from clsweep.findings.tidy import (
+    LABELS,
+    as_setting,
+    check_scales,
+    check_sizes,
+    is_plain,
+    numeric,
+    tidied,
 )
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, params_in
 
@@ -26,6 +38,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from clsweep.analysis.sweep import Sweep
+
+RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
+# What clsweep holds fixed in an objective, but somebody else may sweep.
+CHOSEN = {field.name for field in ID_FIELDS} - {*LABELS, "trial_id", "study"} | RESOURCES
 
 Followers = Mapping[str, Mapping[str, tuple[str, ...]]]  # objective -> axis -> what settles it
 
@@ -37,6 +53,8 @@ def of_trials(
     metric: str | None = None,
     mode: str | None = None,
     params: Sequence[str] | None = None,
+    scales: Mapping[str, str] | None = None,
+    failed: str = "worst",
 ) -> Material:
     """A table of trials that came from anywhere, with the columns that `analysis.sweep.read_sweeps`
     asks for.
@@ -51,32 +69,42 @@ def of_trials(
             these, what others settle is no axis of its objective (`analysis.axes.followers`). Of
             two that settle each other, the one stays that clsweep does not derive, or else the
             first. Hyperparameters that are named here all stay; a note tells what settles what.
+        scales: "log", "linear" or "category" of some of the hyperparameters. A note tells on which
+            axis the other numbers are read (`analysis.scales.scale_of`).
+        failed: what failed trials count as: "worst", "chance" or "left out".
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
-    columns = [str(column) for column in trials.columns]
-    known = [m.name for m in METRICS if m.name in columns]
-    scored = [m for m in known if trials[m].notna().any()]
-    name = metric or next(iter([*scored, *known]), "")
-    if name not in columns:
-        asked = (
-            f"no column {name!r}.{nearest(name, columns)}"
-            if name
-            else "none of the known metrics; name one."
-        )
-        raise RequestError(f"{source}: metric: {asked} Columns: {', '.join(columns)}")
-    swept, notes = (params, []) if params is not None else _settings(trials, name, source)
+    trials = tidied(trials, source)
+    name = _metric(trials, metric, source)
+    trials = trials.assign(**{name: numeric(trials[name], source)})
     mode = mode_of(name, mode, None, source)
-    sweeps = sweeps_of(trials, source, name, mode, swept)
+    swept, notes = (
+        _settings(trials, name, source)
+        if params is None
+        else (_named(params, trials, name, source), [])
+    )
+    trials = trials.assign(**{column: as_setting(trials[column], source) for column in swept})
+    scales = _told_scales(scales, source)
+    check_scales(scales, trials, swept, source)
+    read = partial(sweeps_of, trials, source, name, mode, scales=scales)
+    axes: Mapping[str, list[str]] | list[str] = swept
+    sweeps = read(axes, failed="left out")
+    for sweep in sweeps:
+        check_sizes(sweep.scores, name, source)
     settled = _followers(sweeps)
     notes += _settled_notes(settled, sweeps, kept=params is not None)
     if params is None and any(settled.values()):
         axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
-        sweeps = sweeps_of(trials, source, name, mode, axes)
         gone = set.intersection(*(set(swept) - set(each) for each in axes.values()))
         gone &= {name for found in settled.values() for name in found}
         swept = [name for name in swept if name not in gone]
+    whole, unlike = percent_of(name, sweeps)
+    unit, limits = "" if unlike else unit_of(name), (0.0, whole) if whole else None
+    chance = chance_of(name, trials["num_classes"]) if whole and "num_classes" in trials else None
+    chance = chance * whole / 100 if chance and whole else None
+    sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
@@ -85,31 +113,93 @@ def of_trials(
         sources=(source,),
         trials=trials,
         metric=name,
-        unit=unit_of(name),
+        unit=unit,
         mode=mode,
         params=tuple(swept),
         diagnostics=diagnostics_of(trials),
         symbols=SYMBOLS,
         sweeps=sweeps,
-        chance=chance_of(name, trials["num_classes"]) if "num_classes" in trials else None,
+        chance=chance,
         defaults=defaults_of(trials, swept),
-        notes=tuple(notes),
-        within=within_of(name, sweeps),
+        notes=tuple(filter(None, [unlike, *notes, _axes_note(sweeps, scales)])),
+        within=within_of(unit, sweeps),
     )
 
 
-def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], list[str]]:
-    """The columns that are read as hyperparameters, and a note if others are not."""
-    taken = {field.name for field in (*ID_FIELDS, *outcome_fields())} | {metric}
-    others = [str(column) for column in trials.columns if str(column) not in taken]
-    if _has_repeats(trials):
-        swept = [column for column in others if _is_setting(trials, column)]
+def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
+    """The metric that is asked for, or the first known one, with a score if there is any."""
+    columns = list(trials.columns)
+    known = [m.name for m in METRICS if m.name in columns]
+    scored = [m for m in known if trials[m].notna().any()]
+    name = next(iter([*scored, *known]), "") if asked is None else str(asked)
+    if name in columns and name not in LABELS:
+        return name
+    if name in LABELS:
+        why = f"expected a column of scores, given {name!r}."
     else:
-        swept = params_in(others)
+        why = (
+            f"no column {name!r}.{nearest(name, columns)}"
+            if name
+            else "none of the known metrics; name one."
+        )
+    raise RequestError(f"{source}: metric: {why} Columns: {', '.join(columns)}")
+
+
+def _told_scales(scales: Any, source: str) -> dict[str, str]:
+    if not isinstance(scales, Mapping | None):
+        raise RequestError(f"{source}: scales: expected {{'tau': 'log'}}, given {scales!r}")
+    return {str(name): scale for name, scale in (scales or {}).items()}
+
+
+def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str) -> list[str]:
+    """The hyperparameters that were named, each once."""
+    if isinstance(params, str):
+        raise RequestError(f"{source}: params: expected a list of columns, given {params!r}")
+    names = [str(name) for name in params]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise RequestError(
+                f"{source}: params: expected every column once, given {name!r} twice"
+            )
+        if name not in trials:
+            hint, columns = nearest(name, trials.columns), ", ".join(trials.columns)
+            raise RequestError(f"{source}: params: no column {name!r}.{hint} Columns: {columns}")
+        if name in (*LABELS, metric):
+            role = "the metric" if name == metric else "a label of the trials"
+            raise RequestError(
+                f"{source}: params: expected hyperparameters, given {name!r}, which is {role}"
+            )
+    return names
+
+
+def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], list[str]]:
+    """The columns that are read as hyperparameters, and a note if others are not.
+
+    What clsweep itself calls an outcome is none, but is named if it looks like one: if it differs
+    between the configurations of an objective and has one value in each.
+    """
+    outcomes = {"trial_id", "study", *(field.name for field in outcome_fields())} - RESOURCES
+    others = [c for c in trials.columns if c not in {*LABELS, *outcomes, *CHOSEN, metric}]
+    chosen = [c for c in trials.columns if c in CHOSEN and c != metric and _differs(trials, c)]
+    told = [c for c in trials.columns if c in others or c in chosen]
+    if _has_repeats(trials):
+        swept = [column for column in told if _is_setting(trials, column)]
+        told = [
+            c
+            for c in trials.columns
+            if c in told
+            or (
+                c in outcomes - {"status", metric}
+                and _differs(trials, c)
+                and _is_setting(trials, c)
+            )
+        ]
+    else:
+        swept = [c for c in told if c in chosen or c in params_in(others)]
         if others and not swept:
             why = "with one trial in each configuration they cannot be told from outcomes"
             raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")
-    left_out = [column for column in others if column not in swept]
+    left_out = [column for column in told if column not in swept]
     note = f"read as hyperparameters: {', '.join(swept)}; not: {', '.join(left_out)}"
     return swept, [note] if left_out else []
 
@@ -125,10 +215,35 @@ def _is_setting(trials: pd.DataFrame, column: str) -> bool:
     keys = ["objective", "config"]
     if not set(keys) <= set(trials.columns):
         return True  # what is missing is said elsewhere
-    try:
-        return len(trials[[*keys, column]].drop_duplicates()) == len(trials[keys].drop_duplicates())
-    except TypeError:  # lists and the like
+    if not is_plain(trials[column]):
         return False
+    return len(trials[[*keys, column]].drop_duplicates()) == len(trials[keys].drop_duplicates())
+
+
+def _differs(trials: pd.DataFrame, column: str) -> bool:
+    """Whether a column takes two values in one objective, or what cannot be told apart."""
+    if "objective" not in trials or not is_plain(trials[column]):
+        return "objective" in trials
+    return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
+
+
+def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
+    """On which axes numbers were read that could stand on either."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for sweep in sweeps:
+        for name in sweep.params:
+            if name not in told and is_guess(sweep.settings[name]):
+                found.setdefault(name, {}).setdefault(sweep.scales[name], []).append(
+                    sweep.objective
+                )
+    axes: dict[str, list[str]] = {"log": [], "linear": []}
+    for name, read in found.items():
+        for scale, objectives in read.items():
+            axes[scale].append(name + (f" ({', '.join(objectives)})" if len(read) > 1 else ""))
+    parts = [(scale, ", ".join(names)) for scale, names in axes.items() if names]
+    (first, names), *others = parts or [("", "")]
+    note = "; ".join([f"read on a {first} axis: {names}", *(f"{a}: {b}" for a, b in others)])
+    return note if parts else ""
 
 
 def _followers(sweeps: Sequence[Sweep]) -> Followers:

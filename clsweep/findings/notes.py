@@ -20,7 +20,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.ONE_SCORED: "one configuration has a score",
     Reason.NOT_SWEPT: "does not sweep {param}",
     Reason.NOTHING_SWEPT: "no hyperparameter takes two values",
-    Reason.OFF_AXIS: "some configurations have no place on the axis of {param}",
+    Reason.OFF_AXIS: "{params}: missing at some configurations, or without a place on the axis; "
+    "left out, and averaged over",
     Reason.FEW_SETTINGS: "fewer than {least} settings: no {stat}",
     Reason.FEW_PAIRED: "{configs} configurations have both, at least {least} are needed",
     Reason.NO_PAIR: "no pair of {a} and {b} has both scores",
@@ -38,6 +39,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2:.2f}; with one seed the "
     "possible one is unknown",
     Reason.NO_EFFECT_PASSES: "no effect passes its test against the seed noise",
+    Reason.FAILURES_DECIDE: "counted as worst or left out, the {failed} failed trials give "
+    "different winners",
     Reason.NO_DIFFERENCE: "no difference seen",
     Reason.NO_NOISE: "no interval: the seeds show no noise, or one side has no repeat",
     Reason.NO_NOISE_OF_SETTINGS: "no interval: one setting, or none differs",
@@ -71,6 +74,10 @@ TEXTS: Mapping[Reason, str] = {
     Reason.DEFAULT_UNKNOWN: "no default of {params} is given",
     Reason.DEFAULT_NOT_TRIED: "the default ({at}) is not among the configurations",
     Reason.DEFAULT_NEAREST: "the nearest configuration stands for the default ({at})",
+    Reason.UNEVEN_CELLS: "the seed noise differs between configurations: tests by each one's own",
+    Reason.SEEDS_AS_BLOCKS: "a seed shifts all scores alike: tests by what is left of the noise",
+    Reason.COPIES: "{copies} of {configs} configurations repeat the scores of others at every "
+    "seed: copies carry one draw of the noise",
     Reason.ONE_PER_VALUE: "one configuration per value: no interval",
     Reason.NOT_CORRECTED: "SD not corrected for seed noise",
     Reason.OPTIMISTIC: "picked and scored on the same noise, so optimistic",
@@ -84,8 +91,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.FEW_FLIPS: "{pairs} pairs are few for sign flips: p by the noise of all regions",
     Reason.P_FLOOR: "{draws} {unit} can give no p below {p_min:.2g}",
     Reason.P_PER_SETTING: "p is for no difference at any setting",
-    Reason.SEED_SHIFT: "a seed shifts the differences at all settings (F test, p = {p:.2g}): its "
-    "{draws} means are the draws",
+    Reason.SEED_SHIFT: "a seed seems to shift all settings (chance {chance:.0%}), so the seeds "
+    "are the draws",
     Reason.SEED_SHIFT_OF_LEVELS: "a seed shifts all scores (F test, p = {p:.2g}): the intervals of "
     "levels rest on {seeds} seeds",
     Reason.SPREAD_WITHIN_NOISE: "a spread that does not exceed the seed noise counts as 0",
@@ -107,7 +114,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.COMMON_SETTINGS: "over the {common} settings of both, of {a} and {b}",
     Reason.PAIRS_LEFT_OUT: "{lost} of {pairs} pairs lack a score on one side and are left out",
     Reason.SEEDS_LEFT_OUT: "seeds without a partner are left out: {seeds}",
-    Reason.SEEDS_BY_ORDER: "no seed in common: paired by their order",
+    Reason.SEEDS_BY_ORDER: "hardly any seed in common: settings are paired, seeds are not",
     Reason.COPIES: "{copies} rows are copies of others and are left out",
     Reason.SEVERAL_DEVICES: "several devices",
     Reason.SEVERAL_VERSIONS: "several versions of {package}",

@@ -39,13 +39,13 @@ def unit_of(metric: str) -> str:
     return METRIC[metric].unit if metric in METRIC else ""
 
 
-def within_of(metric: str, sweeps: Sequence[Sweep]) -> float:
+def within_of(unit: str, sweeps: Sequence[Sweep]) -> float:
     """One point of a percentage; of another metric a twentieth of the range of its levels, rounded
     to 1, 2 or 5.
     """
     import numpy as np
 
-    if unit_of(metric) == "%":
+    if unit == "%":
         return 1.0
     levels = np.concatenate([x.means[x.alive] for x in (each.without_failed() for each in sweeps)])
     part = float(np.ptp(levels)) / 20 if len(levels) else 0.0
@@ -66,23 +66,51 @@ def sweeps_of(
     planned: Mapping[str, int] | None = None,
     scales: Mapping[str, str] | None = None,
     bounds: Mapping[str, tuple[float, float]] | None = None,
+    failed: str = "worst",
+    chance: float | None = None,
+    limits: tuple[float, float] | None = None,
 ) -> tuple[Sweep, ...]:
-    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint."""
+    """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint.
+
+    failed: what failed trials count as, one of `analysis.sweep.FAILED_AS`, as `left-out` too.
+    limits: of the metric, the catalog's by default.
+    """
     from clsweep.analysis.sweep import read_sweeps
 
     space: dict[str, Any] = {"planned": planned, "scales": scales, "bounds": bounds}
-    if metric in METRIC:
-        space["limits"] = METRIC[metric].limits
+    space |= {"failed_as": str(failed).replace("-", " "), "chance": chance}
+    if limits or metric in METRIC:
+        space["limits"] = limits or METRIC[metric].limits
     try:
         return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **space))
     except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
         raise RequestError(f"{source}: {error}") from None
 
 
+def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:
+    """What a table calls 100 %, and a note unless it is 100.
+
+    A percentage of which all scores are fractions has 1; one with scores that no percentage has,
+    none. Nor has another metric.
+    """
+    import numpy as np
+
+    if unit_of(metric) != "%":
+        return None, ""
+    scores = np.concatenate([s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps])
+    low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
+    expected = f"{metric} is expected in percent, given {low:.4g} to {high:.4g}"
+    if len(scores) and (low < 0 or high > 100):
+        return None, f"{expected}: read as numbers without a unit or limits"
+    if 0 <= low <= high <= 1 and not np.isin(scores, (0, 1)).all():
+        return 1.0, f"{expected}: read as fractions of 1; for percent multiply the column by 100"
+    return 100.0, ""
+
+
 def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
     """Metric of a guess, percent; none where the numbers of classes differ."""
     guesses = METRIC[metric].guesses if metric in METRIC else 0
-    if not guesses or num_classes.nunique(dropna=False) != 1 or num_classes.isna().any():
+    if not guesses or num_classes.nunique(dropna=False) != 1 or not num_classes.min() >= guesses:
         return None
     return 100 * guesses / float(num_classes.iloc[0])
 

@@ -49,9 +49,8 @@ ROBUSTNESS_BY_LEGEND = (
 )
 SENSITIVITY_LEGEND = (
     "alone: first-order share; in all: with its interactions; null line: what a parameter without "
-    "any effect reaches; top 10 %: share in what decides whether the best tenth is reached "
-    "(PED-ANOVA); R2: what the surrogate predicts of unseen configurations, of what seed noise "
-    "leaves to predict"
+    "any effect reaches; R2: what the surrogate predicts of unseen configurations, of what seed "
+    "noise leaves to predict"
 )
 COMPARISON_TITLES = {
     "mean": "Lead of a over b in {metric}, over what both sweep, with 95 % intervals",
@@ -182,15 +181,13 @@ def sensitivity(frame: pd.DataFrame) -> pd.DataFrame:
                 "resolved": {True: "yes", False: "no"}.get(row["resolved"], "")
                 if row["term"]
                 else "",
-                "top 10 %": row["top10"],
-                "its null": row["top10_null"],
                 "R2": row["r2"],
                 "of possible": row["r2_ceiling"] if is_number(row["r2"]) else None,
                 "configs": row["num_configs"],
             }
             for row in records_of(frame)
         ),
-        droppable=("alone", "in all", "null line", "top 10 %", "its null", "R2", "of possible"),
+        droppable=("alone", "in all", "null line", "R2", "of possible"),
     )
 
 

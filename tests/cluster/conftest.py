@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -63,6 +64,13 @@ class Finished:
     output: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Continued(Finished):
+    """A study that has run in two sessions; `first`: its results after the first of them."""
+
+    first: Path
+
+
 OBJECTIVES: dict[str, object] = {
     "simclr": {"framework": "simclr", "loss": "infonce"},
     "dcl": {"framework": "simclr", "loss": "dcl"},
@@ -83,6 +91,26 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return Finished(path=path, out=out, code=code, output=output)
 
 
+@pytest.fixture(scope="session")
+def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
+    """A live search of six configurations. Its first session ends after five of twelve trials,
+    within a configuration, and keeps all encoders; its second keeps no further ones.
+    """
+    folder = tmp_path_factory.mktemp("continued")
+    path, out = folder / "study.yaml", folder / "out"
+    search = {"method": "tpe", "trials_per_objective": 3}
+    tree = study_tree(search=search, encoders={"keep": "all"})
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    code, output = clsweep("run", path, "--out", out, "--limit", 5)
+    assert code == 0, output
+    assert "7 left" in output
+    first = shutil.copytree(out, folder / "first")
+    (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that has no row")
+    (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
+    code, output = clsweep("run", path, "--out", out, "--set", "encoders.keep=none")
+    return Continued(path=path, out=out, code=code, output=output, first=first)
+
+
 def start(*arguments: object) -> subprocess.Popen[str]:
     """The command line in a process group of its own, as a terminal would start it."""
     return subprocess.Popen(
@@ -91,7 +119,8 @@ def start(*arguments: object) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        env=os.environ | {"COLUMNS": "200"},
+        # Ray lets whatever else runs go before its trials.
+        env=os.environ | {"COLUMNS": "200", "RAY_worker_niceness": "0"},
     )
 
 

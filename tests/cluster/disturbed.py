@@ -10,7 +10,7 @@ import random
 import signal
 import subprocess
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pandas as pd
 import psutil
 import pyarrow.fs as pafs
 import pytest
+import yaml
 from optuna.trial import TrialState
 
 import clsweep
@@ -57,19 +58,22 @@ class Disturbed:
     def __init__(self, path: Path, out: str | Path, *options: object):
         self.path, self.out, self._options = path, str(out), options
         self._fs, self._base = pafs.FileSystem.from_uri(self.out)
-        self._sessions: set[int] = set()
-        self._mark = uuid.uuid4().hex
+        self._marks: dict[int, str] = {}  # of all commands, by the session of each
+        self._files_of_a_trial = yaml.safe_load(path.read_text())["base"]["epochs"] + 1
         self._seen: set[tuple[str, int]] = set()
         self.driver: subprocess.Popen[str]
 
     def start(self, *options: object) -> None:
+        self._num_before, mark = self._num_written(), uuid.uuid4().hex
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(MARK, self._mark)
+            patch.setenv(MARK, mark)
             self.driver = start("run", self.path, "--out", self.out, *self._options, *options)
-        self._sessions.add(self.driver.pid)
+        self._marks[self.driver.pid] = mark
 
     def wait(self) -> tuple[int, str]:
-        """Exit code and output, once the command has ended and left no process behind."""
+        """Exit code and output, once the command has ended and left no process behind. What killed
+        ones have left is not waited for: Ray's agents take a minute to see that they are alone.
+        """
         output, _ = self.driver.communicate(timeout=TIMEOUT_S)
         self.wait_for_processes()
         assert "Traceback" not in output, output
@@ -85,8 +89,11 @@ class Disturbed:
         return output
 
     def reach(self, num_written: int) -> None:
-        """Return as soon as the study has written so many checkpoints and rows in all."""
-        self.wait_until(lambda: len(self._look()) >= num_written, f"{num_written} files")
+        """Return as soon as the study has written so many checkpoints and rows in all, and the
+        command that runs one of them: before, it may not yet be ready for a signal.
+        """
+        enough = max(num_written, self._num_before + 1)
+        self.wait_until(lambda: self._num_written() >= enough, f"{enough} files")
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         """Return as soon as the condition holds, while the study runs."""
@@ -99,16 +106,58 @@ class Disturbed:
 
         wait_until(holds, what, TIMEOUT_S)
 
-    def wait_for_processes(self, title: str = "") -> None:
-        """Return once those of this title have ended, or all: Ray's agents take a minute to see
-        that they are alone.
-        """
-        wait_until(lambda: not self.processes(title), "the processes to end", timeout_s=400)
+    def wait_for_processes(self, title: str = "", *, earlier: bool = False) -> None:
+        """Return once those of this title have ended, or all."""
+        wait_until(
+            lambda: not self.processes(title, earlier=earlier),
+            "the processes to end",
+            timeout_s=400,
+        )
 
-    def kill(self, title: str, draw: random.Random) -> None:
-        """SIGKILL to one of Ray's processes of that title, as soon as there is one."""
-        self.wait_until(lambda: self.processes(title), title)
-        draw.choice(self.processes(title)).kill()
+    def kill(
+        self,
+        title: str,
+        draw: random.Random,
+        *,
+        of: Callable[[str], list[psutil.Process]] | None = None,
+    ) -> None:
+        """SIGKILL to one of the processes of that title, as soon as there is one: the command's,
+        or those that `of` finds.
+        """
+
+        def killed() -> bool:
+            found = (of or self.processes)(title)
+            return bool(found) and _kill(draw.choice(found))
+
+        self.wait_until(killed, title)
+
+    def kill_under_way(self) -> None:
+        """SIGKILL to the only trial's process, while it has a checkpoint and no row."""
+
+        def killed() -> bool:
+            for process in self.processes(TRIAL_CALLED):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.suspend()
+                    if self.under_way():
+                        return _kill(process)
+                    process.resume()
+            return False
+
+        self.wait_until(killed, "a trial under way")
+
+    def hold(self, condition: Callable[[], object], what: str) -> None:
+        """Return with the command held still at a moment at which the condition holds."""
+
+        def held() -> bool:
+            if not condition():
+                return False
+            self.driver.send_signal(signal.SIGSTOP)
+            if condition():
+                return True
+            self.driver.send_signal(signal.SIGCONT)
+            return False
+
+        self.wait_until(held, what)
 
     def kill_driver(self) -> None:
         self.driver.kill()
@@ -116,7 +165,7 @@ class Disturbed:
 
     def stop(self) -> None:
         """End what a test that failed has left."""
-        for process in self.processes():
+        for process in self.processes(earlier=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
@@ -131,9 +180,12 @@ class Disturbed:
         assert f"Resume with: clsweep run {self.path} --out {self.out}" in output
         return output
 
-    def processes(self, title: str = "") -> list[psutil.Process]:
-        """All living processes that the commands have started, wherever their parents have gone."""
-        return [process for process in psutil.process_iter() if self._owns(process, title)]
+    def processes(self, title: str = "", *, earlier: bool = False) -> list[psutil.Process]:
+        """All living processes that the latest command has started, wherever their parents have
+        gone; those of earlier ones too, if asked for.
+        """
+        marks = self._marks if earlier else dict([*self._marks.items()][-1:])
+        return [process for process in psutil.process_iter() if _is_of(process, title, marks)]
 
     def files(self, folder: str, suffix: str = "") -> list[Path]:
         return [Path(info.path) for info in self._infos(folder) if info.path.endswith(suffix)]
@@ -158,25 +210,46 @@ class Disturbed:
         selector = pafs.FileSelector(f"{self._base}/{folder}", recursive=True, allow_not_found=True)
         return [info for info in self._fs.get_file_info(selector) if info.is_file]
 
-    def _look(self) -> set[tuple[str, int]]:
+    def _num_written(self) -> int:
+        """Checkpoints and rows so far. Between two looks many come and go on a busy machine: a
+        trial that has its row counts for all that it wrote.
+        """
         for folder in ("checkpoints", "parts/trials"):
             infos = self._infos(folder)
             self._seen |= {
                 (info.path, info.mtime_ns) for info in infos if not info.path.endswith(".tmp")
             }
-        return self._seen
+        rows = {Path(path).stem for path, _ in self._seen if path.endswith(".parquet")}
+        under_way = [path for path, _ in self._seen if Path(path).stem not in rows]
+        return len(rows) * self._files_of_a_trial + len(under_way)
 
-    def _owns(self, process: psutil.Process, title: str) -> bool:
-        try:
-            if process.status() == psutil.STATUS_ZOMBIE or title not in " ".join(process.cmdline()):
-                return False
-            # Ray writes its processes' titles over their environment; their session stays.
-            return (
-                os.getsid(process.pid) in self._sessions
-                or process.environ().get(MARK) == self._mark
-            )
-        except (psutil.Error, OSError):
+
+def _kill(process: psutil.Process) -> bool:
+    """Whether the process was there; it no longer is."""
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    wait_until(lambda: not _is_alive(process), "a killed process to end")
+    return True
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _is_of(process: psutil.Process, title: str, marks: Mapping[int, str]) -> bool:
+    """Whether a process lives, has that title and belongs to one of the commands."""
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE or title not in " ".join(process.cmdline()):
             return False
+        # Ray writes its processes' titles over their environment; their session stays.
+        return os.getsid(process.pid) in marks or process.environ().get(MARK, "") in marks.values()
+    except (psutil.Error, OSError):
+        return False
 
 
 def assert_as_undisturbed(

@@ -119,12 +119,15 @@ class FakeCluster:
         """Those that hold or await resources."""
         return [group for group in self._ask("groups") if group["state"] != "REMOVED"]
 
-    def kill_node(self, node_id: str) -> None:
-        """A machine that loses its power: the raylet and all that it started, killed in one go."""
-        raylet = next(
-            process for process in self.processes() if f"--node_id={node_id}" in process.cmdline()
-        )
-        _kill([*raylet.children(recursive=True), raylet])
+    def kill_node(self, node_id: str) -> bool:
+        """A machine that loses its power: the raylet and all that it started, killed in one go.
+        Whether it was there.
+        """
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if f"--node_id={node_id}" in process.cmdline():
+                    return bool(_kill([*process.children(recursive=True), process]))
+        return False
 
     def processes(self) -> list[psutil.Process]:
         """Every living process of the cluster, wherever its parents have gone."""

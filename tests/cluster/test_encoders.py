@@ -15,7 +15,7 @@ import torch
 
 import clsweep
 from clsweep.errors import RequestError
-from tests.cluster.conftest import Finished, start, wait_until
+from tests.cluster.conftest import Continued, Finished, start, wait_until
 from tests.cluster.conftest import clsweep as command
 
 WriteStudy = Callable[..., Path]
@@ -28,7 +28,6 @@ BASE = {
     "flip_prob": 0,
     "precision": "fp32",
 }
-DCL = {"framework": "simclr", "loss": "dcl"}
 
 
 def stored(out: Path) -> list[str]:
@@ -83,26 +82,20 @@ def test_the_best_encoder_of_each_objective_is_kept_and_is_the_one_that_was_scor
 
 @pytest.mark.slow
 def test_what_is_kept_may_change_between_two_sessions(
-    write_study: WriteStudy, tmp_path: Path
+    continued: Continued, tmp_path: Path, cli_command: Callable[..., tuple[int, str, str]]
 ) -> None:
-    path, out = write_study(base={**BASE, "epochs": 1}, encoders={"keep": "all"}), tmp_path / "out"
-    code, output = command("run", path, "--out", out, "--limit", 6)
-    assert code == 0, output
-    first = [f"{trial_id}.safetensors" for trial_id in clsweep.open_results(out).trials["trial_id"]]
-    assert stored(out) == sorted(first)
-    (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(
-        b"of a trial that was stopped before its row"
-    )
-    (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
-    code, output = command("run", path, "--out", out, "--set", "encoders.keep=none")
-    assert code == 0, output
-    trials = clsweep.open_results(out).trials
-    assert len(trials) == 8
-    assert stored(out) == sorted(first), "none: no further ones"
-    code, output = command("run", path, "--out", out, "--set", "encoders.keep=best")
+    by = ["objective", "config"]
+    trials = clsweep.open_results(continued.out).trials
+    before = clsweep.open_results(continued.first).trials
+    first = sorted(f"{trial_id}.safetensors" for trial_id in before["trial_id"])
+    assert stored(continued.first) == first
+    assert stored(continued.out) == first, "none: no further ones, and nothing half written"
+    path, out = str(continued.path), str(shutil.copytree(continued.out, tmp_path / "out"))
+    code, output, _ = cli_command("run", path, "--out", out, "--set", "encoders.keep=best")
     assert code == 0, output
     assert "Nothing is left to run" in output
-    assert stored(out) == best(trials[trials["trial_id"].isin([Path(name).stem for name in first])])
+    has_files = trials.set_index(by).index.isin(before.set_index(by).index)
+    assert stored(tmp_path / "out") == sorted({*best(trials[has_files])} & {*first})
 
 
 @pytest.mark.soak  # minutes: run when retention changes
@@ -128,11 +121,10 @@ def test_after_an_interruption_the_rule_still_holds(
 def test_an_encoder_that_cannot_be_written_stops_the_study(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
-    path, out = write_study(base={**BASE, "epochs": 0}, seeds=[0, 1]), tmp_path / "out"
-    assert command("run", path, "--out", out, "--limit", 1)[0] == 0
-    shutil.rmtree(out / "encoders")
+    path, out = write_study(base={**BASE, "epochs": 0}, seeds=[0]), tmp_path / "out"
     # No folder can be made where a link leads nowhere that exists; unlike a full disk, that is
     # easily arranged.
+    out.mkdir()
     (out / "encoders").symlink_to("/proc/nowhere/encoders")
     code, output = command("run", path, "--out", out)
     assert code == 2, output
@@ -140,27 +132,10 @@ def test_an_encoder_that_cannot_be_written_stops_the_study(
     assert "cannot be written" in output
     assert "the same command continues it" in output
     assert "Traceback" not in output
-    assert len(clsweep.open_results(out).trials) == 1
+    assert clsweep.open_results(out).trials.empty
     (out / "encoders").unlink()
     code, output = command("run", path, "--out", out)
     assert code == 0, output
-    trials = clsweep.open_results(out).trials
-    assert trials["status"].tolist() == ["finished"] * len(trials)
-
-
-@pytest.mark.slow
-def test_the_first_of_two_workers_sends_the_encoder(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    path = write_study(base=BASE, seeds=[0], space={}, objectives={"dcl": DCL})
-    encoders = {}
-    for workers in (1, 2):
-        out = tmp_path / str(workers)
-        code, output = command("run", path, "--out", out, "--set", f"resources.workers={workers}")
-        assert code == 0, output
-        encoders[workers] = clsweep.open_results(out).encoder("dcl-0000-s0").state_dict()
-    assert set(encoders[1]) == set(encoders[2])
-    for name, tensor in encoders[
-        1
-    ].items():  # steps in float32 carry the rounding of sums in another order along
-        torch.testing.assert_close(encoders[2][name], tensor, rtol=1e-2, atol=5e-3)
+    results = clsweep.open_results(out)
+    assert list(results.trials["trial_id"]) == list(results.plan["trial_id"])
+    assert set(results.trials["status"]) == {"finished"}

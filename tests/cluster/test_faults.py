@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 import clsweep
+from clsweep.cli.status import status_headline, status_rows
 from tests.cluster.conftest import study_tree, wait_until
 from tests.cluster.disturbed import (
     STATES,
@@ -36,21 +37,24 @@ from tests.cluster.fake_cluster import FakeCluster, static_cluster
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 BASE: dict[str, Any] = {**study_tree()["base"], "epochs": 16}  # type: ignore[dict-item]
-STUDY = {"base": BASE, "checkpoints": {"every_s": 0}}
+STUDY = {
+    "base": BASE,
+    "search": {"method": "qmc", "trials_per_objective": 2},
+    "checkpoints": {"every_s": 0},
+}
+ONE_OBJECTIVE = {"objectives": {"dcl": {"framework": "simclr", "loss": "dcl"}}}
 LIVE = {
     **STUDY,
+    **ONE_OBJECTIVE,
     "search": {"method": "tpe", "trials_per_objective": 4},
     "scheduler": {"name": "asha", "reduction_factor": 2},
 }
-ONE_OBJECTIVE = {"objectives": {"dcl": {"framework": "simclr", "loss": "dcl"}}}
 GROUPS = {
     **LIVE,
-    **ONE_OBJECTIVE,
     "seeds": [0],
     "search": {"method": "tpe", "trials_per_objective": 2},
     "resources": {"workers": 2},
 }
-DIVERGING = {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}}
 
 Begin = Callable[..., Disturbed]
 
@@ -111,6 +115,12 @@ def num_resumes(study: Disturbed) -> pd.Series[int]:
     return clsweep.open_results(study.out).trials.set_index("trial_id")["num_resumes"]
 
 
+def headline(study: Disturbed) -> str:
+    """What `clsweep status` says; the command itself would take as long as some trials."""
+    results = clsweep.open_results(study.out)
+    return status_headline(results, status_rows(results))
+
+
 def assert_kept(study: Disturbed, before: pd.DataFrame) -> None:
     """What had ended has not run again: the rows are what they were, their times too."""
     after = (
@@ -134,18 +144,24 @@ def test_trials_whose_process_is_killed_go_on(
     study.start()
     for moment in moments("trial", 3):
         study.reach(moment)
+        study.wait_until(lambda: len(study.under_way()) == 2, "two trials under way")
         study.kill(TRIAL_CALLED, draw)
     code, output = study.wait()
     assert code == 0, output
-    assert output.count("lost its process or machine; it goes on from its last checkpoint") == 3
+    # A process may be between the end of its trial and the next: then it is no loss.
+    lost = output.count("lost its process or machine; it goes on from its last checkpoint")
+    assert 1 <= lost <= 3
     assert num_resumes(study).sum() > 0
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
-def test_a_killed_study_goes_on(begin: Begin, undisturbed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_kills", [2, pytest.param(4, marks=pytest.mark.soak)])
+def test_a_killed_study_goes_on(
+    begin: Begin, undisturbed: Path, tmp_path: Path, num_kills: int
+) -> None:
     study, under_way = begin(STUDY), set()
     for moment in moments(
-        "driver", 3
+        "driver", num_kills
     ):  # the same command comes while some of the killed one's processes are there
         study.start()
         study.reach(moment)
@@ -154,18 +170,34 @@ def test_a_killed_study_goes_on(begin: Begin, undisturbed: Path, tmp_path: Path)
     study.run_to_the_end()
     assert (num_resumes(study)[sorted(under_way)] > 0).all()
     assert_as_undisturbed(study, undisturbed, tmp_path)
+    study.wait_for_processes(earlier=True)
 
 
-def test_an_interrupted_study_goes_on(begin: Begin, undisturbed: Path, tmp_path: Path) -> None:
+INT, TERM = signal.SIGINT, signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [
+        [[INT], [TERM, TERM]],
+        pytest.param([[INT], [TERM], [INT, INT], [TERM, TERM]], marks=pytest.mark.soak),
+    ],
+    ids=len,
+)
+def test_an_interrupted_study_goes_on(
+    begin: Begin, undisturbed: Path, tmp_path: Path, signals: list[list[signal.Signals]]
+) -> None:
     study, under_way = begin(STUDY), set()
-    signals = [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT] * 2, [signal.SIGTERM] * 2]
-    for sent, moment in zip(signals, moments("signal", 4), strict=True):
+    for sent, moment in zip(signals, moments("signal", len(signals)), strict=True):
         study.start()
         study.reach(moment)
+        study.wait_until(lambda: "running: " in headline(study), "the status to say so")
         study.signal(*sent)
         under_way |= study.under_way()
+    kept = clsweep.open_results(study.out).trials
     study.run_to_the_end()
     assert (num_resumes(study)[sorted(under_way)] > 0).all()
+    assert_kept(study, kept)
     assert_as_undisturbed(study, undisturbed, tmp_path)
 
 
@@ -177,12 +209,12 @@ def test_damaged_checkpoints_and_torn_files_only_cost_time(
 ) -> None:
     study = begin(STUDY)
     study.start()
-    study.wait_until(
+    study.hold(
         lambda: len(study.checkpoints()) == 2 == len(study.under_way()), "two trials under way"
     )
     study.kill_driver()
     study.wait_for_processes(TRIAL)  # they would write another checkpoint
-    cut, flipped, *_ = study.files("checkpoints", ".ckpt")
+    cut, flipped = study.files("checkpoints", ".ckpt")
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     payload = bytearray(flipped.read_bytes())
     payload[len(payload) // 2] ^= 1
@@ -215,7 +247,8 @@ def test_a_full_disk_stops_the_study_until_there_is_room(
     study = begin(STUDY)
     study.start()
     study.wait_until(lambda: study.files("parts/trials", ".parquet"), "a row")
-    flag.write_text(full)
+    (tmp_path / "flag.tmp").write_text(full)
+    (tmp_path / "flag.tmp").rename(flag)  # nobody reads it half written
     code, output = study.wait()
     assert code == 2, output
     assert "No space left on device" in output
@@ -239,60 +272,39 @@ def test_a_trial_that_dies_again_and_again_fails_until_it_is_retried(
         random.Random(),
     )
     study.start()
-    for num_written in (1, 3):  # of the first trial
-        study.reach(num_written)
-        study.kill(TRIAL_CALLED, draw)
+    study.reach(1)
+    study.kill_under_way()
+    study.kill(TRIAL_CALLED, draw)  # the next process, which takes seconds to begin
     code, output = study.wait()
     assert code == 1, output
     trials = clsweep.open_results(study.out).trials
-    assert trials["status"].tolist() == ["failed"] + ["finished"] * 7
-    failed = trials.iloc[0]
+    is_failed = trials["status"] == "failed"
+    assert sorted(trials["status"]) == ["failed"] + ["finished"] * 7
+    [failed] = trials[is_failed].to_dict("records")
     assert failed["error_class"] == "ActorDiedError"
     assert failed["error_message"].startswith("the trial's process died")
     assert_tidy(study)
 
     study.run_to_the_end("--retry-failed")
     assert num_resumes(study)[failed["trial_id"]] > 0
-    assert_kept(study, trials[1:].reset_index(drop=True))
+    assert_kept(study, trials[~is_failed].reset_index(drop=True))
     assert_as_undisturbed(study, undisturbed, tmp_path, retried=[failed["trial_id"]])
-
-
-def test_a_study_whose_trials_all_fail_says_why(begin: Begin) -> None:
-    study = begin({**STUDY, "objectives": {"bad": DIVERGING}})
-    code, output = study.run()
-    assert code == 1, output
-    trials = clsweep.open_results(study.out).trials
-    assert trials["status"].tolist() == ["failed"] * 4
-    assert "0 finished, 4 failed, 0 left" in output
-    grouped = [
-        line
-        for line in output.partition("Failed trials")[2].splitlines()
-        if "DivergedError" in line
-    ]
-    assert len(grouped) == trials["error_message"].nunique()
-    assert sum(int(line.split()[0]) for line in grouped) == 4
 
 
 # What is extended.
 
 
-def test_an_extended_study_runs_only_what_is_new(begin: Begin, tmp_path: Path) -> None:
-    base = {**BASE, "epochs": 4}
-    small = {
-        "base": base,
-        **ONE_OBJECTIVE,
-        "seeds": [0],
-        "search": {"method": "qmc", "trials_per_objective": 2},
-    }
-    large = {"base": base, "seeds": [0, 1], "search": {"method": "qmc", "trials_per_objective": 3}}
-    begin(small).run_to_the_end()
+def test_an_extended_study_runs_only_what_is_new(
+    begin: Begin, undisturbed: Path, tmp_path: Path
+) -> None:
+    search = {"method": "qmc", "trials_per_objective": 1}
+    begin({**STUDY, **ONE_OBJECTIVE, "seeds": [0], "search": search}).run_to_the_end()
     before = clsweep.open_results(tmp_path / "out")
     numbers, epochs = before.trials, before.epochs
 
-    study, anew = begin(large), begin(large, out=tmp_path / "anew")
+    study = begin(STUDY)
     study.run_to_the_end()
-    anew.run_to_the_end()
-    assert_as_undisturbed(study, anew.out, tmp_path)
+    assert_as_undisturbed(study, undisturbed, tmp_path)
     after = clsweep.open_results(study.out)
     assert_kept(study, numbers)
     kept_epochs = after.epochs[after.epochs["trial_id"].isin(numbers["trial_id"])].reset_index(
@@ -301,7 +313,7 @@ def test_an_extended_study_runs_only_what_is_new(begin: Begin, tmp_path: Path) -
     pd.testing.assert_frame_equal(kept_epochs, epochs)
 
     for change, said in {
-        "base.epochs=5": "base.epochs: 4 -> 5",
+        "base.epochs=5": "base.epochs: 16 -> 5",
         "seeds=[1,2]": "seeds: [0, 1] -> [1, 2]",
     }.items():
         code, output = study.run("--set", change)
@@ -376,12 +388,17 @@ def processes(cluster: FakeCluster, title: str) -> list[psutil.Process]:
 
 def kill_node_of(cluster: FakeCluster, title: str) -> None:
     """Kill a machine on which a process of that title is running."""
-    wait_until(lambda: processes(cluster, title), title, TIMEOUT_S)
-    parents = {parent.pid for process in processes(cluster, title) for parent in process.parents()}
+    wait_until(lambda: any(map(cluster.kill_node, nodes_of(cluster, title)[:1])), title, TIMEOUT_S)
+
+
+def nodes_of(cluster: FakeCluster, title: str) -> list[str]:
+    """Machines on which a process of that title is running, by Ray's id."""
+    parents = set()
+    for process in processes(cluster, title):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parents |= {parent.pid for parent in process.parents()}
     ids = [node["NodeID"] for node in cluster.worker_nodes()]
-    cluster.kill_node(
-        next(i for i in ids if parents & {p.pid for p in processes(cluster, f"--node_id={i}")})
-    )
+    return [i for i in ids if parents & {p.pid for p in processes(cluster, f"--node_id={i}")}]
 
 
 def test_trials_of_a_lost_machine_go_on_elsewhere(
@@ -391,6 +408,7 @@ def test_trials_of_a_lost_machine_go_on_elsewhere(
     study.start()
     for moment in moments("node", 2):
         study.reach(moment)
+        study.wait_until(lambda: study.under_way(), "a trial under way")
         kill_node_of(cluster, TRIAL_CALLED)
     code, output = study.wait()
     assert code == 0, output
@@ -405,8 +423,7 @@ def test_a_search_of_worker_groups_survives_the_loss_of_each_part(
     first, second, third = moments("groups", 3, last=15)
     study.start()
     study.reach(first)
-    study.wait_until(lambda: processes(cluster, WORKER), "a worker group")
-    draw.choice(processes(cluster, WORKER)).kill()
+    study.kill(WORKER, draw, of=lambda title: processes(cluster, title))
     study.reach(second)
     kill_node_of(cluster, WORKER)
     study.reach(third)

@@ -134,6 +134,7 @@ def test_outcomes_are_no_hyperparameters(trials):
     assert found.material.params == ("tau", "batch_size")
     assert found.material.notes == (
         "read as hyperparameters: tau, batch_size; not: top3, features",
+        "read on a log axis: tau",
     )
     alone = clsweep.analyse(
         more[more["seed"] == 0]
@@ -143,7 +144,9 @@ def test_outcomes_are_no_hyperparameters(trials):
     assert named.robustness(by="tau").shape[0] == 3
     with pytest.raises(RequestError, match="top3"):
         clsweep.analyse(more, params=["top3"])
-    with pytest.raises(RequestError, match="unhashable"):
+    with pytest.raises(
+        RequestError, match="column 'features': expected numbers or texts, given array"
+    ):
         clsweep.analyse(more, params=["features"])
     with pytest.raises(
         RequestError, match=r"told from outcomes; name them\. Columns: top3, features"

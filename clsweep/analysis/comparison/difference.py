@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from clsweep.analysis import resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.evidence import Evidence
+from clsweep.analysis.comparison.noise import Term, sample_term, term
 from clsweep.analysis.comparison.pairing import Pairing
+from clsweep.analysis.copies import copies
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Regions, cut
 from clsweep.analysis.sweep import Array, Sweep
@@ -22,7 +24,6 @@ from clsweep.errors import nearest
 STATS = ("mean", "std", "within")
 # fewer pairs could not be told apart by flipping signs, 2^-9, once several bins are looked at
 PER_BIN = 10
-SHIFT_LEVEL = 0.01  # significance at which the seeds are seen to shift all settings alike
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,22 +85,19 @@ def mean_difference(
 
     Repeats: seeds of a grid, settings of a sample.
     """
-    notes: list[Note] = []
-    if part.paired:
-        tables, noises = _differences(part, whole, notes)
-    elif part.fixed:
-        tables = [part.a.scores, -part.b.scores]
-        noises = [evidence.noise_of(whole.a.scores), evidence.noise_of(whole.b.scores)]
-    else:
-        tables = [resample.row_means(part.a.scores)[None], -resample.row_means(part.b.scores)[None]]
-        noises = [evidence.noise_of(table) for table in tables]
+    terms = _terms(part, whole)
     found = evidence.mean_effect(
-        tables, noises, confidence=options.confidence, num_resamples=options.num_resamples, rng=rng
+        terms, confidence=options.confidence, num_resamples=options.num_resamples, rng=rng
     )
-    repeats = float(min(np.isfinite(table).sum(axis=1).mean() for table in tables))
-    if not part.paired:
+    repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
+    notes = [
+        note(Reason.SEED_SHIFT, chance=each.doubts[1].chance)
+        for each in terms
+        if each.doubts[1].chance > 0.5
+    ]
+    if len(terms) > 1:
         return found, repeats, notes
-    units = evidence.units_of(tables[0])
+    shift, units = terms[0].doubts[1], evidence.units_of(terms[0])
     p, p_min = evidence.sign_flips(units, rng)
     alpha = 1.0 - options.confidence
     if (
@@ -110,45 +108,45 @@ def mean_difference(
         and found.p_min < p_min
     ):
         return found, repeats, [*notes, note(Reason.FEW_FLIPS, pairs=len(units))]
+    # Where the seeds shift all settings, pairs cannot be flipped one by one: the test of t instead.
+    t = abs(found.estimate) / np.sqrt(shift.variance or np.inf)
+    p += shift.chance * (2.0 * float(special.stdtr(shift.freedom, -t)) - p)
+    p_min *= 1.0 - shift.chance
     if p_min > alpha:
         unit = "pairs" if part.fixed else "settings"
         notes.append(note(Reason.P_FLOOR, draws=len(units), unit=unit, p_min=p_min))
     return replace(found, p=p, p_min=p_min), repeats, notes
 
 
-def _differences(
-    part: Pairing, whole: Pairing, notes: list[Note]
-) -> tuple[list[Array], list[evidence.Noise]]:
-    """The table whose mean is the difference of a pairing, and its noise; appends to `notes`."""
-    table, everywhere = part.a.scores - part.b.scores, whole.a.scores - whole.b.scores
-    if not part.fixed:
-        means = resample.row_means(table)[None]
-        return [means], [evidence.noise_of(means)]
-    p = _shift_p(everywhere)
-    if p < SHIFT_LEVEL:
-        seeds = np.isfinite(table).any(axis=0)
-        shifts = table[:, seeds].T
-        means = resample.row_means(shifts)[None]
-        notes.append(note(Reason.SEED_SHIFT, p=p, draws=means.size))
-        return [means], [evidence.noise_of(means)]
-    return [table], [evidence.noise_of(everywhere)]
+def _terms(part: Pairing, whole: Pairing) -> list[Term]:
+    """The independent tables whose means add up to the difference: one where scores are paired."""
+    sides, everywhere = _both(part), _both(whole)
+    if part.paired and not part.fixed:
+        means = [resample.row_means(side) for side in sides]
+        return [sample_term(means[0] - means[1], np.hstack(sides))]
+    if part.crossed and not _copied_apart(everywhere):
+        some, every = (a - b for a, b in (sides, everywhere))
+        return [term(some, np.hstack(sides), every, np.hstack(everywhere))]
+    if part.fixed:
+        return [
+            term(sign * side, side, sign * every, every)
+            for sign, side, every in zip((1.0, -1.0), sides, everywhere, strict=True)
+        ]
+    return [
+        sample_term(sign * resample.row_means(side), side)
+        for sign, side in zip((1.0, -1.0), sides, strict=True)
+    ]
 
 
-def _shift_p(table: Array) -> float:
-    """p-value of the F test that the columns (seeds) of the complete rows differ; 1 where it cannot
-    be made.
+def _both(pairing: Pairing) -> tuple[Array, Array]:
+    return pairing.a.scores, pairing.b.scores
+
+
+def _copied_apart(sides: tuple[Array, Array]) -> bool:
+    """Whether a hyperparameter is inert on one side alone: its rows there are copies, their
+    differences are not.
+
+    Each side then has its own noise, in as many rows as differ.
     """
-    rows = table[np.isfinite(table).all(axis=1)]
-    num, seeds = rows.shape
-    if num < 2 or seeds < 2:
-        return 1.0
-    columns = rows.mean(axis=0) - rows.mean()
-    left = rows - rows.mean(axis=1, keepdims=True) - columns
-    noise = np.square(left).sum() / ((num - 1) * (seeds - 1))
-    if noise <= 0:
-        return 1.0
-    return float(
-        stats.f.sf(
-            num * np.square(columns).sum() / (seeds - 1) / noise, seeds - 1, (num - 1) * (seeds - 1)
-        )
-    )
+    joint, *apart = (len(np.unique(copies(x))) for x in (np.hstack(sides), *sides))
+    return 2 * min(apart) <= joint

@@ -1,9 +1,8 @@
 """How sure a difference is: intervals, p-values and the smallest effect that would be found.
 
 Shape legend: C = rows (settings), S = draws of each row (seeds), B = resamples. Tables hold NaN
-where there is no score, and no row without one. The model is that of `resample`: x_cs = theta_c +
-e_cs, with one noise variance s^2. A grid's settings are rows, the seeds their draws. A sample of
-settings is one row, whose draws are the setting means.
+where there is no score, and no row without one. The model is that of `noise`. A grid's settings are
+rows, the seeds their draws. A sample of settings is one row, whose draws are the setting means.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from clsweep.analysis import resample
+from clsweep.analysis.comparison.noise import Term
 from clsweep.analysis.sweep import Array
 
 POWER = 0.8
@@ -83,73 +83,38 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
     return (count + 1) * floor, floor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Noise:
-    """Residuals r_cs = (x_cs - m_c) / sqrt(1 - 1 / S_c) of a table, their variance s^2, degrees of
-    freedom.
-    """
-
-    pool: Array
-    variance: float
-    freedom: int
-
-
-def noise_of(table: Array) -> Noise:
-    """The noise of a table; freedom 0 where no row has two draws."""
-    present = np.isfinite(table)
-    counts = present.sum(axis=1)
-    repeated = present & (counts > 1)[:, None]
-    scale = np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
-    residuals = (table - resample.row_means(table)[:, None]) / scale[:, None]
-    freedom = int((counts - 1).sum())
-    return Noise(
-        pool=residuals[repeated], variance=float(resample.noise_variance(table)), freedom=freedom
-    )
-
-
 def mean_effect(
-    tables: Sequence[Array],
-    noises: Sequence[Noise],
-    *,
-    confidence: float,
-    num_resamples: int,
-    rng: np.random.Generator,
+    terms: Sequence[Term], *, confidence: float, num_resamples: int, rng: np.random.Generator
 ) -> Evidence:
-    """The sum over independent tables of their means, mean_c mean_s x_cs, with a BCa interval.
+    """The sum over independent tables of their means, sum_cs w_cs x_cs, with a BCa interval.
 
     Paired: one table, of differences. Unpaired: the scores of one side, and minus those of the
     other.
 
-    A resample is  sum over tables of g mean_c mean_s r*_cs,  r* drawn from the residuals, g^2 = df
-    / chi2(df): g carries the uncertainty of the noise level, as t does against z. Fewer than 50
+    A resample is  sum over tables of g sum_cs w_cs r*_cs,  r* drawn from the residuals, g^2 = df /
+    chi2(df): g carries the uncertainty of the noise level, as t does against z. Fewer than 50
     residuals do not show their tails: normal noise of their variance stands for them, so that such
-    an interval is that of t. BCa (Efron 1987) with acceleration  kappa_3 / (6 kappa_2^1.5)  of the
-    mean. p is the resamples' two-sided tail beyond zero. Without any repeat: the estimate alone.
+    an interval is that of t. Where another model of the noise may hold (`noise.Doubt`), so many of
+    the resamples are of t with its variance and degrees of freedom. BCa (Efron 1987) with
+    acceleration  kappa_3 / (6 kappa_2^1.5)  of the mean. p is the resamples' two-sided tail beyond
+    zero. Without any repeat: the estimate alone.
     """
-    estimate = float(sum(resample.row_means(table).mean() for table in tables))
-    if any(noise.freedom == 0 for noise in noises):
+    estimate = sum(term.estimate for term in terms)
+    if any(term.noise.freedom == 0 for term in terms):
         return Evidence(estimate=estimate)
-    weights = [_weights(table) for table in tables]
-    variances = np.array(
-        [n.variance * np.square(w).sum() for n, w in zip(noises, weights, strict=True)]
-    )
+    variances, freedoms = np.array([term.error for term in terms]).T
     se = float(np.sqrt(variances.sum()))
-    largest = max(float(np.nanmax(np.abs(table))) for table in tables)
-    if se <= 1e-12 * largest:  # scores without any noise: nothing is known of its size
+    if se <= max(term.rounding for term in terms):  # nothing is known of the size of the noise
         return Evidence(estimate=estimate)
     third = sum(
-        float(np.mean(n.pool**3) * (w**3).sum())
-        for n, w in zip(noises, weights, strict=True)
-        if len(n.pool) >= FEW
+        float(np.mean((term.noise.pool / se) ** 3) * (term.weights**3).sum())
+        for term in terms
+        if len(term.noise.pool) >= FEW
     )
-    num = int(np.clip(CELLS // max(map(len, weights)), num_resamples, MAX_RESAMPLES))
-    draws = estimate + np.sum(
-        [_mean_draws(w, n, num, rng) for n, w in zip(noises, weights, strict=True)], axis=0
-    )
-    low, high = np.quantile(draws, _bca_levels(draws, estimate, third / (6.0 * se**3), confidence))
+    num = int(np.clip(CELLS // max(t.weights.size for t in terms), num_resamples, MAX_RESAMPLES))
+    draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
+    low, high = np.quantile(draws, _bca_levels(draws, estimate, third / 6.0, confidence))
     p, p_min = tail_p(draws, draws, 0.0)
-    # Welch-Satterthwaite
-    freedom = float(se**4 / np.sum(np.square(variances) / [n.freedom for n in noises]))
     return Evidence(
         estimate=estimate,
         low=float(low),
@@ -157,46 +122,44 @@ def mean_effect(
         p=p,
         p_min=p_min,
         se=se,
-        freedom=freedom,
+        freedom=float(1.0 / np.sum(np.square(variances / se**2) / freedoms)),
     )
 
 
-def units_of(table: Array) -> Array:
-    """The terms of mean_c mean_s d_cs whose signs `sign_flips` flips: w_cs (mean + r_cs), r_cs as
-    in `Noise`.
+def units_of(term: Term) -> Array:
+    """The parts of sum_cs w_cs d_cs whose signs `sign_flips` flips: w_cs (mean + r_cs), r_cs as in
+    `Noise`.
 
     That is d_cs without how its setting differs from the mean of all: under "the mean is zero"
     settings may still differ, and their differences, flipped along, would hide it. The single score
     of a row has no r_cs and stays d_cs, so that without repeats the test is that of "no difference
     at any row".
     """
-    present = np.isfinite(table)
+    table, present = term.table, np.isfinite(term.table)
     counts, means = present.sum(axis=1, keepdims=True), resample.row_means(table)[:, None]
-    inflated = means.mean() + (table - means) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
-    return _weights(table) * np.where(counts > 1, inflated, table)[present]
+    inflated = term.estimate + (table - means) / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
+    return (term.weights * np.where(counts > 1, inflated, table))[present]
 
 
-def _weights(table: Array) -> Array:
-    """1 / (C S_c) of every score present: the weights by which they make up the mean."""
-    present = np.isfinite(table)
-    return np.broadcast_to(1.0 / (len(table) * present.sum(axis=1, keepdims=True)), table.shape)[
-        present
-    ]
-
-
-def _mean_draws(weights: Array, noise: Noise, num: int, rng: np.random.Generator) -> Array:
-    scale = np.sqrt(noise.freedom / rng.chisquare(noise.freedom, num))
+def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
+    noise, weights = term.noise, term.weights[term.weights > 0]
     if len(noise.pool) < FEW or len(weights) > MANY:
-        return np.asarray(
-            scale * rng.normal(0.0, np.sqrt(noise.variance * np.square(weights).sum()), num)
-        )
-    step = max(1, CHUNK // len(weights))
-    parts = [
-        noise.pool[rng.integers(0, len(noise.pool), (min(step, num - start), len(weights)))]
-        @ weights
-        for start in range(0, num, step)
-    ]
-    return np.asarray(scale * np.concatenate(parts))
+        drawn = rng.normal(0.0, np.sqrt(term.variance), num)
+    else:
+        step = max(1, CHUNK // len(weights))
+        parts = [
+            noise.pool[rng.integers(0, len(noise.pool), (min(step, num - start), len(weights)))]
+            @ weights
+            for start in range(0, num, step)
+        ]
+        even = noise.variance * np.square(weights).sum()
+        drawn = np.concatenate(parts) * np.sqrt(term.variance / even)
+    drawn *= np.sqrt(term.freedom / rng.chisquare(term.freedom, num))
+    for doubt in term.doubts:
+        if doubt.chance:
+            other = rng.standard_t(doubt.freedom, num) * np.sqrt(doubt.variance)
+            drawn = np.where(rng.random(num) < doubt.chance, other, drawn)
+    return np.asarray(drawn)
 
 
 def _bca_levels(draws: Array, estimate: float, acceleration: float, confidence: float) -> Array:
@@ -231,10 +194,8 @@ def share_within(tables: Array, within: float) -> Array:
     """#{c: m_c >= L - within} / C over the last two axes (C, S), L = cross-fitted level of the
     best.
     """
-    means = resample.row_means(tables)
-    return np.asarray(
-        (means >= resample.best_level(tables)[..., None] - within - 1e-9).mean(axis=-1)
-    )
+    means, best = resample.row_means(tables), resample.best_level(tables)[..., None]
+    return np.asarray((means >= best - within - resample.rounding(means)[..., None]).mean(axis=-1))
 
 
 def spread_effect(
@@ -317,15 +278,10 @@ def _redrawn(
 
 def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:
     """(num, C, S): the means, shrunk to the spread that is not noise, with noise drawn anew (see
-    `spread_effect`).
+    `spread_effect`), the same for copies of a row.
     """
-    noise, means = noise_of(table), resample.row_means(table)
-    sd = float(means.std(ddof=1))
-    shrink = float(np.exp(log_sd_star(table))) / sd if sd > 0 else 0.0
-    centres = means.mean() + shrink * (means - means.mean())
-    scale = np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (num, 1, 1)))
-    drawn = noise.pool[rng.integers(0, len(noise.pool), (num, *table.shape))] * scale
-    return np.where(np.isfinite(table), centres[:, None] + drawn, np.nan)
+    drawn = resample.noise_tables(table, rng)(num) + resample.centres(table)[:, None]
+    return np.where(np.isfinite(table), drawn, np.nan)
 
 
 def detectable(se: float, freedom: float, confidence: float) -> float:

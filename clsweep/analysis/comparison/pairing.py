@@ -5,7 +5,7 @@ Shape legend: C = settings, S = seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -30,9 +30,9 @@ class Pairing:
     """Two objectives made comparable.
 
     Attributes:
-        a, b: the two sides. Paired: the same settings and seeds, and a cell has a score on both
-            sides or on neither.
-        paired: whether row i and seed s of one side belong to those of the other.
+        a, b: the two sides.
+        paired: whether row i of one side belongs to row i of the other: the same settings.
+        crossed: whether seed s does too; then a cell has a score on both sides or on neither.
         fixed: the settings are all there are (a grid), so that the uncertainty is the seeds';
             otherwise a sample.
         notes: what was averaged and left out.
@@ -41,8 +41,15 @@ class Pairing:
     a: Side
     b: Side
     paired: bool
+    crossed: bool
     fixed: bool
     notes: tuple[Note, ...]
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of a score of each side at a setting; 0 where settings are not paired."""
+        counts = [np.isfinite(side.scores).sum(axis=1) for side in (self.a, self.b)]
+        return int(np.minimum(*counts).sum()) if self.paired else 0
 
     def at(self, rows_a: Codes, rows_b: Codes) -> Pairing:
         """The part of it in one region, given by the row numbers of each side."""
@@ -50,9 +57,7 @@ class Pairing:
             Side(scores=side.scores[rows], settings=side.settings.iloc[rows])
             for side, rows in ((self.a, rows_a), (self.b, rows_b))
         ]
-        return Pairing(
-            a=parts[0], b=parts[1], paired=self.paired, fixed=self.fixed, notes=self.notes
-        )
+        return replace(self, a=parts[0], b=parts[1])
 
 
 def pair(a: Sweep, b: Sweep) -> Pairing:
@@ -61,40 +66,91 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
 
     Configurations that share such a setting (they differ in a hyperparameter of one objective only)
     are averaged seed by seed. Unpaired where fewer than half of the smaller side's settings have a
-    partner: then each side keeps its own configurations and seeds.
+    partner: then each side keeps its own configurations and seeds. An objective of one
+    configuration is paired with the setting of the other that has its values. Seeds are paired by
+    label. Where less than half of the pairs that could be have a label in common, none are: each
+    side keeps all its scores of a setting, as noise of its own.
     """
-    shared = [name for name in a.params if name in b.params]
+    shared = [name for name in _known(a, b) if name in _known(b, a)]
     fixed = a.is_grid and b.is_grid
-    codes_a, codes_b = _matching_codes(a.settings[shared], b.settings[shared])
+    settings_a, settings_b = _settings(a, shared), _settings(b, shared)
+    codes_a, codes_b = _matching_codes(settings_a, settings_b)
     common = np.intersect1d(codes_a, codes_b)
     num_a, num_b = len(np.unique(codes_a)), len(np.unique(codes_b))
     lone = not a.params and not b.params
     if not (lone or shared) or 2 * len(common) < min(num_a, num_b):
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
-        return Pairing(
+        unpaired = Pairing(
             a=Side(scores=a.scores[a.alive], settings=a.settings.loc[a.alive]),
             b=Side(scores=b.scores[b.alive], settings=b.settings.loc[b.alive]),
             paired=False,
+            crossed=False,
             fixed=fixed,
             notes=(note(why, a=int(a.alive.sum()), b=int(b.alive.sum())), *_lost(a), *_lost(b)),
         )
+        return _ordered(unpaired)
     notes = [*_averaged(a, shared), *_averaged(b, shared)]
     if num_a != len(common) or num_b != len(common):
         notes.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
     scores_a, scores_b = _averages(a.scores, codes_a, common), _averages(b.scores, codes_b, common)
-    scores_a, scores_b, seed_notes = _common_seeds(a, b, scores_a, scores_b)
-    both = np.isfinite(scores_a) & np.isfinite(scores_b)
-    if missing := int((~both).sum()):
-        notes.append(note(Reason.PAIRS_LEFT_OUT, lost=missing, pairs=both.size))
-    kept = both.any(axis=1)
-    settings = a.settings[shared].iloc[_first(codes_a, common)[kept]].reset_index(drop=True)
-    return Pairing(
-        a=Side(scores=np.where(both, scores_a, np.nan)[kept], settings=settings),
-        b=Side(scores=np.where(both, scores_b, np.nan)[kept], settings=settings),
+    scores_a, scores_b, crossed, seed_notes = _common_seeds(a, b, scores_a, scores_b)
+    kept = np.isfinite(scores_a).any(axis=1) & np.isfinite(scores_b).any(axis=1)
+    if crossed:
+        both = np.isfinite(scores_a) & np.isfinite(scores_b)
+        if missing := int((~both).sum()):
+            notes.append(note(Reason.PAIRS_LEFT_OUT, lost=missing, pairs=both.size))
+        scores_a, scores_b = (np.where(both, scores, np.nan) for scores in (scores_a, scores_b))
+        kept = both.any(axis=1)
+    settings = settings_a.iloc[_first(codes_a, common)[kept]].reset_index(drop=True)
+    paired = Pairing(
+        a=Side(scores=scores_a[kept], settings=settings),
+        b=Side(scores=scores_b[kept], settings=settings),
         paired=True,
+        crossed=crossed,
         fixed=fixed or len(common) == 1,
         notes=(*notes, *seed_notes),
     )
+    return _ordered(paired)
+
+
+def _ordered(pairing: Pairing) -> Pairing:
+    """Rows and seeds in an order that the scores alone make, so that no random draw hangs on the
+    order of trials or the labels of seeds.
+    """
+    a, b = pairing.a.scores, pairing.b.scores
+    rows = (_order(a, b),) * 2 if pairing.paired else (_order(a), _order(b))
+    seeds = (_order(a.T, b.T),) * 2 if pairing.crossed else (_order(a.T), _order(b.T))
+    sides = [
+        Side(scores=side.scores[at][:, columns], settings=side.settings.iloc[at])
+        for side, at, columns in zip((pairing.a, pairing.b), rows, seeds, strict=True)
+    ]
+    return replace(pairing, a=sides[0], b=sides[1])
+
+
+def _order(*tables: Array) -> Codes:
+    """Rows by their means, then by their spread, which no unit of the scores turns round."""
+    keys = []
+    for table in tables:
+        present = np.isfinite(table)
+        count = np.maximum(present.sum(axis=1), 1)
+        # Sorted, so that the sums are the same to the last digit.
+        means = np.sort(np.where(present, table, 0.0), axis=1).sum(axis=1) / count
+        left = np.where(present, table - means[:, None], 0.0)
+        keys += [np.sort(np.square(left), axis=1).sum(axis=1), means]
+    return np.lexsort(keys).astype(np.int64)
+
+
+def _known(sweep: Sweep, other: Sweep) -> list[str]:
+    """The hyperparameters by which a sweep is paired: those it sweeps, or, of one configuration,
+    those that the other sweeps.
+    """
+    return list(sweep.params) or [name for name in other.params if name in sweep.constants]
+
+
+def _settings(sweep: Sweep, names: list[str]) -> pd.DataFrame:
+    if sweep.params:
+        return sweep.settings[names]
+    return pd.DataFrame({name: sweep.constants[name] for name in names}, index=sweep.settings.index)
 
 
 def _matching_codes(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Codes, Codes]:
@@ -142,19 +198,20 @@ def _averages(scores: Array, codes: Codes, common: Codes) -> Array:
 
 def _common_seeds(
     a: Sweep, b: Sweep, scores_a: Array, scores_b: Array
-) -> tuple[Array, Array, list[Note]]:
-    """The seeds of both, by number; by position where none is in both."""
+) -> tuple[Array, Array, bool, list[Note]]:
+    """The seeds of both, by label, and whether they are paired: not where hardly any is in both."""
     common, at_a, at_b = np.intersect1d(a.seeds, b.seeds, return_indices=True)
-    if not len(common):
-        num = min(len(a.seeds), len(b.seeds))
-        return scores_a[:, :num], scores_b[:, :num], [note(Reason.SEEDS_BY_ORDER)]
+    has_a, has_b = np.isfinite(scores_a), np.isfinite(scores_b)
+    possible = np.minimum(has_a.sum(axis=1), has_b.sum(axis=1)).sum()
+    if 2 * (has_a[:, at_a] & has_b[:, at_b]).sum() < possible:
+        return scores_a, scores_b, False, [note(Reason.SEEDS_BY_ORDER)]
     alone = {
         sweep.objective: tuple(sweep.seeds[~np.isin(sweep.seeds, common)].tolist())
         for sweep in (a, b)
         if len(sweep.seeds) > len(common)
     }
     notes = [note(Reason.SEEDS_LEFT_OUT, seeds=seeds).of(name) for name, seeds in alone.items()]
-    return scores_a[:, at_a], scores_b[:, at_b], notes
+    return scores_a[:, at_a], scores_b[:, at_b], True, notes
 
 
 def _averaged(sweep: Sweep, shared: list[str]) -> list[Note]:

@@ -18,6 +18,7 @@ from clsweep.analysis.comparison.difference import (
     regions_of,
     split,
 )
+from clsweep.analysis.comparison.failures import gated
 from clsweep.analysis.comparison.pairing import Pairing, pair
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -65,6 +66,10 @@ def winners(
     """
     options = Options(confidence=confidence, num_resamples=num_resamples, seed=seed)
     check_by(by, sweeps)
+    return gated(sweeps, lambda sweeps: _winners(sweeps, by, options), ("region",))
+
+
+def _winners(sweeps: Sequence[Sweep], by: str, options: Options) -> pd.DataFrame:
     notes = [
         note(Reason.NOT_SWEPT, param=by).of(sweep.objective)
         for sweep in sweeps
@@ -102,7 +107,7 @@ def winners(
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm
-        row["resolved"] = bool(row["excludes"] and p_holm <= 1.0 - confidence + 1e-12)
+        row["resolved"] = bool(row["excludes"] and p_holm <= 1.0 - options.confidence + 1e-12)
         row["winner"] = row["objective"] if row["resolved"] else ""
     return pd.DataFrame(rows, columns=list(COLUMNS))
 

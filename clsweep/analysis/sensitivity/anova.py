@@ -13,15 +13,28 @@ orthogonal and exact.
 
 So the shares are of the variance of one trial (one cell, one seed), as those of omega^2, and do not
 depend on S.
+
+Cells that are copies of each other (`copies`) carry one draw of the noise. With G_ij = 1 where i
+and j are copies, and P_u the projection on effect u, n V_u / c has the moments of a quadratic form
+under no effect (Box 1954): with t = tr(P_u G) and t2 = tr((P_u G)^2), it is t2 / t times a
+chi-square of t^2 / t2 degrees of freedom. Those take the place of 1 and df_u in all of the above.
+
+Where the noise differs between cells (`is_even` at `UNEVEN`), G_ii is s_i^2 / s_w^2, and s_w^2 has
+as many degrees of freedom as its own moments say (Satterthwaite 1946).
+
+Where a seed shifts all cells (F test of the seeds at `SHIFT`, in a table without gaps), seeds are
+blocks: the shift is in s_w^2, the noise of one trial, but not in c, as it is in all cell means
+alike.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 from scipy.stats import qmc
 
@@ -32,15 +45,17 @@ from clsweep.analysis.sweep import Array, Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
 POWER = 0.8
+UNEVEN = 0.1  # level of the test whether noise differs between cells
+SHIFT = 0.01  # level of the test whether a seed shifts all cells
 MAX_SEEDS = 1000  # an effect that needs more is as good as none
 # An evenly spread set: 256 of its points tell a quantile as well as thousands of random ones.
 LOG2_DRAWS = 8
 LARGE = 2e3  # above it the square root of a noncentral chi-square is as good as normal
 
 
-def cells_of(sweep: Sweep) -> Array | None:
+def cells_of(sweep: Sweep) -> tuple[Array, NDArray[np.intp]] | None:
     """Scores as an array (L_1, ..., L_d, S) where the configurations with a score are a complete
-    grid, else None.
+    grid, and which of these each cell is; else None.
 
     Values of which every trial failed are no level: what is left may still be complete.
     """
@@ -52,9 +67,57 @@ def cells_of(sweep: Sweep) -> Array | None:
     place = np.ravel_multi_index(codes, shape)
     if len(np.unique(place)) != len(place):
         return None
-    table = np.empty((len(place), sweep.scores.shape[1]))
-    table[place] = sweep.scores[sweep.alive]
-    return table.reshape(*shape, -1)
+    order = np.argsort(place)
+    return sweep.scores[sweep.alive][order].reshape(*shape, -1), order
+
+
+@dataclass(frozen=True)
+class Part:
+    """V_u of an effect, and the moments of n V_u / c where there is none: `inflation` times a
+    chi-square of `freedom`.
+    """
+
+    variance: float
+    freedom: float
+    inflation: float = 1.0
+
+    @property
+    def expected(self) -> float:
+        """Of n V_u / c where there is no effect."""
+        return self.inflation * self.freedom
+
+    def without(self, other: "Part") -> "Part":
+        """What is left of the whole when an effect is taken out."""
+        freedom = max(self.freedom - other.freedom, 0.0)
+        inflation = max(self.expected - other.expected, 0.0) / freedom if freedom > 0 else 1.0
+        return Part(max(self.variance - other.variance, 0.0), freedom, inflation)
+
+
+def effects_of(means: Array, noise: "Noise") -> dict[tuple[int, ...], Part]:
+    """The effects of `decompose`, each as a part."""
+    parts = {}
+    for term, (variance, freedom) in decompose(means).items():
+        if noise.roots is None:
+            parts[term] = Part(variance, freedom)
+            continue
+        shares = effect_of(noise.roots.reshape(*means.shape, -1), term, means.ndim)
+        parts[term] = noise.part(variance, shares)
+    return parts
+
+
+def effect_of(means: Array, term: tuple[int, ...], num_axes: int) -> Array:
+    """Means averaged over the axes not in `term`, centred along every axis of it; further axes are
+    kept. An empty term: what main effects and pairs leave.
+    """
+    if not term:
+        pairs = [u for order in (1, 2) for u in combinations(range(num_axes), order)]
+        centred = means - means.mean(axis=tuple(range(num_axes)), keepdims=True)
+        return np.asarray(centred - sum(effect_of(means, u, num_axes) for u in pairs))
+    others = tuple(axis for axis in range(num_axes) if axis not in term)
+    effect = means.mean(axis=others, keepdims=True)
+    for axis in term:
+        effect = effect - effect.mean(axis=axis, keepdims=True)
+    return np.broadcast_to(effect, means.shape)
 
 
 def decompose(means: Array) -> dict[tuple[int, ...], tuple[float, int]]:
@@ -63,14 +126,11 @@ def decompose(means: Array) -> dict[tuple[int, ...], tuple[float, int]]:
 
     effect_u = the means averaged over the axes not in u, centred along every axis of u.
     """
-    axes, out = range(means.ndim), {}
-    for term in [u for order in (1, 2) for u in combinations(axes, order)]:
-        effect = means.mean(axis=tuple(a for a in axes if a not in term), keepdims=True)
-        for axis in term:
-            effect = effect - effect.mean(axis=axis, keepdims=True)
+    out = {}
+    for term in [u for order in (1, 2) for u in combinations(range(means.ndim), order)]:
         freedom = int(np.prod([means.shape[axis] - 1 for axis in term]))
         if freedom:
-            out[term] = float(np.mean(np.square(effect))), freedom
+            out[term] = float(np.mean(np.square(effect_of(means, term, means.ndim)))), freedom
     if means.ndim > 2:
         rest = float(np.var(means)) - sum(share for share, _ in out.values())
         out[()] = max(rest, 0.0), means.size - 1 - sum(freedom for _, freedom in out.values())
@@ -78,7 +138,12 @@ def decompose(means: Array) -> dict[tuple[int, ...], tuple[float, int]]:
 
 
 def anova(
-    cells: Array, names: Sequence[str], *, confidence: float, seed: int
+    cells: Array,
+    names: Sequence[str],
+    *,
+    confidence: float,
+    seed: int,
+    groups: NDArray[np.intp] | None = None,
 ) -> tuple[list[dict[str, Any]], list[Note]]:
     """Rows of the sensitivity table for a complete grid (L_1, ..., L_d, S), and notes.
 
@@ -89,104 +154,203 @@ def anova(
     confidence after Holm over all effects. Unequal seeds: c is the mean over the cells, so F is
     approximate. `null` is the share at which a single test just passes. One seed: the noise is not
     known, so the shares are of the variance of the means. Intervals: see `_share_interval`.
+
+    groups: (n,) of copies among the cells, each has its own by default.
     """
     values = cells.reshape(-1, cells.shape[-1])
     means = resample.row_means(values).reshape(cells.shape[:-1])
-    effects = decompose(means)
+    groups = np.arange(len(values)) if groups is None else groups
+    noise = noise_of(values, groups, float(means.var()))
+    effects = effects_of(means, noise)
     texts = {term: " x ".join(names[axis] for axis in term) or HIGHER for term in effects}
     orders = {term: len(term) or 3 for term in effects}
     rows: list[dict[str, Any]]
     if not (np.isfinite(values).sum(axis=1) > 1).any():
-        shares = {term: share / means.var() for term, (share, _) in effects.items()}
+        shares = {term: part.variance / means.var() for term, part in effects.items()}
         rows = [
             {"term": texts[u], "order": orders[u], "first": x, "resolved": False}
             for u, x in shares.items()
         ]
         for term, row in zip(effects, rows, strict=True):
             if len(term) == 1:
-                row["total"] = 1.0 - _without(means, term[0])[0] / means.var()
+                row["total"] = 1.0 - float(means.mean(axis=term[0]).var() / means.var())
         return rows, [note(Reason.SHARES_WITH_NOISE)]
 
-    counts = np.isfinite(values).sum(axis=1)
-    noise, freedom = float(resample.noise_variance(values)), int((counts - 1).sum())
-    # Scores that repeat to the last bit have no noise to test against: then every effect that is
-    # seen is one.
-    noise = max(noise, 1e-12 * float(means.var()))
-    per_mean = noise * float(np.mean(1.0 / counts))
-    cell_noise = _CellNoise(noise, per_mean, freedom, means.size)
-    tests = {u: means.size * share / df / per_mean for u, (share, df) in effects.items()}
-    p_values = np.array([float(stats.f.sf(tests[u], effects[u][1], freedom)) for u in effects])
+    p_values = np.array([noise.p_value(part) for part in effects.values()])
     p_holm = dict(zip(effects, holm(p_values).tolist(), strict=True))
     if min(p_holm.values()) >= 1.0 - confidence:
-        needed = _needed(effects, cell_noise, float(np.mean(counts)), confidence)
-        return [], [note(Reason.NO_EFFECT_PASSES), needed]
+        num_seeds = float(np.mean(np.isfinite(values).sum(axis=1)))
+        needed = _needed(effects.values(), noise, num_seeds, confidence)
+        return [], [note(Reason.NO_EFFECT_PASSES), needed, *noise.notes]
 
-    corrected = {u: cell_noise.corrected(*part) for u, part in effects.items()}
-    total, everything = sum(corrected.values()) + noise, (float(means.var()), means.size - 1)
+    total = sum(noise.corrected(part) for part in effects.values()) + noise.variance
+    everything = _everything(means, noise)
 
-    def with_interval(column: str, value: float, part: tuple[float, int]) -> dict[str, float]:
-        low, high = _share_interval(
-            part, _difference(everything, part), cell_noise, confidence, seed
-        )
+    def with_interval(column: str, value: float, part: Part) -> dict[str, float]:
+        low, high = _share_interval(part, everything.without(part), noise, confidence, seed)
         return {column: value, f"{column}_low": min(low, value), f"{column}_high": max(high, value)}
 
     rows = []
-    for term, (share, df) in effects.items():
-        first = corrected[term] / total
+    for term, effect in effects.items():
+        first = noise.corrected(effect) / total
         row = {
             "term": texts[term],
             "order": orders[term],
-            **with_interval("first", first, (share, df)),
+            **with_interval("first", first, effect),
         }
         if len(term) == 1:
-            part = _difference(everything, _without(means, term[0]))
-            row |= with_interval(
-                "total", max(first, min(1.0, cell_noise.corrected(*part) / total)), part
-            )
-        passing = float(stats.f.ppf(confidence, df, freedom))
-        row["null"] = cell_noise.corrected(passing * df * per_mean / means.size, df) / total
+            part = everything.without(_everything(means, noise, term[0]))
+            row |= with_interval("total", max(first, min(1.0, noise.corrected(part) / total)), part)
+        row["null"] = noise.corrected(noise.passing(effect, confidence)) / total
         rows.append(row | {"resolved": p_holm[term] < 1.0 - confidence})
-    low, high = _share_interval(everything, (0.0, 0), cell_noise, confidence, seed)
-    rows.append({"term": NOISE, "order": 0, "first": noise / total, "resolved": False})
+    low, high = _share_interval(everything, Part(0.0, 0.0), noise, confidence, seed)
+    rows.append({"term": NOISE, "order": 0, "first": noise.variance / total, "resolved": False})
     rows[-1] |= {
-        "first_low": min(1.0 - high, noise / total),
-        "first_high": max(1.0 - low, noise / total),
+        "first_low": min(1.0 - high, noise.variance / total),
+        "first_high": max(1.0 - low, noise.variance / total),
     }
-    return rows, []
+    return rows, [*noise.notes]
 
 
 @dataclass(frozen=True)
-class _CellNoise:
-    """s_w^2, the noise c of a cell mean, the degrees of freedom of both, and the number of
-    cells.
+class Noise:
+    """The noise of a trial, that of a cell mean, and how well they are known.
+
+    Attributes:
+        variance: s_w^2, of one trial.
+        residual: of one trial without the shifts of the seeds, on `freedom` degrees of freedom;
+            equal to `variance` where no shift is seen.
+        per_mean: c.
+        shift: mean square of the seeds on `shift_freedom`; 0 where no shift is seen.
+        roots: (n, groups) the root of G, a column for each group of copies; None where noise is
+            even and no cell a copy.
     """
 
     variance: float
+    residual: float
     per_mean: float
-    freedom: int
+    freedom: float
     num_cells: int
+    shift: float = 0.0
+    shift_freedom: int = 0
+    roots: Array | None = None
+    notes: tuple[Note, ...] = ()
 
-    def corrected(self, share: float, freedom: int) -> float:
+    def part(self, variance: float, shares: Array) -> Part:
+        """An effect whose P_u times `roots` is (L_1, ..., L_d, groups)."""
+        shares = shares.reshape(self.num_cells, -1)
+        gram = shares.T @ shares
+        trace, square = float(np.trace(gram)), float(np.square(gram).sum())
+        if trace <= 1e-9:  # what is equal in all copies: nothing is seen of it, not even noise
+            return Part(variance, 0.0)
+        return Part(variance, trace**2 / square, square / trace)
+
+    def corrected(self, part: Part) -> float:
         """V* = max(0, V - df c / n)."""
-        return max(0.0, share - freedom * self.per_mean / self.num_cells)
+        return max(0.0, part.variance - part.expected * self.per_mean / self.num_cells)
+
+    def p_value(self, part: Part) -> float:
+        """Of no effect, by F = (n V / df) / c."""
+        if not part.freedom:
+            return 1.0
+        test = self.num_cells * part.variance / (part.expected * self.per_mean)
+        return float(stats.f.sf(test, part.freedom, self.freedom))
+
+    def passing(self, part: Part, confidence: float) -> Part:
+        """The same effect at which a single test just passes."""
+        if not part.freedom:
+            return part
+        test = float(stats.f.ppf(confidence, part.freedom, self.freedom))
+        return replace(part, variance=test * part.expected * self.per_mean / self.num_cells)
+
+    def drawn(self, points: Array) -> tuple[Array, Array]:
+        """Draws of the residual as a share of the one that was seen, and of the variance."""
+        scale = self.freedom / special.chdtri(self.freedom, points[:, 2])
+        if not self.shift_freedom:
+            return scale, self.variance * scale
+        of_seeds = self.shift * self.shift_freedom
+        of_seeds = of_seeds / special.chdtri(self.shift_freedom, points[:, 3])
+        residual = self.residual * scale
+        return scale, residual + np.maximum(of_seeds - residual, 0.0) / self.num_cells
 
 
-def _without(means: Array, axis: int) -> tuple[float, int]:
-    """(V, df) of everything that does not involve one parameter: the means averaged over it."""
-    averaged = means.mean(axis=axis)
-    return float(averaged.var()), averaged.size - 1
+def noise_of(values: Array, groups: NDArray[np.intp], spread: float) -> Noise:
+    """The noise of cells (n, S), of which copies count once; spread: the variance of their means.
+
+    Scores that repeat to the last bit have no noise to test against: then every effect that is seen
+    is one.
+    """
+    firsts, codes = np.unique(groups, return_index=True, return_inverse=True)[1:]
+    own, least = values[firsts], 1e-12 * spread
+    counts = np.isfinite(own).sum(axis=1)
+    freedom, mean_count = int((counts - 1).sum()), float(np.mean(1.0 / counts[codes]))
+    if not freedom:
+        return Noise(0.0, 0.0, 0.0, 0, len(values))
+    pooled = max(float(resample.noise_variance(own)), least)
+    plain = Noise(pooled, pooled, pooled * mean_count, freedom, len(values))
+    if len(own) < len(values):
+        plain = replace(plain, roots=np.eye(len(own))[codes])
+    squares = resample.noise_variance(own[:, None, :])
+    known = counts > 1
+    if not is_even(squares[known], counts[known] - 1):
+        return _uneven(plain, np.where(known, squares, pooled), counts, codes)
+    return _blocked(plain, own, mean_count, least)
 
 
-def _difference(whole: tuple[float, int], part: tuple[float, int]) -> tuple[float, int]:
-    return max(whole[0] - part[0], 0.0), whole[1] - part[1]
+def is_even(squares: Array, freedom: Array) -> bool:
+    """Whether variances on so many degrees of freedom may all be the same: the largest share of
+    their sum (Cochran 1941), p by Bonferroni.
+    """
+    sums = squares * freedom
+    if len(sums) < 2 or not sums.sum() > 0:
+        return True
+    rest = freedom.sum() - freedom
+    p_values = stats.beta.sf(sums / sums.sum(), freedom / 2, rest / 2)
+    return bool(p_values.min() * len(sums) >= UNEVEN)
+
+
+def _uneven(plain: Noise, squares: Array, counts: Array, codes: NDArray[np.intp]) -> Noise:
+    """The noise where each group (K,) has its own variance."""
+    roots = np.diag(np.sqrt(squares / plain.variance))[codes]
+    sums = squares * (counts - 1)
+    freedom = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
+    return replace(plain, roots=roots, freedom=freedom, notes=(note(Reason.UNEVEN_CELLS),))
+
+
+def _blocked(plain: Noise, own: Array, mean_count: float, least: float) -> Noise:
+    """The noise without the shifts of the seeds, where they are seen."""
+    num, num_seeds = own.shape
+    if num < 2 or num_seeds < 2 or not np.isfinite(own).all():
+        return plain
+    shift, left = num * float(own.mean(axis=0).var(ddof=1)), (num - 1) * (num_seeds - 1)
+    residual = max((plain.variance * plain.freedom - shift * (num_seeds - 1)) / left, least)
+    if residual <= 0 or stats.f.sf(shift / residual, num_seeds - 1, left) >= SHIFT:
+        return plain
+    return replace(
+        plain,
+        residual=residual,
+        per_mean=residual * mean_count,
+        freedom=left,
+        shift=shift,
+        shift_freedom=num_seeds - 1,
+        notes=(note(Reason.SEEDS_AS_BLOCKS),),
+    )
+
+
+def _everything(means: Array, noise: Noise, without: int | None = None) -> Part:
+    """All effects, or all that do not involve one parameter: the means averaged over it."""
+    averaged = means if without is None else means.mean(axis=without)
+    if noise.roots is None:
+        return Part(float(averaged.var()), averaged.size - 1)
+    shares = noise.roots.reshape(*means.shape, -1)
+    shares = shares - shares.mean(axis=tuple(range(means.ndim)), keepdims=True)
+    if without is not None:
+        shares = np.broadcast_to(shares.mean(axis=without, keepdims=True), shares.shape)
+    return noise.part(float(averaged.var()), shares)
 
 
 def _share_interval(
-    part: tuple[float, int],
-    rest: tuple[float, int],
-    noise: _CellNoise,
-    confidence: float,
-    seed: int,
+    part: Part, rest: Part, noise: Noise, confidence: float, seed: int
 ) -> tuple[float, float]:
     """Generalised confidence interval of V_part / (V_part + V_rest + sigma^2) (Weerahandi 1993).
 
@@ -194,24 +358,27 @@ def _share_interval(
     confidence distribution: the one that puts the observed value at a uniform quantile. Draws of it
     for the part and for the rest, and sigma^2 = df s_w^2 / chi2(df), give draws of the share.
     """
+    dimensions = 4 if noise.shift_freedom else 3
     points = (
-        qmc.Sobol(3, scramble=False).random_base2(LOG2_DRAWS)
-        + np.random.default_rng(seed).random(3)
+        qmc.Sobol(dimensions, scramble=False).random_base2(LOG2_DRAWS)
+        + np.random.default_rng(seed).random(dimensions)
     ) % 1.0
-    scale = noise.freedom / special.chdtri(noise.freedom, points[:, 2])
+    scale, variance = noise.drawn(points)
     num_over_c = noise.num_cells / (noise.per_mean * scale)
     drawn = [
-        _noncentrality(share * num_over_c, df, quantile) / num_over_c
-        if df
-        else np.zeros(len(points))
-        for (share, df), quantile in zip((part, rest), points[:, :2].T, strict=True)
+        _noncentrality(each.variance * num_over_c / each.inflation, each.freedom, quantile)
+        * each.inflation
+        / num_over_c
+        if each.freedom
+        else np.full(len(points), each.variance)
+        for each, quantile in zip((part, rest), points[:, :2].T, strict=True)
     ]
-    shares = drawn[0] / (drawn[0] + drawn[1] + noise.variance * scale)
+    shares = drawn[0] / (drawn[0] + drawn[1] + variance)
     tail = (1.0 - confidence) / 2.0
     return float(np.quantile(shares, tail)), float(np.quantile(shares, 1.0 - tail))
 
 
-def _noncentrality(observed: Array, freedom: int, quantile: Array) -> Array:
+def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
     """The noncentrality at which `observed` is that quantile of a noncentral chi-square; 0 where
     there is none.
     """
@@ -223,25 +390,24 @@ def _noncentrality(observed: Array, freedom: int, quantile: Array) -> Array:
     return np.where(special.chdtr(freedom, observed) > quantile, found, 0.0)
 
 
-def _needed(
-    effects: Mapping[tuple[int, ...], tuple[float, int]],
-    noise: _CellNoise,
-    num_seeds: float,
-    confidence: float,
-) -> Note:
+def _needed(effects: Iterable[Part], noise: Noise, num_seeds: float, confidence: float) -> Note:
     """What it would take to resolve the largest effect that was seen: seeds per cell for 80 % power
     after Holm.
     """
-    level = 1.0 - (1.0 - confidence) / len(effects)
+    effects = [part for part in effects if part.freedom]
+    level = 1.0 - (1.0 - confidence) / max(len(effects), 1)
     candidates, needed = range(int(num_seeds) + 1, MAX_SEEDS + 1), []
-    for share, df in ((noise.corrected(*part), part[1]) for part in effects.values()):
+    known = noise.freedom / (num_seeds - 1)  # degrees of freedom of one more seed
+    for part in effects:
 
-        def power(seeds: int, share: float = share, df: int = df) -> float:
-            freedom = noise.num_cells * (seeds - 1)
-            centre = noise.num_cells * share * seeds / noise.variance
-            return float(stats.ncf.sf(stats.f.ppf(level, df, freedom), df, freedom, centre))
+        def power(seeds: int, part: Part = part) -> float:
+            freedom = known * (seeds - 1)
+            share = noise.corrected(part) / part.inflation
+            centre = noise.num_cells * share * seeds / noise.residual
+            quantile = stats.f.ppf(level, part.freedom, freedom)
+            return float(stats.ncf.sf(quantile, part.freedom, freedom, centre))
 
-        if share > 0 and power(MAX_SEEDS) >= POWER:
+        if noise.corrected(part) > 0 and power(MAX_SEEDS) >= POWER:
             needed.append(candidates[bisect_left(candidates, POWER, key=power)])
     if not needed:
         return note(Reason.NO_EFFECT_SEEN)

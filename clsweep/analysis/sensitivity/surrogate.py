@@ -74,14 +74,15 @@ class Space:
         return np.concatenate(columns, axis=1)
 
 
-def off_axis(sweep: Sweep) -> str | None:
-    """A numeric parameter on whose axis some configuration with a score has no place."""
-    for name in sweep.params:
-        varies = sweep.settings.loc[sweep.alive, name].nunique(dropna=False) > 1
-        is_number = sweep.scales[name] != "category"
-        if varies and is_number and not np.isfinite(sweep.axis(name)[sweep.alive]).all():
-            return name
-    return None
+def off_axis(sweep: Sweep) -> tuple[str, ...]:
+    """The numeric parameters on whose axes some configuration with a score has no place."""
+    return tuple(
+        name
+        for name in sweep.params
+        if sweep.scales[name] != "category"
+        and sweep.settings.loc[sweep.alive, name].nunique(dropna=False) > 1
+        and not np.isfinite(sweep.axis(name)[sweep.alive]).all()
+    )
 
 
 def read_space(sweep: Sweep) -> tuple[Space, Array]:
@@ -90,8 +91,8 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
     Parameters of which only one value has a score are left out. Raises ValueError where a number is
     missing or has no place on its axis.
     """
-    if name := off_axis(sweep):
-        raise ValueError(f"some configurations have no place on the axis of {name}")
+    if names_off := off_axis(sweep):
+        raise ValueError(f"some configurations have no place on the axis of {names_off[0]}")
     names: list[str] = []
     columns: list[Array] = []
     levels: list[Array | None] = []

@@ -11,18 +11,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from clsweep.analysis import reasons, resample
+from clsweep.analysis.copies import Codes, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.sensitivity import anova, ped_anova, sobol, surrogate
+from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space
 from clsweep.analysis.sweep import Array, Sweep
 
-# Every column, in order; formulas in `anova`, `sobol`, `surrogate` and `ped_anova`.
+# Every column, in order; formulas in `anova`, `sobol` and `surrogate`.
 COLUMNS = {
     "objective": "name",
     "method": '"anova" for a whole grid, "sobol" for a sample of the space; empty where nothing '
@@ -47,9 +49,6 @@ COLUMNS = {
     "resolved": "anova: F test against the seed noise, Holm over the terms. sobol: the lower end "
     "of total is above the null line, which a real ST below about 0.02 rarely is; of a pair, the "
     "lower end of first is above the null line and above how far the draws are off their mean",
-    "top10": "PED-ANOVA importance for reaching the best tenth; sums to 1 over the "
-    "hyperparameters by construction",
-    "top10_null": "what top10 reaches when the best tenth is a random one, in 95 % of cases",
     "r2": "sobol: share of the variance of configurations left out that the surrogate explains, "
     "may be below 0",
     "r2_ceiling": "1 - (s_w^2 / S) / SD^2: the most that any model can explain beside the seed "
@@ -117,33 +116,31 @@ def _rows(sweep: Sweep, confidence: float, seed: int) -> list[dict[str, Any]]:
     if why := _unmeasurable(sweep):
         return [_only(common, why)]
     notes = list(sweep.lost(Reason.LEFT_OUT))
+    if off := surrogate.off_axis(sweep):
+        sweep = replace(sweep, params=tuple(name for name in sweep.params if name not in off))
+        notes.append(note(Reason.OFF_AXIS, params=off))
+    groups = copies(sweep.scores[sweep.alive])
+    if repeated := len(groups) - len(np.unique(groups)):
+        notes.append(note(Reason.COPIES, copies=repeated, configs=num))
     space, inputs = surrogate.read_space(sweep)
     if gone := tuple(name for name in sweep.params if name not in space.names):
         notes.append(note(Reason.ONE_VALUE_SCORED, params=gone))
     common["r2_ceiling"] = _ceiling(sweep)
-    cells = anova.cells_of(sweep) if sweep.is_grid else None
-    if cells is not None:
-        common["method"] = "anova"
-        terms, said = anova.anova(cells, sweep.params, confidence=confidence, seed=seed)
+    grid = anova.cells_of(sweep) if sweep.is_grid else None
+    if grid is not None:
+        common["method"], (cells, order) = "anova", grid
+        terms, said = anova.anova(
+            cells, sweep.params, confidence=confidence, seed=seed, groups=groups[order]
+        )
     else:
         common["method"] = "sobol"
         common["r2"], terms, said = _from_surrogate(
-            sweep, space, inputs, common["r2_ceiling"], confidence, seed
+            sweep, space, inputs, common["r2_ceiling"], confidence, seed, groups
         )
     notes = [*said, *notes]
     if not terms:
         return [_only(common, *notes)]
-    means = sweep.means[sweep.alive]
-    rng = np.random.default_rng(seed)
-    importances, chance = ped_anova.ped_anova(space, inputs, means, confidence=confidence, rng=rng)
-    reached = {
-        name: {"top10": a, "top10_null": b}
-        for name, a, b in zip(space.names, importances, chance, strict=True)
-    }
-    return [
-        {**_blank(), **common, **row, **reached.get(row["term"], {}), **noted(*notes)}
-        for row in terms
-    ]
+    return [{**_blank(), **common, **row, **noted(*notes)} for row in terms]
 
 
 def _unmeasurable(sweep: Sweep) -> Note | None:
@@ -157,8 +154,8 @@ def _unmeasurable(sweep: Sweep) -> Note | None:
     scores = sweep.scores[np.isfinite(sweep.scores)]
     if np.ptp(scores) <= 1e-12 * np.abs(scores).max():
         return note(Reason.EQUAL_SCORES)
-    if param := surrogate.off_axis(sweep):
-        return note(Reason.OFF_AXIS, param=param)
+    if (off := surrogate.off_axis(sweep)) == sweep.params:
+        return note(Reason.OFF_AXIS, params=off)
     return None
 
 
@@ -184,16 +181,27 @@ def _noise(sweep: Sweep) -> Array:
 
 
 def _from_surrogate(
-    sweep: Sweep, space: Space, inputs: Array, ceiling: float, confidence: float, seed: int
+    sweep: Sweep,
+    space: Space,
+    inputs: Array,
+    ceiling: float,
+    confidence: float,
+    seed: int,
+    groups: Codes,
 ) -> tuple[float, list[dict[str, Any]], list[Note]]:
-    """R2, rows and notes of a sampled sweep; no rows below the gate."""
-    num = len(inputs)
-    if num < MIN_CONFIGS:
-        return np.nan, [], [note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)]
+    """R2, rows and notes of a sampled sweep; no rows below the gate.
+
+    groups: (n,) of copies, of which a random one stands for all: what is the same wherever an inert
+        parameter moves, its noise included, would be taken for the response.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(inputs))
+    order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
+    num = len(order)
     if not np.ptp(sweep.means[sweep.alive]) > 0:
         return np.nan, [], [note(Reason.EQUAL_MEANS)]
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(num)
+    if num < MIN_CONFIGS:
+        return np.nan, [], [note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)]
     inputs, means, noise = inputs[order], sweep.means[sweep.alive][order], _noise(sweep)[order]
     fitted = surrogate.fit(inputs, space.owner, means, noise)
     r2 = surrogate.cross_validate(fitted, inputs, means, noise, rng)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from clsweep.analysis.comparison import evidence
+from clsweep.analysis.comparison.noise import sample_term, term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.table import COLUMNS, compare
 from clsweep.analysis.holm import holm
@@ -77,17 +78,15 @@ def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
 def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
     rng = np.random.default_rng(2)
     d = rng.normal(1, 1, (1, 5))
-    found = evidence.mean_effect(
-        [d], [evidence.noise_of(d)], confidence=0.95, num_resamples=2000, rng=rng
-    )
+    found = evidence.mean_effect([term(d, d, d, d)], confidence=0.95, num_resamples=2000, rng=rng)
     expected = stats.t.interval(0.95, 4, d.mean(), stats.sem(d[0]))
     assert (found.low, found.high) == pytest.approx(expected, abs=0.1)
     assert found.se == pytest.approx(stats.sem(d[0]))
-    d = rng.exponential(1, (1, 200))
+    d = rng.exponential(1, 200)
     found = evidence.mean_effect(
-        [d], [evidence.noise_of(d)], confidence=0.95, num_resamples=2000, rng=rng
+        [sample_term(d, d[:, None])], confidence=0.95, num_resamples=2000, rng=rng
     )
-    bca = stats.bootstrap((d[0],), np.mean, n_resamples=5000, rng=rng).confidence_interval
+    bca = stats.bootstrap((d,), np.mean, n_resamples=5000, rng=rng).confidence_interval
     assert (found.low, found.high) == pytest.approx(tuple(bca), abs=0.03)
 
 

@@ -1,0 +1,230 @@
+"""How noisy a table of scores is: one variance for all of it, and how far that is to be doubted.
+
+Shape legend: C = rows (settings), S = draws of each row (seeds), U = units: rows,
+or parts of the table. Tables hold NaN where there is no score, and no row without one.
+
+The model is x_cs = theta_c + e_cs with one variance s^2. Two others are weighed against it, each by
+its posterior chance q: a unit has more noise of its own, or a part of e_cs is common to all rows of
+a seed. Draws then come from the other model with chance q (`evidence.mean_effect`), so that an
+interval grows as steadily as the doubt. A test of evenness would leave the narrow interval in just
+those tables in which it has no power.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from clsweep.analysis import resample
+from clsweep.analysis.copies import Codes, copies
+from clsweep.analysis.noise import UNEVEN, chance_of
+from clsweep.analysis.sweep import Array
+
+MOST_SEEDS = 500  # among which a shift is looked for
+# Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
+# scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
+WIDER, MOST = 1.02, 0.075
+COMMON = (0.3, 0.5, 0.7)  # which part of the variance is common to the rows of a seed, if one is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Residuals r_cs = (x_cs - m_c) / sqrt(1 - 1 / S_c) of a table; sum of (x_cs - m_c)^2 and
+    degrees of freedom.
+    """
+
+    pool: Array
+    squares: float
+    freedom: int
+
+    @property
+    def variance(self) -> float:
+        return self.squares / max(self.freedom, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubt:
+    """Another model of the noise: the chance that it holds, the variance of the mean under it, and
+    that variance's degrees of freedom.
+    """
+
+    chance: float
+    variance: float
+    freedom: float
+
+
+NO_DOUBT = Doubt(chance=0.0, variance=0.0, freedom=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """A table whose weighted mean is a part of an effect.
+
+    Attributes:
+        table, weights: (C, S); the weights add up to 1, and are 0 where there is no score.
+        noise: the even noise, of all rows.
+        variance, freedom: of the mean, without a doubt.
+        doubts: that this part of the table has noise of its own, that seeds shift all rows.
+        rounding: a standard error that may be rounding alone.
+    """
+
+    table: Array
+    weights: Array
+    noise: Noise
+    variance: float
+    freedom: float
+    doubts: tuple[Doubt, Doubt] = (NO_DOUBT, NO_DOUBT)
+    rounding: float
+
+    @property
+    def estimate(self) -> float:
+        return float(np.nansum(self.table * self.weights))
+
+    @property
+    def error(self) -> tuple[float, float]:
+        """Variance of the mean, and its degrees of freedom: those of the models, mixed by their
+        chances.
+        """
+        variance, loss = self.variance, 1.0 / max(self.freedom, 1.0)
+        for doubt in self.doubts:
+            variance += doubt.chance * (doubt.variance - variance)
+            loss += doubt.chance * (1.0 / doubt.freedom - loss)
+        return variance, 1.0 / loss
+
+
+def noise_of(table: Array) -> Noise:
+    """The noise of a table; freedom 0 where no row has two draws."""
+    present = np.isfinite(table)
+    counts = present.sum(axis=1)
+    repeated = present & (counts > 1)[:, None]
+    left = table - resample.row_means(table)[:, None]
+    scaled = left / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]
+    squares = float(np.square(left[repeated]).sum())
+    return Noise(pool=scaled[repeated], squares=squares, freedom=int((counts - 1).sum()))
+
+
+def sample_term(values: Array, scores: Array) -> Term:
+    """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs."""
+    firsts, parts = _once(scores)
+    table, weights = values[firsts][None], parts[None]
+    noise = noise_of(table)
+    return Term(
+        table=table,
+        weights=weights,
+        noise=noise,
+        variance=noise.variance * float(np.square(weights).sum()),
+        freedom=noise.freedom,
+        rounding=_rounding(scores),
+    )
+
+
+def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
+    """The mean of a part of the whole table of a grid; `scores` are those that its rows are made
+    of, by which copies are known.
+
+    The whole: its variance is  v = sum_c v_c,  v_c = s_c^2 sum_s w_cs^2  of each row's own s_c^2,
+    which of a complete table is the pooled one. Its degrees of freedom are Satterthwaite's with an
+    unbiased s_c^4,  v^2 / sum_c v_c^2 / (S_c + 1),  at most sum_c (S_c - 1). A part: the pooled
+    variance, and the doubt that its rows have more noise than the others.
+    """
+    firsts, parts = _once(scores)
+    table, everywhere = part[firsts], whole[_once(all_scores)[0]]
+    present, noise = np.isfinite(table), noise_of(everywhere)
+    weights = np.where(present, (parts / present.sum(axis=1))[:, None], 0.0)
+    shift = _shift(everywhere, weights) if len(table) > 1 else NO_DOUBT
+    squares, freedom = squares_of(table)
+    weight = np.square(weights).sum(axis=1)
+    variance, uneven = noise.variance * float(weight.sum()), NO_DOUBT
+    left = float(noise.freedom)
+    if len(part) < len(whole):
+        chance, own, own_freedom = apart(
+            squares.sum(keepdims=True), freedom.sum(keepdims=True), noise
+        )
+        uneven = Doubt(
+            chance=float(chance[0]),
+            variance=float(own[0] * weight.sum()),
+            freedom=float(own_freedom[0]),
+        )
+    elif noise.squares > 0:
+        known = freedom > 0
+        rows = weight * np.where(known, squares / np.maximum(freedom, 1.0), noise.variance)
+        variance = float(rows.sum())
+        loss = float((np.square(rows) / np.where(known, freedom + 2.0, noise.freedom)).sum())
+        left = min(left, variance**2 / loss)
+    return Term(
+        table=table,
+        weights=weights,
+        noise=noise,
+        variance=variance,
+        freedom=left,
+        doubts=(uneven, shift),
+        rounding=_rounding(scores),
+    )
+
+
+def squares_of(table: Array) -> tuple[Array, Array]:
+    """(C,) sum_s (x_cs - m_c)^2 and degrees of freedom of each row."""
+    squares = np.nansum(np.square(table - resample.row_means(table)[:, None]), axis=1)
+    return squares, np.isfinite(table).sum(axis=1) - 1.0
+
+
+def apart(squares: Array, freedom: Array, noise: Noise) -> tuple[Array, Array, Array]:
+    """(U,) of units, rows or parts of a table, whose noise is `noise`: the chance that one has more
+    than the others, the variance that it then has, not below the pooled, and its degrees of
+    freedom.
+    """
+    others = np.maximum(noise.squares - squares, 0.0)
+    chance = chance_of(
+        squares, freedom, others, noise.freedom - freedom, UNEVEN, *_doubted(freedom)
+    )
+    freedom = np.maximum(freedom, 1.0)
+    return chance, np.maximum(squares / freedom, noise.variance), freedom
+
+
+def _once(scores: Array) -> tuple[Codes, Array]:
+    """First row of each set of copies, and which part of all rows they are."""
+    _, firsts, counts = np.unique(copies(scores), return_index=True, return_counts=True)
+    return firsts, counts / len(scores)
+
+
+def _rounding(scores: Array) -> float:
+    return float(resample.rounding(scores.reshape(-1)))
+
+
+def _shift(table: Array, weights: Array) -> Doubt:
+    """That a part of the noise is common to all rows of a seed, of variance s_b^2: a two-way layout
+    with gaps.
+
+    Its mean square, over that of the rest, is F with S - 1 degrees of freedom where there is none.
+    The mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2,  with s_b^2 from
+    E[SS_b] = (S - 1) s_e^2 + tr(A) s_b^2  (Henderson 1953, method 3). Seeds of one row say nothing.
+    """
+    table = table[:, np.isfinite(table).sum(axis=0) > 1]
+    table = table[np.isfinite(table).sum(axis=1) > 1]
+    if min(table.shape) < 2 or table.shape[1] > MOST_SEEDS:
+        return NO_DOUBT
+    present = np.isfinite(table)
+    counts = present.sum(axis=1)
+    left = np.where(present, table - resample.row_means(table)[:, None], 0.0)
+    design = np.diag(present.sum(axis=0)) - (present / counts[:, None]).T @ present
+    inverse = np.linalg.pinv(design, hermitian=True)
+    freedom = float(np.round(np.trace(inverse @ design)))
+    others_freedom = float((counts - 1).sum()) - freedom
+    if freedom < 1 or others_freedom < 1:
+        return NO_DOUBT
+    squares = float(left.sum(axis=0) @ inverse @ left.sum(axis=0))
+    others = max(0.0, float(np.square(left).sum()) - squares)
+    spread = float(np.trace(design))
+    ratios = 1.0 + spread / freedom * np.array(COMMON) / (1.0 - np.array(COMMON))
+    q, d, r, e = (np.array([x]) for x in (squares, freedom, others, others_freedom))
+    chance = chance_of(q, d, r, e, ratios, *_doubted(d))
+    rest = others / others_freedom
+    common = max(0.0, (squares - freedom * rest) / spread)
+    variance = common * np.square(weights.sum(axis=0)).sum() + rest * np.square(weights).sum()
+    return Doubt(chance=float(chance[0]), variance=float(variance), freedom=freedom)
+
+
+def _doubted(freedom: Array) -> tuple[float, Array]:
+    """What a doubt may cost, and its chance before the scores are seen."""
+    return WIDER, np.minimum(MOST * np.square(freedom), 0.5)

@@ -1,0 +1,177 @@
+"""A table of trials that came from anywhere, made plain: what the statistics cannot read is refused
+by name before they meet it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis.scales import SCALES, is_number
+from clsweep.catalog import DIAGNOSTIC
+from clsweep.display.numbers import setting
+from clsweep.errors import RequestError, nearest
+
+LABELS = ("objective", "config", "seed", "status", "sampler")
+MEASURED = (
+    *DIAGNOSTIC,
+    "wall_time_s",
+    "workers",
+    "num_classes",
+)  # read as numbers beside the metric
+SMALLEST, LARGEST = 1e-60, 1e60  # sizes whose fourth powers are still numbers
+
+
+def tidied(trials: Any, source: str) -> pd.DataFrame:
+    """The table with texts as column names, and labels that can be told apart.
+
+    Raises:
+        RequestError: no table, a column twice, or a label that is neither a number nor a text.
+    """
+    if not isinstance(trials, pd.DataFrame):
+        given = type(trials).__name__
+        raise RequestError(f"{source}: trials: expected a pandas DataFrame, given {given}")
+    trials = trials.set_axis([str(name) for name in trials.columns], axis=1)
+    trials = trials.reset_index(drop=True)
+    if twice := list(trials.columns[trials.columns.duplicated()]):
+        raise RequestError(f"{source}: trials: expected every column once, given {twice[0]} twice")
+    labels = {name: _label(trials[name], source) for name in LABELS if name in trials}
+    numbers = {name: numeric(trials[name], source) for name in MEASURED if name in trials}
+    return trials.assign(**labels, **numbers)
+
+
+def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
+    """Texts, or the numbers of configurations and seeds."""
+    missing = column.isna()
+    if is_number(column) and column.dtype.kind != "c" and column.name in ("config", "seed"):
+        return column
+    for value in column[~missing]:
+        if not _is_one(value) or np.iscomplexobj(value) or value == "":
+            raise _refused(source, str(column.name), "a number or a text", value)
+    return column.astype(object).where(missing, column.astype(str)).where(~missing, None)
+
+
+def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
+    """A column of numbers, as float64 where its type was none of numpy's.
+
+    Raises:
+        RequestError: it has something else, a truth value or a complex number included.
+    """
+    if column.dtype.kind in "iuf" and isinstance(column.dtype, np.dtype):
+        return column
+    numbers = np.full(len(column), np.nan)
+    for row in np.flatnonzero(~column.isna()):
+        value = column.iloc[row]
+        if not _is_real(value):
+            raise _refused(source, str(column.name), "numbers", value)
+        try:
+            numbers[row] = float(value)
+        except OverflowError:
+            raise _refused(source, str(column.name), "smaller numbers", value) from None
+    return pd.Series(numbers, index=column.index, name=column.name)
+
+
+def is_plain(column: pd.Series[Any]) -> bool:
+    """Whether all that a column holds can be told apart: no lists and the like."""
+    return column.dtype.kind != "O" or all(map(_is_one, column))
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value can be told from others, which a list cannot."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real | Decimal) and not np.issubdtype(type(value), np.bool_)
+
+
+def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
+    """The values of a hyperparameter: finite numbers, truth values or texts. A mixture, dates and
+    the like are texts.
+
+    Raises:
+        RequestError: a list and the like, a complex, infinite or huge number.
+    """
+    name, known = str(column.name), column[~column.isna()]
+    for value in known if column.dtype.kind in "Oc" else ():
+        if not _is_one(value) or np.iscomplexobj(value):
+            raise _refused(source, name, "numbers or texts", value)
+    if column.dtype.kind == "b":
+        return column.astype(bool) if known.size == column.size else _texts(column)
+    if not is_number(column) and not all(map(_is_real, known)):
+        return _texts(column)
+    column = numeric(column, source)
+    sizes = column.dropna().abs()
+    if len(wrong := column.dropna()[(sizes > LARGEST) | np.isinf(sizes)]):
+        raise _refused(source, name, f"finite numbers up to {LARGEST:g}", wrong.iloc[0])
+    if (sizes > 0).any() and sizes.max() < SMALLEST:
+        raise _refused(source, name, f"a number of at least {SMALLEST:g}", sizes.max())
+    return column
+
+
+def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
+    texts = [
+        None if missing else setting(value) or repr(setting(value))
+        for value, missing in zip(column.astype(object), column.isna(), strict=True)
+    ]
+    return pd.Series(texts, index=column.index, name=column.name, dtype=object)
+
+
+def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
+    """Refuse scores whose squares overflow or vanish."""
+    sizes = np.abs(scores[np.isfinite(scores)])
+    largest = float(sizes.max(initial=0.0))
+    if largest > LARGEST or 0 < largest < SMALLEST:
+        raise RequestError(
+            f"{source}: metric {metric!r}: expected sizes from {SMALLEST:g} to {LARGEST:g}, given "
+            f"{largest:g}; multiply the column by a constant, or mark such trials as failed"
+        )
+
+
+def check_scales(
+    scales: Mapping[str, str], trials: pd.DataFrame, params: Sequence[str], source: str
+) -> None:
+    """Refuse a scale that is none, of something that is no hyperparameter, or that it cannot have.
+
+    Raises:
+        RequestError: place, expected, given and the nearest.
+    """
+    for name, scale in scales.items():
+        if scale not in SCALES:
+            hint = nearest(str(scale), SCALES)
+            expected = " or ".join(map(repr, SCALES))
+            raise RequestError(
+                f"{source}: scales: {name}: expected {expected}, given {scale!r}.{hint}"
+            )
+        if name not in params:
+            hint = nearest(str(name), params)
+            raise RequestError(
+                f"{source}: scales: expected a hyperparameter, given {name!r}.{hint} "
+                f"Hyperparameters: {', '.join(params) or 'none'}"
+            )
+        if scale == "category":
+            continue
+        values = trials[name].dropna()
+        if not is_number(values):
+            raise RequestError(
+                f"{source}: scales: {name}: expected 'category' for texts, given {scale!r}"
+            )
+        if scale == "log" and (values <= 0).any():
+            raise RequestError(
+                f"{source}: scales: {name}: expected positive numbers for 'log', given "
+                f"{setting(values.min())}"
+            )
+
+
+def _refused(source: str, column: str, expected: str, value: Any) -> RequestError:
+    given = repr(value.item() if isinstance(value, np.generic) else value)[:40]
+    return RequestError(f"{source}: column {column!r}: expected {expected}, given {given}")
