@@ -229,13 +229,6 @@ def assert_same(found, expected, *, rtol=1e-9, atol=0.0, without=()):
 
 # What is known not to hold: (property, question, tables) -> why.
 KNOWN = {
-    (
-        "seeds",
-        "compare mean",
-        ("two", "failures"),
-    ): "sign flips are drawn in the order of the seeds",
-    ("seeds", "compare std", ("two", "failures")): "residuals are drawn in the order of the seeds",
-    ("seeds", "compare within", ("two", "failures")): "residuals are drawn in that order",
     ("seeds", "best_of_k", ("gaps",)): "noise is drawn in the order of the seeds",
     ("numbers", "robustness", ("gaps",)): "scores of a row are left out in an order by its number",
     ("numbers", "robustness by", ("gaps",)): "scores of a row are left out in that order",
@@ -243,11 +236,9 @@ KNOWN = {
     ("tiny", "tolerance", ("grid",)): "the curve ends at 10 points, whatever the metric",
     ("huge", "tolerance", TABLES): "the curve ends at 10 points, whatever the metric",
     ("tiny", "tuning_cost", TABLES): "1e-9 of slack, whatever the metric",
-    ("tiny", "compare within", ("two", "failures")): "1e-9 of slack, whatever the metric",
     ("tiny", "best_of_k", ("failures",)): "ties are looked for to the last bit",
     ("huge", "best_of_k", ("failures",)): "ties are looked for to the last bit",
     ("deleted", "best_of_k", ("grid",)): "a setting with a trial missing counts less",
-    ("deleted", "compare within", ("two", "failures")): "folds of a score that is not there",
 }
 
 
@@ -287,7 +278,7 @@ def test_the_order_of_the_rows_says_nothing(change, name, question):
 
 
 # A fit that iterates makes more of the last bits, which the order of a sum moves.
-FITTED = {"sensitivity": 1e-5}
+FITTED = {"sensitivity": 1e-4}
 
 
 @pytest.mark.parametrize(("change", "name", "question"), cases("named seeds", "other seeds"))
@@ -401,7 +392,6 @@ def test_a_deleted_trial_moves_estimates_within_their_intervals(_, name, questio
         assert inside[known].all(), value
 
 
-@pytest.mark.xfail(strict=True, raises=(AssertionError, RuntimeWarning), reason="as above")
 def test_compare_and_robustness_say_the_same_where_a_trial_of_the_best_is_missing():
     trials = table("two").assign(
         score=lambda x: x.groupby(["objective", "config"]).score.transform("mean")
