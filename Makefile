@@ -8,7 +8,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help study test test-full test-soak test-mutations check format bench clean
+.PHONY: help study test test-full test-soak test-mutations check format bench coverage clean
 help:
 	@echo "make study      run the quickstart study (about a minute after installation)"
 	@echo "make test       the fast tests: minutes on two cores (WORKERS=8: on eight)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-mutations  which tier catches each of some planted faults"
 	@echo "make check      ruff and mypy; make format: ruff format"
 	@echo "make bench      the benchmarks"
+	@echo "make coverage   measures the statistics, and writes their page (ten minutes, four cores)"
 
 study: $(VENV)/.installed
 	$(BIN)/clsweep run studies/quickstart.yaml
@@ -44,6 +45,9 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	for file in tests/benchmarks/[!_]*.py; do $(BIN)/python $$file || exit 1; done
+
+coverage: $(VENV)/.installed-dev
+	$(BIN)/python tests/coverage.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

@@ -359,7 +359,7 @@ def test_user_mistakes():
         (good, {"metric": "ac"}, "no column 'ac'. Did you mean 'acc'"),
         (good.drop(columns="sampler"), {}, "no column 'sampler'"),
         (
-            pd.concat([good, good.iloc[:1]]),
+            pd.concat([good, good.iloc[:1].assign(acc=81.0)]),
             {},
             "objective 'dcl', config 0, seed 0 appears more than once",
         ),

@@ -1,0 +1,97 @@
+"""The page of the statistics names what the tables have, and the command that writes it runs."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clsweep.analysis import tuning
+from clsweep.analysis.comparison.table import COLUMNS as COMPARISON
+from clsweep.analysis.robustness.table import COLUMNS as ROBUSTNESS
+from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
+from tests import coverage
+from tests.coverage_cells import CELLS, FEWER, expected_best, planted, variance_shares
+from tests.coverage_texts import STATISTICS
+
+ROOT = Path(__file__).parents[2]
+PAGE = coverage.PAGE.read_text(encoding="utf-8")
+
+
+def with_intervals(columns):
+    """The statistics of a table that have an interval, which stands behind them."""
+    names = list(columns)
+    lows = [at for at, name in enumerate(names) if name in ("low", f"{names[at - 1]}_low")]
+    return {names[at - 1] for at in lows}
+
+
+@pytest.mark.parametrize(
+    ("columns", "num"),
+    [(ROBUSTNESS, 8), (COMPARISON, 1), (tuning.COLUMNS, 1)],
+    ids=["robustness", "compare", "best"],
+)
+def test_every_statistic_with_an_interval_is_on_the_page(columns, num):
+    said = {key for table, key, *_ in STATISTICS.values() if table is columns}
+    found = with_intervals(columns)
+    assert len(found) >= num
+    assert found <= said
+
+
+def test_the_page_gives_every_formula_as_the_tables_do():
+    for name, (columns, key, *texts) in STATISTICS.items():
+        assert f"### {name}\n" in PAGE
+        for text in (columns[key], *texts):
+            assert text in PAGE, f"{name}: run `make coverage` again"
+    assert STATISTICS["sensitivity"][0] is SENSITIVITY
+
+
+def test_the_page_has_a_row_for_every_cell():
+    for group, cells in (("robustness", CELLS), ("others", FEWER)):
+        table = PAGE.split(f"## Coverage: {group}\n")[1].split("\n## ")[0]
+        rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")]
+        names = (*rows[0][4:-1], rows[0][-1].removesuffix(" |"))
+        assert names == coverage.ROWS[group]
+        found = [(row[0].removeprefix("| "), int(row[1]), *row[2:4]) for row in rows[1:]]
+        assert found == cells
+
+
+@pytest.mark.parametrize("group", list(coverage.ROWS))
+def test_a_run_of_few_repeats_gives_such_a_row(group):
+    key, covered = coverage.measured(((group, CELLS[0] if group == "robustness" else FEWER[0]), 3))
+    names = coverage.ROWS[group]
+    assert set(covered) == set(names)
+    assert all(0 <= value <= 100 for value in covered.values())
+    row = coverage.line(key[1], covered, names)
+    assert re.fullmatch(r"\| grid of 6 \| \d \| even \| complete( \| (\*\*)?\d+(\*\*)?)+ \|", row)
+
+
+def test_what_is_outside_the_limits_is_bold_and_what_was_withheld_is_empty():
+    covered = {"mean": 89.9, "sd": 90.0, "iqm": 99.6, "regret": np.nan}
+    row = coverage.line(("a", 2, "b", "c"), covered, list(covered))
+    assert row == "| a | 2 | b | c | **90** | 90 | **100** |  |"
+
+
+def test_sentences_of_the_page_are_short():
+    prose = re.sub(r"Formula: .*|\|.*\||#.*", "", PAGE)
+    for sentence in re.split(r"[.:;]\s|\n\n|\n- ", prose):
+        assert len(sentence.split()) <= 25, sentence
+
+
+def test_the_planted_truths_are_those_of_other_formulas():
+    """A grid's best of one is its mean; of all, with little noise, its best level."""
+    cell = ("grid of 6", 5, "even", "complete")
+    level = planted("grid of 6", 0, None)[0]
+    curve = expected_best(cell, repeats=300)
+    assert curve[0] == pytest.approx(level.mean())
+    assert level.max() - 0.2 < curve[-1] < level.max()
+    assert (np.diff(curve) > 0).all()
+    # Var (u - 0.6)^2 = E (u - 0.6)^4 - (E (u - 0.6)^2)^2 of u uniform, by hand.
+    part = 64 * ((0.4**5 + 0.6**5) / 5 - ((0.4**3 + 0.6**3) / 3) ** 2)
+    shares = variance_shares("random 64", 0.0)
+    assert shares["x"] == pytest.approx(part / (part + 1.5**2 / 12), rel=1e-3)
+
+
+def test_the_page_ships_and_is_linked():
+    assert "STATISTICS.md" in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert "(clsweep/analysis/STATISTICS.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "tests/coverage.py" in (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -1,0 +1,86 @@
+"""Writes clsweep/analysis/STATISTICS.md: what each statistic is, takes for granted, and how often
+its 95 % interval holds the truth in planted sweeps. `make coverage`, or `python tests/coverage.py
+--repeats 400 --processes 4`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from multiprocessing import get_context
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the processes share the cores
+sys.path.append(str(Path(__file__).parents[1]))
+
+import numpy as np
+
+from tests.coverage_cells import CELLS, FEWER, SURROGATES, other, robust
+from tests.coverage_texts import HEAD, LIMITS, STATISTICS
+
+PAGE = Path(__file__).parents[1] / "clsweep/analysis/STATISTICS.md"
+LEAST, MOST = 90.0, 99.5  # percent
+ROWS = {  # columns of the tables of the page
+    "robustness": (
+        *("mean", "sd", "sd_star", "regret", "share_within"),
+        *("tolerance_area", "iqm", "worst_10", "slope", "band"),
+    ),
+    "others": (
+        *("compare mean", "compare std", "compare within"),
+        *("best_of_k", "tuning_cost", "sensitivity"),
+    ),
+}
+
+
+def measured(job):
+    """Shares of the intervals given that hold their truth: (group, cell), statistic -> percent."""
+    (group, cell), repeats = job
+    one = {"robustness": robust, "others": other}[group]
+    number = CELLS.index(cell)
+    found = [one(cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
+    known = {name: [x[name] for x in found if x.get(name) is not None] for name in ROWS[group]}
+    return (group, cell), {name: 100 * np.mean(x) if x else np.nan for name, x in known.items()}
+
+
+def line(cell, covered, names):
+    """A row of a table of the page; what is outside of the limits is bold."""
+    space, seeds, noise, gap = cell
+    texts = [f"{x:.0f}" if np.isfinite(x) else "" for x in (covered[name] for name in names)]
+    off = [np.isfinite(covered[name]) and not LEAST <= covered[name] <= MOST for name in names]
+    texts = [f"**{text}**" if bold else text for text, bold in zip(texts, off, strict=True)]
+    return f"| {' | '.join([space, str(seeds), noise, gap, *texts])} |"
+
+
+def page(covered, repeats):
+    """The text of the page, of the shares by (group, cell)."""
+    parts = [HEAD.format(repeats=repeats, sampled=SURROGATES, least=LEAST, most=MOST)]
+    for name, (columns, key, *texts) in STATISTICS.items():
+        assumed, broken = texts
+        parts.append(f"### {name}\n\nFormula: {columns[key]}.\n\n{assumed}\n\n{broken}\n")
+    for group, names in ROWS.items():
+        head = ["space", "seeds", "noise", "trials", *names]
+        rows = [line(cell, covered[group, cell], names) for at, cell in covered if at == group]
+        table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *rows]
+        parts.append(f"## Coverage: {group}\n\n" + "\n".join(table) + "\n")
+    return "\n".join([*parts, LIMITS])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=400)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    asked = parser.parse_args()
+    jobs = [(("robustness", cell), asked.repeats) for cell in CELLS]
+    jobs += [(("others", cell), -(-asked.repeats // 2)) for cell in FEWER]
+    covered = {}
+    with get_context("spawn").Pool(asked.processes) as pool:
+        for number, (key, found) in enumerate(pool.imap(measured, jobs), start=1):
+            covered[key] = found
+            print(f"{number} of {len(jobs)}: {', '.join(map(str, key[1]))}", flush=True)
+    PAGE.write_text(page(covered, asked.repeats), encoding="utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()

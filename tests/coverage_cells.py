@@ -1,0 +1,172 @@
+"""Planted sweeps with gaps and uneven noise, and which intervals of one hold the truth."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from clsweep.analysis import tuning
+from clsweep.analysis.comparison import table as comparison
+from clsweep.analysis.robustness.table import robustness
+from clsweep.analysis.sensitivity import table as sensitivity
+from clsweep.analysis.sweep import read_sweeps
+from tests.analysis.test_coverage import CURVE, PLANE, ROUGH, SURFACES, truth_of
+
+SURROGATES = 4  # a surrogate takes its time: one of so many sweeps of a sample has it
+NOISE = 0.3
+SPACES = {"grid of 6": 6, "grid of 11 x 5": 55, "random 64": 64}
+NOISES = ("even", "x3 at the worst", "x5 at the worst", "t3", "half shared by a seed")
+GAPS = ("complete", "20 % missing", "two best rerun", "own seeds")
+# Every noise in complete tables, every gap with even noise, and the pairs that are worst for both.
+CELLS = [
+    (space, seeds, noise, gap)
+    for space, seeds, noise, gap in itertools.product(SPACES, (2, 3, 5), NOISES, GAPS)
+    if gap == "complete" or noise == "even" or (seeds == 3 and noise in (NOISES[1], NOISES[4]))
+]
+# Where the statistics are measured that take longer, on half as many sweeps.
+FEWER = [cell for cell in CELLS if cell[1] == 3 and (cell[2] == "even" or cell[3] == "complete")]
+SURROGATES = 4  # a surrogate takes its time: one of so many sweeps of a sample has it
+# Where the statistics are measured that take longer, on half as many sweeps.
+FEWER = [cell for cell in CELLS if cell[1] == 3 and (cell[2] == "even" or cell[3] == "complete")]
+SAMPLE = {name: SURFACES[name](np.random.default_rng(5).random((100_000, 2))) for name in SURFACES}
+SPACE = {name: np.sort(each / (each.std() or 1.0)) for name, each in SAMPLE.items()}
+SCALE = {name: each.std() or 1.0 for name, each in SAMPLE.items()}
+
+
+def planted(space, which, rng):
+    """Noise-free levels of objective 0 or 1, and their settings."""
+    if space == "grid of 6":
+        return (CURVE, 0.7 * ROUGH)[which], {"x": 2.0 ** np.arange(6)}
+    if space == "grid of 11 x 5":
+        x, y = np.indices((11, 5)).reshape(2, -1)
+        return (PLANE, 0.7 * PLANE[::-1])[which], {"x": x + 1, "y": y + 1}
+    u, name = rng.random((64, 2)), ("peak", "additive")[which]
+    level = SURFACES[name](u) / SCALE[name] * (1.0, 0.7)[which]
+    return level, {"x": u[:, 0], "y": u[:, 1]}
+
+
+def scored(theta, seeds, noise, gap, rng):
+    """Scores (n, columns), NaN = no trial, and the SD of each row's noise."""
+    num, size = len(theta), np.full(len(theta), NOISE)
+    if noise.startswith("x"):
+        size[np.argsort(theta)[: max(1, num // 10)]] *= float(noise[1])
+    columns = seeds + 7 * (gap == "two best rerun")
+    drawn = rng.normal(size=(num, columns))
+    if noise == "t3":
+        drawn = rng.standard_t(3, size=(num, columns)) / np.sqrt(3)
+    if noise == NOISES[-1]:
+        drawn = np.sqrt(0.5) * (drawn + rng.normal(size=columns))
+    scores = theta[:, None] + size[:, None] * drawn
+    if gap == "20 % missing":
+        lost = rng.random(scores.shape) < 0.2
+        lost[np.arange(num), rng.integers(columns, size=num)] = False  # one is left at least
+        scores[lost] = np.nan
+    if gap == "two best rerun":
+        scores[np.argsort(theta)[:-2], seeds:] = np.nan
+    if gap == "own seeds":
+        wide = np.full((num, num * seeds), np.nan)
+        wide[np.repeat(np.arange(num), seeds), np.arange(num * seeds)] = scores.ravel()
+        scores = wide
+    return scores, size
+
+
+def sweep_of(name, scores, settings, space):
+    config, seed = np.nonzero(np.isfinite(scores))
+    trials = pd.DataFrame({"config": config, "seed": seed, "acc": scores[config, seed]})
+    trials = trials.assign(**{param: values[config] for param, values in settings.items()})
+    sampler = "random" if "random" in space else "grid"
+    trials = trials.assign(objective=name, status="finished", sampler=sampler)
+    scales = {"x": "log" if len(settings) == 1 else "linear", "y": "linear"}
+    return read_sweeps(trials, metric="acc", params=list(settings), scales=scales)[0]
+
+
+def truths(space, which, theta):
+    """The statistics of the noise-free space; the best is that of the configurations tried."""
+    if "random" not in space:
+        return truth_of(theta, theta.max(), 0.1, 1)
+    name, factor = (("peak", 1.0), ("additive", 0.7))[which]
+    return truth_of(factor * SPACE[name], theta.max(), 6 / 64, 1)
+
+
+def robust(cell, rng, seed):
+    """Which intervals of one sweep hold their truth: statistic -> bool, without those withheld."""
+    space, seeds, noise, gap = cell
+    theta, settings = planted(space, 0, rng)
+    scores, size = scored(theta, seeds, noise, gap, rng)
+    row = robustness([sweep_of("a", scores, settings, space)], num_resamples=400, seed=seed).iloc[0]
+    truth = truths(space, 0, theta)
+    counts, own = np.isfinite(scores).sum(axis=1), size**2 * (0.5 if noise == NOISES[-1] else 1.0)
+    truth["sd"] = np.sqrt(truth["sd_star"] ** 2 + np.mean(own / counts))
+    truth["share_within"] = truth.pop("share")
+    found = {name: held(row, name.removesuffix("_within"), x) for name, x in truth.items()}
+    if len(settings) == 1:
+        at, x = np.log2(settings["x"]), settings["x"]
+        found["slope"] = held(row, "slope", np.polyfit(at, theta, 1)[0])
+        sure = (x >= row["band_sure_low"]) & (x <= row["band_sure_high"])
+        found["band"] = bool((theta[sure] >= theta.max() - 1.0).all()) if sure.any() else None
+    return found
+
+
+def held(row, name, truth):
+    """Whether the interval holds the truth; None where there is no interval."""
+    low, high = (row[f"{name}_{end}" if name else end] for end in ("low", "high"))
+    return bool(low - 1e-9 <= truth <= high + 1e-9) if low <= high else None
+
+
+def other(cell, rng, seed):
+    """The same of the statistics that are not of `robustness`."""
+    space, seeds, noise, gap = cell
+    sweeps, levels = [], []
+    for which, name in enumerate("ab"):
+        theta, settings = planted(space, which, rng)
+        scores, size = scored(theta, seeds, noise, gap, rng)
+        sweeps.append(sweep_of(name, scores, settings, space))
+        levels.append(truths(space, which, theta))
+    found = {}
+    for stat, name in {"mean": "mean", "std": "sd_star", "within": "share"}.items():
+        a, b = (level[name] for level in levels)
+        row = comparison.compare(sweeps, stat=stat, num_resamples=400, seed=seed).iloc[0]
+        found[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
+    curve = expected_best(cell)
+    best = tuning.best_of_k(sweeps[:1], num_resamples=300, seed=seed).set_index("k").loc[3]
+    found["best_of_k"] = held(best, "", curve[2])
+    cost = tuning.tuning_cost(sweeps[:1], num_resamples=300, seed=seed).iloc[0]
+    found["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
+    if "random" not in space or seed % SURROGATES == 0:
+        frame = sensitivity.sensitivity(sweeps[:1], seed=seed)
+        rows = frame[frame["term"].isin(["x", "y"])].to_dict("records")
+        shares = variance_shares(space, np.mean(size**2))
+        hits = [held(row, "first", shares[row["term"]]) for row in rows]
+        found["sensitivity"] = np.mean(hits) if hits and None not in hits else None
+    return found
+
+
+def variance_shares(space, noise):
+    """Shares of the variance: of one trial in a grid, of the response in a sample."""
+    if "random" in space:
+        parts = {"x": 8**2 * np.var((np.linspace(0, 1, 9999) - 0.6) ** 2), "y": 1.5**2 / 12}
+        return {name: part / sum(parts.values()) for name, part in parts.items()}
+    level = planted(space, 0, None)[0].reshape(-1, 5 if "x" in space else 1)
+    parts = {"x": level.mean(axis=1).var(), "y": level.mean(axis=0).var()}
+    return {name: part / (sum(parts.values()) + noise) for name, part in parts.items()}
+
+
+CURVES = {}
+
+
+def expected_best(cell, repeats=2000):
+    """(n,) level of the one that looks best of k = 1, 2, ... n, picked on a score less."""
+    if cell not in CURVES:
+        rng, (space, seeds, noise, _) = np.random.default_rng(3), cell
+        num, levels = SPACES[space], []
+        for _ in range(repeats):
+            theta = planted(space, 0, rng)[0]
+            looks = scored(theta, seeds, noise, "complete", rng)[0][:, 1:].mean(axis=1)
+            levels.append(theta[np.argsort(looks)])
+        rank, k = np.arange(1, num + 1)[:, None], np.arange(1, num + 1)
+        chances = special.comb(rank - 1, k - 1) / special.comb(num, k)
+        CURVES[cell] = np.mean(levels, axis=0) @ chances
+    return CURVES[cell]

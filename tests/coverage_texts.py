@@ -1,0 +1,155 @@
+"""What the page of the statistics says in words: of each, its column, what it takes for granted,
+and what happens where that does not hold. The formulas are those of the tables' COLUMNS.
+"""
+
+from clsweep.analysis import tuning
+from clsweep.analysis.comparison.table import COLUMNS as COMPARISON
+from clsweep.analysis.robustness.table import COLUMNS as ROBUSTNESS
+from clsweep.analysis.sensitivity.table import COLUMNS as SENSITIVITY
+
+HEAD = """# The statistics: formulas, assumptions, coverage
+
+This page is written by `make coverage`, which plants sweeps of known truth and measures them.
+Do not edit it. The formulas come from the code's own tables.
+
+Every number of `robustness` rests on {repeats} planted sweeps with fixed seeds. The others rest on
+half as many; every {sampled}th of these has a surrogate. "Coverage" is the percentage of 95 %
+intervals that hold the truth. Bold numbers lie outside {least:g} to {most:g}. An empty cell has no
+interval.
+
+The scores are x_is = theta_i + e_is: the level of configuration i, and noise. In the planted sweeps
+theta has a spread of 1, and the noise a standard deviation of 0.3. "x3 at the worst" has three
+times that noise at the worst tenth of the settings, one setting at least. "t3" has heavy tails.
+"Half shared by a seed" gives half of the variance to a shift of all settings at a seed.
+
+What every statistic has in common:
+
+- Seeds are noise. Which seeds a configuration has, and what they are called, does not matter.
+- A grid is the whole space, so its intervals carry the seeds' noise alone.
+- A random or qmc design is a sample of the space. Its configurations are resampled as well.
+- tpe, gp and asha samples favour good settings, so levels of the space are withheld.
+- One seed of a grid shows no noise, so there is no interval, and the note says so.
+- Failed trials count as the worst score of the table. Intervals of `robustness` reach to those
+  without them.
+- Copies of a row are left out with a note. A repeated trial with another value is an error.
+
+## Statistics
+"""
+
+UNEVEN = (
+    "Uneven noise is tested for. Where it is seen, each configuration has a variance of its own, "
+    "and the interval widens."
+)
+SHIFT = (
+    "Shifts are looked for by an F test. Where one is seen, the interval widens, and a note says "
+    "so."
+)
+BEST = (
+    "The best is picked without the score that scores it. With one seed it cannot be, and the note "
+    "calls the number pessimistic."
+)
+PAIRED = "Scores of both objectives at one setting and seed are pairs. Noise is even over settings."
+LEVELS = "Noise is independent between configurations. A shift that a seed gives to all is found."
+STATISTICS = {
+    "mean": (ROBUSTNESS, "mean", LEVELS, f"{SHIFT} {UNEVEN}"),
+    "sd": (ROBUSTNESS, "sd", LEVELS, f"A shift of a seed is taken out. {UNEVEN}"),
+    "sd_star": (
+        ROBUSTNESS,
+        "sd_star",
+        "The noise of each mean is known from the repeats of all configurations.",
+        f"{UNEVEN} With one seed there is no sd_star.",
+    ),
+    "regret": (
+        ROBUSTNESS,
+        "regret",
+        "The best is one of the configurations tried.",
+        f"{BEST} In a sample a better one may lie between those tried.",
+    ),
+    "share_within": (
+        ROBUSTNESS,
+        "share_within",
+        "The best is one of the configurations tried. The number is a count.",
+        f"{BEST} The interval of a count holds both errors of the best, so it covers too often.",
+    ),
+    "tolerance_area": (
+        ROBUSTNESS,
+        "tolerance_area",
+        "As share_within, for all distances from 0 to D.",
+        BEST,
+    ),
+    "iqm": (
+        ROBUSTNESS,
+        "iqm",
+        LEVELS,
+        "Where noisy means are trimmed at a cliff, the interval moves by the bias, and still holds "
+        f"the estimate. {SHIFT}",
+    ),
+    "worst_10": (
+        ROBUSTNESS,
+        "worst_10",
+        "The worst tenth shows itself on the scores that pick it.",
+        f"It is picked without the score that scores it. {UNEVEN}",
+    ),
+    "band": (
+        ROBUSTNESS,
+        "band_sure_low",
+        "Noise is even over the values of the hyperparameter.",
+        "Every value of the band is shown to be within, at once, so the band is cautious. Where "
+        "the noise is larger than `within`, there is none.",
+    ),
+    "slope": (
+        ROBUSTNESS,
+        "slope",
+        "The noise about the levels is even. The line need not be the response.",
+        "Values that are not positive have no doubling, so there is no slope.",
+    ),
+    "compare mean": (
+        COMPARISON,
+        "estimate",
+        PAIRED,
+        "A shift between the objectives is looked for by an F test; where seen, the seeds are the "
+        "draws. Without pairs the objectives count as independent.",
+    ),
+    "compare std": (
+        COMPARISON,
+        "estimate",
+        PAIRED,
+        "A spread that does not exceed the noise counts as 0, and a note says so.",
+    ),
+    "compare within": (
+        COMPARISON,
+        "estimate",
+        f"{PAIRED} Each objective has its own best.",
+        "The interval of a count covers too often. Fewer than three settings have no interval.",
+    ),
+    "best_of_k": (
+        tuning.COLUMNS,
+        "expected",
+        "Tries are drawn evenly, and picked by one score less than there are.",
+        "Of a sample, k above half of the configurations has no interval.",
+    ),
+    "tuning_cost": (
+        tuning.COST_COLUMNS,
+        "k_within",
+        "As best_of_k.",
+        "The interval is of whole numbers, so it covers too often.",
+    ),
+    "sensitivity": (
+        SENSITIVITY,
+        "first",
+        "A whole grid is decomposed. A sample needs a surrogate that predicts unseen settings.",
+        "A term must pass its test against the noise. A surrogate that predicts too little is "
+        "withheld, and the note gives its R2.",
+    ),
+}
+LIMITS = """## Known limits
+
+- With 2 or 3 seeds of 6 settings, uneven noise cannot be seen from so few scores. If the noise at
+  the worst setting is five times that of the others, worst_10 and sd_star cover too seldom.
+- Counts (share_within, compare within, tuning_cost) move by steps, so they cover more than 95 %.
+- The band promises every value in it at once, so it is right more often than 95 %.
+- Two seeds that share half of their noise leave one degree of freedom. The test then often misses
+  the shift, and levels cover too seldom.
+- `compare`, `best_of_k` and `tuning_cost` take the noise as even.
+- The truth of `best_of_k` and `tuning_cost` is that of complete tables, whatever is missing.
+"""
