@@ -410,6 +410,7 @@ def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
     leave out: it competes, and counts, at its shrunken level.
     """
     here = np.isfinite(values)
+    assert (here[..., 1:] <= here[..., :-1]).all()  # packed
     counts, means = here.sum(axis=-1), row_means(values)
     if counts.max() < 2:
         return plain

@@ -224,7 +224,8 @@ def _why_no_noise(part: Pairing) -> Note:
 
 
 def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[str, Any]:
-    a, b, is_ratio = part.a.scores, part.b.scores, options.stat == "std"
+    a, b = (resample.packed(side.scores) for side in (part.a, part.b))
+    is_ratio = options.stat == "std"
     blank: dict[str, Any] = {"why": None, "notes": []}
     blank |= {"needed": np.nan, "fixed": part.fixed}
     if min(len(a), len(b)) < FEWEST_SETTINGS:

@@ -114,7 +114,9 @@ def test_a_common_shift_is_weighed_by_the_analysis_of_variance_and_leaves_large_
     left = [np.linalg.lstsq(m, x[c, s])[1][0] for m in (rows, np.hstack([rows, seeds]))]
     ratios = 1 + (58 - 18 / 3 * 3 - 2 / 2 * 2) / 2 * np.array([0.3, 0.5, 0.7]) / [0.7, 0.5, 0.3]
     sums = (np.array([q]) for q in (left[0] - left[1], 2.0, left[1], 36.0))
-    assert term(x, x, x, x).doubts[1].chance == pytest.approx(chance_of(*sums, ratios)[0])
+    assert term(x, x, x, x).doubts[1].chance == pytest.approx(
+        chance_of(*sums, ratios, 1.02, 0.3)[0]
+    )
 
 
 @pytest.mark.parametrize("seeds", [[8, 9, 10], [2, 3, 4]])
