@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from multiprocessing import get_context
 from pathlib import Path
@@ -47,14 +48,43 @@ def line(cell, covered, names):
     """A row of a table of the page; what is outside of the limits is bold."""
     space, seeds, noise, gap = cell
     texts = [f"{x:.0f}" if np.isfinite(x) else "" for x in (covered[name] for name in names)]
-    off = [np.isfinite(covered[name]) and not LEAST <= covered[name] <= MOST for name in names]
+    off = [is_off(covered[name]) for name in names]
     texts = [f"**{text}**" if bold else text for text, bold in zip(texts, off, strict=True)]
     return f"| {' | '.join([space, str(seeds), noise, gap, *texts])} |"
 
 
+def text_of(cell):
+    return ", ".join(map(str, cell))
+
+
+def is_off(percent):
+    return bool(np.isfinite(percent)) and not LEAST <= percent <= MOST
+
+
+def reasons(covered):
+    """Sentences on the numbers that are off, the last on those without a known reason."""
+    left = {
+        (cell, name): percent < LEAST
+        for (_, cell), found in covered.items()
+        for name, percent in found.items()
+        if is_off(percent)
+    }
+    said = []
+    for sentence, below, names, where in LIMITS:
+        mine = [at for at in left if at[1] in names and left[at] == below]
+        mine = [at for at in mine if re.search(where, text_of(at[0]))]
+        said += [sentence] if mine else []
+        left = {at: value for at, value in left.items() if at not in mine}
+    rest = [f"{name} of {text_of(cell)}" for cell, name in left]
+    unknown = f"Without a known reason, and perhaps by chance: {'; '.join(rest)}."
+    return [*said, unknown] if rest else said
+
+
 def page(covered, repeats):
     """The text of the page, of the shares by (group, cell)."""
-    parts = [HEAD.format(repeats=repeats, sampled=SURROGATES, least=LEAST, most=MOST)]
+    chance = 100 * np.sqrt(0.95 * 0.05 / max(repeats, 1))
+    limits = {"least": LEAST, "most": MOST, "chance": chance}
+    parts = [HEAD.format(repeats=repeats, sampled=SURROGATES, **limits)]
     for name, (columns, key, *texts) in STATISTICS.items():
         assumed, broken = texts
         parts.append(f"### {name}\n\nFormula: {columns[key]}.\n\n{assumed}\n\n{broken}\n")
@@ -63,7 +93,7 @@ def page(covered, repeats):
         rows = [line(cell, covered[group, cell], names) for at, cell in covered if at == group]
         table = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *rows]
         parts.append(f"## Coverage: {group}\n\n" + "\n".join(table) + "\n")
-    return "\n".join([*parts, LIMITS])
+    return "\n".join([*parts, "## Known limits\n", *(f"- {x}" for x in reasons(covered)), ""])
 
 
 def main() -> None:
@@ -77,7 +107,7 @@ def main() -> None:
     with get_context("spawn").Pool(asked.processes) as pool:
         for number, (key, found) in enumerate(pool.imap(measured, jobs), start=1):
             covered[key] = found
-            print(f"{number} of {len(jobs)}: {', '.join(map(str, key[1]))}", flush=True)
+            print(f"{number} of {len(jobs)}: {text_of(key[1])}", flush=True)
     PAGE.write_text(page(covered, asked.repeats), encoding="utf-8")
     print(PAGE)
 

@@ -141,7 +141,7 @@ FAULTS = (
     Fault("interval without the noise of the noise", "analysis/resample.py",
           "drawn *= noise.draw(size, rng)[..., None]", "drawn *= noise.pooled**0.5", RESAMPLE),
     Fault("interval too narrow: noise not inflated", "analysis/noise.py",
-          "even = np.sqrt(self.freedom * self.pooled", "even = np.sqrt(0.7 * self.freedom * self.pooled",
+          "even = np.sqrt(self.freedom *", "even = np.sqrt(0.7 * self.freedom *",
           RESAMPLE),
     Fault("worst fifth for worst tenth", "analysis/resample.py",
           "max(1, values.shape[-2] // 10)", "max(1, values.shape[-2] // 5)", RESAMPLE),

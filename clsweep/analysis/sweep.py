@@ -124,7 +124,7 @@ class Sweep:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
         if self.num_copies:
-            found.append(note(Reason.ROWS_REPEATED, copies=self.num_copies))
+            found.append(note(Reason.REPEATED_ROWS, copies=self.num_copies))
         return tuple(found)
 
     @property
