@@ -113,7 +113,6 @@ class Reason(StrEnum):
     SEEDS_BY_ORDER = auto()  # hardly any is in both: each side has noise of its own
 
     # What was recorded.
-    REPEATED_ROWS = auto()  # rows that say what another says, left out (copies)
     SEVERAL_DEVICES = auto()
     SEVERAL_VERSIONS = auto()  # (package)
     VERSIONS_UNKNOWN = auto()

@@ -78,8 +78,8 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
     without seed s.
 
     Picking and scoring on the same noise exaggerates an extreme; a left-out seed took no part in
-    the picking. Where scores are missing, each configuration leaves out one of its own
-    (`_tail_of_gaps`), and the table is to be `packed`. Without any repeat: the plain value, the
+    the picking. Where scores are missing, each configuration leaves out one of its own (`folds`),
+    and the table is to be `packed`. Without any repeat: the plain value, the
     mean of the `num` lowest m_i.
 
     clipped: keep it between the plain value, which is too extreme, and the mean of all m_i.
@@ -96,7 +96,7 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
         picked = _lowest(values.sum(axis=-1)[..., None] - values, num)
         level = np.take_along_axis(values, picked, axis=-2).mean(axis=(-2, -1))
     else:
-        level = _tail_of_gaps(values, num, plain)
+        level = _mean_of_picked(values, num)
     return np.asarray(np.clip(level, plain, means.mean(axis=-1)) if clipped else level)
 
 
@@ -386,10 +386,10 @@ def packed(values: Array) -> Array:
 
     Seeds are noise, so which of them a configuration has does not matter. The scores of a row stand
     in an order that looks random but depends on its number alone: neither the names nor the order
-    of the seeds move a result. A complete table stays as it is.
+    of the seeds move a result. A table in which rows are complete or empty stays as it is.
     """
     present = np.isfinite(values)
-    if present.all():
+    if (present.all(axis=-1) | ~present.any(axis=-1)).all():
         return values
     counts = present.sum(axis=-1)
     ordered = np.sort(values, axis=-1)[:, : counts.max()]  # NaN last
@@ -398,44 +398,74 @@ def packed(values: Array) -> Array:
     return np.asarray(np.take_along_axis(ordered, ranks.argsort(axis=-1), axis=-1))
 
 
-def _tail_of_gaps(values: Array, num: int, plain: Array) -> Array:
-    """`tail_level`, unclipped, of a packed table (..., n, K); `plain` where no row has two scores.
+def _mean_of_picked(values: Array, num: int) -> Array:
+    """`tail_level`, unclipped, of a packed table with gaps, whose rows all have a score."""
+    levels = [
+        np.take_along_axis(scores, _lowest(looks[..., None], num)[..., 0], axis=-1).mean(axis=-1)
+        for looks, scores in folds(values)
+    ]
+    return np.asarray(np.mean(levels, axis=0))
 
-    Fold f leaves out score f mod S_i of row i; of more than 30 scores, every
-    30th. Means of unequal numbers of scores are picked by their shrunken level,
+
+def folds(values: Array) -> Iterator[tuple[Array, Array]]:
+    """How every configuration looks without some of its scores, and the mean of these: (..., n)
+    each.
+
+    Of a complete table (..., n, S) fold s leaves out seed s. Of a packed one with gaps, fold f
+    leaves out score f mod S_i of row i; of more than 30 scores, every 30th. Means of unequal
+    numbers of scores look like their shrunken level,
 
         mean + (m - mean) / (1 + s_w^2 / (t^2 number)),  t^2 = `variance` of `spread`,
 
     else the rows with the fewest would be picked for their noise. A row with one score has none to
-    leave out: it competes, and counts, at its shrunken level.
+    leave out: it looks like, and counts at, its shrunken level. Where no row has two: one fold, of
+    the means. A row without a score looks worst, and counts NaN.
     """
+    if _is_complete(values) and values.shape[-1] > 1:
+        total = values.sum(axis=-1)
+        for s in range(values.shape[-1]):
+            yield (total - values[..., s]) / (values.shape[-1] - 1), values[..., s]
+        return
     here = np.isfinite(values)
     assert (here[..., 1:] <= here[..., :-1]).all()  # packed
-    counts, means = here.sum(axis=-1), row_means(values)
-    if counts.max() < 2:
-        return plain
-    noise = np.maximum(noise_variance(values), TINY)
-    true = means.var(axis=-1) * means.shape[-1] / max(means.shape[-1] - 1, 1)
-    true = np.maximum(true - noise / mean_seeds(values), 1e-6 * noise)[..., None]
-    middle, ratio = means.mean(axis=-1, keepdims=True), noise[..., None] / true
-
-    def shrunk(levels: Array, sizes: NDArray[np.int64]) -> Array:
-        return np.asarray(middle + (levels - middle) / (1.0 + ratio / sizes))
-
+    counts = here.sum(axis=-1)
     sums, sizes = _blocks(np.where(here, values, 0.0)), _blocks(here)
-    total, alone = sums.sum(axis=-1), shrunk(means, counts)
-    single, blocks = counts == 1, np.minimum(counts, MOST_BLOCKS)
-    levels = np.zeros(plain.shape)
-    num_folds = _num_folds(blocks)
-    for fold in range(num_folds):
+    total, lost, single = sums.sum(axis=-1), counts == 0, counts == 1
+    means = total / np.maximum(counts, 1)
+    if counts.max() < 2:
+        yield np.where(lost, -np.inf, means), np.where(lost, np.nan, means)
+        return
+    shrunk = _shrinkage(here, values, means, counts)
+    alone, blocks = shrunk(means, counts), np.clip(counts, 1, MOST_BLOCKS)
+    for fold in range(_num_folds(blocks)):
         at = (fold % blocks)[..., None]
         left_out, size = (np.take_along_axis(x, at, axis=-1)[..., 0] for x in (sums, sizes))
         others = np.maximum(counts - size, 1)
         looks = np.where(single, alone, shrunk((total - left_out) / others, others))
         scores = np.where(single, alone, left_out / np.maximum(size, 1))
-        picked = _lowest(looks[..., None], num)[..., 0]
-        levels += np.take_along_axis(scores, picked, axis=-1).mean(axis=-1)
-    return np.asarray(levels / num_folds)
+        yield np.where(lost, -np.inf, looks), np.where(lost, np.nan, scores)
+
+
+def _shrinkage(
+    here: NDArray[np.bool_], values: Array, means: Array, counts: NDArray[np.int64]
+) -> Callable[[Array, NDArray[np.int64]], Array]:
+    """Levels shrunk by what noise makes of so many scores (see `folds`)."""
+    alive = counts > 0
+    num = np.maximum(alive.sum(axis=-1), 1)
+    middle = np.where(alive, means, 0.0).sum(axis=-1) / num
+    off = np.where(here, values - means[..., None], 0.0)
+    freedom = np.maximum(np.maximum(counts - 1, 0).sum(axis=-1), 1)
+    noise = np.maximum(np.square(off).sum(axis=(-2, -1)) / freedom, TINY)
+    spread_of = np.where(alive, np.square(means - middle[..., None]), 0.0).sum(axis=-1)
+    of_means = noise * np.where(alive, 1.0 / np.maximum(counts, 1), 0.0).sum(axis=-1) / num
+    true = np.maximum(spread_of / np.maximum(num - 1, 1) - of_means, 1e-6 * noise)
+    ratio = (noise / true)[..., None]
+
+    def shrunk(levels: Array, sizes: NDArray[np.int64]) -> Array:
+        centre = middle[..., None]
+        return np.asarray(centre + (levels - centre) / (1.0 + ratio / np.maximum(sizes, 1)))
+
+    return shrunk
 
 
 def _blocks(scores: NDArray[Any]) -> NDArray[Any]:

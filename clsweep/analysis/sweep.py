@@ -52,7 +52,6 @@ class Sweep:
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
         constants: the hyperparameters that take one value here, with it.
-        num_copies: rows left out, as they say what another row says.
     """
 
     objective: str
@@ -73,7 +72,6 @@ class Sweep:
     failed_as: str = LEFT_OUT
     failed_level: float = np.nan
     constants: Mapping[str, Any] = field(default_factory=dict)
-    num_copies: int = 0
 
     def without_failed(self) -> Sweep:
         """The same with failed trials left out, as if they had not run."""
@@ -114,17 +112,13 @@ class Sweep:
 
     @property
     def missing(self) -> tuple[Note, ...]:
-        """What of the plan has no score: trials that failed, were stopped or have not run. Also
-        what was said twice.
-        """
+        """What of the plan has no score: trials that failed, were stopped or have not run."""
         found = [self.stopped] if self.stopped else []
         if self.num_failed:
             found.insert(0, self._failures)
         if self.is_unfinished:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
-        if self.num_copies:
-            found.append(note(Reason.REPEATED_ROWS, copies=self.num_copies))
         return tuple(found)
 
     @property
@@ -339,10 +333,6 @@ def _sweep(
     bounds: Mapping[str, tuple[float, float]],
     limits: tuple[float, float],
 ) -> Sweep:
-    num_rows = len(group)
-    if group.duplicated(["config", "seed"]).any():
-        # Exports that overlap say the same twice. With other values it is a mistake, as said below.
-        group = group[~group.duplicated(["config", "seed", "status", "sampler", metric, *params])]
     # Sorted, so that no number hangs on the order of the rows.
     rows, configs = pd.factorize(group["config"], sort=True)
     columns, seeds = pd.factorize(group["seed"], sort=True)
@@ -400,7 +390,6 @@ def _sweep(
             for name in params
             if name not in swept and pd.notna(group[name].iloc[0])
         },
-        num_copies=num_rows - len(group),
     )
 
 

@@ -5,6 +5,7 @@ default setting.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,25 +87,38 @@ def best_of_k(
             rows.append({"objective": sweep.objective, **noted(why=why)})
             continue
         ks = _list_of_k(len(sweep.configs))
-        point = _curve(sweep.scores, _weights(len(sweep.configs), ks))
-        if sweep.has_repeats and not sweep.is_grid:
-            half = stats.t.ppf((1 + confidence) / 2, len(sweep.configs) - 1) * np.sqrt(
-                _jackknife(sweep, ks)
-            )
-        else:
-            half = _half_width(_draws(sweep, ks, num_resamples, seed), confidence)
+        expected = partial(
+            _expected, ks=ks, confidence=confidence, num_resamples=num_resamples, seed=seed
+        )
+        point, low, high = expected(sweep)
+        if sweep.num_failed and np.isfinite(sweep.failed_level):
+            _, *others = expected(sweep.without_failed())
+            low, high = np.minimum(low, others[0]), np.maximum(high, others[1])
         notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)
         notes += sweep.lost(Reason.LOST_TRIES)
-        for k, value, width in zip(ks.tolist(), sweep.sign * point, half, strict=True):
-            row = {
-                "objective": sweep.objective,
-                "k": k,
-                "expected": value,
-                "low": sweep.limited(value - width),
-                "high": sweep.limited(value + width),
-            }
-            rows.append({**row, **noted(*notes)})
+        for k, value, *ends in zip(ks.tolist(), point, low, high, strict=True):
+            ends = sorted(sweep.limited(sweep.sign * end) for end in ends)
+            row = {"k": k, "expected": sweep.sign * value, "low": ends[0], "high": ends[1]}
+            rows.append({"objective": sweep.objective, **row, **noted(*notes)})
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _expected(
+    sweep: Sweep, *, ks: NDArray[np.int64], confidence: float, num_resamples: int, seed: int
+) -> tuple[Array, Array, Array]:
+    """(K,) the curve, larger is better, and the ends of its interval."""
+    num = len(sweep.configs)
+    point = _curve(_packed(sweep), _weights(num, ks))
+    if sweep.has_repeats and not sweep.is_grid:
+        half = stats.t.ppf((1 + confidence) / 2, num - 1) * np.sqrt(_jackknife(sweep, ks))
+    else:
+        half = _half_width(_draws(sweep, ks, num_resamples, seed), confidence)
+    return point, point - half, point + half
+
+
+def _packed(sweep: Sweep) -> Array:
+    """The scores (n, S); without their gaps where there are some (`resample.packed`)."""
+    return resample.packed(sweep.scores)
 
 
 def tuning_cost(
@@ -173,7 +187,7 @@ def _cost(
         notes = (*ONE_SEED, *notes)
 
     ks = _list_of_k(len(sweep.configs))
-    point = _curve(sweep.scores, _weights(len(sweep.configs), ks))
+    point = _curve(_packed(sweep), _weights(len(sweep.configs), ks))
     draws = _draws(sweep, ks, num_resamples, seed)
     row |= {"best_level": sweep.sign * point[-1], "k_within": _first_k(ks, point, within)}
     if len(draws):
@@ -192,7 +206,7 @@ def _cost(
 
 def _first_k(ks: NDArray[np.int64], curve: Array, within: float) -> int:
     """Smallest k at which a curve over the listed k reaches its last value less `within`."""
-    target = curve[-1] - within - 1e-9
+    target = curve[-1] - within - float(resample.rounding(curve))
     at = int((curve >= target).argmax())
     if at == 0:
         return int(ks[0])
@@ -230,41 +244,26 @@ def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
 
 
 def _folds(tables: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Per seed: how every configuration looks without it, its score at that seed, and whether it
-    has one; all (B, n).
-
-    One fold without repeats: looks and score are the same. A configuration that failed on every
-    seed looks worst.
+    """Per fold of `resample.folds`: how every configuration looks, its score, and whether it has
+    one; all (B, n).
     """
-    present = np.isfinite(tables)
-    counts = present.sum(axis=-1)
-    filled = np.where(present, tables, 0.0)
-    total = filled.sum(axis=-1)
-    lost = counts == 0
-    crossed = bool((counts > 1).any())
-    if not crossed:
-        filled, present = (total / np.maximum(counts, 1))[..., None], ~lost[..., None]
-    for s in range(filled.shape[-1]):
-        score, counted = filled[..., s], present[..., s]
-        looks = np.where(counted, score, -np.inf)
-        if crossed:
-            others = counts - counted
-            counted = counted & (others > 0)
-            looks = np.where(others > 0, (total - score) / np.maximum(others, 1), -np.inf)
-        yield looks, np.where(counted, score, 0.0), counted.astype(float)
+    for looks, scores in resample.folds(tables):
+        counted = np.isfinite(scores)
+        yield looks, np.where(counted, scores, 0.0), counted.astype(float)
 
 
 def _curve(scores: Array, weights: Array) -> Array:
     """Expected score of the best of k, (n, S) -> (K,), ties broken at random.
 
-    Summed over the seeds, then divided by the weight of those that had a score: given that the pick
-    has one.
+    Summed over the folds, then divided by the weight of those that have a score: given that the
+    pick has one.
     """
     sums = np.zeros((2, weights.shape[1]))
     for looks, score, counted in _folds(scores[None]):
         order = np.argsort(looks[0])
         looks = looks[0, order]
-        runs = np.append(0, np.cumsum(looks[1:] != looks[:-1]))
+        slack = resample.EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
+        runs = np.append(0, np.cumsum(looks[1:] > looks[:-1] + slack))
         for row, values in enumerate((score[0, order], counted[0, order])):
             shared = np.bincount(runs, values) / np.bincount(runs)
             sums[row] += shared[runs] @ weights
@@ -331,7 +330,7 @@ def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     variance = np.full(len(ks), np.nan)
     logs = special.gammaln(np.arange(num) + 1.0)
     folds = []
-    for looks, score, counted in _folds(sweep.scores[None]):
+    for looks, score, counted in _folds(_packed(sweep)[None]):
         order = np.argsort(looks[0])
         folds.append((order, score[0, order], counted[0, order]))
     for at, k in enumerate(ks.tolist()):
@@ -363,33 +362,27 @@ def _noisy(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
     """The configurations as they are, under new noise; those without a score keep none. Chunks of
     (B, n, S).
 
-    x*_is = mean + c (m_i - mean) + g s_w z_is,  c^2 = max(0, 1 - s_w^2 / (S sd^2)),  g^2 = df /
-    chi2(df),  z normal: the means hold noise already, so they are drawn together first; g carries
-    the uncertainty of s_w, as t against z.
+    Centres and noise are those of `resample.Bootstrap`: the means hold noise already, so they are
+    drawn together first.
     """
-    rng = np.random.default_rng(seed)
-    values = sweep.scores[sweep.alive]
-    means, variance = resample.row_means(values), float(resample.noise_variance(values))
-    spread = float(means.var(ddof=1)) if len(means) > 1 else 0.0
-    noise = variance / float(resample.mean_seeds(values))
-    shrink = np.sqrt(1 - noise / spread) if spread > noise else 0.0
-    centres = np.full(len(sweep.configs), np.nan)
-    centres[sweep.alive] = means.mean() + shrink * (means - means.mean())
-    freedom = int((np.isfinite(values).sum(axis=1) - 1).sum())
+    rng, table = np.random.default_rng(seed), _packed(sweep)
+    values = table[sweep.alive]
+    centres, draw = resample.centres(values), resample.noise_tables(values, rng)
     for size in _chunks(sweep, num_resamples):
-        scale = np.sqrt(variance * freedom / rng.chisquare(freedom, (size, 1, 1)))
-        drawn = centres[:, None] + scale * rng.standard_normal((size, *sweep.scores.shape))
-        yield np.where(np.isfinite(sweep.scores), drawn, np.nan)
+        drawn = np.full((size, *table.shape), np.nan)
+        drawn[:, sweep.alive] = centres[:, None] + draw(size)
+        drawn[:, ~np.isfinite(table)] = np.nan
+        yield drawn
 
 
 def _redrawn(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
     """Configurations drawn again with the scores they have: rows are independent, and hold effect
     and noise alike.
     """
-    rng = np.random.default_rng(seed)
+    rng, table = np.random.default_rng(seed), _packed(sweep)
     num = len(sweep.configs)
     for size in _chunks(sweep, num_resamples):
-        yield sweep.scores[rng.integers(0, num, (size, num))]
+        yield table[rng.integers(0, num, (size, num))]
 
 
 def _gains(sweep: Sweep, default: int, num_resamples: int, seed: int) -> Array:

@@ -31,6 +31,7 @@ from clsweep.findings.tidy import (
     is_plain,
     numeric,
     tidied,
+    without_copies,
 )
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, params_in
 
@@ -76,7 +77,7 @@ def of_trials(
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
-    trials = tidied(trials, source)
+    trials, copied = without_copies(tidied(trials, source))
     name = _metric(trials, metric, source)
     trials = trials.assign(**{name: numeric(trials[name], source)})
     mode = mode_of(name, mode, None, source)
@@ -90,6 +91,7 @@ def of_trials(
     check_scales(scales, trials, swept, source)
     read = partial(sweeps_of, trials, source, name, mode, scales=scales)
     axes: Mapping[str, list[str]] | list[str] = swept
+    notes += copied
     sweeps = read(axes, failed="left out")
     for sweep in sweeps:
         check_sizes(sweep.scores, name, source)

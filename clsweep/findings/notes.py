@@ -115,7 +115,6 @@ TEXTS: Mapping[Reason, str] = {
     Reason.PAIRS_LEFT_OUT: "{lost} of {pairs} pairs lack a score on one side and are left out",
     Reason.SEEDS_LEFT_OUT: "seeds without a partner are left out: {seeds}",
     Reason.SEEDS_BY_ORDER: "hardly any seed in common: settings are paired, seeds are not",
-    Reason.REPEATED_ROWS: "{copies} rows are copies of others and are left out",
     Reason.SEVERAL_DEVICES: "several devices",
     Reason.SEVERAL_VERSIONS: "several versions of {package}",
     Reason.VERSIONS_UNKNOWN: "versions not recorded",

@@ -82,7 +82,7 @@ class Findings:
         """
         from clsweep.analysis.robustness.tolerance import tolerance_curve
 
-        return self._ask(lambda m: tolerance_curve(m.sweeps))
+        return self._ask(lambda m: tolerance_curve(m.sweeps, within=m.within))
 
     @_remembered
     def sensitivity(self, *objectives: str) -> pd.DataFrame:

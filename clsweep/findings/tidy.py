@@ -45,6 +45,18 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
     return trials.assign(**labels, **numbers)
 
 
+def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """The table without the rows that repeat another one in every column, and a note on them:
+    exports that overlap say the same twice.
+    """
+    plain = [name for name in trials if is_plain(trials[name])]
+    copies = trials.duplicated(plain)
+    if not copies.any():
+        return trials, []
+    said = f"{int(copies.sum())} rows are copies of others and are left out"
+    return trials[~copies].reset_index(drop=True), [said]
+
+
 def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     """Texts, or the numbers of configurations and seeds."""
     missing = column.isna()

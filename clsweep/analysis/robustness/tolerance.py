@@ -25,13 +25,13 @@ COLUMNS = {
     "high": "",
     **reasons.COLUMNS,
 }
-MOST = 10.0  # points below the best beyond which nobody calls a setting usable
 STEPS = 50
 
 
 def tolerance_curve(
     sweeps: Sequence[Sweep],
     *,
+    within: float = 1.0,
     upto: float | None = None,
     confidence: float = 0.95,
     num_resamples: int = 2000,
@@ -42,9 +42,10 @@ def tolerance_curve(
 
     Args:
         sweeps: from `read_sweeps`.
-        upto: the largest delta. By default 10 points, or less where every configuration of every
-            objective is nearer to its best: then the next of 1, 2 and 5 times a power of ten. All
-            objectives share the 51 deltas from 0.
+        within: how far below the best still counts as good, in units of the metric.
+        upto: the largest delta. By default ten times `within`, or less where every configuration of
+            every objective is nearer to its best: then the next of 1, 2 and 5 times a power of ten.
+            All objectives share the 51 deltas from 0.
         confidence: of the intervals: percentiles of the resampled shares, as for share_within in
             `robustness`.
 
@@ -52,13 +53,16 @@ def tolerance_curve(
         ValueError: an option out of range.
     """
     options = Options(confidence=confidence, num_resamples=num_resamples, seed=seed)
+    if not 0 < within < np.inf:
+        raise ValueError(f"within: expected a number > 0, got {within!r}")
     if upto is not None and not 0 < upto < np.inf:
         raise ValueError(f"upto: expected a number > 0, got {upto!r}")
     tables = [
         (sweep, resample.packed(sweep.scores[sweep.alive]), _missing(sweep)) for sweep in sweeps
     ]
     gaps = [_gaps(values).max() for _, values, missing in tables if not missing]
-    deltas = np.linspace(0.0, upto or _reach(max(gaps, default=MOST)), STEPS + 1)
+    most = resample.AREA_WIDTHS * within
+    deltas = np.linspace(0.0, upto or _reach(max(gaps, default=0.0), most), STEPS + 1)
     rows: list[dict[str, Any]] = []
     for sweep, values, missing in tables:
         if missing:
@@ -129,11 +133,11 @@ def _shares(gaps: resample.Array, deltas: resample.Array) -> resample.Array:
     return np.array(inside) / gaps.shape[-1]
 
 
-def _reach(gap: float) -> float:
-    """The next of 1, 2, 5 times a power of ten above the gap, `MOST` at most."""
-    if not 0 < gap < MOST:
-        return MOST
+def _reach(gap: float, most: float) -> float:
+    """The next of 1, 2, 5 times a power of ten above the gap, `most` at most."""
+    if not 0 < gap < most:
+        return most
     power = 10.0 ** np.floor(np.log10(gap))
     return float(
-        min(MOST, next(step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12)))
+        min(most, next(step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12)))
     )
