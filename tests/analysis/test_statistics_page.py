@@ -71,8 +71,22 @@ def test_what_is_outside_the_limits_is_bold_and_what_was_withheld_is_empty():
     assert row == "| a | 2 | b | c | **90** | 90 | **100** |  |"
 
 
+def test_each_number_outside_the_limits_is_explained_or_said_to_be_unexplained():
+    covered = {
+        ("robustness", ("grid of 6", 2, "x5 at the worst", "complete")): {"worst_10": 80.0},
+        ("robustness", ("random 64", 5, "even", "complete")): {"share_within": 100.0, "sd": 70.0},
+        ("others", ("random 64", 3, "even", "complete")): {"compare mean": 95.0},
+    }
+    counts, noisy, unknown = coverage.reasons(covered)
+    assert "counts" in counts
+    assert "6 settings" in noisy
+    assert unknown.endswith("by chance: sd of random 64, 5, even, complete.")
+    assert all(f"- {sentence}" in PAGE for sentence in (counts, noisy))
+    assert coverage.reasons(dict([covered.popitem()])) == []
+
+
 def test_sentences_of_the_page_are_short():
-    prose = re.sub(r"Formula: .*|\|.*\||#.*", "", PAGE)
+    prose = re.sub(r"Formula: .*|\|.*\||#.*|- Without a known reason.*", "", PAGE)
     for sentence in re.split(r"[.:;]\s|\n\n|\n- ", prose):
         assert len(sentence.split()) <= 25, sentence
 
