@@ -47,6 +47,17 @@ class Noise:
     own: Array
     own_freedom: Array
 
+    def of_sum(self, squares: Array) -> tuple[float, float]:
+        """Variance of sum_i w_i m_i and its degrees of freedom (Satterthwaite), of squares =
+        w_i^2 / S_i (n,). Exact for even normal noise: a doubt below a half is let pass.
+        """
+        chance = np.where(self.chance > 0.5, self.chance, 0.0)
+        even = self.pooled * float((squares * (1.0 - chance)).sum())
+        own = squares * chance * self.own
+        variance = even + float(own.sum())
+        loss = even**2 / max(self.freedom, 1) + float((own**2 / self.own_freedom).sum())
+        return variance, variance**2 / loss if loss else float(self.freedom)
+
     def draw(self, size: int, rng: np.random.Generator) -> Array:
         """(size, n) standard deviations as they may be, given what was seen: sqrt(df variance /
         chi2(df)), one draw for all configurations whose noise is not their own.

@@ -15,6 +15,7 @@ from scipy.spatial import cKDTree
 
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.best import Place, place_of
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 
@@ -29,8 +30,8 @@ COLUMNS = {
     "config": "number of the configuration within its objective",
     "at": "its swept hyperparameters",
     "score": "its mean over the seeds; picked on its own noise, so optimistic",
-    "low": "t-interval of score: score -+ t s_w / sqrt(S_i), s_w = pooled seed noise; it knows "
-    "nothing of the picking and ends where the metric ends",
+    "low": "t-interval of score: score -+ t s_i / sqrt(S_i), s_i = seed noise, pooled where it is "
+    "even; it knows nothing of the picking and ends where the metric ends",
     "high": "",
     "num_seeds": "seeds that the score rests on",
     "neighbourhood_worst": "lowest level of the configuration and its neighbours, each mean m_j "
@@ -153,13 +154,14 @@ def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
 
 
 def _level(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
-    """Mean of one configuration and its t-interval with the pooled noise of all."""
+    """Mean of one configuration and its t-interval, with the noise of all where that is even."""
     present = np.isfinite(sweep.scores)
-    num, freedom = int(present[row].sum()), int(np.maximum(present.sum(axis=1) - 1, 0).sum())
+    num, at = int(present[row].sum()), int(sweep.alive[:row].sum())
     score, half = float(sweep.sign * sweep.means[row]), np.nan
-    if freedom:
-        noise = float(resample.noise_variance(sweep.scores[sweep.alive]))
-        half = float(stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(noise / num))
+    if sweep.has_repeats:
+        noise = noise_of(sweep.scores[sweep.alive])
+        variance, freedom = noise.of_sum(np.eye(1, len(noise.chance), at)[0] / num)
+        half = float(stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance))
     low, high = sweep.limited((score - half, score + half))
     values = {"score": score, "low": low, "high": high, "num_seeds": num}
     return {"config": sweep.configs[row], "at": sweep.label(row), **values}

@@ -385,15 +385,16 @@ def packed(values: Array) -> Array:
     nothing.
 
     Seeds are noise, so which of them a configuration has does not matter. The scores of a row stand
-    in an order that looks random but depends on its number alone: neither the names nor the order
-    of the seeds move a result. A table in which rows are complete or empty stays as it is.
+    in an order that looks random but depends on its rank alone: neither the names nor the order of
+    seeds and configurations move a result. A table of complete and empty rows stays as it is.
     """
     present = np.isfinite(values)
     if (present.all(axis=-1) | ~present.any(axis=-1)).all():
         return values
     counts = present.sum(axis=-1)
     ordered = np.sort(values, axis=-1)[:, : counts.max()]  # NaN last
-    ranks = np.random.default_rng(0).random(ordered.shape)
+    level = np.where(present, values, 0.0).sum(axis=-1) / np.maximum(counts, 1)
+    ranks = np.random.default_rng(0).random(ordered.shape)[level.argsort().argsort()]
     ranks[np.arange(ordered.shape[1]) >= counts[:, None]] = 2.0
     return np.asarray(np.take_along_axis(ordered, ranks.argsort(axis=-1), axis=-1))
 

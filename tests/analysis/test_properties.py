@@ -229,8 +229,6 @@ def assert_same(found, expected, *, rtol=1e-9, atol=0.0, without=()):
 
 # What is known not to hold: (property, question, tables) -> why.
 KNOWN = {
-    ("numbers", "robustness", ("gaps",)): "scores of a row are left out in an order by its number",
-    ("numbers", "robustness by", ("gaps",)): "scores of a row are left out in that order",
     ("numbers", "sensitivity", ("random",)): "draws and folds follow the numbers",
 }
 

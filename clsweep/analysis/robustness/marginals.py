@@ -12,7 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from clsweep.analysis import reasons, resample
+from clsweep.analysis import reasons
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Codes, Regions, cut
 from clsweep.analysis.robustness.response import shared_settings
@@ -30,7 +31,7 @@ COLUMNS = {
     "value_high": "largest value in the bin",
     "num_configs": "configurations with a score",
     "mean": "mean of m_i over them",
-    "low": "t interval of the mean. A whole grid: from the seed noise, s_w sqrt(sum 1/S_i) / "
+    "low": "t interval of the mean. A whole grid: from the seed noise, sqrt(sum s_i^2 / S_i) / "
     "num_configs, the settings being the space. Otherwise: from the spread of m_i, the "
     "configurations being a sample of it. It ends where the metric ends",
     "high": "",
@@ -131,14 +132,14 @@ def _half_widths(
     if sweep.is_grid:
         if not sweep.has_repeats:
             return none, [note(Reason.ONE_SEED)]
-        seeds = np.isfinite(sweep.scores[used]).sum(axis=1)
-        noise = resample.noise_variance(sweep.scores[sweep.alive])
-        freedom = int((np.isfinite(sweep.scores[sweep.alive]).sum(axis=1) - 1).sum())
-        spread = (
-            np.sqrt(noise * np.bincount(groups[used], weights=1.0 / seeds, minlength=len(counts)))
-            / num
-        )
-        return np.where(counts > 0, stats.t.ppf(level, freedom) * spread, np.nan), []
+        seeds = np.isfinite(sweep.scores).sum(axis=1)
+        noise = noise_of(sweep.scores[sweep.alive])
+        for k in np.flatnonzero(counts):
+            rows = used & (groups == k)
+            squares = np.where(rows, 1.0 / np.maximum(seeds, 1), 0.0) / counts[k] ** 2
+            variance, freedom = noise.of_sum(squares[sweep.alive])
+            none[k] = stats.t.ppf(level, freedom) * np.sqrt(variance)
+        return none, []
     off = np.square(sweep.sign * sweep.means[used] - centres[groups[used]])
     squares = np.bincount(groups[used], weights=off, minlength=len(counts))
     freedom_each = np.maximum(counts - 1, 1)

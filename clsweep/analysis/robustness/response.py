@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import resample
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
 from clsweep.analysis.sweep import Array, Sweep
@@ -221,11 +222,11 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
 
     b = sum_k c_k m_k,  c_k = (x_k - mean x) / sum_k (x_k - mean x)^2
 
-    On a grid over the rows of the table, with Var(b) = s_w^2 sum_k c_k^2 / S_k: exact for normal
-    noise. In a sample of the space over its configurations, with the jackknife-like HC3 variance
-    sum_k (c_k e_k / (1 - h_k))^2, e the residuals and h the leverages, which holds for a curve that
-    is not a line too (Long and Ervin 2000). From the rest of a curve a grid's slope is not
-    disturbed: it is the line through these values.
+    On a grid over the rows of the table, with Var(b) = sum_k c_k^2 s_k^2 / S_k: exact for even
+    normal noise (`noise_of`). In a sample of the space over its configurations, with the
+    jackknife-like HC3 variance sum_k (c_k e_k / (1 - h_k))^2, e the residuals and h the leverages,
+    which holds for a curve that is not a line too (Long and Ervin 2000). From the rest of a curve a
+    grid's slope is not disturbed: it is the line through these values.
     """
     if table.sampled:
         position = pd.to_numeric(sweep.settings[table.param]).to_numpy(dtype=float, na_value=np.nan)
@@ -244,14 +245,14 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
     weights = centred / np.square(centred).sum()
     value = float(weights @ y)
     if table.sampled:
-        freedom = len(y) - 2
+        freedom = len(y) - 2.0
         leverage = 1.0 / len(y) + weights * centred
         residuals = y - y.mean() - value * centred
         variance = float(np.square(weights * residuals / np.maximum(1.0 - leverage, 1e-9)).sum())
     else:
-        counts = np.isfinite(scores).sum(axis=1)
-        freedom = int((counts - 1).sum())
-        variance = float(resample.noise_variance(scores) * (np.square(weights) / counts).sum())
+        counts, noise = np.isfinite(scores).sum(axis=1), noise_of(scores)
+        variance, freedom = noise.of_sum(np.square(weights) / counts)
+        freedom = freedom if noise.freedom else 0
     if freedom < 1:
         return Slope(value=value)
     half = float(special.stdtrit(freedom, (1 + confidence) / 2)) * variance**0.5
