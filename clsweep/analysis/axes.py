@@ -11,6 +11,7 @@ import pandas as pd
 
 MIN_POINTS = 5  # two independent columns rise or fall together in five points once in sixty times
 MAX_LEADERS = 3
+FIRST = 100  # rows that show of most columns that they do not rise together
 
 
 def followers(settings: pd.DataFrame, *, is_grid: bool) -> dict[str, tuple[str, ...]]:
@@ -93,12 +94,11 @@ class _Design:
         pair = self._settings[[other, name]]
         if not all(map(_is_number, (pair[other], pair[name]))):
             return False
-        points = pair.astype(float).drop_duplicates().sort_values(other).to_numpy()
-        steps = np.diff(points[:, 1])
-        return bool(
-            np.array_equal(points[:, 0], points[:, 1])
-            or (num >= MIN_POINTS and ((steps > 0).all() or (steps < 0).all()))
-        )
+        if not _is_monotone(pair.iloc[:FIRST]):
+            return False
+        points = pair.astype(float).drop_duplicates()
+        same = np.array_equal(points[other], points[name])
+        return same or (num >= MIN_POINTS and _is_monotone(points))
 
     def leaders(self, name: str, others: list[str]) -> tuple[str, ...]:
         """Two or three of the others that `name` follows from, or all whose label it is."""
@@ -125,6 +125,13 @@ class _Design:
     def _product(self, names: Iterable[str]) -> int:
         """Combinations of values if every one occurred."""
         return math.prod(self._levels[name] for name in names)
+
+
+def _is_monotone(pair: pd.DataFrame) -> bool:
+    """Whether the second column strictly rises, or falls, with the first."""
+    points = pair.astype(float).drop_duplicates().sort_values(str(pair.columns[0])).to_numpy()
+    steps = np.diff(points[:, 1])
+    return bool((steps > 0).all() or (steps < 0).all())
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis.scales import SCALES, is_number
+from clsweep.analysis.sweep import KEYS
 from clsweep.catalog import DIAGNOSTIC
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError, nearest
@@ -49,8 +50,10 @@ def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """The table without the rows that repeat another one in every column, and a note on them:
     exports that overlap say the same twice.
     """
-    plain = [name for name in trials if is_plain(trials[name])]
-    copies = trials.duplicated(plain)
+    keys = [name for name in KEYS if name in trials]
+    if not keys or not trials.duplicated(keys).any():
+        return trials, []
+    copies = trials.duplicated([name for name in trials if is_plain(trials[name])])
     if not copies.any():
         return trials, []
     said = f"{int(copies.sum())} rows are copies of others and are left out"
@@ -62,10 +65,11 @@ def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     missing = column.isna()
     if is_number(column) and column.dtype.kind != "c" and column.name in ("config", "seed"):
         return column
-    for value in column[~missing]:
+    known = column[~missing]
+    for value in known.unique() if is_plain(known) else known:
         if not _is_one(value) or np.iscomplexobj(value) or value == "":
             raise _refused(source, str(column.name), "a number or a text", value)
-    return column.astype(object).where(missing, column.astype(str)).where(~missing, None)
+    return column.astype(str).where(~missing)
 
 
 def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
@@ -90,7 +94,8 @@ def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
 
 def is_plain(column: pd.Series[Any]) -> bool:
     """Whether all that a column holds can be told apart: no lists and the like."""
-    return column.dtype.kind != "O" or all(map(_is_one, column))
+    is_text = isinstance(column.dtype, pd.StringDtype)
+    return is_text or column.dtype.kind != "O" or all(map(_is_one, column))
 
 
 def _is_one(value: Any) -> bool:
