@@ -37,8 +37,8 @@ What every statistic has in common:
 """
 
 UNEVEN = (
-    "Uneven noise is tested for. Where it is seen, each configuration has a variance of its own, "
-    "and the interval widens."
+    "Where a configuration seems to have more noise than others, its own variance counts by the "
+    "chance of that. The interval widens."
 )
 SHIFT = (
     "Shifts are looked for by an F test. Where one is seen, the interval widens, and a note says "
@@ -103,14 +103,15 @@ STATISTICS = {
         ROBUSTNESS,
         "slope",
         "The noise about the levels is even. The line need not be the response.",
-        "Values that are not positive have no doubling, so there is no slope.",
+        "Noise that most likely stands out counts as its own. Values that are not positive have no "
+        "doubling, so there is no slope.",
     ),
     "compare mean": (
         COMPARISON,
         "estimate",
         PAIRED,
-        "A shift between the objectives is looked for by an F test; where seen, the seeds are the "
-        "draws. Without pairs the objectives count as independent.",
+        "A shift of all differences by a seed counts by its chance, and so does more noise in a "
+        "part of the grid. Without pairs the objectives count as independent.",
     ),
     "compare std": (
         COMPARISON,
@@ -187,10 +188,10 @@ LIMITS = (
         ", [23], half",
     ),
     (
-        "best_of_k takes the seeds as independent and the table as complete. A shift of a seed, "
-        "missing trials and reruns of the best make it cover too seldom.",
+        "best_of_k is of as many seeds as each configuration has. Missing trials and reruns of the "
+        "best change that.",
         *(True, ("best_of_k",)),
-        "half|missing|rerun|own",
+        "missing|rerun|own",
     ),
     (
         "The slope and the shares of sensitivity take the noise as even and normal. Elsewhere they "

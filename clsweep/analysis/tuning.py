@@ -15,6 +15,7 @@ from scipy import special, stats
 
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.seed_shift import seed_shift
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
 
@@ -106,13 +107,17 @@ def best_of_k(
 def _expected(
     sweep: Sweep, *, ks: NDArray[np.int64], confidence: float, num_resamples: int, seed: int
 ) -> tuple[Array, Array, Array]:
-    """(K,) the curve, larger is better, and the ends of its interval."""
+    """(K,) the curve, larger is better, and the ends of its interval; a shift that a seed gives to
+    all configurations widens it.
+    """
     num = len(sweep.configs)
     point = _curve(_packed(sweep), _weights(num, ks))
     if sweep.has_repeats and not sweep.is_grid:
         half = stats.t.ppf((1 + confidence) / 2, num - 1) * np.sqrt(_jackknife(sweep, ks))
     else:
         half = _half_width(_draws(sweep, ks, num_resamples, seed), confidence)
+    if shift := seed_shift(sweep.scores):
+        half = np.hypot(half, shift.half_width(confidence))
     return point, point - half, point + half
 
 

@@ -83,9 +83,17 @@ def drawn(sampler: optuna.samplers.BaseSampler, num_trials: int) -> list[dict[st
     return [trial.params for trial in study.trials]
 
 
+@pytest.fixture(scope="module")
+def imported() -> None:
+    """What the samplers import at their first point: seconds, torch above all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        drawn(optuna.samplers.GPSampler(seed=0), 14)
+
+
 @pytest.mark.skipif(not optuna.__version__.startswith("5."), reason="the defaults of version 5")
 @pytest.mark.parametrize("method", CLASSES)
-def test_the_points_are_those_of_the_defaults(method: str) -> None:
+def test_the_points_are_those_of_the_defaults(method: str, imported: None) -> None:
     """QMC alone has an argument of its own: unscrambled points would begin in a corner."""
     arguments = {"qmc": {"scramble": True}}.get(method, {})
     with warnings.catch_warnings():
