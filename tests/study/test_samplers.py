@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import json
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import optuna
@@ -84,16 +85,25 @@ def drawn(sampler: optuna.samplers.BaseSampler, num_trials: int) -> list[dict[st
 
 
 @pytest.fixture(scope="module")
-def imported() -> None:
-    """What the samplers import at their first point: seconds, torch above all."""
+def imported() -> Iterator[None]:
+    """What the samplers import at their first point: seconds, torch above all, whose threads would
+    wait for each other at matrices of this size.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         drawn(optuna.samplers.GPSampler(seed=0), 14)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.skipif(not optuna.__version__.startswith("5."), reason="the defaults of version 5")
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("method", CLASSES)
-def test_the_points_are_those_of_the_defaults(method: str, imported: None) -> None:
+def test_the_points_are_those_of_the_defaults(method: str) -> None:
     """QMC alone has an argument of its own: unscrambled points would begin in a corner."""
     arguments = {"qmc": {"scramble": True}}.get(method, {})
     with warnings.catch_warnings():
