@@ -13,6 +13,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from threadpoolctl import threadpool_limits
 
 from clsweep.study import samplers
 from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, sampler_options
@@ -86,18 +87,14 @@ def drawn(sampler: optuna.samplers.BaseSampler, num_trials: int) -> list[dict[st
 
 @pytest.fixture(scope="module")
 def imported() -> Iterator[None]:
-    """What the samplers import at their first point: seconds, torch above all, whose threads would
-    wait for each other at matrices of this size.
+    """What the samplers import at their first point, torch above all: seconds. Several threads
+    would only wait for each other at matrices of this size.
     """
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         drawn(optuna.samplers.GPSampler(seed=0), 14)
-    yield
-    torch.set_num_threads(threads)
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.mark.skipif(not optuna.__version__.startswith("5."), reason="the defaults of version 5")

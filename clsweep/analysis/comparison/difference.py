@@ -123,7 +123,8 @@ def _terms(part: Pairing, whole: Pairing) -> list[Term]:
     sides, everywhere = _both(part), _both(whole)
     if part.paired and not part.fixed:
         means = [resample.row_means(side) for side in sides]
-        return [sample_term(means[0] - means[1], np.hstack(sides))]
+        by_seed = sides[0] - sides[1] if part.crossed else None
+        return [sample_term(means[0] - means[1], np.hstack(sides), by_seed)]
     if part.crossed and not _copied_apart(everywhere):
         some, every = (a - b for a, b in (sides, everywhere))
         return [term(some, np.hstack(sides), every, np.hstack(everywhere))]

@@ -104,17 +104,27 @@ def noise_of(table: Array) -> Noise:
     return Noise(pool=scaled[repeated], squares=squares, freedom=int((counts - 1).sum()))
 
 
-def sample_term(values: Array, scores: Array) -> Term:
-    """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs."""
+def sample_term(values: Array, scores: Array, crossed: Array | None = None) -> Term:
+    """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs.
+
+    crossed: (C, S) what the values are means of, by seed, where seeds may shift all settings.
+    """
     firsts, parts = _once(scores)
     table, weights = values[firsts][None], parts[None]
     noise = noise_of(table)
+    variance, shift = noise.variance * float(np.square(weights).sum()), NO_DOUBT
+    if crossed is not None and len(firsts) > 1:
+        by_seed = crossed[firsts]
+        here = np.isfinite(by_seed)
+        shares = np.where(here, (parts / here.sum(axis=1))[:, None], 0.0)
+        shift = _shift(by_seed, shares, variance)
     return Term(
         table=table,
         weights=weights,
         noise=noise,
-        variance=noise.variance * float(np.square(weights).sum()),
+        variance=variance,
         freedom=noise.freedom,
+        doubts=(NO_DOUBT, shift),
         rounding=_rounding(scores),
     )
 
@@ -192,13 +202,15 @@ def _rounding(scores: Array) -> float:
     return float(resample.rounding(scores.reshape(-1)))
 
 
-def _shift(table: Array, weights: Array) -> Doubt:
+def _shift(table: Array, weights: Array, without: float | None = None) -> Doubt:
     """That a part of the noise is common to all rows of a seed, of variance s_b^2: a two-way layout
     with gaps.
 
     Its mean square, over that of the rest, is F with S - 1 degrees of freedom where there is none.
     The mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2,  with s_b^2 from
     E[SS_b] = (S - 1) s_e^2 + tr(A) s_b^2  (Henderson 1953, method 3). Seeds of one row say nothing.
+
+    without: what takes the place of the second term, of a sample of settings.
     """
     table = table[:, np.isfinite(table).sum(axis=0) > 1]
     table = table[np.isfinite(table).sum(axis=1) > 1]
@@ -221,7 +233,8 @@ def _shift(table: Array, weights: Array) -> Doubt:
     chance = chance_of(q, d, r, e, ratios, *_doubted(d))
     rest = others / others_freedom
     common = max(0.0, (squares - freedom * rest) / spread)
-    variance = common * np.square(weights.sum(axis=0)).sum() + rest * np.square(weights).sum()
+    alone = rest * np.square(weights).sum() if without is None else without
+    variance = common * np.square(weights.sum(axis=0)).sum() + alone
     return Doubt(chance=float(chance[0]), variance=float(variance), freedom=freedom)
 
 
