@@ -69,6 +69,7 @@ class Reason(StrEnum):
     FAILING_VALUES = auto()  # more than half of their trials failed (values)
     NO_WHOLE_CONFIG = auto()  # none has finished on all seeds (seeds)
     FEWER_SEEDS = auto()  # than others have (seeds, most)
+    HIGHER_ON_FEWER = auto()  # a configuration that is not taken for it (at, seeds, most)
     SEEDS_FAILED = auto()  # of this configuration (failed, seeds)
     NEIGHBOUR_FAILED = auto()  # on every seed
     DEFAULT_WITHOUT_SCORE = auto()

@@ -98,7 +98,7 @@ def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str
     complete = _complete(sweep)
     best = _best(sweep, complete)
     row = {**start, "kind": "best", **_level(sweep, best, confidence)}
-    notes = [note(Reason.PICKED), *_cautions(sweep, best)]
+    notes = [note(Reason.PICKED), *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]
@@ -185,6 +185,19 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
     if not sweep.has_repeats:
         notes += [note(Reason.ONE_SEED), note(Reason.OPTIMISTIC)]
     return notes
+
+
+def _passed_over(sweep: Sweep, best: int) -> list[Note]:
+    """The highest mean, where it stands above the best only because it has fewer scores: seeds that
+    are still to run, and none that failed.
+    """
+    counts = np.isfinite(sweep.scores).sum(axis=1)
+    means = np.where((counts > 0) & ~sweep.failed.any(axis=1), sweep.means, -np.inf)
+    top = int(means.argmax())
+    if counts[top] == counts[best] or means[top] <= means[best] + 1e-9 * abs(means[best]):
+        return []
+    seeds, most = int(counts[top]), int(counts[best])
+    return [note(Reason.HIGHER_ON_FEWER, at=sweep.label(top), seeds=seeds, most=most)]
 
 
 def _at_edge(sweep: Sweep, name: str, row: int) -> bool:

@@ -68,6 +68,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.FAILING_VALUES: "most trials at {values} failed: in no band",
     Reason.NO_WHOLE_CONFIG: "no configuration has finished on all {seeds} seeds",
     Reason.FEWER_SEEDS: "rests on {seeds} of {most} seeds",
+    Reason.HIGHER_ON_FEWER: "{at} scores higher, on {seeds} of {most} seeds alone",
     Reason.SEEDS_FAILED: "{failed} of its {seeds} seeds failed",
     Reason.NEIGHBOUR_FAILED: "a neighbour failed on every seed",
     Reason.DEFAULT_WITHOUT_SCORE: "the default has no score",

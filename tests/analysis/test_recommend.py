@@ -248,6 +248,26 @@ def test_a_mean_of_the_seeds_that_did_not_fail_is_not_the_best():
     assert (best["config"], best["score"]) == (1, -91)
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_higher_mean_of_fewer_seeds_is_named(mode):
+    def best_of(levels, unfinished):
+        config, seed = np.indices((3, 3)).reshape(2, -1)
+        score = np.array(levels)[config] * (1.0 if mode == "max" else -1.0)
+        trials = pd.DataFrame({"config": config, "seed": seed, "tau": config, "acc": score})
+        trials = trials.assign(objective="dcl", sampler="grid", status="finished")
+        if unfinished == "failed":
+            trials.loc[5, ["acc", "status"]] = NAN, "failed"
+            return pair(read_sweeps(trials, metric="acc", params=["tau"], mode=mode)[0])[0]
+        return pair(read_sweeps(trials.drop(5), metric="acc", params=["tau"], mode=mode)[0])[0]
+
+    best = best_of([70.0, 80.0, 75.0], "to run")
+    assert (best["config"], best["num_seeds"]) == (2, 3)
+    assert note(Reason.HIGHER_ON_FEWER, at="tau=1", seeds=2, most=3) in best["note"]
+    for levels, unfinished in (([70, 80, 75], "failed"), ([70, 75, 75], "to run")):
+        told = {each.reason for each in best_of(levels, unfinished)["note"]}
+        assert Reason.HIGHER_ON_FEWER not in told
+
+
 def test_a_robust_place_with_fewer_seeds_says_so():
     scores = np.array([[90.0, 90, 90], [91, 91, NAN], [90, 90, NAN], [NAN, NAN, NAN], [89, 89, 89]])
     best, robust = pair(sweep_of(scores, tau=np.arange(5.0)))
