@@ -16,7 +16,7 @@ from clsweep.analysis import reasons, resample
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.seed_shift import seed_shift
-from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.sweep import WORST, Sweep, check_by
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says; units are those of the metric.
@@ -234,9 +234,12 @@ def _measure(
         notes.append(note(Reason.PESSIMISTIC, columns=FITTED))
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
+    measured = sweep.without_failed()
+    lost = int((sweep.alive & ~measured.alive).sum())
+    if sweep.failed_as == WORST and lost:
+        notes.append(note(Reason.WORST_UNKNOWN, lost=lost))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        measured = _table(sweep.without_failed(), options.by)
-        bounds = _union(bounds, _intervals(measured, options, []))
+        bounds = _union(bounds, _intervals(_table(measured, options.by), options, []))
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])

@@ -162,7 +162,8 @@ FAILING = [[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1
             (0 + 0.2 + 10.1 + 10) / 4,
             0.5,
             80.0,
-            "3 of 12 trials failed and count as the worst score seen (80)",
+            "3 of 12 trials failed and count as the worst score seen (80); 1 configurations failed on "
+            "every seed: worst and worst_10 are no better than shown",
         ),
         (
             {"failed_as": "chance", "chance": 10.0},
