@@ -162,8 +162,7 @@ FAILING = [[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1
             (0 + 0.2 + 10.1 + 10) / 4,
             0.5,
             80.0,
-            "3 of 12 trials failed and count as the worst score seen (80); 1 configurations failed on "
-            "every seed: worst and worst_10 are no better than shown",
+            "3 of 12 trials failed and count as the worst score seen (80)",
         ),
         (
             {"failed_as": "chance", "chance": 10.0},
@@ -191,6 +190,8 @@ def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, not
     found = row[["mean", "regret", "share_within", "worst_10"]].to_list()
     assert found == pytest.approx([mean, regret, share, worst_10])
     assert text_of(*row["note"]).startswith(notes)
+    is_bound = note(Reason.WORST_UNKNOWN, lost=1) in row["note"]
+    assert is_bound == ("worst score" in notes)
     leftover = trials.assign(
         acc=trials["acc"].fillna(99.0)
     )  # a failed trial's last value is no score
