@@ -83,7 +83,7 @@ def dotted(keys: Keys) -> str:
 def read_document(
     path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()
 ) -> Document:
-    """Read a study file, or a shipped study by its name, and lay a preset and `K=V` settings over it.
+    """Read a study file, or a shipped study by its name; lay a preset and `K=V` settings over it.
 
     A preset's mappings are merged key by key, everything else replaces; `null` removes a key.
 
