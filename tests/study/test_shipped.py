@@ -44,8 +44,8 @@ def test_the_catalog_lists_them_with_what_they_ask():
 
 def test_a_question_may_run_over_lines_and_end_with_a_full_stop(tmp_path):
     file = tmp_path / "study.yaml"
-    file.write_text("# DCL Table 1: batch sizes\n# from 32 to 512. ResNet-18.\nname: x\n# no.\n")
-    assert question(file) == "DCL Table 1: batch sizes from 32 to 512."
+    file.write_text("# DCL Fig. 1: batch sizes\n# from 32 to 512. ResNet-18.\nname: x\n# no.\n")
+    assert question(file) == "DCL Fig. 1: batch sizes from 32 to 512."
 
 
 @pytest.mark.slow
