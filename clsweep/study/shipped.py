@@ -32,4 +32,5 @@ def question(path: Path) -> str:
     """What a study asks: the first sentence of the comment at its head."""
     lines = path.read_text(encoding="utf-8").splitlines()
     head = itertools.takewhile(lambda line: line.startswith("#"), lines)
-    return re.split(r"(?<!Fig\.)(?<=[.?]) ", " ".join(line.lstrip("# ") for line in head), maxsplit=1)[0]
+    text = " ".join(line.lstrip("# ") for line in head)
+    return re.split(r"(?<!Fig\.)(?<=[.?]) ", text, maxsplit=1)[0]
