@@ -29,6 +29,7 @@ class Reason(StrEnum):
     FEW_SETTINGS = auto()  # too few for a spread (least, stat)
     FEW_PAIRED = auto()  # configurations with diagnostic and metric (configs, least)
     NO_PAIR = auto()  # no setting and seed has the scores of both (a, b)
+    NO_COUNTERPART = auto()  # a has one setting, at which b has no score (a, at, b)
     NOBODY_COMPETES = auto()  # no objective sweeps this hyperparameter evenly
     YARDSTICKS = auto()  # the scores were made in different ways (a, b)
     NO_NEIGHBOURHOOD = auto()  # no configuration has enough neighbours

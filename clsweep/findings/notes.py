@@ -25,6 +25,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.FEW_SETTINGS: "fewer than {least} settings: no {stat}",
     Reason.FEW_PAIRED: "{configs} configurations have both, at least {least} are needed",
     Reason.NO_PAIR: "no pair of {a} and {b} has both scores",
+    Reason.NO_COUNTERPART: "{a} has one setting ({at}), at which {b} has no score",
     Reason.NOBODY_COMPETES: "no objective to compare",
     Reason.YARDSTICKS: "scored by different yardsticks: {a} against {b}",
     Reason.NO_NEIGHBOURHOOD: "no configuration has a neighbour in every direction",

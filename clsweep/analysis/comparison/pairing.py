@@ -13,6 +13,7 @@ import pandas as pd
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Codes, numbers_in, rounded
 from clsweep.analysis.sweep import Array, Sweep
+from clsweep.display.numbers import mentioned
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +61,23 @@ class Pairing:
         return replace(self, a=parts[0], b=parts[1])
 
 
+def unmatched(a: Sweep, b: Sweep) -> Note | None:
+    """That an objective with scores at one setting alone has no counterpart: the other sweeps
+    hyperparameters that both have, and has no score at that setting.
+
+    Its score against the other's mean would tell settings apart, not objectives.
+    """
+    shared = _shared(a, b)
+    codes = _matching_codes(_settings(a, shared), _settings(b, shared))
+    scored = [codes[0][a.alive], codes[1][b.alive]]
+    if not shared or len(np.intersect1d(*scored)) or min(len(np.unique(x)) for x in scored) > 1:
+        return None
+    lone, other = (a, b) if len(np.unique(scored[0])) == 1 else (b, a)
+    row = _settings(lone, shared)[lone.alive].iloc[0]
+    at = ", ".join(f"{name}={mentioned(row[name])}" for name in shared)
+    return note(Reason.NO_COUNTERPART, a=lone.objective, at=at, b=other.objective)
+
+
 def pair(a: Sweep, b: Sweep) -> Pairing:
     """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
     common seeds.
@@ -71,7 +89,7 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     label. Where less than half of the pairs that could be have a label in common, none are: each
     side keeps all its scores of a setting, as noise of its own.
     """
-    shared = [name for name in _known(a, b) if name in _known(b, a)]
+    shared = _shared(a, b)
     fixed = a.is_grid and b.is_grid
     settings_a, settings_b = _settings(a, shared), _settings(b, shared)
     codes_a, codes_b = _matching_codes(settings_a, settings_b)
@@ -138,6 +156,10 @@ def _order(*tables: Array) -> Codes:
         left = np.where(present, table - means[:, None], 0.0)
         keys += [np.sort(np.square(left), axis=1).sum(axis=1), means]
     return np.lexsort(keys).astype(np.int64)
+
+
+def _shared(a: Sweep, b: Sweep) -> list[str]:
+    return [name for name in _known(a, b) if name in _known(b, a)]
 
 
 def _known(sweep: Sweep, other: Sweep) -> list[str]:

@@ -15,7 +15,7 @@ from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.difference import Options, mean_difference, split
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.comparison.failures import gated
-from clsweep.analysis.comparison.pairing import Pairing, pair
+from clsweep.analysis.comparison.pairing import Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep, check_by
@@ -157,6 +157,8 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
         for sweep in (a, b)
         if by is not None and by not in sweep.params
     ]
+    if not missing and (alone := unmatched(a, b)):
+        missing = [alone]
     if missing:
         return [blank | noted(*missing, why=missing[0])]
     pairing = pair(a, b)

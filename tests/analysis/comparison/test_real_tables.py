@@ -8,7 +8,7 @@ from scipy import stats
 from clsweep.analysis.comparison.noise import chance_of, noise_of, term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.winners import winners
-from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.comparison.test_table import compare, one, sweep
 
@@ -147,6 +147,24 @@ def test_one_configuration_is_compared_with_its_setting():
     row = compare(found, "a", "b").iloc[0]
     assert row["estimate"] == pytest.approx(found[0].scores.mean() - found[1].scores[4].mean())
     assert row["num_pairs"] == 3
+
+
+@pytest.mark.parametrize("params", [["tau"], {"a": [], "b": ["tau"]}])
+@pytest.mark.parametrize("stat", ["mean", "std", "within"])
+def test_one_configuration_without_its_setting_on_the_other_side_is_not_compared(stat, params):
+    rng = np.random.default_rng(6)
+    frame = trials({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))}).astype(
+        {"tau": float}
+    )
+    frame.loc[frame["objective"] == "a", "tau"] = 2.5
+    found = read_sweeps(frame, metric="score", params=params)
+    row = compare(found, "a", "b", stat=stat).iloc[0]
+    assert row["note"] == (note(Reason.NO_COUNTERPART, a="a", at="tau=2.5", b="b"),)
+    assert (row["winner"], row["resolved"]) == ("", False)
+    assert row[["value_a", "estimate", "p"]].isna().all()
+    frame.loc[frame["objective"] == "a", "tau"] = np.nan  # a has no tau: nothing to match
+    row = compare(read_sweeps(frame, metric="score", params=params), "a", "b").iloc[0]
+    assert row["winner"] == "a"
 
 
 @pytest.mark.parametrize("gaps", [False, True])
