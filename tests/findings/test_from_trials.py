@@ -7,7 +7,10 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.catalog import PARAM
 from clsweep.errors import RequestError
+from clsweep.findings.tidy import LABELS
+from clsweep.results.schemas import ID_FIELDS, outcome_fields, param_fields
 from tests.planted import planted
 
 
@@ -84,13 +87,43 @@ def test_a_swept_column_is_used_whatever_its_name(name, seeds):
     assert set(clsweep.analyse(frame).material.params) == {"tau", name}
 
 
-@pytest.mark.parametrize("name", ["lr_peak", "device", "train_loss", "study", "torch_version"])
-def test_an_outcome_that_looks_swept_is_named(name):
+FIELDS = sorted({field.name for field in [*ID_FIELDS, *outcome_fields(), *param_fields(PARAM)]})
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("name", sorted(set(FIELDS) - {*LABELS, "score"}))
+def test_no_swept_column_is_dropped_without_a_word(name, seeds):
+    """A table that sweeps any name of ours, drawn or as a list, has it as an axis or says not."""
+    for sample in ({"grid": GRID}, {"ranges": {"tau": (0.1, 1), "swept": (1, 2)}}):
+        frame = planted(lambda s: s["swept"], **sample, num_configs=9, num_seeds=seeds)
+        frame = frame[[*LABELS, "knn_top1", *GRID]].rename(
+            columns={"knn_top1": "score", "tau": "x" if name == "tau" else "tau", "swept": name}
+        )
+        found = clsweep.analyse(frame, metric="score", mode="max").material
+        said = f"not: {name}; params names others"
+        assert name in found.params or said in "; ".join(found.notes)
+        told = clsweep.analyse(frame, metric="score", mode="max", params=[name])
+        assert told.material.sweeps[0].params == (name,)
+
+
+@pytest.mark.parametrize("name", ["uniformity", "num_images", "train_loss", "knn_top5"])
+def test_an_outcome_that_is_plainly_swept_is_an_axis(name):
+    frame = planted(lambda s: 70 + 9 * s["swept"], grid=GRID)
+    frame[name] = frame.pop("swept")
+    assert clsweep.analyse(frame).material.params == ("tau", name)
+    ours = clsweep.analyse(frame.assign(clsweep_version="1.0")).material
+    assert ours.params == ("tau",)
+    assert not any(name in said for said in ours.notes)  # its own outcomes are known
+
+
+@pytest.mark.parametrize("name", ["device", "study", "torch_version"])
+def test_an_origin_that_looks_swept_is_named(name):
     frame = planted(lambda s: 70 + 9 * s["swept"], grid=GRID)
     frame[name] = frame.pop("swept")
     found = clsweep.analyse(frame)
     assert found.material.params == ("tau",)
-    assert f"read as hyperparameters: tau; not: {name}" in found.material.notes
+    said = f"read as hyperparameters: tau; not: {name}; params names others"
+    assert said in found.material.notes
     assert set(clsweep.analyse(frame, params=["tau", name]).marginals()["param"]) == {"tau", name}
 
 
