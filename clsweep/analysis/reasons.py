@@ -113,6 +113,7 @@ class Reason(StrEnum):
     COMMON_SETTINGS = auto()  # of both alone (common, a, b)
     PAIRS_LEFT_OUT = auto()  # without a score on one side (lost, pairs)
     SEEDS_LEFT_OUT = auto()  # without a partner (seeds)
+    SEEDS_IN_ORDER = auto()  # with other labels on either side are paired so (a, b)
     SEEDS_BY_ORDER = auto()  # hardly any is in both: each side has noise of its own
 
     # What was recorded.

@@ -118,6 +118,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.COMMON_SETTINGS: "over the {common} settings of both, of {a} and {b}",
     Reason.PAIRS_LEFT_OUT: "{lost} of {pairs} pairs lack a score on one side and are left out",
     Reason.SEEDS_LEFT_OUT: "seeds without a partner are left out: {seeds}",
+    Reason.SEEDS_IN_ORDER: "seeds in one of both are paired in their order: {a} with {b}",
     Reason.SEEDS_BY_ORDER: "hardly any seed in common: settings are paired, seeds are not",
     Reason.SEVERAL_DEVICES: "several devices",
     Reason.SEVERAL_VERSIONS: "several versions of {package}",

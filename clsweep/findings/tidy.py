@@ -37,7 +37,8 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
     if not isinstance(trials, pd.DataFrame):
         given = type(trials).__name__
         raise RequestError(f"{source}: trials: expected a pandas DataFrame, given {given}")
-    trials = trials.set_axis([str(name) for name in trials.columns], axis=1)
+    names = ["None" if name is None or name != name else str(name) for name in trials.columns]
+    trials = trials.set_axis(names, axis=1)
     trials = trials.reset_index(drop=True)
     if twice := list(trials.columns[trials.columns.duplicated()]):
         raise RequestError(f"{source}: trials: expected every column once, given {twice[0]} twice")
@@ -69,7 +70,7 @@ def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     for value in known.unique() if is_plain(known) else known:
         if not _is_one(value) or np.iscomplexobj(value) or value == "":
             raise _refused(source, str(column.name), "a number or a text", value)
-    return column.astype(str).where(~missing)
+    return column.map(setting).astype(str).where(~missing)
 
 
 def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:

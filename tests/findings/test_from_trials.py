@@ -90,20 +90,20 @@ def test_a_swept_column_is_used_whatever_its_name(name, seeds):
 FIELDS = sorted({field.name for field in [*ID_FIELDS, *outcome_fields(), *param_fields(PARAM)]})
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-@pytest.mark.parametrize("name", sorted(set(FIELDS) - {*LABELS, "score"}))
-def test_no_swept_column_is_dropped_without_a_word(name, seeds):
-    """A table that sweeps any name of ours, drawn or as a list, has it as an axis or says not."""
-    for sample in ({"grid": GRID}, {"ranges": {"tau": (0.1, 1), "swept": (1, 2)}}):
-        frame = planted(lambda s: s["swept"], **sample, num_configs=9, num_seeds=seeds)
+@pytest.mark.parametrize("name", sorted({*FIELDS} - {*LABELS}))
+def test_no_swept_column_is_dropped_without_a_word(name):
+    """A table that sweeps any name of ours, as a list or drawn, has it as an axis or says not."""
+    samples = {"grid": GRID}, {"ranges": {"tau": (0.1, 1), "swept": (1, 2)}, "num_seeds": 1}
+    for sample in samples:
+        frame = planted(lambda s: s["swept"], **sample, num_configs=9)
         frame = frame[[*LABELS, "knn_top1", *GRID]].rename(
             columns={"knn_top1": "score", "tau": "x" if name == "tau" else "tau", "swept": name}
         )
         found = clsweep.analyse(frame, metric="score", mode="max").material
         said = f"not: {name}; params names others"
         assert name in found.params or said in "; ".join(found.notes)
-        told = clsweep.analyse(frame, metric="score", mode="max", params=[name])
-        assert told.material.sweeps[0].params == (name,)
+    told = clsweep.analyse(frame, metric="score", mode="max", params=[name])
+    assert told.material.sweeps[0].params == (name,)
 
 
 @pytest.mark.parametrize("name", ["uniformity", "num_images", "train_loss", "knn_top5"])
@@ -257,3 +257,32 @@ def test_what_failed_trials_count_as(tmp_path, cli_command):
         assert code == 0
         assert level in out
     assert cli_command("sensitivity", file, "--failed", "lost")[0] == 2
+
+
+# What is shown
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_zero_has_no_sign(mode):
+    frame = planted(lambda _: 0.0, grid=GRID, noise=0.0, metric="error")
+    found = clsweep.analyse(frame, metric="error", mode=mode)
+    for table in (found.robustness(), found.best_of_k(), found.recommend(), found.tuning_cost()):
+        floats = table.select_dtypes("floating").to_numpy()
+        assert not (np.signbit(floats) & (floats == 0)).any()
+
+
+@pytest.mark.parametrize("kinds", [str, float, lambda seed: 2**70 + seed, lambda seed: f"s{seed}"])
+def test_seeds_are_told_apart_whatever_they_are(kinds):
+    one, other = plain(), plain(objective="simclr", seed=1)
+    expected = clsweep.analyse(pd.concat([one, other])).compare()
+    named = one.assign(seed=one["seed"].map(kinds).astype(object))
+    also = other.assign(seed=other["seed"].map(kinds).astype(object))
+    pd.testing.assert_frame_equal(clsweep.analyse(pd.concat([named, also])).compare(), expected)
+    if kinds in (str, float):  # 1, 1.0 and "1" are one seed
+        mixed = pd.concat([one.astype({"seed": object}), also])
+        pd.testing.assert_frame_equal(clsweep.analyse(mixed).compare(), expected)
+
+
+def test_a_column_without_a_name_has_one():
+    frame = plain().rename(columns={"width": None})
+    assert clsweep.analyse(frame).material.params == ("tau", "None")
