@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DIAGNOSTIC, METRIC, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import default_of
+from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]
         return None, ""
     scores = np.concatenate([s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps])
     low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
-    expected = f"{metric} is expected in percent, given {low:.4g} to {high:.4g}"
+    expected = f"{metric} is expected in percent, given {mentioned(low)} to {mentioned(high)}"
     if len(scores) and (low < 0 or high > 100):
         return None, f"{expected}: read as numbers without a unit or limits"
     if 0 <= low <= high <= 1 and not np.isin(scores, (0, 1)).all():

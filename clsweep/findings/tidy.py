@@ -15,7 +15,7 @@ import pandas as pd
 from clsweep.analysis.scales import SCALES, is_number
 from clsweep.analysis.sweep import KEYS
 from clsweep.catalog import DIAGNOSTIC
-from clsweep.display.numbers import setting
+from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
 LABELS = ("objective", "config", "seed", "status", "sampler")
@@ -57,7 +57,7 @@ def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     copies = trials.duplicated([name for name in trials if is_plain(trials[name])])
     if not copies.any():
         return trials, []
-    said = f"{int(copies.sum())} rows are copies of others and are left out"
+    said = f"{count(copies.sum())} rows are copies of others and are left out"
     return trials[~copies].reset_index(drop=True), [said]
 
 
@@ -130,9 +130,9 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     column = numeric(column, source)
     sizes = column.dropna().abs()
     if len(wrong := column.dropna()[(sizes > LARGEST) | np.isinf(sizes)]):
-        raise _refused(source, name, f"finite numbers up to {LARGEST:g}", wrong.iloc[0])
+        raise _refused(source, name, f"finite numbers up to {setting(LARGEST)}", wrong.iloc[0])
     if (sizes > 0).any() and sizes.max() < SMALLEST:
-        raise _refused(source, name, f"a number of at least {SMALLEST:g}", sizes.max())
+        raise _refused(source, name, f"a number of at least {setting(SMALLEST)}", sizes.max())
     return column
 
 
@@ -146,12 +146,12 @@ def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
 
 def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
     """Refuse scores whose squares overflow or vanish."""
-    sizes = np.abs(scores[np.isfinite(scores)])
-    largest = float(sizes.max(initial=0.0))
+    largest = float(np.abs(scores[np.isfinite(scores)]).max(initial=0.0))
     if largest > LARGEST or 0 < largest < SMALLEST:
+        sizes = " to ".join(map(setting, (SMALLEST, LARGEST)))
         raise RequestError(
-            f"{source}: metric {metric!r}: expected sizes from {SMALLEST:g} to {LARGEST:g}, given "
-            f"{largest:g}; multiply the column by a constant, or mark such trials as failed"
+            f"{source}: metric {metric!r}: expected sizes from {sizes}, given {mentioned(largest)}; "
+            "multiply the column by a constant, or mark such trials as failed"
         )
 
 
