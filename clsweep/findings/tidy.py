@@ -150,8 +150,8 @@ def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
     if largest > LARGEST or 0 < largest < SMALLEST:
         sizes = " to ".join(map(setting, (SMALLEST, LARGEST)))
         raise RequestError(
-            f"{source}: metric {metric!r}: expected sizes from {sizes}, given {mentioned(largest)}; "
-            "multiply the column by a constant, or mark such trials as failed"
+            f"{source}: metric {metric!r}: expected sizes from {sizes}, given "
+            f"{mentioned(largest)}; multiply the column by a constant, or mark such trials as failed"
         )
 
 
