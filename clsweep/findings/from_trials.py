@@ -28,6 +28,7 @@ from clsweep.findings.tidy import (
     as_setting,
     check_scales,
     check_sizes,
+    is_numbers_as_text,
     is_plain,
     numeric,
     tidied,
@@ -94,6 +95,7 @@ def of_trials(
         if params is None
         else (_named(params, trials, name, source), [])
     )
+    words = [name for name in swept if is_numbers_as_text(trials[name])]
     trials = trials.assign(**{column: as_setting(trials[column], source) for column in swept})
     scales = _told_scales(scales, source)
     check_scales(scales, trials, swept, source)
@@ -131,7 +133,7 @@ def of_trials(
         sweeps=sweeps,
         chance=chance,
         defaults=defaults_of(trials, swept),
-        notes=tuple(filter(None, [unlike, *notes, _axes_note(sweeps, scales)])),
+        notes=tuple(filter(None, [unlike, *notes, _words_note(words), _axes_note(sweeps, scales)])),
         within=within_of(unit, sweeps),
     )
 
@@ -190,7 +192,8 @@ def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str]
     one: where it differs between the configurations of an objective and has one value in each.
     """
     ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
-    columns = [c for c in trials.columns if c not in {*LABELS, *ours, metric}]
+    ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
+    columns = [c for c in trials.columns if c not in {*LABELS, *ours, *ids, metric}]
     if not {*CONFIG} <= set(trials.columns):
         return [], []  # what is missing is said elsewhere
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
@@ -236,6 +239,12 @@ def _differs(trials: pd.DataFrame, column: str) -> bool:
     if not is_plain(trials[column]):
         return True
     return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
+
+
+def _words_note(words: Sequence[str]) -> str:
+    """That numbers are texts, and so no axis."""
+    listed = ", ".join(words)
+    return f"numbers given as text are read as categories: {listed}" if words else ""
 
 
 def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:

@@ -128,12 +128,22 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     if not is_number(column) and not all(map(_is_real, known)):
         return _texts(column)
     column = numeric(column, source)
-    sizes = column.dropna().abs()
-    if len(wrong := column.dropna()[(sizes > LARGEST) | np.isinf(sizes)]):
+    if column.dtype in (np.float16, np.float32):  # 0.1 of fewer bits is 0.1
+        column = pd.Series(column.to_numpy().astype(str).astype(float), column.index, name=name)
+    known = column.dropna()
+    sizes = known.astype(float).abs()
+    if len(wrong := known[(sizes > LARGEST) | np.isinf(sizes)]):
         raise _refused(source, name, f"finite numbers up to {setting(LARGEST)}", wrong.iloc[0])
     if (sizes > 0).any() and sizes.max() < SMALLEST:
         raise _refused(source, name, f"a number of at least {setting(SMALLEST)}", sizes.max())
     return column
+
+
+def is_numbers_as_text(column: pd.Series[Any]) -> bool:
+    """Whether a column of texts holds nothing but numbers, as a file without types has them."""
+    known = column.dropna()
+    is_text = len(known) > 0 and all(isinstance(value, str) for value in known)
+    return is_text and bool(pd.to_numeric(known, errors="coerce").notna().all())
 
 
 def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -148,10 +158,10 @@ def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
     """Refuse scores whose squares overflow or vanish."""
     largest = float(np.abs(scores[np.isfinite(scores)]).max(initial=0.0))
     if largest > LARGEST or 0 < largest < SMALLEST:
-        sizes = " to ".join(map(setting, (SMALLEST, LARGEST)))
+        expected = f"sizes from {setting(SMALLEST)} to {setting(LARGEST)}"
         raise RequestError(
-            f"{source}: metric {metric!r}: expected sizes from {sizes}, given "
-            f"{mentioned(largest)}; multiply the column by a constant, or mark such trials as failed"
+            f"{source}: metric {metric!r}: expected {expected}, given {mentioned(largest)}; "
+            "multiply the column by a constant, or mark such trials as failed"
         )
 
 

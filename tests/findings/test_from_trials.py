@@ -96,6 +96,8 @@ def test_no_swept_column_is_dropped_without_a_word(name):
     samples = {"grid": GRID}, {"ranges": {"tau": (0.1, 1), "swept": (1, 2)}, "num_seeds": 1}
     for sample in samples:
         frame = planted(lambda s: s["swept"], **sample, num_configs=9)
+        if name == "trial_id":  # one that is another in each trial is no axis
+            frame["swept"] = frame["config"] % 3
         frame = frame[[*LABELS, "knn_top1", *GRID]].rename(
             columns={"knn_top1": "score", "tau": "x" if name == "tau" else "tau", "swept": name}
         )
@@ -190,6 +192,7 @@ READ = {
     "objectives that are numbers": (lambda f: f.assign(objective=f["objective"].map(len)), {}),
     "seeds that are words": (lambda f: f.assign(seed=f["seed"].map("s{}".format)), {}),
     "an index with repeats": (lambda f: f.set_index(pd.Index([0] * len(f))), {"tau"}),
+    "short floats": (lambda f: f.astype({"tau": "float16", "width": "float32"}), {"tau"}),
     "devices in lists": (lambda f: f.assign(device=[["cpu"]] * len(f)), {}),
 }
 
@@ -225,6 +228,19 @@ def test_fractions_are_read_in_their_own_unit_and_said_so():
     assert other.material.sweeps[0].limits == (0, 1)
     zeros = clsweep.analyse(percent.assign(knn_top1=(percent["knn_top1"] > 72).astype(int)))
     assert zeros.material.unit == "%"
+
+
+def test_fractions_of_one_objective_among_percent_are_named():
+    frame = pd.concat([plain(), plain("simclr").assign(knn_top1=0.7 + 0.01 * plain()["tau"])])
+    (said, *_) = clsweep.analyse(frame).material.notes
+    assert "that of simclr is read as percent too, not as fractions of 1" in said
+
+
+def test_numbers_that_are_text_are_named():
+    frame = plain().assign(width=plain()["width"].map(str))
+    found = clsweep.analyse(frame).material
+    assert found.sweeps[0].scales["width"] == "category"
+    assert "numbers given as text are read as categories: width" in found.notes
 
 
 def test_a_percentage_beyond_100_is_none_and_said_so():
