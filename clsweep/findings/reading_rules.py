@@ -105,15 +105,10 @@ def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]
         return None, f"{expected}: read as numbers without a unit or limits"
     if fractions := [s for s in sweeps if _are_fractions(s)]:
         if high <= 1:
-            return (
-                1.0,
-                f"{expected}: read as fractions of 1; for percent multiply the column by 100",
-            )
+            told = "read as fractions of 1; for percent multiply the column by 100"
+            return 1.0, f"{expected}: {told}"
         names = ", ".join(sweep.objective for sweep in fractions)
-        return (
-            100.0,
-            f"{expected}: the scores of {names} are read as percent, not as fractions of 1",
-        )
+        return 100.0, f"{expected}: that of {names} is read as percent too, not as fractions of 1"
     return 100.0, ""
 
 
