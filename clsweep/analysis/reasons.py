@@ -44,7 +44,7 @@ class Reason(StrEnum):
     SURROGATE_WEAK_ONE_SEED = auto()  # and the possible is not known (r2)
     NO_EFFECT_PASSES = auto()  # no F test against the seed noise does
     NO_DIFFERENCE = auto()  # none was seen
-    FAILURES_DECIDE = auto()  # counted or left out, failed trials give different winners (failed)
+    FAILURES_DECIDE = auto()  # counted or left out, failed trials give different winners
     NO_NOISE = auto()  # the seeds show none, or one side has no repeat: no interval
     NO_NOISE_OF_SETTINGS = auto()  # one setting, or none differs: no interval
     ONE_SEED = auto()  # no interval

@@ -42,8 +42,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2}; with one seed the "
     "possible one is unknown",
     Reason.NO_EFFECT_PASSES: "no effect passes its test against the seed noise",
-    Reason.FAILURES_DECIDE: "counted as worst or left out, the {failed} failed trials give "
-    "different winners",
+    Reason.FAILURES_DECIDE: "counted or left out, the failed trials give different winners",
     Reason.NO_DIFFERENCE: "no difference seen",
     Reason.NO_NOISE: "no interval: the seeds show no noise, or one side has no repeat",
     Reason.NO_NOISE_OF_SETTINGS: "no interval: one setting, or none differs",

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.analysis.comparison.table import COLUMNS
 from clsweep.analysis.reasons import UNRESOLVED, Reason, note, noted
 from clsweep.findings.notes import TEXTS, is_measured, said, status, text_of, verdict, worded
 
@@ -138,6 +139,15 @@ def test_a_note_has_the_figures_of_its_text():
             if None not in given:  # **figures are seen in the tests of the table
                 assert given == fields_of(TEXTS[Reason[reason]]), f"{path}:{node.lineno}"
     assert len(seen) > 50
+
+
+def test_what_a_comparison_says_of_an_unresolved_row_is_in_the_row():
+    """A report words the reason of a row from the row alone."""
+    measured = {Reason.NO_DIFFERENCE, Reason.FAILURES_DECIDE, Reason.ONE_SEED, Reason.NO_NOISE}
+    measured |= {Reason.NO_NOISE_OF_SETTINGS, Reason.ONE_SEED_NO_SPREAD}
+    assert measured <= UNRESOLVED
+    for reason in measured:
+        assert fields_of(TEXTS[reason]) <= set(COLUMNS), reason
 
 
 def test_texts():
