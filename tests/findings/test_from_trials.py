@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -193,6 +195,12 @@ READ = {
     "seeds that are words": (lambda f: f.assign(seed=f["seed"].map("s{}".format)), {}),
     "an index with repeats": (lambda f: f.set_index(pd.Index([0] * len(f))), {"tau"}),
     "short floats": (lambda f: f.astype({"tau": "float16", "width": "float32"}), {"tau"}),
+    "categories": (lambda f: f.astype(dict.fromkeys(["tau", "seed", "status"], "category")), {}),
+    "decimals": (lambda f: f.assign(knn_top1=f["knn_top1"].map(Decimal)), {"tau"}),
+    "bytes": (lambda f: f.assign(kind=by_config(f, [b"a", b"b"])), {"kind"}),
+    "types of arrow": (lambda f: f.convert_dtypes(dtype_backend="pyarrow"), {"tau"}),
+    "lines and orders in names": (lambda f: f.rename(columns={"tau": "a\nb\x1b[31m"}), {}),
+    "a conditional": (lambda f: f.assign(s=by_config(f, [1, 2, 2, 1]).where(f["tau"] > 0.1)), {}),
     "devices in lists": (lambda f: f.assign(device=[["cpu"]] * len(f)), {}),
 }
 
@@ -203,6 +211,11 @@ def test_odd_tables_have_every_statistic(make, names):
     frame = pd.concat([plain(), plain("simclr", seed=1)], ignore_index=True)
     found = clsweep.analyse(make(frame))
     assert set(map(str, names)) <= set(found.material.params)
+    rows = pd.DataFrame({"at": frame["config"], "who": frame["objective"] == "dcl"})
+    levels = rows.assign(score=frame["knn_top1"]).groupby(["who", "at"])["score"].mean()
+    for row, who in zip(found.robustness().to_dict("records"), (True, False), strict=True):
+        expected = levels[who].agg(["mean", "max", "min"]).tolist()
+        assert [row[name] for name in ("mean", "best", "worst")] == pytest.approx(expected)
     for ask in ("robustness", "tolerance", "sensitivity", "marginals", "compare", "best_of_k",
                 "tuning_cost", "recommend", "health", "failure_regions", "mechanism",
                 "links"):  # fmt: skip
