@@ -74,8 +74,9 @@ def compare(
 
     Pairs: the settings of the hyperparameters that both sweep, over which configurations that
     differ in others are averaged, and the seeds of both. Without matching settings (independent
-    random designs): unpaired, and says so. Without matching seeds: settings are paired, and each
-    side has noise of its own.
+    random designs): unpaired, and says so. An objective of one setting that the other never tried
+    is not compared. Seeds of other labels are paired in their order; where hardly any is in both,
+    settings are paired, and each side has noise of its own.
 
     mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
         seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
