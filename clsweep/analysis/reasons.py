@@ -61,7 +61,7 @@ class Reason(StrEnum):
     UNFINISHED = auto()  # (configs, planned)
     TRIALS_FAILED = auto()  # and are left out (failed, trials)
     TRIALS_FAILED_AS_WORST = auto()  # count as the worst score of the table (failed, trials, level)
-    WORST_UNKNOWN = auto()  # configurations failed on every seed: the worst is a bound (lost)
+    WORST_UNKNOWN = auto()  # configurations failed on most seeds: ends are open (lost)
     TRIALS_FAILED_AS_CHANCE = auto()  # count as a guess (failed, trials, level)
     LEFT_OUT = auto()  # configurations without a score are (lost, configs)
     LOST_TRIES = auto()  # tries that bring nothing (lost, configs)

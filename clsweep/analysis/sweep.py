@@ -148,6 +148,23 @@ class Sweep:
         return np.asarray(np.isfinite(self.scores).any(axis=1))
 
     @cached_property
+    def unknown(self) -> NDArray[np.bool_]:
+        """(n,) bool, configurations that failed on every seed and count as the worst score seen:
+        their own level may be any lower.
+        """
+        return self.failing & (self.num_measured == 0) & (self.failed_as == WORST)
+
+    @cached_property
+    def failing(self) -> NDArray[np.bool_]:
+        """(n,) bool, configurations of whose trials more failed than have a score."""
+        return np.asarray(self.failed.sum(axis=1) > self.num_measured)
+
+    @cached_property
+    def num_measured(self) -> NDArray[np.int64]:
+        """(n,) scores of each configuration, without those that failed trials count as."""
+        return np.asarray((np.isfinite(self.scores) & ~self.failed).sum(axis=1))
+
+    @cached_property
     def has_repeats(self) -> bool:
         """Whether any configuration has two scores: without, seed noise cannot be told from
         effects.
@@ -164,6 +181,10 @@ class Sweep:
     def limited(self, ends: Any) -> Any:
         """The ends of intervals of levels, in the metric's own sign, as far as the metric goes."""
         return np.clip(ends, *self.limits)
+
+    def turned(self, low: Any, high: Any) -> tuple[Any, Any]:
+        """An interval in which larger is better, or back, in the metric's own sign."""
+        return (low, high) if self.sign > 0 else (-high, -low)
 
     def axis(self, param: str) -> Array:
         """(n,) the values of a numeric hyperparameter as they stand on its axis: log2 on a log

@@ -58,8 +58,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.TRIALS_FAILED: "{failed} of {trials} trials failed and are left out",
     Reason.TRIALS_FAILED_AS_WORST: "{failed} of {trials} trials failed and count as the worst "
     "score seen ({level:g})",
-    Reason.WORST_UNKNOWN: "configurations that failed on every seed: {lost}, so worst and worst_10 "
-    "are no better than shown",
+    Reason.WORST_UNKNOWN: "configurations that failed on most seeds: {lost}; how bad they are is "
+    "not known, so intervals are open at the end that they could move",
     Reason.TRIALS_FAILED_AS_CHANCE: "{failed} of {trials} trials failed and count as chance "
     "({level:g})",
     Reason.LEFT_OUT: "{lost} of {configs} configurations have no score and are left out",
