@@ -81,6 +81,7 @@ class Reason(StrEnum):
     # How sure the numbers are.
     UNEVEN_CELLS = auto()  # the seed noise differs between cells
     SEEDS_AS_BLOCKS = auto()  # a seed shifts all cells, which is no noise of their differences
+    UNEVEN_UNSEEN = auto()  # one with more noise would be (settings, seeds, factor)
     COPIES = auto()  # of other configurations, to the last digit at all seeds (copies, configs)
     ONE_PER_VALUE = auto()  # one configuration per value: no interval
     NOT_CORRECTED = auto()  # the SD holds the seed noise

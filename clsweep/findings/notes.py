@@ -79,6 +79,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.DEFAULT_NEAREST: "the nearest configuration stands for the default ({at})",
     Reason.UNEVEN_CELLS: "the seed noise differs between configurations: tests by each one's own",
     Reason.SEEDS_AS_BLOCKS: "a seed shifts all scores alike: tests by what is left of the noise",
+    Reason.UNEVEN_UNSEEN: "{settings} settings of {seeds} seeds: up to {factor:.0f} times the "
+    "noise at the worst of them may go unseen, and intervals are then too narrow",
     Reason.COPIES: "{copies} of {configs} configurations repeat the scores of others at every "
     "seed: copies carry one draw of the noise",
     Reason.ONE_PER_VALUE: "one configuration per value: no interval",

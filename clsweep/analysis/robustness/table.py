@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
+from clsweep.analysis.noise import blindness
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.seed_shift import seed_shift
@@ -266,6 +267,7 @@ def _intervals(table: Response, options: Options, notes: list[Note]) -> Bounds:
     bootstrap = options.bootstrap(population=table.sampled and not table.param)
     values = _by_row(resample.packed(scores))
     bounds = resample.intervals(values, bootstrap, within=options.within)
+    notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
         more = shift.half_width(options.confidence)
         for name in LEVELS:

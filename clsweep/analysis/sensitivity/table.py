@@ -19,6 +19,7 @@ import pandas as pd
 
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.copies import Codes, copies
+from clsweep.analysis.noise import blindness
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space
@@ -132,6 +133,7 @@ def _rows(sweep: Sweep, confidence: float, seed: int) -> list[dict[str, Any]]:
         terms, said = anova.anova(
             cells, sweep.params, confidence=confidence, seed=seed, groups=groups[order]
         )
+        notes += blindness(sweep.scores[sweep.alive])
     else:
         common["method"] = "sobol"
         common["r2"], terms, said = _from_surrogate(
