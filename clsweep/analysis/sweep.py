@@ -78,6 +78,19 @@ class Sweep:
         measured = np.where(self.failed, np.nan, self.scores)
         return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
 
+    def by_level(self) -> Sweep:
+        """The same with configurations in the order of their means: what is drawn at random then
+        does not hang on their numbers.
+        """
+        order = self.means.argsort(kind="stable")
+        return replace(
+            self,
+            configs=self.configs[order],
+            settings=self.settings.iloc[order].reset_index(drop=True),
+            scores=self.scores[order],
+            failed=self.failed[order],
+        )
+
     @property
     def num_failed(self) -> int:
         return int(self.failed.sum())

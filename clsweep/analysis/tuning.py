@@ -83,7 +83,7 @@ def best_of_k(
     """
     _check(confidence=confidence, num_resamples=num_resamples, within=0.0)
     rows: list[dict[str, Any]] = []
-    for sweep in sweeps:
+    for sweep in (each.by_level() for each in sweeps):
         if why := sweep.nothing:
             rows.append({"objective": sweep.objective, **noted(why=why)})
             continue
@@ -153,7 +153,8 @@ def tuning_cost(
     _check(confidence=confidence, num_resamples=num_resamples, within=within)
     options = {"within": within, "confidence": confidence}
     rows = [
-        _cost(x, (defaults or {}).get(x.objective), num_resamples, seed, **options) for x in sweeps
+        _cost(x.by_level(), (defaults or {}).get(x.objective), num_resamples, seed, **options)
+        for x in sweeps
     ]
     return pd.DataFrame(rows, columns=list(COST_COLUMNS))
 

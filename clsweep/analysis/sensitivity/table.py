@@ -197,7 +197,7 @@ def _from_surrogate(
         parameter moves, its noise included, would be taken for the response.
     """
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(inputs))
+    order = rng.permutation(np.lexsort(inputs.T))  # whatever the configurations' numbers are
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
     num = len(order)
     if not np.ptp(sweep.means[sweep.alive]) > 0:
