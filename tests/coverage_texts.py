@@ -21,6 +21,7 @@ The scores are x_is = theta_i + e_is: the level of configuration i, and noise. I
 theta has a spread of 1, and the noise a standard deviation of 0.3. "x3 at the worst" has three
 times that noise at the worst tenth of the settings, one setting at least. "t3" has heavy tails.
 "Half shared by a seed" gives half of the variance to a shift of all settings at a seed.
+The grid "with a cliff" has one setting far below the others, so its noise dominates the spread.
 
 What every statistic has in common:
 
