@@ -85,11 +85,9 @@ def page(covered, repeats):
     """The text of the page, of the shares by (group, cell)."""
     chance = 100 * np.sqrt(0.95 * 0.05 / max(repeats, 1))
     limits = {"least": LEAST, "most": MOST, "chance": chance, "said": noise.LEAST_SAID}
-    factors = [
-        f"{seeds} seeds, {noise.unseen(seeds - 1, 5 * (seeds - 1)):.0f} times"
-        for seeds in (2, 3, 5)
-    ]
-    limits["blind"] = f"{', '.join(factors[:-1])}, or {factors[-1]}"
+    hidden = {seeds: noise.unseen(seeds - 1, 5 * (seeds - 1)) for seeds in (2, 3, 5)}
+    factors = [f"{factor:.1f} in 6 settings of {seeds} seeds" for seeds, factor in hidden.items()]
+    limits["blind"] = ", ".join(factors)
     parts = [HEAD.format(repeats=repeats, sampled=SURROGATES, **limits)]
     for name, (columns, key, *texts) in STATISTICS.items():
         assumed, broken = texts

@@ -32,9 +32,9 @@ What every statistic has in common:
 - One seed of a grid shows no noise, so there is no interval, and the note says so.
 - Failed trials count as the worst score of the table. Intervals of `robustness` reach to those
   without them.
-- Few scores cannot show that the worst setting is noisier. Of 6 settings with {blind}
-  the noise there goes unseen in a fifth of all tables. A note gives this factor where it is above
-  {said:g}.
+- Few scores cannot show that the worst setting is noisier. A fifth of all tables hides so many
+  times the noise there: {blind}. A note gives this factor where it is {said:g} or
+  more.
 - Configurations that failed on every seed may be any worse than the worst score seen. Intervals are
   open at the end that they could move.
 - Copies of a row are left out with a note. A repeated trial with another value is an error.
