@@ -77,12 +77,17 @@ class Noise:
         return drawn
 
 
-def noise_of(values: Array) -> Noise:
-    """The noise of a table (n, S), NaN = no score, of which each row has a score."""
+def noise_of(values: Array, silent: NDArray[np.bool_] | None = None) -> Noise:
+    """The noise of a table (n, S), NaN = no score, of which each row has a score.
+
+    silent: (n,) rows without noise, which say nothing of the others' (`Sweep.silent`).
+    """
     counts = np.isfinite(values).sum(axis=1)
     means = np.nansum(values, axis=1) / counts
     squares = np.nansum(np.square(values - means[:, None]), axis=1)
     freedom = counts - 1.0
+    if silent is not None:
+        freedom[silent], squares[silent] = 0.0, 0.0
     total, num = float(freedom.sum()), len(values)
     pooled = float(squares.sum()) / total if total else np.nan
     likelier = np.full(num, min(1.0, OUTLIERS / num))
@@ -92,11 +97,14 @@ def noise_of(values: Array) -> Noise:
     chance = chance_of(squares, freedom, others, total - freedom, UNEVEN, WIDER, MOST)
     with np.errstate(divide="ignore"):
         chance = special.expit(special.logit(chance) + np.log(likelier))
+    own = np.maximum(squares / np.maximum(freedom, 1.0), pooled)
+    if silent is not None:
+        chance[silent], own[silent] = 1.0, 0.0
     return Noise(
         pooled=pooled,
         freedom=int(total),
         chance=chance,
-        own=np.maximum(squares / np.maximum(freedom, 1.0), pooled),
+        own=own,
         own_freedom=freedom + 1.0,
     )
 

@@ -165,7 +165,14 @@ class Sweep:
         """(n,) bool, configurations that failed on every seed and count as the worst score seen:
         their own level may be any lower.
         """
-        return self.failing & (self.num_measured == 0) & (self.failed_as == WORST)
+        return self.silent & (self.failed_as == WORST)
+
+    @cached_property
+    def silent(self) -> NDArray[np.bool_]:
+        """(n,) bool, configurations that failed on every seed, and count at one level: their
+        scores say nothing of the noise.
+        """
+        return self.alive & (self.num_measured == 0)
 
     @cached_property
     def failing(self) -> NDArray[np.bool_]:

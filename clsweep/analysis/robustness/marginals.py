@@ -136,7 +136,7 @@ def _half_widths(
         if not sweep.has_repeats:
             return none, [note(Reason.ONE_SEED)]
         seeds = np.isfinite(sweep.scores).sum(axis=1)
-        noise = noise_of(sweep.scores[sweep.alive])
+        noise = noise_of(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
         for k in np.flatnonzero(counts):
             rows = used & (groups == k)
             squares = np.where(rows, 1.0 / np.maximum(seeds, 1), 0.0) / counts[k] ** 2
