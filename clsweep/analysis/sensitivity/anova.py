@@ -41,6 +41,7 @@ from scipy.stats import qmc
 from clsweep.analysis import resample
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.seed_shift import two_way
 from clsweep.analysis.sweep import Array, Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
@@ -339,9 +340,11 @@ def _blocked(plain: Noise, own: Array, mean_count: float, least: float) -> Noise
     num, num_seeds = own.shape
     if num < 2 or num_seeds < 2 or not np.isfinite(own).all():
         return plain
-    shift, left = num * float(own.mean(axis=0).var(ddof=1)), (num - 1) * (num_seeds - 1)
-    residual = max((plain.residual * plain.freedom - shift * (num_seeds - 1)) / left, least)
-    if residual <= 0 or stats.f.sf(shift / residual, num_seeds - 1, left) >= SHIFT:
+    if not (found := two_way(own)):
+        return plain
+    shift, left = found.squares / found.freedom, found.others_freedom
+    residual = max(found.others / left, least)
+    if residual <= 0 or stats.f.sf(shift / residual, found.freedom, left) >= SHIFT:
         return plain
     return replace(
         plain,
