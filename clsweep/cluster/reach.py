@@ -7,6 +7,10 @@ import socket
 import threading
 import time
 
+import grpc
+from ray._private.grpc_utils import init_grpc_channel
+from ray._private.services import resolve_ip_for_localhost
+
 from clsweep.errors import RequestError
 
 PATIENCE_S = 10.0
@@ -30,8 +34,11 @@ def require_answer(address: str) -> None:
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port[:6]) < 2**16:
         raise _refusal(address, f"expected HOST:PORT, given {place:.80}")
+    host = host.strip("[]")
+    if not asked.startswith(_CLIENT):
+        host = resolve_ip_for_localhost(host)  # as Ray does
     until = time.monotonic() + PATIENCE_S
-    reason = _unconnected(host.strip("[]"), int(port)) or _mute(place, until - time.monotonic())
+    reason = _unconnected(host, int(port)) or _mute(host, port, until - time.monotonic())
     if reason:
         raise _refusal(address, reason)
 
@@ -56,11 +63,9 @@ def _unconnected(host: str, port: int) -> str:
     return reasons[-1]
 
 
-def _mute(place: str, patience_s: float) -> str:
+def _mute(host: str, port: str, patience_s: float) -> str:
     """Why what is connected to is no Ray; empty if it speaks its protocol."""
-    import grpc
-    from ray._private.grpc_utils import init_grpc_channel
-
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     channel = init_grpc_channel(place, [("grpc.enable_http_proxy", 0)])
     try:
         grpc.channel_ready_future(channel).result(timeout=max(patience_s, 1.0))

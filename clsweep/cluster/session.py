@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from clsweep.cluster.reach import require_answer
 from clsweep.errors import RequestError
 
 TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
@@ -29,12 +28,14 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
     import ray
 
     from clsweep.cluster import ENVIRONMENT
+    from clsweep.cluster.reach import require_answer  # imports Ray
 
     if ray.is_initialized():
         with _terminable():
             yield False
         return
-    require_answer(address)
+    if address != "local":
+        require_answer(address)
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # The line about a dead worker, with its page of advice: the trial's failed row says what
