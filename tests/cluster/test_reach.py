@@ -68,7 +68,7 @@ def test_a_closed_port_is_told_at_once(listener: socket.socket) -> None:
 
 
 def test_a_name_whose_look_up_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(3))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(3) or [])
     assert "head.example does not answer within" in refusal("head.example:6379")
 
 

@@ -1,5 +1,5 @@
-"""What no study needs is refused at once, with its place, its number and the limit; what a large one
-needs takes time that grows with its size, not with the square of it.
+"""What no study needs is refused at once, with its place, its number and the limit. What a large
+one needs takes time that grows with its size, not with the square of it.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_the_limit_itself_is_planned(tmp_path: Path) -> None:
 
 
 def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(
-    refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(design, "MAX_REPEATS", 500)
     path = tmp_path / "study.yaml"
@@ -145,18 +145,6 @@ def test_the_plan_of_many_seeds_takes_linear_time(tmp_path: Path) -> None:
         assert len(trials) == 2 * count
         assert len({trial.trial_id for trial in trials}) == 2 * count
     assert durations[1] < 24 * durations[0]  # 8 times as many seeds; the square would be 64
-
-
-@pytest.mark.parametrize("method", ["random", "qmc"])
-def test_drawing_many_configurations_takes_linear_time(tmp_path: Path, method: str) -> None:
-    path, durations = tmp_path / "study.yaml", []
-    path.write_text(STUDY)
-    for count in (100, 500, 4_000):  # the first imports what it needs
-        settings = [f"search={{method: {method}, trials_per_objective: {count}}}"]
-        begin = time.process_time()
-        assert len(design.plan_trials(load_study(path, settings=settings))) == 2 * count
-        durations.append(time.process_time() - begin)
-    assert durations[2] < 24 * durations[1]
 
 
 # The file.
@@ -231,9 +219,9 @@ def test_a_long_value_is_shown_by_its_beginning(refuse: Refuse, old: str, new: s
 
 
 def test_of_many_mistakes_the_first_are_listed(refuse: Refuse) -> None:
-    many = ", ".join(f"p{i}: 1" for i in range(5_000))
+    many = ", ".join(f"p{i}: 1" for i in range(2_000))
     assert len(refuse(("epochs: 1", f"epochs: 1, {many}")).splitlines()) == 50
-    many = "".join(f"k{i}: 1\n" for i in range(5_000))
+    many = "".join(f"k{i}: 1\n" for i in range(1_000))
     assert len(refuse(("name: large\n", f"name: large\n{many}")).splitlines()) == 50
 
 
