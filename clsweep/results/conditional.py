@@ -17,7 +17,7 @@ from clsweep.errors import RequestError
 
 T = TypeVar("T")
 
-_REFUSED = {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"}
+_REFUSED = {"PreconditionFailed", "NoSuchKey"}
 _TIMEOUT_S = 20
 
 

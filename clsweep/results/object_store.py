@@ -53,6 +53,7 @@ _PASSING = {
         "REQUEST_TIMEOUT",
     ),
     *("REQUEST_TIME_TOO_SKEWED", "REQUEST_EXPIRED"),
+    "CONDITIONAL_REQUEST_CONFLICT",  # neither of two writes at once has been let through yet
 }
 _AWS_ERROR = re.compile(
     r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: (.*)", re.DOTALL

@@ -301,6 +301,15 @@ def test_a_write_whose_answer_is_lost_is_known_for_ours(
     assert lost != [None]
 
 
+def test_a_conflict_that_the_store_leaves_open_is_asked_again(s3: str, s3_server: Any) -> None:
+    conflicts = [("409 Conflict", "ConditionalRequestConflict")]
+    s3_server.refuse = lambda environ: (
+        conflicts.pop() if environ["REQUEST_METHOD"] == "PUT" and conflicts else None
+    )
+    with ResultsFolder(s3).lock():
+        assert not conflicts
+
+
 def test_a_store_that_heeds_no_condition_is_refused(s3: str, s3_server: Any) -> None:
     s3_server.conditional = False
     try:
