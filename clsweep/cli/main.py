@@ -213,7 +213,7 @@ def status(
 def trials(
     path: ResultsPath,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="EXPR", help="pandas query: tau < 0.1")
+        str | None, typer.Option("--where", metavar="EXPR", help="a condition: tau < 0.1")
     ] = None,
     sort: Annotated[
         str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")
@@ -421,7 +421,7 @@ def confirm(
                 path,
                 asked,
                 top=top,
-                seeds=[int(seed) if seed.isdecimal() else seed for seed in given] or None,
+                seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
                 settings=settings or (),
             )
     except KeyboardInterrupt:

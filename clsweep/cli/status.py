@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from clsweep.api import Results
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
+from clsweep.cli.where import selected
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import Number, is_number, settings, texts_of
 from clsweep.errors import RequestError, nearest
@@ -94,7 +95,7 @@ def trial_rows(
     axes = declared_axes(results.study, frame.columns)
     swept = [name for name in frame.columns if any(name in each for each in axes.values())]
     if where:
-        frame = frame[_selected(frame, where)]
+        frame = frame[selected(frame, where)]
     if sort:
         column = sort.removeprefix("-")
         if column not in frame:
@@ -134,24 +135,6 @@ def _measured(frame: pd.DataFrame) -> list[str]:
     """The metrics that any trial has, on the test split too."""
     names = [metric.name for metric in METRICS] + [field.name for field in test_fields()]
     return [name for name in names if name in frame and frame[name].notna().any()]
-
-
-def _selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
-    """Which rows an expression selects; a row without a value that it asks for is not selected."""
-    try:
-        # With types that know missing values no comparison with one holds; of texts pandas' eval
-        # makes objects again.
-        mask = frame.convert_dtypes().eval(where)
-    except Exception as error:  # whatever the user's expression raises
-        reason = str(error).splitlines()[0]
-        raise RequestError(
-            f"--where {where!r}: {reason}. Columns: {', '.join(frame.columns)}"
-        ) from None
-    if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
-        raise RequestError(
-            f"--where {where!r}: expected a condition, as in \"tau < 0.1 and status == 'finished'\""
-        )
-    return mask.fillna(False).astype(bool)
 
 
 def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:

@@ -28,11 +28,14 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
     import ray
 
     from clsweep.cluster import ENVIRONMENT
+    from clsweep.cluster.reach import require_answer  # imports Ray
 
     if ray.is_initialized():
         with _terminable():
             yield False
         return
+    if address != "local":
+        require_answer(address)
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # The line about a dead worker, with its page of advice: the trial's failed row says what

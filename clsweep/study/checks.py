@@ -5,7 +5,8 @@ effect, budgets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,19 +18,17 @@ from clsweep.study.schema import LIVE_METHODS, StudySections
 from clsweep.study.space import Objective, slug
 
 MAX_OBJECTIVE_NAME = 64
+MAX_BATCH = 10**8  # beyond it no data set has images, which is an error of its own
 
 
 @dataclass(frozen=True)
 class Checks:
-    """Adds to `errors` one line per mistake: place, expected, given."""
+    """Calls `error` once per mistake: where it stands; expected, given."""
 
     document: Document
     sections: StudySections
     dataset: Dataset
-    errors: list[str]
-
-    def error(self, keys: Keys, message: str) -> None:
-        self.errors.append(self.document.error(keys, message))
+    error: Callable[[Keys, str], None]
 
     def check_dataset(self) -> None:
         """Both parts of the training set need at least one image of every class; pairs of vectors
@@ -328,10 +327,7 @@ class Checks:
                 and chunk < batch
                 and (batch % chunk or chunk % workers or chunk < 2 * workers)
             ):
-                valid = [c for c in range(2 * workers, batch + 1, workers) if batch % c == 0]
-                nearest_valid = ", ".join(
-                    map(str, sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2]))
-                )
+                nearest_valid = ", ".join(map(str, _nearest_chunks(chunk, batch, workers)))
                 among = f" on {workers} workers" if workers > 1 else ""
                 message = (
                     f"chunks of {chunk} do not make a batch of {batch}{among}; nearest "
@@ -435,3 +431,11 @@ class Checks:
             if param in getattr(self.sections, kind):
                 return (kind, param)
         return ("objectives", objective.name)
+
+
+def _nearest_chunks(chunk: int, batch: int, workers: int) -> list[int]:
+    """The two sizes nearest to `chunk` that divide a batch among the workers."""
+    small = [c for c in range(1, math.isqrt(min(batch, MAX_BATCH)) + 1) if batch % c == 0]
+    divisors = {*small, *(batch // c for c in small)}
+    valid = [c for c in divisors if c % workers == 0 and c >= 2 * workers]
+    return sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2])

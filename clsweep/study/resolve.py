@@ -18,9 +18,9 @@ from clsweep.catalog import (
 )
 from clsweep.catalog.ownership import aliases, default_of, owned_params, owners_of, refusal
 from clsweep.data.folders import sized_dataset
-from clsweep.errors import RequestError, StudyError, nearest
+from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.checks import Checks
-from clsweep.study.design import Study
+from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension
@@ -51,7 +51,7 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     )
     resolver.check_shared()
     resolver.raise_errors()
-    checks = Checks(document, sections, resolver.dataset, resolver.errors)
+    checks = Checks(document, sections, resolver.dataset, resolver.error)
     for objective in objectives:
         checks.check(objective)
     checks.check_dataset()
@@ -59,7 +59,7 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     checks.check_keys_in_use()
     checks.check_names()
     resolver.raise_errors()
-    return Study(
+    study = Study(
         sections=sections,
         dataset=resolver.dataset,
         objectives=objectives,
@@ -67,6 +67,8 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
         document=document,
         preset=preset,
     )
+    require_enumerable(study)
+    return study
 
 
 class _Resolver:
@@ -83,6 +85,8 @@ class _Resolver:
 
     def error(self, keys: Keys, message: str) -> None:
         self.errors.append(self.document.error(keys, message))
+        if len(self.errors) == MAX_LINES:
+            self.raise_errors()
 
     def raise_errors(self) -> None:
         if self.errors:
@@ -114,7 +118,7 @@ class _Resolver:
                     else f"'{name}' owns: {', '.join(sorted(owned))}"
                 )
                 hint = nearest(param, candidates, aliases())
-                self.error(keys, f"unknown parameter '{param}'.{hint} {known}")
+                self.error(keys, f"unknown parameter '{param:.80}'.{hint} {known}")
             elif not shared and keys[-2] == "space" and param in section.base:
                 self.error(
                     keys, "expected the parameter in base or in space of one objective, given both"
@@ -152,7 +156,7 @@ class _Resolver:
             if name not in known:
                 expected = f"Expected one of: {', '.join(known)}"
                 self.error(
-                    (*at, part), f"unknown {part} '{name}'.{nearest(name, known)} {expected}"
+                    (*at, part), f"unknown {part} '{name:.80}'.{nearest(name, known)} {expected}"
                 )
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name
