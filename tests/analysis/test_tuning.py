@@ -122,7 +122,8 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
     expected = [by_enumeration(filled, k) for k in range(1, 8)]
     assert table["expected"].to_numpy() == pytest.approx(expected)
     notes = {
-        "worst": f"6 of 21 trials failed and count as the worst score seen ({np.nanmin(scores):.1f})",
+        "worst": "6 of 21 trials failed and count as the worst score seen "
+        f"({np.nanmin(scores):.1f})",
         "chance": "6 of 21 trials failed and count as chance (10)",
         "left out": "6 of 21 trials failed and are left out; 2 of 7 configurations have no score "
         "and are tries that bring nothing",
