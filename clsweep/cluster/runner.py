@@ -262,7 +262,9 @@ class _Run:
             share = Share(desk, capacity, concurrent)
             stack.enter_context(Heartbeat(folder, progress, share))
             recorder = Recorder(study, folder, progress, kept)
-            context = TrialContext.of(study, folder, desk=desk, test=self._test)
+            context = TrialContext.of(
+                study, folder, desk=desk, one_machine=is_alone, test=self._test
+            )
             try:
                 references = (
                     References(study, folder, self._planned, context)
