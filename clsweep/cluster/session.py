@@ -30,9 +30,9 @@ ON_ONE_MACHINE = {
 
 
 @contextlib.contextmanager
-def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
-    """Ray for the time of a run; left alone if it was already initialised. True if this run has it
-    for itself.
+def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
+    """Ray for the time of a run; left alone if it was already initialised. Its folder, if this run
+    has it for itself.
 
     Meanwhile SIGTERM ends the run as Ctrl-C does.
     """
@@ -45,7 +45,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
 
     if ray.is_initialized():
         with _terminable():
-            yield False
+            yield None
         return
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -58,7 +58,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
             # The dashboard's process is what cleans up after worker groups. Objects are small: rows
             # and contexts.
             with _on_loopback():
-                ray.init(
+                context = ray.init(
                     "local",
                     include_dashboard=dashboard,
                     object_store_memory=2**28,
@@ -66,7 +66,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
                     **quiet,
                 )
         else:
-            ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
+            context = ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise RequestError(
@@ -77,7 +77,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
         ) from None
     with _terminable():  # only now: Ray's start sets a handler of its own
         try:
-            yield address == "local"
+            yield context.address_info["session_dir"] if address == "local" else None
         finally:
             _shutdown()
 
