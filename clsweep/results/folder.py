@@ -9,6 +9,7 @@ take it from its part.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -27,6 +28,7 @@ from clsweep.errors import RequestError
 from clsweep.results.disk import Disk
 from clsweep.results.hold import Hold, hold_of, read_heartbeat
 from clsweep.results.places import Files, open_files
+from clsweep.results.processes import temporary_prefix
 from clsweep.results.schemas import (
     SIDE_TABLES,
     param_fields,
@@ -44,6 +46,7 @@ PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 # of the files per trial, by their folder
 SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 JOURNAL = "optuna.journal"
+LEFTOVERS = ".leftovers.json"
 
 
 @dataclass
@@ -230,6 +233,22 @@ class ResultsFolder:
         """
         self._lock.beat(state)
 
+    def leftovers(self) -> Any:
+        """What `note_leftovers` was last given, or whatever stands there; None if that is nothing,
+        or no JSON.
+        """
+        try:
+            return json.loads(self._files.read(LEFTOVERS))
+        except (FileNotFoundError, ValueError, RecursionError):
+            return None
+
+    def note_leftovers(self, noted: Mapping[str, Any]) -> None:
+        """Say what a run would leave on its machine if it were killed now."""
+        self._files.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
+
+    def forget_leftovers(self) -> None:
+        self._files.remove(LEFTOVERS)
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder: a second run on it is refused. The lock of a process that died is free
@@ -248,12 +267,13 @@ class ResultsFolder:
         if self.local_path is not None:
             return f"{self.local_path}/.ray"
         if self._scratch is None:
-            self._scratch = tempfile.mkdtemp(prefix="clsweep-")
+            self._scratch = tempfile.mkdtemp(prefix=temporary_prefix())
         return self._scratch
 
     def remove_scratch(self) -> None:
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self._scratch = None
+        if self.local_path is not None or self._scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._scratch = None
 
     @property
     def journal_path(self) -> str:

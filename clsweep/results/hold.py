@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from clsweep.errors import BusyError, RequestError
 from clsweep.results.disk import Disk
 from clsweep.results.places import Files
+from clsweep.results.processes import machine
 
 if TYPE_CHECKING:
     from clsweep.results.conditional import Versioned
@@ -240,7 +241,7 @@ def _is_fresh(beat: Mapping[str, Any]) -> bool:
 
 def _is_dead(beat: Mapping[str, Any]) -> bool:
     """Whether the heartbeat is that of a process of this very machine that is no more."""
-    here = _machine()
+    here = machine()
     if here is None or beat.get("machine") != here:
         return False
     try:
@@ -253,18 +254,7 @@ def _is_dead(beat: Mapping[str, Any]) -> bool:
 
 
 def _process() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
-
-
-def _machine() -> str | None:
-    """What tells apart all places where process ids count anew: boots of machines, and containers.
-    None if unknown.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{file.read().strip()}-{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
+    return {"host": socket.gethostname(), "machine": machine(), "pid": os.getpid()}
 
 
 def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:
