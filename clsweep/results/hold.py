@@ -66,7 +66,7 @@ class FileLock:
     def is_held(self) -> bool:
         try:
             # to be read only: the folder may be somebody else's
-            with open(self._files.place(".lock")) as handle:
+            with open(self._files.descriptor(".lock")) as handle:
                 return not _flock(handle, exclusive=False)
         except OSError:
             return False  # no run has ever held it
@@ -82,7 +82,8 @@ class FileLock:
         with contextlib.ExitStack() as stack:
             try:
                 os.makedirs(self._files.folder, exist_ok=True)
-                handle = stack.enter_context(open(self._files.place(".lock"), "w"))
+                lock = self._files.descriptor(".lock", os.O_RDWR | os.O_CREAT)
+                handle = stack.enter_context(open(lock, "w"))
             except OSError as error:
                 raise RequestError(
                     f"{self._path}: cannot be used as a results folder: {error.strerror}"

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from clsweep.errors import RequestError
-from clsweep.results.disk import Data
+from clsweep.results.disk import Data, require_size
 
 T = TypeVar("T")
 
@@ -84,6 +84,7 @@ class ObjectStore:
 
         def read() -> bytes:
             with self._fs.open_input_file(self._at(name)) as file:
+                require_size(self.place(name), file.size())
                 return file.read()
 
         return self._do("read", name, read)
