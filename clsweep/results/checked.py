@@ -86,14 +86,11 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Iterable[str]) -> pa
     Args:
         trials: all of `KEYS`, status, and any other columns.
         params: hyperparameters among them; what the plan says of one, its trial says too.
-
-    Raises:
-        LookupError: a trial is not in the plan.
     """
     ranks = pc.index_in(trials["trial_id"], plan["trial_id"].combine_chunks()).combine_chunks()
     if ranks.null_count:
         name = trials.filter(pc.is_null(ranks))["trial_id"][0]
-        raise LookupError(f"trial {name} is not in plan.parquet")
+        raise ValueError(f"trial {name} is not in plan.parquet")
     if not ranks.cast(pa.int64()).equals(pa.arange(0, len(ranks))):  # else they stand in its order
         order = pc.array_sort_indices(ranks)
         trials, ranks = trials.take(order), ranks.take(order)

@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -71,6 +70,7 @@ class ResultsFolder:
     _files: Files = field(init=False, repr=False)
     _lock: Hold = field(init=False, repr=False)
     _scratch: str | None = field(init=False, repr=False, default=None)
+    _known: dict[str, tuple[bytes, Any]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.path = str(self.path) if "://" in str(self.path) else os.path.normpath(self.path)
@@ -118,7 +118,6 @@ class ResultsFolder:
         for pause_s in (0.2, 1.0, 0.0):  # a run that extends a study writes one after the other
             if not (reason := why_not_of(self._plan, self._document.tree)):
                 return
-            self._forget()
             time.sleep(pause_s)
         advice = "The command that made the folder writes it anew, unless it was edited"
         raise RequestError(f"{self.place('study.yaml')}: {reason}. {advice}")
@@ -144,25 +143,20 @@ class ResultsFolder:
         """All trials that have ended so far, one row each, in plan order; or these columns of
         them.
         """
-        schema = trials_schema(self._param_fields)
+        fields = self._param_fields
+        schema = trials_schema(fields)
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
         present = (*KEYS, "status")
         table = self._with_parts(
             "trials", schema, [*columns, *present], filled=present, present=[metric]
         )
-        params = [name for name in self.params() if name in columns and name != "precision"]
-        for is_again in (False, True):
-            try:
-                return in_plan_order(table, self._plan, params).select(columns)
-            except (ValueError, LookupError) as error:
-                if is_again or isinstance(error, ValueError):
-                    reason = str(error.args[0])
-                    raise RequestError(
-                        f"{self.place('trials.parquet')} or a part: {reason}"
-                    ) from None
-                self._forget()  # another process has extended the study
-        raise AssertionError
+        params = [f.name for f in fields if f.name in columns and f.name != "precision"]
+        try:  # the plan is read last: no run records a trial before it is planned
+            return in_plan_order(table, self._plan, params).select(columns)
+        except ValueError as error:
+            where = f"{self.place('trials.parquet')} or a part"
+            raise RequestError(f"{where}: {str(error).splitlines()[0]}") from None
 
     def side_table(self, name: str) -> pa.Table:
         """`epochs`, `histograms` or `points` of the trials that have ended so far."""
@@ -226,7 +220,6 @@ class ResultsFolder:
         self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self._files.write("study.yaml", (header + study_yaml).encode())
-        self._forget()
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
         """Record one trial that has ended with its rows of the side tables, by name.
@@ -343,19 +336,25 @@ class ResultsFolder:
 
     # Files.
 
-    @cached_property
+    @property
     def _document(self) -> Document:
         place = self.place("study.yaml")
-        return self._decoded("study.yaml", lambda data: recorded_study(data, place))
+        return self._once("study.yaml", lambda data: recorded_study(data, place))
 
-    @cached_property
+    @property
     def _plan(self) -> pa.Table:
-        return self._decoded("plan.parquet", checked_plan)
+        return self._once("plan.parquet", checked_plan)
 
-    def _forget(self) -> None:
-        """Read study and plan again when they are asked for."""
-        for name in ("_document", "_plan"):
-            self.__dict__.pop(name, None)
+    def _once(self, name: str, decode: Callable[[bytes], Any]) -> Any:
+        """What a file holds, decoded again only where it has changed."""
+
+        def again(data: bytes) -> Any:
+            known, value = self._known.get(name, (None, None))
+            if known != data:
+                self._known[name] = known, value = data, decode(data)
+            return value
+
+        return self._decoded(name, again)
 
     @property
     def _param_fields(self) -> list[pa.Field]:

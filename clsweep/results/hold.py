@@ -189,10 +189,25 @@ def read_heartbeat(files: Files) -> dict[str, Any]:
             beat = json.loads(files.read(HEARTBEAT))
         except FileNotFoundError:
             return {}
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        return beat if isinstance(beat, dict) else {}
+        return beat if _is_beat(beat) else {}
     return {}
+
+
+def _is_beat(beat: Any) -> bool:
+    """Whether a heartbeat says what one may say, each in its type."""
+    if not isinstance(beat, dict) or not isinstance(beat.get("running", []), list):
+        return False
+    texts = [beat.get(name, "") for name in ("host", "headline", "state")] + beat.get("running", [])
+    time_s, pid = beat.get("time", 0), beat.get("pid", 0)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(time_s, float | int)
+        and 0 <= time_s < 2**40
+        and isinstance(pid, int)
+        and 0 <= pid < 2**31
+    )
 
 
 def _is_owned(beat: Mapping[str, Any]) -> bool:
