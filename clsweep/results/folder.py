@@ -49,7 +49,7 @@ from clsweep.results.schemas import (
     to_table,
     trials_schema,
 )
-from clsweep.results.tables import encode
+from clsweep.results.tables import decode, encode
 from clsweep.study.document import Document
 from clsweep.study.recorded import recorded_study
 
@@ -398,6 +398,7 @@ class ResultsFolder:
             # begin again.
             parts = self._parts(name)
             tables = [pa.schema(fields).empty_table()]
+            self._require_compacted(name, parts)
             if self._files.is_file(f"{name}.parquet"):
                 table = self._decoded(f"{name}.parquet", rows)
                 if parts:
@@ -410,6 +411,16 @@ class ResultsFolder:
                 continue
             return pa.concat_tables(tables)
         raise RequestError(f"{self.path}: the results are being rewritten; try again")
+
+    def _require_compacted(self, name: str, parts: Sequence[str]) -> None:
+        """Refuse a folder without a table that a compaction has written with the other one."""
+        other = {"trials": "epochs", "epochs": "trials"}.get(name)
+        if parts or other is None or self._files.is_file(f"{name}.parquet"):
+            return
+        if self._files.is_file(f"{other}.parquet") and self._decoded(
+            f"{other}.parquet", lambda data: decode(data, ["trial_id"]).num_rows
+        ):
+            raise RequestError(f"{self.place(f'{name}.parquet')}: {_MISSING}")
 
     def _decoded(self, name: str, decode: Callable[[bytes], T], advice: str = "") -> T:
         """What a file holds; a part that is gone is for the caller to handle."""
