@@ -75,7 +75,7 @@ def agreed(about: Row, row: Row) -> dict[str, Any]:
     Raises:
         ValueError, LookupError: they disagree, or an encoder cannot be so.
     """
-    told = about.get("normalisation")
+    told: Any = about["normalisation"]
     if not _is_normalisation(told):
         raise ValueError(
             f"normalisation: expected mean and std of the channels, given {told!r:.80}"
