@@ -242,7 +242,7 @@ def _of_table(file: str, table: pa.Table) -> Iterator[Damage]:
     rows = table.num_rows
     for column in sorted(COLUMNS & {*table.column_names}):
         is_fine = column not in MUST
-        is_fine |= ("parts/epochs" in file and column == "knn_top1") or column == "sampler"
+        is_fine |= "epochs" in file and column == "knn_top1"
         is_fine |= name == "references.parquet" and column != "reference"
         yield of(f"no {column}", table.drop_columns([column]), is_fine=is_fine)
         for kind, other in {

@@ -18,6 +18,7 @@ from clsweep.catalog import PARAM
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, param_fields, params_of, plan_schema
 from clsweep.results.tables import decode, distinct, typed
 from clsweep.study.continuation import defining
+from clsweep.study.space import declared_spaces
 
 KEYS = ("trial_id", "objective", "config", "seed")
 STATUSES = ("finished", "stopped", "failed")  # of a trial that has its row
@@ -35,7 +36,9 @@ def checked_plan(data: bytes) -> pa.Table:
     """`plan.parquet`: the columns that it has, in their types."""
     table = decode(data)
     known = {field.name: field for field in param_fields(PARAM)}
-    params = [known.get(field.name, field) for field in params_of(table.schema)]
+    told = {field.name: field for field in params_of(table.schema)}
+    names = [*told, *(name for name in known if name in table.column_names and name not in told)]
+    params = [known[name] if name in known else told[name] for name in names]
     taken = {field.name for field in (*ID_FIELDS, *outcome_fields())}
     if wrong := [field.name for field in params if field.name in taken]:
         raise ValueError(f"column {wrong[0]!r}: expected no hyperparameter")
@@ -56,7 +59,13 @@ def why_not_of(plan: pa.Table, tree: Mapping[str, Any]) -> str:
     if known not in (None, digest(tree)):
         return "study.yaml has changed since plan.parquet was made of it"
     others = set(plan["objective"].unique().to_pylist()) - set(tree["objectives"])
-    return f"study.yaml has no objective '{min(others)}' of plan.parquet" if others else ""
+    if others:
+        return f"study.yaml has no objective '{min(others)}' of plan.parquet"
+    swept = {name for space in declared_spaces(tree).values() for name in space if name in PARAM}
+    missing = swept - set(plan.column_names)
+    if missing and tree.get("base", {}).get("epochs") != 0:  # else nothing is trained
+        return f"study.yaml sweeps '{min(missing)}', which is not in plan.parquet"
+    return ""
 
 
 def checked_rows(

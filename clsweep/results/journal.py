@@ -9,6 +9,7 @@ from the rows.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,11 +47,20 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
         if alone:
             for leftover in Path(path).parent.glob(f"{Path(path).name}.lock*"):
                 leftover.unlink(missing_ok=True)
+            _require_lines(path)
         return JournalStorage(_JournalFile(path))
     except OSError as error:
         raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
     except Exception as error:  # Optuna plays the lines back without looking at them
         raise _damaged(path, str(error)) from None
+
+
+def _require_lines(path: str) -> None:
+    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        for line in file:
+            if line.endswith(b"\n") and not isinstance(json.loads(line), dict):
+                raise ValueError(f"a line says {line!r:.40}")
 
 
 def _damaged(path: str, reason: str) -> RequestError:
@@ -117,17 +127,23 @@ class Journal:
 
     def _require_whole(self) -> None:
         """Refuse entries that this study cannot have made."""
-        kind = str if self._key == "trial_id" else int
-        reason = ""
-        if self._storage.get_study_directions(self._study_id) != [self.direction]:
-            reason = "another direction"
-        for entry in self._storage.get_all_trials(self._study_id, deepcopy=False):
-            if not isinstance(entry.user_attrs.get(self._key), kind):
-                reason = f"entry {entry.number} has no {self._key}"
-            elif not set(self._space) <= set(entry.params):
-                reason = f"entry {entry.number} lacks a value"
+        try:
+            reason = self._strange()
+        except Exception as error:  # of whatever stands in place of an entry's fields
+            reason = f"{type(error).__name__}: {error}"
         if reason:
             raise _damaged(getattr(self._storage._backend, "_file_path", "journal"), reason)
+
+    def _strange(self) -> str:
+        kind = str if self._key == "trial_id" else int
+        if self._storage.get_study_directions(self._study_id) != [self.direction]:
+            return "another direction"
+        for entry in self._storage.get_all_trials(self._study_id, deepcopy=False):
+            if not isinstance(entry.user_attrs.get(self._key), kind):
+                return f"entry {entry.number} has no {self._key}"
+            if not set(self._space) <= set(entry.params):
+                return f"entry {entry.number} lacks a value"
+        return ""
 
     def start(self, attributes: Mapping[str, Any], params: Mapping[str, Any]) -> None:
         """Note that it runs; what an earlier session left running goes on under its number."""
