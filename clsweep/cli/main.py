@@ -201,9 +201,9 @@ def status(
                 *best_notes(rows),
                 *reference_notes(results.references, metric=results.metric),
                 *confirm_headline(results),
+                status_headline(results, rows),
             ]:
-                print(note)
-            print(status_headline(results, rows))
+                print(printable(note))
         if watch is None:
             return
         time.sleep(watch)
@@ -230,7 +230,7 @@ def trials(
     print_table(rows, columns, format=format)
     if format is Format.table:
         for note in reference_notes(results.references, metric=results.metric):
-            print(note)
+            print(printable(note))
 
 
 @app.command()
@@ -453,7 +453,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -20,8 +20,9 @@ from clsweep.display.numbers import Number, is_number, settings, texts_of
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
+from clsweep.results.checked import STATUSES
 from clsweep.results.schemas import test_fields
-from clsweep.results.tally import STATUSES, Tally
+from clsweep.results.tally import Tally
 from clsweep.study.space import declared_axes
 
 

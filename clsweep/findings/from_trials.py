@@ -320,13 +320,20 @@ def read_trials(file: str) -> pd.DataFrame:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from clsweep.results.disk import Disk
     from clsweep.results.reading import to_frame
+    from clsweep.results.tables import decode
 
     try:
-        return to_frame(pq.read_table(file))
+        if "://" in file or os.path.isdir(file):  # of which each part has pages with checksums
+            return to_frame(pq.read_table(file, page_checksum_verification=True))
+        folder, name = os.path.split(os.path.realpath(file))
+        return to_frame(decode(Disk(folder).read(name)))
     except FileNotFoundError:
         raise RequestError(f"{file}: expected a Parquet file of trials, found none") from None
-    except (OSError, pa.ArrowException) as error:
+    except RequestError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         raise RequestError(
             f"{file}: cannot be read as a table of trials: {str(error).splitlines()[0]}"
         ) from None

@@ -70,7 +70,7 @@ class FileLock:
     def is_held(self) -> bool:
         try:
             # to be read only: the folder may be somebody else's
-            with open(self._files.place(".lock")) as handle:
+            with open(self._files.descriptor(".lock")) as handle:
                 return not _flock(handle, exclusive=False)
         except OSError:
             return False  # no run has ever held it
@@ -86,7 +86,8 @@ class FileLock:
         with contextlib.ExitStack() as stack:
             try:
                 os.makedirs(self._files.folder, exist_ok=True)
-                handle = stack.enter_context(open(self._files.place(".lock"), "w"))
+                lock = self._files.descriptor(".lock", os.O_RDWR | os.O_CREAT)
+                handle = stack.enter_context(open(lock, "w"))
             except OSError as error:
                 raise RequestError(
                     f"{self._path}: cannot be used as a results folder: {error.strerror}"
@@ -224,11 +225,27 @@ def read_heartbeat(files: Files) -> dict[str, Any]:
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
+    """A heartbeat's content; empty if it is none."""
     try:
         beat = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return beat if isinstance(beat, dict) else {}
+    return beat if _is_beat(beat) else {}
+
+
+def _is_beat(beat: Any) -> bool:
+    """Whether a heartbeat says what one may say, each in its type."""
+    if not isinstance(beat, dict) or not isinstance(beat.get("running", []), list):
+        return False
+    texts = [beat.get(name, "") for name in ("host", "headline", "state")] + beat.get("running", [])
+    time_s, pid = beat.get("time", 0), beat.get("pid", 0)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(time_s, float | int)
+        and 0 <= time_s < 2**40
+        and isinstance(pid, int)
+        and 0 <= pid < 2**31
+    )
 
 
 def _is_owned(beat: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ import pyarrow.fs as pafs
 
 from clsweep.errors import RequestError
 from clsweep.results.conditional import S3Object, Versioned
-from clsweep.results.disk import Data
+from clsweep.results.disk import Data, require_size
 
 T = TypeVar("T")
 
@@ -87,6 +87,7 @@ class ObjectStore:
 
         def read() -> bytes:
             with self._fs.open_input_file(self._at(name)) as file:
+                require_size(self.place(name), file.size())
                 return file.read()
 
         return self._do("read", name, read)

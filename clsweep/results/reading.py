@@ -102,7 +102,7 @@ def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
     """The results folder at `path`, local or an object store's URI.
 
     Raises:
-        RequestError: there are no results of clsweep.
+        RequestError: there are no results of clsweep, or damaged ones.
     """
     folder = ResultsFolder(str(path))
     if not folder.exists():
@@ -110,6 +110,7 @@ def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
         raise RequestError(
             f"{path}: expected a results folder (it has a study.yaml), found none.{hint}"
         )
+    folder.check()
     return folder
 
 

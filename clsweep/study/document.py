@@ -158,7 +158,7 @@ def preset_names(path: str | Path) -> list[str]:
 
 def _parse(path: Path) -> Document:
     try:
-        text = _read(path).decode("utf-8")
+        data = _read(path)
     except FileNotFoundError:
         siblings = [str(p) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         meant = nearest(str(path), siblings) or nearest(path.stem, shipped_studies())
@@ -169,23 +169,34 @@ def _parse(path: Path) -> Document:
             f"{path}: expected a study file, given a "
             f"folder.{f' It holds: {inside}.' if inside else ''}"
         ) from None
-    except UnicodeDecodeError:
-        raise StudyError(f"{path}: expected a YAML text in UTF-8, given binary data.") from None
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    document = Document(source=str(path), tree={})
+    return parse_document(data, str(path))
+
+
+def parse_document(data: bytes, source: str) -> Document:
+    """A study file's bytes as a document; `source` is what messages call it.
+
+    Raises:
+        StudyError: it is no YAML mapping, or a key stands twice.
+    """
     try:
-        loader = _Loader(text, str(path))
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise StudyError(f"{source}: expected a YAML text in UTF-8, given binary data.") from None
+    document = Document(source=source, tree={})
+    try:
+        loader = _Loader(text, source)
         node = loader.get_single_node()
         tree = None if node is None else _Builder(loader, document).build(node, ())
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise StudyError(f"{path}{line}: not valid YAML: {problem}.") from None
+        raise StudyError(f"{source}{line}: not valid YAML: {problem}.") from None
     except yaml.YAMLError as error:  # characters that YAML does not allow
-        raise StudyError(f"{path}: not valid YAML: {str(error).splitlines()[0]}.") from None
+        raise StudyError(f"{source}: not valid YAML: {str(error).splitlines()[0]}.") from None
     except RecursionError:
-        raise StudyError(f"{path}: not valid YAML: nested too deeply.") from None
+        raise StudyError(f"{source}: not valid YAML: nested too deeply.") from None
     if not isinstance(tree, dict):
         given = (
             "an empty file"
@@ -195,7 +206,8 @@ def _parse(path: Path) -> Document:
             else repr(tree)[:80]
         )
         raise StudyError(
-            f"{path}: expected a mapping with the keys name, seeds, objectives, ..., given {given}."
+            f"{source}: expected a mapping with the keys name, seeds, objectives, ..., "
+            f"given {given}."
         )
     document.tree = tree
     return document
