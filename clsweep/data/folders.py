@@ -80,9 +80,11 @@ def sized_dataset(
 def _folder_row(
     row: Dataset, root: Path, num_train: int | None, num_classes: int | None
 ) -> Dataset:
-    """The row with the sizes of a folder; a plan without the folder takes the stated ones."""
+    """The row with the sizes of a folder. A plan without the folder takes the stated ones, and as
+    many test images as `synthetic` would have.
+    """
     if num_train and num_classes and not root.exists():
-        return replace(row, num_train=num_train, num_classes=num_classes)
+        return replace(row, num_train=num_train, num_test=num_train // 5, num_classes=num_classes)
     found = scan(root)
     given, num_test = (sum(map(len, part.values())) for part in (found.train, found.test))
     for what, stated, there in (

@@ -88,6 +88,7 @@ def test_a_plan_goes_without_the_folder_where_its_sizes_are_stated(load, tmp_pat
     dataset = f"name: imagefolder, root: {tmp_path}/later, val_fraction: 0.25"
     study = load(f"{dataset}, num_train: 500, num_classes: 20")
     assert sizes(study) == (224, 500, 20)
+    assert study.dataset.num_test > 0, "some are taken to be there"
     assert any("is not there: planned with the sizes stated" in note for note in study.notes)
     assert "given no such folder" in refusal(load, f"{dataset}, num_train: 500")
 
