@@ -1,7 +1,10 @@
-"""The shipped studies: every one plans at the paper's scale, and its `cpu` preset runs."""
+"""The shipped studies: every one plans at the paper's scale and under each preset, and its `cpu`
+preset runs.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,65 +13,91 @@ import clsweep
 from clsweep.study.document import preset_names
 from tests.cluster.conftest import clsweep as command
 
-STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.yaml"))
-PAPER_STUDIES = [path for path in STUDIES if "cpu" in preset_names(path)]
+FOLDER = Path(__file__).parents[1] / "studies"
+STUDIES = {
+    path.relative_to(FOLDER).with_suffix("").as_posix(): path for path in FOLDER.rglob("*.yaml")
+}
+PAPER_STUDIES = sorted(name for name, path in STUDIES.items() if "cpu" in preset_names(path))
+OFTEN = ("dcl/table_01", "dcl/table_18", "dimcl/table_01", "ecpp/table_05", "eqco/figure_02")
 
 
-def tables(path: Path, preset: str | None = None) -> dict[str, set[object]]:
-    """Values of each swept hyperparameter in the plan."""
-    study = clsweep.load_study(path, preset=preset)
+def tables(name: str, preset: str | None = None) -> dict[str, set[object]]:
+    """Values of each swept hyperparameter in the plan, of the objectives that sweep it."""
+    study = clsweep.load_study(STUDIES[name], preset=preset)
     plan = study.plan()
-    return {
-        name: set(plan[name].dropna()) for objective in study.objectives for name in objective.space
-    }
+    swept: dict[str, set[object]] = {}
+    for objective in study.objectives:
+        rows = plan[plan["objective"] == objective.name]
+        for param in objective.space:
+            swept[param] = swept.get(param, set()) | set(rows[param])
+    return swept
 
 
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_every_study_and_preset_plans(path: Path) -> None:
-    for preset in (None, *preset_names(path)):
-        study = clsweep.load_study(path, preset=preset)
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_every_study_and_preset_plans(name: str) -> None:
+    for preset in (None, *preset_names(STUDIES[name])):
+        study = clsweep.load_study(STUDIES[name], preset=preset)
         assert len(study.plan()) >= len(study.objectives) * len(study.sections.seeds)
 
 
+def test_every_study_has_a_name_of_its_own() -> None:
+    """It names the folder of the results."""
+    names = [clsweep.load_study(path).name for path in STUDIES.values()]
+    assert len(set(names)) == len(names)
+
+
+def test_what_a_study_cannot_say_yet_can_be_switched_on() -> None:
+    """Every mark is a key with its value and a place; both in one line, two spaces between."""
+    mark = re.compile(r"^ *([a-z_]+: .*)?# TODO-protocol: [a-z_]+: \S.*?  \(.+\)$")
+    for name, path in STUDIES.items():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            assert "TODO" not in line or mark.match(line), f"{name}: {line}"
+
+
 def test_the_paper_studies_sweep_what_the_paper_swept() -> None:
-    by_name = {path.stem: path for path in PAPER_STUDIES}
     temperatures = {0.07, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0}
-    assert tables(by_name["dcl_temperature"]) == {"tau": temperatures}  # DCL Table 18
-    assert tables(by_name["dcl_batch_size"]) == {
-        "batch_size": {32, 64, 128, 256, 512}
-    }  # DCL Table 1
-    assert tables(by_name["dimcl_frameworks"]) == {
-        "lam": {0.03, 0.1, 0.3}
-    }  # DimCL Fig. 5, around its 0.1
-    assert tables(by_name["ecpp_views"]) == {"num_views": {2, 4, 6, 8}}  # ECPP Fig. 2
-    queue, batch = (
-        {16, 64, 256, 4096, 65536},
-        {16, 64, 255},
-    )  # EqCo Fig. 2-3; 255: all others of the batch
-    assert tables(by_name["eqco_negatives"]) == {"num_negatives": queue | batch}
+    assert tables("dcl/table_18") == {"tau": temperatures}
+    assert tables("dcl/table_01") == {"batch_size": {32, 64, 128, 256, 512}}
+    assert tables("dimcl/table_06") == {"proj_dim": {64, 128, 256, 512, 1024, 2048, 8192}}
+    assert tables("dimcl/table_11") == {"dim_tau": {0.01, 0.05, 0.1, 0.2, 0.5, 1.0}}
+    assert tables("ecpp/table_07") == {"num_views": {2, 4, 6, 8}}
+    crops, temperatures = {0.08, 0.2}, {0.1, 0.15, 0.2, 0.25, 0.3}
+    assert tables("ecpp/table_08") == {"crop_scale": crops, "tau": temperatures}
+    queue = {4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144}  # EqCo Table 6, and below
+    assert tables("eqco/figure_02") == {"num_negatives": queue}
+    assert tables("eqco/table_02") == {
+        "num_negatives": {4, 16, 64, 255},  # 255: all others of the batch
+        "alpha": {256, 1024, 4096, 16384, 65536, 262144},
+    }
 
 
-def test_the_toy_sweeps_table_9_of_eqco() -> None:
-    [path] = [path for path in STUDIES if path.stem == "eqco_mutual_information"]
+@pytest.mark.parametrize(("preset", "information"), [(None, {2, 4, 6, 8, 10}), ("cpu", {4, 10})])
+def test_the_toy_sweeps_table_9_of_eqco(preset: str | None, information: set[object]) -> None:
     pairs = {64, 128, 256, 512}
-    assert tables(path) == {"batch_size": pairs, "mutual_information": {2, 4, 6, 8, 10}}
-    assert tables(path, "short") == {"batch_size": pairs, "mutual_information": {4, 10}}
+    swept = tables("eqco/table_09", preset)
+    assert swept == {"batch_size": pairs, "mutual_information": information}
 
 
 @pytest.mark.parametrize(
-    "num_seeds",
-    [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.soak)],
+    ("name", "num_seeds"),
+    [
+        *(pytest.param(name, 1, marks=pytest.mark.slow) for name in OFTEN),
+        *(pytest.param(name, 2, marks=pytest.mark.soak) for name in PAPER_STUDIES),
+    ],
 )
-@pytest.mark.parametrize("path", PAPER_STUDIES, ids=lambda path: path.stem)
-def test_the_cpu_preset_runs(path: Path, tmp_path: Path, num_seeds: int) -> None:
+def test_the_cpu_preset_runs(name: str, num_seeds: int, tmp_path: Path) -> None:
     seeds = f"seeds={[*range(num_seeds)]}"
-    code, output = command("run", path, "-p", "cpu", "--out", tmp_path / "out", "--set", seeds)
+    path, out = STUDIES[name], tmp_path / "out"
+    code, output = command("run", path, "-p", "cpu", "--out", out, "--set", seeds)
     assert code == 0, output
-    results = clsweep.open_results(tmp_path / "out")
+    results = clsweep.open_results(out)
     assert (results.trials["status"] == "finished").all()
     assert len(results.trials) == len(results.plan)
-    scores = results.trials.groupby("objective")[["knn_top1", "linear_top1"]].mean()
-    assert (scores > (65, 90)).all(axis=None), (
-        scores
-    )  # untrained: about 76 and 94 with this split; collapsed: 10
-    assert len(results.references) == 1 + num_seeds
+    metric = clsweep.load_study(path, preset="cpu").sections.metric.name
+    assert results.trials[metric].notna().all()
+    if metric != "mi_estimate":
+        # untrained: about 76 and 94 with this split; collapsed: 10
+        scores = results.trials.groupby("objective")[["knn_top1", "linear_top1"]].mean()
+        reached = scores if name in OFTEN else scores.max().to_frame().T
+        assert (reached > (65, 90)).all(axis=None), scores
+        assert len(results.references) == 1 + num_seeds

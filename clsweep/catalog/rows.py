@@ -171,7 +171,7 @@ class Dataset:
         owns: of pairs, hyperparameters of the data.
         num_unlabeled: images without a class, trained on beside the others.
         images_digest: of names and sizes of the files, where these are the user's own.
-        options: those of the numbers that a study may choose.
+        options: those of the numbers that a study may choose or, of the user's own files, state.
         folder: of its files below `dataset.root`; empty if it needs none there.
         reader: torchvision's class that reads and fetches it, if there is one.
         arrays: "module:function": (Dataset, DataPlace) -> what its arrays in the cache are made of,

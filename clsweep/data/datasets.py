@@ -96,7 +96,7 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
         num_train=config["num_train"] - row.num_unlabeled,
         num_classes=config["num_classes"],
     )
-    if "num_train" in row.options and dataset.num_train != row.num_train:
+    if row.num_train and "num_train" in row.options and dataset.num_train != row.num_train:
         dataset = replace(dataset, num_test=dataset.num_train // 5)
     return _load(dataset, config["val_fraction"], place)
 

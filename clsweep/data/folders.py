@@ -65,19 +65,40 @@ def sized_dataset(
     """The catalog's row of a data set with the sizes that it has here; None is the row's own.
 
     Raises:
-        RequestError: a folder of images is not laid out as one.
+        RequestError: a folder of images is not laid out as one, or has other sizes than stated.
     """
     row = DATASET[name]
     if name == "imagefolder":
-        found = scan(place.root_folder)
-        num_train, num_test = (sum(map(len, part.values())) for part in (found.train, found.test))
-        row = replace(row, num_train=num_train, num_test=num_test, images_digest=_digest(found))
-        num_classes, num_train = len(found.classes), None
+        row = _folder_row(row, place.root_folder, num_train, num_classes)
     elif num_train is not None:
         row = replace(row, num_train=num_train, num_test=num_train // 5)
     return replace(
         row, image_size=image_size or row.image_size, num_classes=num_classes or row.num_classes
     )
+
+
+def _folder_row(
+    row: Dataset, root: Path, num_train: int | None, num_classes: int | None
+) -> Dataset:
+    """The row with the sizes of a folder. A plan without the folder takes the stated ones, and as
+    many test images as `synthetic` would have.
+    """
+    if num_train and num_classes and not root.exists():
+        return replace(row, num_train=num_train, num_test=num_train // 5, num_classes=num_classes)
+    found = scan(root)
+    given, num_test = (sum(map(len, part.values())) for part in (found.train, found.test))
+    for what, stated, there in (
+        ("num_train", num_train, given),
+        ("num_classes", num_classes, len(found.classes)),
+    ):
+        if stated not in (None, there):
+            raise RequestError(
+                f"{root}: expected dataset.{what} to be {there}, as in train/, given {stated}"
+            )
+    return replace(
+        row, num_train=given, num_test=num_test, num_classes=len(found.classes),
+        images_digest=_digest(found),
+    )  # fmt: skip
 
 
 def scan(root: Path) -> ImageFolder:

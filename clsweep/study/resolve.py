@@ -76,9 +76,9 @@ class _Resolver:
 
     def __init__(self, document: Document, sections: StudySections):
         self.document, self.sections = document, sections
-        self.dataset = self._sized()
         self.errors: list[str] = []
         self.notes: list[str] = []
+        self.dataset = self._sized()
         self.taken: set[tuple[str, str]] = set()  # shared (section, name) that some objective took
         # shared base values that a space replaces, by objective
         self.replaced: dict[str, list[str]] = {}
@@ -271,9 +271,12 @@ class _Resolver:
         given = self.sections.dataset
         options = {name: getattr(given, name) for name in DATASET[given.name].options}
         try:
-            return sized_dataset(given.name, given.place, **options)
+            dataset = sized_dataset(given.name, given.place, **options)
         except RequestError as error:
             raise StudyError(self.document.error(("dataset", "root"), str(error))) from None
+        if dataset.name == "imagefolder" and not dataset.images_digest:
+            self.notes.append(f"{given.root} is not there: planned with the sizes stated for it")
+        return dataset
 
     # The study as a whole.
 

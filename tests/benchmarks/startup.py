@@ -21,7 +21,7 @@ COMMANDS = {
     "python -c pass": ["-c", "pass"],
     "clsweep catalog": ["-c", RUN, "catalog"],
     "clsweep plan quickstart": ["-c", RUN, "plan", str(STUDIES / "quickstart.yaml")],
-    "clsweep plan dcl_temperature": ["-c", RUN, "plan", str(STUDIES / "dcl_temperature.yaml")],
+    "clsweep plan dcl table_18": ["-c", RUN, "plan", str(STUDIES / "dcl" / "table_18.yaml")],
     "import torch": ["-c", "import torch"],
     "import ray.tune": ["-c", "import ray.tune"],
 }

@@ -84,6 +84,28 @@ def test_the_plan_has_the_sizes_of_an_image_folder(load, root):
     ) == (64, 24, 2)
 
 
+def test_a_plan_goes_without_the_folder_where_its_sizes_are_stated(load, tmp_path):
+    dataset = f"name: imagefolder, root: {tmp_path}/later, val_fraction: 0.25"
+    study = load(f"{dataset}, num_train: 500, num_classes: 20")
+    assert sizes(study) == (224, 500, 20)
+    assert study.dataset.num_test > 0, "some are taken to be there"
+    assert any("is not there: planned with the sizes stated" in note for note in study.notes)
+    assert "given no such folder" in refusal(load, f"{dataset}, num_train: 500")
+
+
+@pytest.mark.parametrize(
+    ("stated", "says"),
+    [
+        ("num_train: 100", "expected dataset.num_train to be 24, as in train/, given 100"),
+        ("num_classes: 3", "expected dataset.num_classes to be 2, as in train/, given 3"),
+    ],
+)
+def test_a_folder_has_the_sizes_that_a_study_states(load, root, stated, says):
+    dataset = f"name: imagefolder, root: {root}, val_fraction: 0.25"
+    assert says in refusal(load, f"{dataset}, {stated}")
+    assert sizes(load(f"{dataset}, num_classes: 2")) == (224, 24, 2)
+
+
 def test_a_plan_opens_no_image(load, root, monkeypatch):
     monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("opened"))
     load(f"name: imagefolder, root: {root}, val_fraction: 0.25")
@@ -95,10 +117,10 @@ def test_a_plan_opens_no_image(load, root, monkeypatch):
         ("name: digits, image_size: 32",
          "dataset.image_size: expected on imagefolder, synthetic only, given on digits; null "
          "removes a key"),
-        ("name: stl10, num_train: 500", "dataset.num_train: expected on synthetic only, given on "
-                                        "stl10"),
-        ("name: cifar10, num_classes: 5", "dataset.num_classes: expected on synthetic only, "
-                                          "given on cifar10"),
+        ("name: stl10, num_train: 500", "dataset.num_train: expected on imagefolder, synthetic "
+                                        "only, given on stl10"),
+        ("name: cifar10, num_classes: 5", "dataset.num_classes: expected on imagefolder, "
+                                          "synthetic only, given on cifar10"),
         ("name: synthetic, image_size: 4", "dataset.image_size: expected a value >= 8, given 4"),
         ("name: synthetic, image_size: 1024", "dataset.image_size: expected a value <= 512, "
                                               "given 1024"),

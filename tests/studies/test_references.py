@@ -1,0 +1,125 @@
+"""The papers' numbers: every printed cell is one that its study plans, and the differences and
+spreads that a paper prints follow from its own rows, unless the row says that they do not.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM
+from tests.studies.references import (
+    ID_COLUMNS,
+    REFERENCES,
+    STUDIES,
+    VALUE_COLUMNS,
+    Reference,
+    planned,
+)
+
+KEYS = {"paper", "item", "study", "refused", "protocol", "encoder", "reference only"} | {
+    "drawn, not printed"
+}
+SCORES = {row.name for row in (*METRICS, *DIAGNOSTICS)} | {"classifier_top1"}
+LAYERS = ("encoder", "projector")  # of DCL Table 11
+TRAINED = [reference for reference in REFERENCES if reference.study]
+
+
+def name(reference: Reference) -> str:
+    return f"{reference.path.parent.name}/{reference.path.stem}"
+
+
+def differs(printed: str, computed: float) -> bool:
+    """Whether a printed number is not the computed one at its own precision."""
+    decimals = len(printed.partition(".")[2])
+    return abs(float(printed) - computed) > 0.5 * 10**-decimals + 1e-9
+
+
+def test_there_are_references_of_all_papers() -> None:
+    assert {r.path.parent.name for r in REFERENCES} == {
+        path.name for path in STUDIES.iterdir() if path.is_dir()
+    }
+
+
+@pytest.mark.parametrize("reference", REFERENCES, ids=name)
+def test_a_file_says_where_its_numbers_come_from(reference: Reference) -> None:
+    header, rows = reference.header, reference.rows
+    assert header.keys() <= KEYS
+    assert [len(header.get(key, [])) for key in ("paper", "item")] == [1, 1]
+    assert ("study" in header) != ("refused" in header)
+    assert 1 <= len(header["protocol"]) <= 3
+    assert (*rows.columns[:3], *rows.columns[-6:]) == (*ID_COLUMNS, *VALUE_COLUMNS)
+    assert len(rows) or "drawn, not printed" in header
+    assert not rows.duplicated([*ID_COLUMNS, *reference.settings, "metric"]).any()
+    assert set(reference.reference_only) <= set(rows["objective"])
+
+
+@pytest.mark.parametrize("reference", TRAINED, ids=name)
+def test_rows_speak_the_catalog(reference: Reference) -> None:
+    rows = reference.rows
+    assert set(rows["metric"]) <= SCORES
+    for setting in reference.settings:
+        values = set(rows[setting]) - {""}
+        if setting == "feature_layer":
+            assert values <= set(LAYERS)
+            continue
+        for value in values:
+            PARAM[setting].coerce(float(value))
+    for row in rows.to_dict("records"):
+        assert row["value"] or row["spread"], row
+        for key in ("value", "spread", "delta"):
+            assert not row[key] or abs(float(row[key])) <= 100, row
+        assert bool(row["delta"]) == bool(row["delta_to"]), row
+
+
+@pytest.mark.parametrize("reference", TRAINED, ids=name)
+def test_every_printed_cell_is_planned(reference: Reference) -> None:
+    """Objective, data set, encoder and settings of a row are those of a trial of its study."""
+    assert reference.study
+    cells = planned(reference.study)
+    standins = dict(line.split("; the study has ") for line in reference.header.get("encoder", []))
+    for row in reference.rows.to_dict("records"):
+        if row["objective"] in reference.reference_only:
+            assert row["objective"] not in set(cells["objective"])
+            continue
+        fits = cells["objective"] == row["objective"]
+        for key in ("dataset", "encoder"):
+            if row[key]:
+                fits &= cells[key] == standins.get(row[key], row[key])
+        for setting in reference.settings:
+            if row[setting] and setting in cells:
+                number = PARAM[setting].kind in ("int", "float")
+                fits &= cells[setting] == (float(row[setting]) if number else row[setting])
+        assert fits.any(), row
+
+
+def base_of(reference: Reference, row: dict[str, str]) -> float:
+    """The value that a printed difference starts from: at the same settings, or the only one."""
+    rows = reference.rows
+    same = (rows["objective"] == row["delta_to"]) & (rows["value"] != "")
+    for key in ("dataset", "encoder", "metric"):
+        same &= rows[key] == row[key]
+    exact = same.copy()
+    for setting in reference.settings:
+        exact &= rows[setting] == row[setting]
+    found = rows[exact] if exact.any() else rows[same]
+    assert len(found) == 1, row
+    return float(found["value"].iloc[0])
+
+
+@pytest.mark.parametrize("reference", REFERENCES, ids=name)
+def test_printed_differences_follow_from_the_rows(reference: Reference) -> None:
+    for row in reference.rows[reference.rows["delta"] != ""].to_dict("records"):
+        computed = float(row["value"]) - base_of(reference, row)
+        assert differs(row["delta"], computed) == ("misprint" in row["note"]), (row, computed)
+
+
+@pytest.mark.parametrize("reference", REFERENCES, ids=name)
+def test_printed_spreads_over_a_setting_follow_from_the_rows(reference: Reference) -> None:
+    rows = reference.rows
+    for row in rows[rows["value"] == ""].to_dict("records"):
+        scored = rows[(rows["objective"] == row["objective"]) & (rows["value"] != "")]
+        computed = pd.to_numeric(scored["value"]).std()
+        misprint = "misprint" in row["note"]
+        assert differs(row["spread"], computed) == misprint, (row, computed)
+        assert not misprint or f"{computed:.2f}" in row["note"]
