@@ -152,7 +152,7 @@ def alarm() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("alarm")
 def test_a_sample_of_all_damages(made: Path, commands: dict[str, Command], tmp_path: Path) -> None:
-    chosen = random.Random(0).sample(list(damages(made)), 40)
+    chosen = random.Random(0).sample(list(damages(made)), 12)
     faults, _ = check(chosen, commands, made, tmp_path)
     assert not faults, "\n".join(faults)
 

@@ -106,5 +106,5 @@ def test_a_document_without_end_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "heartbeat.json"
     file.touch()
     os.truncate(file, LARGEST_DOCUMENT + 1)
-    with pytest.raises(RequestError, match=r"expected at most 2,097,152 bytes, given 2,097,153"):
+    with pytest.raises(RequestError, match=r"expected at most 8,388,608 bytes, given 8,388,609"):
         Disk(str(tmp_path)).read(file.name)
