@@ -94,9 +94,11 @@ def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(
 
 
 def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str, Any]) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, wheel = written["project"], written["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {
-        "clsweep",
+        *wheel["packages"],
+        *wheel["force-include"],
         "pyproject.toml",
         "constraints.txt",
         project["readme"],
