@@ -328,7 +328,7 @@ class SimSiam(PredictorFramework):
 
 
 class BarlowTwins(PairFramework):
-    """The cross-correlation of the two views' projections."""
+    """One loss of the two views' raw projections: their cross-correlation, or VICReg's terms."""
 
     norm = "hidden"
 

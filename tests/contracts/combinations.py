@@ -164,6 +164,7 @@ REPRESENTATIVES = (
     "byol-cosine-dimcl-all_pairs-num_views=3",
     "simsiam-cosine-none-multicrop",
     "barlow_twins-barlow-none-two",
+    "vicreg-vicreg-none-two",
     "nnclr-infonce-barlow-two",
     "supervised-cross_entropy-barlow-two",
     "supervised-decoupled_cross_entropy-none-two",

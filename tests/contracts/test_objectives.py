@@ -264,12 +264,12 @@ def without_gradient(config: Config) -> set[str]:
     """Parameters whose gradient is zero whatever the data: biases whose addition is undone by what
     follows.
 
-    The projector's last bias: barlow_twins centres the columns of the projections; in byol the
+    The projector's last bias: barlow_twins and vicreg centre the columns; in byol the
     predictor begins with a linear map and a batch norm. A regularizer that does not centre the
     columns sees it.
     """
     if (
-        config["framework"] not in ("barlow_twins", "byol")
+        config["framework"] not in ("barlow_twins", "vicreg", "byol")
         or config.get("dim_standardize") is False
     ):
         return set()

@@ -45,6 +45,7 @@ NAMES = (
     "simsiam-cosine-barlow-multicrop",
     "barlow_twins-barlow-none-two",
     "barlow_twins-barlow-dimcl-ecpp",
+    "vicreg-vicreg-none-two",
     "nnclr-dclw-dimcl-two",
     "nnclr-infonce-none-core",
     "nnclr-eqco-barlow-two",
@@ -57,6 +58,7 @@ CHUNKED = (
     "moco-eqco-barlow-two",
     "byol-cosine-dimcl-all_pairs",
     "barlow_twins-barlow-dimcl-ecpp",
+    "vicreg-vicreg-none-two",
     "supervised-cross_entropy-dimcl-two",
 )
 RUNS = {name: CASES[name] for name in NAMES} | {
@@ -72,6 +74,7 @@ FAST = (
     "byol-cosine-dimcl-all_pairs",
     "simsiam-cosine-abscl-two",
     "barlow_twins-barlow-dimcl-ecpp-chunked",
+    "vicreg-vicreg-none-two-chunked",
     "nnclr-dclw-dimcl-two",
     "supervised-cross_entropy-dimcl-two-chunked",
 )

@@ -1,0 +1,65 @@
+"""What shapes the distribution of the projections: their variances and correlations (VICReg).
+
+Shapes: N samples of the global batch, D features. Projections are raw. Half types are computed in
+float32, whatever autocast says; gradients have the inputs' type.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from clsweep.objective.contrast import check_views, no_autocast, wide
+
+_TARGET_STD = 1.0  # gamma of VICReg
+_VARIANCE_EPS = 1e-4  # epsilon of VICReg
+
+
+def vicreg(
+    z1_ND: Tensor,
+    z2_ND: Tensor,
+    sim_coeff: float = 25.0,
+    std_coeff: float = 25.0,
+    cov_coeff: float = 1.0,
+) -> Tensor:
+    """VICReg (Bardes et al. 2022, Eq. 1-6): l = sim s(z1, z2) + std [v(z1) + v(z2)] / 2 + cov
+    [c(z1) + c(z2)].
+
+    s = mean over samples and dimensions of (z1 - z2)^2. v = mean_d max(0, 1 - sqrt(var_d + 1e-4)).
+    c = sum_{i != j} C_ij^2 / D. Variance and covariance C have N - 1 in the denominator.
+
+    The coefficients 25, 25 and 1 belong to the authors' code, which is the reading here. The
+    paper's Eq. 5 sums s over dimensions where the code takes their mean. Its Eq. 6 adds v of both
+    views where the code halves their sum.
+
+    Args:
+        z1_ND, z2_ND: float (N, D), raw, N >= 2.
+        sim_coeff, std_coeff, cov_coeff: weights of invariance, variance and covariance, >= 0.
+
+    Raises:
+        ValueError: shapes differ, N < 2 (no statistics), a negative weight.
+    """
+    for name, value in (
+        ("sim_coeff", sim_coeff),
+        ("std_coeff", std_coeff),
+        ("cov_coeff", cov_coeff),
+    ):
+        if not value >= 0:
+            raise ValueError(f"{name}: expected a value >= 0, given {value}")
+    check_views(z1_ND, z2_ND, 2, "statistics")
+    z1_ND, z2_ND = wide(z1_ND), wide(z2_ND)
+    (std1, cov1), (std2, cov2) = _std_and_covariance(z1_ND), _std_and_covariance(z2_ND)
+    invariance = F.mse_loss(z1_ND, z2_ND)
+    return sim_coeff * invariance + std_coeff * (std1 + std2) / 2 + cov_coeff * (cov1 + cov2)
+
+
+def _std_and_covariance(z_ND: Tensor) -> tuple[Tensor, Tensor]:
+    """VICReg's v and c of one view."""
+    num_samples, dim = z_ND.shape
+    centred_ND = z_ND - z_ND.mean(0)
+    with no_autocast(centred_ND):
+        covariance_DD = centred_ND.T @ centred_ND / (num_samples - 1)
+    variance_D = covariance_DD.diagonal()
+    hinge = F.relu(_TARGET_STD - torch.sqrt(variance_D + _VARIANCE_EPS)).mean()
+    return hinge, (covariance_DD - torch.diag_embed(variance_D)).square().sum() / dim
