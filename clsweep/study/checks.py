@@ -197,6 +197,7 @@ class Checks:
                 f"expected at most {available}, given {largest}",
             )
         self._check_negatives(objective)
+        self._check_crops(objective)
         self._check_small_views(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
@@ -227,9 +228,26 @@ class Checks:
             )
             self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
 
+    def _check_crops(self, objective: Objective) -> None:
+        _, lowest = objective.extremes("crop_scale")
+        highest, _ = objective.extremes("crop_max")
+        if lowest > highest:
+            message = f"expected at most crop_max, {setting(highest)}, given {setting(lowest)}"
+            self.error(self._where(objective, "crop_scale"), message)
+
     def _check_small_views(self, objective: Objective) -> None:
         if "small_view_size" not in objective.owned:
             return
+        fewest, most = objective.extremes("num_views")
+        fewest_global, most_global = objective.extremes("num_global_views")
+        if most_global > fewest:
+            message = f"expected at most num_views, {fewest}, given {most_global}"
+            self.error(self._where(objective, "num_global_views"), message)
+        elif most == fewest_global > 2:
+            for name in ("small_view_size", "small_crop_scale", "small_crop_max"):
+                if name in objective.space:
+                    message = f"has no effect while all {most} views are global"
+                    self.error(self._where(objective, name), message)
         _, size = objective.extremes("small_view_size")
         if size > self.dataset.image_size:
             expected = f"expected at most {self.dataset.image_size}, the side of the images"
