@@ -106,8 +106,8 @@ _AUGMENTATION = (
     "jitter_prob", "gray_prob", "blur_prob", "solarize_prob",
 )  # fmt: skip
 _MULTI_VIEW = (
-    "num_views", "num_global_views", "pair_reduction", "crop_only_share", "small_view_size",
-    "small_crop_scale", "small_crop_max", *_AUGMENTATION,
+    "num_views", "pair_reduction", "crop_only_share", "small_view_size", "small_crop_scale",
+    "small_crop_max", *_AUGMENTATION,
 )  # fmt: skip
 _BOTH_WAYS: dict[str, Value] = {"symmetric": True}  # every pair of more than two views (ECPP Eq. 2)
 
@@ -243,7 +243,7 @@ COMPONENTS = (
               source="ECPP Table 1; CMC (2020)",
               doc="the first view with each other one: K - 1 pairs"),
     Component(part="views", name="multicrop", impl="clsweep.objective.views:multicrop_pairs",
-              owns=_MULTI_VIEW, takes=("num_global_views",), targets="global",
+              owns=("num_global_views", *_MULTI_VIEW), targets="global",
               defaults=_BOTH_WAYS | {"small_crop_scale": 0.05, "small_crop_max": 0.14},
               source="ECPP Table 1; SwAV (2020)",
               doc="the global views with each other and every small one: of two 2K - 3 pairs"),
@@ -372,8 +372,8 @@ PARAMS = (
     Param(name="num_views", symbol="K", aliases=("n_views", "num_crops"), kind="int", default=4,
           low=2, high=16, source="ECPP Table 1", doc="views of an image, global and small ones"),
     Param(name="num_global_views", aliases=("num_large_views", "num_global_crops"), kind="int",
-          default=2, low=2, high=16, inert_when=(("num_views", 2),), source="SwAV (2020); ECPP 4.2",
-          doc="first views, which have the size of the image; multicrop: the others' targets"),
+          default=2, low=2, high=16, inert_when=(("num_views", 2),), source="SwAV (2020) 3.3",
+          doc="first views, which have the size of the image and pair with all others"),
     Param(name="pair_reduction", kind="choice", default="mean", choices=("mean", "sum"),
           inert_when=(("num_views", 2),), source="ECPP Eq. 3",
           doc="over the pairs of views; the mean keeps lr comparable, Fig. 2 sums"),

@@ -11,7 +11,7 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT, Part, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.objective.frameworks import Comparison, Framework
-from clsweep.objective.views import targets
+from clsweep.objective.views import num_global_views, targets
 
 
 def build_objective(config: Mapping[str, Any]) -> Framework:
@@ -44,6 +44,7 @@ def _build_comparison(config: Mapping[str, Any]) -> Comparison:
     is_multi, views = config["views"] != "two", COMPONENT["views"][config["views"]]
     owned = (*views.owns, *views.owns_with.get(config["loss"], ()))
     beside = [name for name in owned if name not in COMPONENT["views"]["all_pairs"].owns]
+    beside += views.takes
     num_views = config["num_views"] if is_multi else 2
     row = COMPONENT["regularizer"][config["regularizer"]]
     regularizer, mix = None, arguments(config, "regularizer")
@@ -52,10 +53,8 @@ def _build_comparison(config: Mapping[str, Any]) -> Comparison:
         regularizer = partial(_chosen(config, "regularizer"), **mix)
     return Comparison(
         criterion=_build_loss(config),
-        pairs=_chosen(config, "views")(
-            num_views, **{name: config[name] for name in (*beside, *views.takes)}
-        ),
-        targets=targets(views.targets, num_views, config["num_global_views"] if is_multi else 2),
+        pairs=_chosen(config, "views")(num_views, **{name: config[name] for name in beside}),
+        targets=targets(views.targets, num_views, num_global_views(config)),
         pair_reduction=config["pair_reduction"] if is_multi else "mean",
         regularizer=regularizer,
         of_all_views=row.of_all_views,

@@ -81,7 +81,9 @@ def sigreg(
     Raises:
         ValueError: shapes that do not fit, a parameter out of its range.
     """
-    check_positive(num_slices=num_slices, sigreg_points=sigreg_points - 1, t_max=sigreg_t_max)
+    check_positive(num_slices=num_slices, sigreg_t_max=sigreg_t_max)
+    if not sigreg_points > 1:
+        raise ValueError(f"sigreg_points: expected a value > 1, given {sigreg_points}")
     if z_VND.ndim < 2 or z_VND.numel() == 0:
         raise ValueError(f"expected projections (..., N, D), given {shape_of(z_VND)}")
     z_VND, num_samples = wide(z_VND), z_VND.shape[-2]

@@ -62,7 +62,7 @@ class PrototypeFramework(PairFramework):
 
     @property
     def frozen_first(self) -> Sequence[nn.Parameter]:
-        return [self.prototypes.weight]
+        return list(self.prototypes.parameters())
 
     def begin_epoch(self, epoch: int) -> None:
         self.epoch = epoch

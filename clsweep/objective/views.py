@@ -44,6 +44,11 @@ def targets(kind: str, num_views: int, num_global_views: int) -> tuple[int, ...]
     return tuple(range({"all": num_views, "first": 1, "global": num_global_views}[kind]))
 
 
+def num_global_views(config: Mapping[str, Any]) -> int:
+    """The first views, which have the size of the image: two where a trial does not choose."""
+    return int(config.get("num_global_views", 2))
+
+
 def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     """The random transform of each view of a trial.
 
@@ -63,7 +68,7 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
         "crop_max": config["small_crop_max"],
         "output_size": config["small_view_size"],
     }
-    num_views, num_large = config["num_views"], config["num_global_views"]
+    num_views, num_large = config["num_views"], num_global_views(config)
     views = [(first, second)[view % 2] for view in range(num_views)]
     views[num_large:] = [replace(view, **small) for view in views[num_large:]]
     for view in range(num_views - num_crop_only(config["crop_only_share"], num_views), num_views):

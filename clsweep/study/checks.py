@@ -238,16 +238,7 @@ class Checks:
     def _check_small_views(self, objective: Objective) -> None:
         if "small_view_size" not in objective.owned:
             return
-        fewest, most = objective.extremes("num_views")
-        fewest_global, most_global = objective.extremes("num_global_views")
-        if most_global > fewest:
-            message = f"expected at most num_views, {fewest}, given {most_global}"
-            self.error(self._where(objective, "num_global_views"), message)
-        elif most == fewest_global > 2:
-            for name in ("small_view_size", "small_crop_scale", "small_crop_max"):
-                if name in objective.space:
-                    message = f"has no effect while all {most} views are global"
-                    self.error(self._where(objective, name), message)
+        self._check_global_views(objective)
         _, size = objective.extremes("small_view_size")
         if size > self.dataset.image_size:
             expected = f"expected at most {self.dataset.image_size}, the side of the images"
@@ -271,6 +262,20 @@ class Checks:
                     f"views of {num_views}"
                 )
                 self.error(self._where(objective, "crop_only_share"), message)
+
+    def _check_global_views(self, objective: Objective) -> None:
+        if "num_global_views" not in objective.owned:
+            return
+        fewest, most = objective.extremes("num_views")
+        fewest_global, most_global = objective.extremes("num_global_views")
+        if most_global > fewest:
+            message = f"expected at most num_views, {fewest}, given {most_global}"
+            self.error(self._where(objective, "num_global_views"), message)
+        elif most == fewest_global > 2:
+            for name in ("small_view_size", "small_crop_scale", "small_crop_max"):
+                if name in objective.space:
+                    message = f"has no effect while all {most} views are global"
+                    self.error(self._where(objective, name), message)
 
     def _check_inert(self, objective: Objective) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""

@@ -315,8 +315,8 @@ def test_what_is_stopped_stays_until_after_the_step_and_then_follows(made: Made)
 
 
 def stopped_tensors(objective: Any) -> dict[str, Tensor]:
-    """Momentum copies, queues, support set and centre; without batch statistics, which every forward pass
-    moves.
+    """Momentum copies, queues, support set and centre; without batch statistics, which every
+    forward pass moves.
     """
     parameters = {n: p for n, p in objective.named_parameters() if n.startswith("target.")}
     return parameters | {
@@ -491,6 +491,22 @@ def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
         ("simclr-dcl-none-two", "view_generator", "/objective/encoder.layers.0.weight"),
         ("simclr-dcl-none-two", "epoch", "/objective/encoder.layers.0.weight"),
         ("byol-cosine-none-two", "epoch", "/objective/target.0.layers.0.weight"),
+        (
+            "swav-soft_cross_entropy-none-two",
+            "objective/queues.1._extra_state",
+            "/objective/queues.1.rows_KD",
+        ),
+        (
+            "swav-soft_cross_entropy-none-two",
+            "objective/queues.0.rows_KD",
+            "/objective/prototypes.weight",
+        ),
+        (
+            "dino-soft_cross_entropy-none-two",
+            "objective/centre_K",
+            "/objective/prototypes.weight",
+        ),
+        ("lejepa-mse-sigreg-two", "draw_generator", "/objective/encoder.layers.0.weight"),
     ],
 )
 def test_a_checkpoint_needs_each_of_its_parts(name: str, lost: str, differing: str) -> None:

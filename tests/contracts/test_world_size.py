@@ -46,6 +46,11 @@ NAMES = (
     "barlow_twins-barlow-none-two",
     "barlow_twins-barlow-dimcl-ecpp",
     "vicreg-vicreg-none-two",
+    "lejepa-mse-sigreg-multicrop",
+    "swav-soft_cross_entropy-none-multicrop",
+    "swav-soft_cross_entropy-sigreg-two",
+    "dino-soft_cross_entropy-none-two",
+    "dino-soft_cross_entropy-sigreg-multicrop",
     "nnclr-dclw-dimcl-two",
     "nnclr-infonce-none-core",
     "nnclr-eqco-barlow-two",
@@ -59,6 +64,9 @@ CHUNKED = (
     "byol-cosine-dimcl-all_pairs",
     "barlow_twins-barlow-dimcl-ecpp",
     "vicreg-vicreg-none-two",
+    "lejepa-mse-sigreg-multicrop",
+    "swav-soft_cross_entropy-none-multicrop",
+    "dino-soft_cross_entropy-sigreg-multicrop",
     "supervised-cross_entropy-dimcl-two",
 )
 RUNS = {name: CASES[name] for name in NAMES} | {
@@ -75,6 +83,9 @@ FAST = (
     "simsiam-cosine-abscl-two",
     "barlow_twins-barlow-dimcl-ecpp-chunked",
     "vicreg-vicreg-none-two-chunked",
+    "lejepa-mse-sigreg-multicrop-chunked",
+    "swav-soft_cross_entropy-none-multicrop-chunked",
+    "dino-soft_cross_entropy-none-two",
     "nnclr-dclw-dimcl-two",
     "supervised-cross_entropy-dimcl-two-chunked",
 )

@@ -66,9 +66,8 @@ def build(
     """A framework with a small encoder, float64; what is no argument of a comparison is one of the
     framework.
     """
-    of_comparison = {
-        name: more.pop(name) for name in ("pair_reduction", "regularizer", "lam") if name in more
-    }
+    names = ("pair_reduction", "regularizer", "lam", "targets", "of_all_views")
+    of_comparison = {name: more.pop(name) for name in names if name in more}
     torch.manual_seed(seed)
     comparison = Comparison(
         criterion=criterion or partial(losses.infonce, tau=TAU), pairs=pairs, **of_comparison

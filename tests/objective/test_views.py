@@ -32,8 +32,8 @@ ASYMMETRIC: dict[str, Any] = {
     "second_solarize_prob": 0.8,
 }
 MULTI_VIEW: dict[str, Any] = {
-    "num_views": 4, "num_global_views": 2, "crop_only_share": 0.0, "small_view_size": 6, "small_crop_scale": 0.05,
-    "small_crop_max": 0.14,
+    "num_views": 4, "num_global_views": 2, "crop_only_share": 0.0, "small_view_size": 6,
+    "small_crop_scale": 0.05, "small_crop_max": 0.14,
 }  # fmt: skip
 KINDS = ("core", "multicrop", "all_pairs", "ecpp")
 LARGE = Recipe(**COLOUR)
