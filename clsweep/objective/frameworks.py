@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from clsweep.model.heads import RELU, Activation, Norm, mlp
+from clsweep.model.norms import group_norms
 from clsweep.model.queue import FeatureQueue
 from clsweep.objective.contrast import wide
 from clsweep.objective.views import Pairs
@@ -264,11 +265,45 @@ class KeyFramework(MomentumFramework):
 
     Of a pair of views the first is the query and the other its key; `symmetric`: each is both in
     turn.
+
+    With `key_norm` "shuffle" batch norm sees groups of `norm_group` images, as MoCo's sees those of
+    a GPU, and one view at a time. Queries and keys are grouped differently, so that no key shares
+    its statistics with its query. The groups of keys are strided, where MoCo draws a permutation:
+    the order of a batch is random already. So the result depends on no number of workers.
     """
 
-    def __init__(self, *, symmetric: bool, **shared: Any):
+    def __init__(
+        self,
+        *,
+        symmetric: bool,
+        key_norm: Literal["sync", "shuffle"] = "sync",
+        norm_group: int = 32,
+        **shared: Any,
+    ):
         super().__init__(**shared)
-        self.symmetric = symmetric
+        self.symmetric, self.is_shuffled = symmetric, key_norm == "shuffle"
+        if self.is_shuffled:
+            for module, is_strided in (
+                (self.encoder, False),
+                (self.projector, False),
+                (self.target, True),
+            ):
+                group_norms(module, norm_group, is_strided=is_strided)
+
+    def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        return self._one_by_one(super().project, views)
+
+    def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        return self._one_by_one(super().project_target, views)
+
+    def _one_by_one(
+        self,
+        project: Callable[[Mapping[int, Tensor]], dict[int, Tensor]],
+        views: Mapping[int, Tensor],
+    ) -> dict[int, Tensor]:
+        if not self.is_shuffled:
+            return project(views)
+        return {view: project({view: x})[view] for view, x in views.items()}
 
     def directions(self, i: int, j: int) -> list[tuple[int, int]]:
         """(query, key) of a pair of views."""

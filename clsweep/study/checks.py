@@ -207,6 +207,7 @@ class Checks:
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
         self._check_chunks(objective)
+        self._check_norm_groups(objective)
         self._check_precision(objective)
 
     def _check_negatives(self, objective: Objective) -> None:
@@ -362,8 +363,26 @@ class Checks:
                 )
                 self.error(keys, message)
 
+    def _check_norm_groups(self, objective: Objective) -> None:
+        if "shuffle" not in self._points(objective, "key_norm"):
+            return
+        keys = self._where(objective, "norm_group")
+        names = ("norm_group", "batch_size", "chunk_size")
+        groups, batches, chunks = (self._points(objective, name) for name in names)
+        if not groups or not batches or not chunks:
+            self.error(keys, "expected fixed values or choices of it, batch_size and chunk_size")
+        for group, batch, chunk in itertools.product(groups, batches, chunks):
+            together = min(chunk or batch, batch)
+            if together % group:
+                what = "a chunk" if together < batch else "a batch"
+                self.error(
+                    keys, f"groups of {group} do not make {what} of {together}; it must divide it"
+                )
+
     def _points(self, objective: Objective, name: str) -> tuple[Any, ...]:
-        """All values that a hyperparameter takes; none if it has a range."""
+        """All values that a hyperparameter takes; none if it has a range, or is not owned."""
+        if name not in objective.owned:
+            return ()
         if name in objective.fixed:
             return (objective.fixed[name],)
         return () if objective.space[name].is_range else objective.space[name].points

@@ -121,6 +121,9 @@ def _variants() -> Iterator[tuple[str, Config]]:
         *((f"moco-{loss}-none-two", {"num_negatives": 6}) for loss in contrastive),
         ("moco-infonce-none-all_pairs", {"num_negatives": 6}),
         ("moco-infonce-none-two", {"num_negatives": 6, "symmetric": True}),
+        ("moco-infonce-none-two", {"proj_layers": 1}),
+        ("moco-infonce-none-two", {"key_norm": "shuffle", "norm_group": 4}),
+        ("simo-eqco-none-all_pairs", {"key_norm": "shuffle", "norm_group": 8}),
         *(
             (f"simclr-eqco-{r}-{v}", {"num_negatives": 7})
             for r in ("none", "dimcl")
