@@ -199,6 +199,7 @@ class Checks:
         self._check_negatives(objective)
         self._check_crops(objective)
         self._check_small_views(objective)
+        self._check_queue(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
             message = (
@@ -263,6 +264,14 @@ class Checks:
                     f"views of {num_views}"
                 )
                 self.error(self._where(objective, "crop_only_share"), message)
+
+    def _check_queue(self, objective: Objective) -> None:
+        if "swav_queue" not in objective.space:
+            return
+        start, (_, epochs) = objective.extremes("swav_queue_start")[0], objective.extremes("epochs")
+        if start >= epochs:
+            message = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
+            self.error(self._where(objective, "swav_queue"), message)
 
     def _check_global_views(self, objective: Objective) -> None:
         if "num_global_views" not in objective.owned:
