@@ -105,10 +105,9 @@ class SwAV(PrototypeFramework):
         self.swav_queue_start = swav_queue_start
         self._normalise()
         targets = sorted({target for target, _ in self.comparison.directions}) * bool(swav_queue)
-        queues = {str(view): FeatureQueue(swav_queue, shared["proj_dim"]) for view in targets}
-        for queue in queues.values():
-            queue.rows_KD.zero_()  # the last row says whether it is full
-        self.queues = nn.ModuleDict(queues)
+        self.queues = nn.ModuleDict(
+            {str(view): FeatureQueue(swav_queue, shared["proj_dim"]) for view in targets}
+        )
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
         e = super().prepare(embeddings, generator)
@@ -124,7 +123,7 @@ class SwAV(PrototypeFramework):
     def _codes(self, view: int, scores_NK: Tensor) -> Tensor:
         together = scores_NK
         queue = self._queues_in_use().get(view)
-        if queue is not None and bool(queue.rows_KD[-1].any()):
+        if queue is not None and queue.is_full:
             together = torch.cat([scores_NK, queue.rows_KD @ self.weight_KD.T])
         codes = sinkhorn(together, self.sinkhorn_epsilon, self.sinkhorn_iterations)
         return codes[: len(scores_NK)]

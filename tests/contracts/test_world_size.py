@@ -75,6 +75,8 @@ CHUNKED = (
 RUNS = {name: CASES[name] for name in NAMES} | {
     f"{name}-chunked": CASES[name] | {"chunk_size": BATCH // 2} for name in CHUNKED
 }
+FROZEN = "swav-soft_cross_entropy-none-two-frozen"  # some parameters without a gradient
+RUNS[FROZEN] = CASES["swav-soft_cross_entropy-none-two"] | {"freeze_epochs": 1}
 # By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
 FAST = (
     "simclr-dclw-none-two-chunked",
@@ -90,6 +92,7 @@ FAST = (
     "lejepa-mse-sigreg-multicrop-chunked",
     "swav-soft_cross_entropy-none-multicrop-chunked",
     "dino-soft_cross_entropy-none-two",
+    FROZEN,
     "nnclr-dclw-dimcl-two",
     "supervised-cross_entropy-dimcl-two-chunked",
 )
@@ -126,6 +129,7 @@ def train(config: Config) -> Run:
     )
     how = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
     run: Run = {"loss": []}
+    objective.begin_epoch(0)
     for step, batch in enumerate(
         batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)
     ):
