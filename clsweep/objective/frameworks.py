@@ -68,6 +68,12 @@ class Comparison:
         mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
         return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
 
+    def draw(self, generator: Generator) -> Embeddings:
+        """What the regularizer draws for a step: a seed, the same on every worker."""
+        if not self.of_all_views:
+            return {}
+        return {"seed": {0: torch.randint(2**62, (1,), generator=generator)}}
+
     def regularize(self, e: Embeddings) -> Tensor | None:
         """The regularizer over the same pairs, on the online projections before any predictor.
 
@@ -92,7 +98,6 @@ class Framework(nn.Module):
     """
 
     encoder: nn.Module
-    comparison: Comparison
 
     @property
     def frozen_first(self) -> Sequence[nn.Parameter]:
@@ -111,13 +116,8 @@ class Framework(nn.Module):
         raise NotImplementedError
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        """The embeddings, and what is computed from them once for the global batch.
-
-        With them comes what the regularizer draws: a seed, the same on every worker.
-        """
-        if not self.comparison.of_all_views:
-            return embeddings
-        return embeddings | {"seed": {0: torch.randint(2**62, (1,), generator=generator)}}
+        """The embeddings, and what is computed from them once for the global batch."""
+        return embeddings
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         """The loss of the global batch from prepared embeddings."""
@@ -165,6 +165,9 @@ class PairFramework(Framework):
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return self.projector(features), features
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return embeddings | self.comparison.draw(generator)
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         raise NotImplementedError
@@ -455,6 +458,9 @@ class Supervised(Framework):
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return features, features
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return embeddings | self.comparison.draw(generator)
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         base = torch.stack(
