@@ -35,6 +35,8 @@ class Fault:
 
 
 LOSSES = "tests/objective/test_losses.py"
+DISTRIBUTION = "tests/objective/test_distribution.py"
+TARGETS = "tests/objective/test_targets.py"
 GROUPS = "tests/train/test_collectives.py"
 WORKERS = "tests/contracts/test_world_size.py"
 RESAMPLE = (
@@ -102,8 +104,44 @@ FAULTS = (
           "online, 1 - self.momentum_at(progress))", "online, 0.0)",
           "tests/contracts/test_objectives.py -k stopped"),
     Fault("views: pairs missing", "objective/views.py",
-          "range(num_views), 2) if i < _NUM_LARGE)", "range(num_views), 2) if i < 1)",
+          "if pair[0] < num_global_views)", "if pair[0] < 1)",
           "tests/objective/test_frameworks.py"),
+    Fault("targets: small views too", "objective/frameworks.py",
+          "if not self.targets or i in self.targets]", "]", "tests/objective/test_views.py"),
+    Fault("shuffling: keys grouped as queries", "objective/frameworks.py",
+          "(self.target, True),", "(self.target, False),",
+          "tests/objective/test_frameworks.py -k shuffled"),
+    Fault("shuffling: groups of one worker", "train/collectives.py",
+          "row_N = rank() * num_rows + torch", "row_N = torch", WORKERS),
+    Fault("vicreg: covariance / N", "objective/distribution.py",
+          "@ centred_ND / (num_samples - 1)", "@ centred_ND / num_samples", DISTRIBUTION),
+    Fault("vicreg: one view's variance", "objective/distribution.py",
+          "std_coeff * (std1 + std2) / 2", "std_coeff * std1", DISTRIBUTION),
+    Fault("sigreg: half of the integral", "objective/distribution.py",
+          "return 2 * num_samples * torch", "return num_samples * torch", DISTRIBUTION),
+    Fault("sigreg: without its weight", "objective/distribution.py",
+          "distance_VMT * phi_T, t_T", "distance_VMT, t_T", DISTRIBUTION),
+    Fault("sigreg: slices of any length", "objective/distribution.py",
+          "F.normalize(slices_MD, dim=1).T", "slices_MD.T", DISTRIBUTION),
+    Fault("sinkhorn: samples before prototypes", "objective/assignment.py",
+          "log_q_NK = log_q_NK - log_q_NK.logsumexp(0)\n",
+          "log_q_NK = log_q_NK - log_q_NK.logsumexp(1, keepdim=True)\n",
+          "tests/objective/test_assignment.py"),
+    Fault("swav: queue in use before it is full", "objective/targets.py",
+          "is not None and queue.is_full:", "is not None:", TARGETS),
+    Fault("queue: full a step too early", "model/queue.py",
+          "self.is_full |= self._next", "self.is_full |= 1 + self._next",
+          "tests/model/test_queue.py"),
+    Fault("swav: prototypes of any length", "objective/targets.py",
+          "        self._normalise()\n        for view, queue", "        for view, queue", TARGETS),
+    Fault("dino: centre the wrong way round", "objective/targets.py",
+          "1 - self.center_momentum)", "self.center_momentum)", TARGETS),
+    Fault("dino: teacher without its prototypes", "objective/targets.py",
+          'cast(nn.Linear, self.target[-1]).weight', "self.prototypes.weight.detach()", TARGETS),
+    Fault("prototypes never frozen", "objective/targets.py",
+          "if self.epoch < self.freeze_epochs", "if self.epoch < 0", TARGETS),
+    Fault("prototypes averaged over workers twice", "objective/targets.py",
+          '_ignore = ["prototypes.weight"]', "_ignore: list[str] = []", WORKERS),
     # Scores.
     Fault("kNN with another k", "train/evaluate.py",
           "knn_k, dim=1", "max(1, knn_k - 1), dim=1",

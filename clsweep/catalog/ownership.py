@@ -124,6 +124,10 @@ def refusal(parts: Mapping[str, str], dataset: str) -> tuple[Part, str] | None:
             "regularizer",
             f"'{regularizer}' has no columns to work on in framework {framework}. Expected: none",
         )
+    if framework == "lejepa" and regularizer == "none":
+        reason = "keeps lejepa from making all projections one"
+        others = ", ".join(name for name in COMPONENT["regularizer"] if name != "none")
+        return "regularizer", f"'none': nothing {reason}. Expected one of: {others}"
     if regularizer == loss == "barlow":
         return (
             "regularizer",
@@ -230,8 +234,9 @@ def switched_off_by(
         conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)
     # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
     # loss does.
+    all_online = parts["framework"] == "byol" or fixed.get("symmetric") is True
     if name in ("momentum", "momentum_schedule") and (
-        parts["framework"] == "byol" or fixed.get("symmetric") is True
+        all_online or (parts["framework"] == "dino" and parts["views"] != "core")
     ):
         conditions += (("lam", 1.0),)
     return conditions

@@ -111,7 +111,11 @@ class Component:
         kind: of a framework, what it trains on.
         needs_labels: of a framework: it trains on the classes of the images.
         pairs_views: of a framework: it compares views, so that `views` matters.
-        views_of_negatives: of a framework, views of every other sample that a query meets.
+        views_of_negatives: of a framework, views of every other sample that a query meets; 0: it
+            contrasts no samples.
+        targets: of views, those that others predict, where a framework has targets: all of them,
+            the global ones, or the first.
+        of_all_views: of a regularizer: it takes all views of a sample at once.
         num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
         layout: of an encoder, whose names its state dict has.
         impl: "module:function" or "module:Class"; empty where there is nothing to call.
@@ -124,10 +128,11 @@ class Component:
     - loss: what the framework compares, see `objective.frameworks`. Mostly z1_ND and z2_ND of unit
       length, with negatives, index_NK and skip_own by name where the framework has them: see
       `objective.losses.infonce`. Of `supervised` logits_NC and labels_N, of `byol` and `simsiam`
-      p_ND and z_ND, of `barlow_twins` z1_ND and z2_ND, all raw. It gives a scalar. One that owns
+      p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, all raw. Of `swav` and `dino`
+      scores_NK and targets_NK, of `lejepa` z_ND and its target. It gives a scalar. One that owns
       weighting is called with the names that weightings own, too.
     - regularizer: z1_ND and z2_ND, raw projections of two views; a scalar. `lam`, which it owns, is
-      applied outside.
+      applied outside. One `of_all_views` has z_VND, all views, and by name the step's generator.
     - views: the number of views, 2 of `two`; the pairs (i, j) of positives. Others than `two` own
       what `all_pairs` owns, which is applied outside; the rest of what they own comes by name.
     - encoder: nothing else; a module with `num_features` that maps (N, 3, H, W) to features.
@@ -150,6 +155,8 @@ class Component:
     needs_labels: bool = False
     pairs_views: bool = True
     views_of_negatives: int = 1
+    targets: Literal["all", "global", "first"] = "all"
+    of_all_views: bool = False
     num_features: int | tuple[int, str] = 0
     layout: Literal["own", "torchvision"] = "own"
     doc: str

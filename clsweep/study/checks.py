@@ -196,7 +196,9 @@ class Checks:
                 f"expected at most {available}, given {largest}",
             )
         self._check_negatives(objective)
+        self._check_crops(objective)
         self._check_small_views(objective)
+        self._check_queue(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
             message = (
@@ -205,6 +207,7 @@ class Checks:
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
         self._check_chunks(objective)
+        self._check_norm_groups(objective)
         self._check_precision(objective)
 
     def _check_negatives(self, objective: Objective) -> None:
@@ -226,9 +229,17 @@ class Checks:
             )
             self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
 
+    def _check_crops(self, objective: Objective) -> None:
+        _, lowest = objective.extremes("crop_scale")
+        highest, _ = objective.extremes("crop_max")
+        if lowest > highest:
+            message = f"expected at most crop_max, {setting(highest)}, given {setting(lowest)}"
+            self.error(self._where(objective, "crop_scale"), message)
+
     def _check_small_views(self, objective: Objective) -> None:
         if "small_view_size" not in objective.owned:
             return
+        self._check_global_views(objective)
         _, size = objective.extremes("small_view_size")
         if size > self.dataset.image_size:
             expected = f"expected at most {self.dataset.image_size}, the side of the images"
@@ -252,6 +263,28 @@ class Checks:
                     f"views of {num_views}"
                 )
                 self.error(self._where(objective, "crop_only_share"), message)
+
+    def _check_queue(self, objective: Objective) -> None:
+        if "swav_queue" not in objective.space:
+            return
+        start, (_, epochs) = objective.extremes("swav_queue_start")[0], objective.extremes("epochs")
+        if start >= epochs:
+            message = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
+            self.error(self._where(objective, "swav_queue"), message)
+
+    def _check_global_views(self, objective: Objective) -> None:
+        if "num_global_views" not in objective.owned:
+            return
+        fewest, most = objective.extremes("num_views")
+        fewest_global, most_global = objective.extremes("num_global_views")
+        if most_global > fewest:
+            message = f"expected at most num_views, {fewest}, given {most_global}"
+            self.error(self._where(objective, "num_global_views"), message)
+        elif most == fewest_global > 2:
+            for name in ("small_view_size", "small_crop_scale", "small_crop_max"):
+                if name in objective.space:
+                    message = f"has no effect while all {most} views are global"
+                    self.error(self._where(objective, name), message)
 
     def _check_inert(self, objective: Objective) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""
@@ -335,8 +368,26 @@ class Checks:
                 )
                 self.error(keys, message)
 
+    def _check_norm_groups(self, objective: Objective) -> None:
+        if "shuffle" not in self._points(objective, "key_norm"):
+            return
+        keys = self._where(objective, "norm_group")
+        names = ("norm_group", "batch_size", "chunk_size")
+        groups, batches, chunks = (self._points(objective, name) for name in names)
+        if not groups or not batches or not chunks:
+            self.error(keys, "expected fixed values or choices of it, batch_size and chunk_size")
+        for group, batch, chunk in itertools.product(groups, batches, chunks):
+            together = min(chunk or batch, batch)
+            if together % group:
+                what = "a chunk" if together < batch else "a batch"
+                self.error(
+                    keys, f"groups of {group} do not make {what} of {together}; it must divide it"
+                )
+
     def _points(self, objective: Objective, name: str) -> tuple[Any, ...]:
-        """All values that a hyperparameter takes; none if it has a range."""
+        """All values that a hyperparameter takes; none if it has a range, or is not owned."""
+        if name not in objective.owned:
+            return ()
         if name in objective.fixed:
             return (objective.fixed[name],)
         return () if objective.space[name].is_range else objective.space[name].points

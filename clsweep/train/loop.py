@@ -200,6 +200,7 @@ def train_epoch(
         statistics: collects the diagnostics of every step, if given.
     """
     model.train()
+    state.objective.begin_epoch(state.epoch)
     num_steps = config["epochs"] * (per_epoch := steps_per_epoch(images, config))
     watched = watched_parameters(state.objective.encoder)
     totals = torch.zeros(3, device=images.device)

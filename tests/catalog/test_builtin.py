@@ -332,6 +332,11 @@ def test_a_selected_component_brings_its_own_parameters(selected, brings):
             "regularizer",
             "no effect",
         ),
+        (
+            {"framework": "lejepa", "loss": "mse"},
+            "regularizer",
+            "Expected one of: dimcl, abscl, barlow, sigreg",
+        ),
         ({"framework": "mi_critic"}, "framework", "does not work on digits"),
     ],
     ids=str,
@@ -353,8 +358,11 @@ def test_every_framework_takes_every_regularizer_and_pair_frameworks_all_views()
                 "loss": framework.losses[0],
                 "regularizer": regularizer,
             }
-            itself = framework.name == "barlow_twins" and regularizer == "barlow"
-            assert (ownership.refusal(parts | {"views": "two"}, "digits") is not None) == itself
+            refused = (framework.name, regularizer) in (
+                ("barlow_twins", "barlow"),  # the loss itself
+                ("lejepa", "none"),  # nothing keeps it from collapse
+            )
+            assert (ownership.refusal(parts | {"views": "two"}, "digits") is not None) == refused
         for views in COMPONENT["views"]:
             fitting = next(
                 loss for loss in reversed(framework.losses) if loss not in ("infonce", "eqco")
@@ -362,7 +370,7 @@ def test_every_framework_takes_every_regularizer_and_pair_frameworks_all_views()
             parts = {
                 "framework": framework.name,
                 "loss": fitting,
-                "regularizer": "none",
+                "regularizer": "dimcl",
                 "views": views,
             }
             refused = framework.name == "supervised" and views != "two"

@@ -325,6 +325,41 @@ search: {method: grid}
         ("simclr", "dcl", ", views: core, space: {num_views: {choices: [2]}, pair_reduction: "
                           "{choices: [mean, sum]}}",
          "has no effect while num_views is 2"),
+        ("lejepa", "mse", "", "'none': nothing keeps lejepa from making all projections one"),
+        ("swav", "infonce", "", "Expected one of: soft_cross_entropy"),
+        ("swav", "soft_cross_entropy", ", views: multicrop, base: {num_global_views: 5}",
+         "expected at most num_views, 4, given 5"),
+        ("swav", "soft_cross_entropy", ", views: multicrop, base: {num_global_views: 4}, space: "
+                                       "{small_crop_max: {choices: [0.2, 0.5]}}",
+         "has no effect while all 4 views are global"),
+        ("simclr", "dcl", ", views: all_pairs, base: {num_global_views: 3}",
+         "'a' does not own this parameter"),
+        ("simclr", "dcl", ", views: core, base: {num_views: 17}",
+         "expected a value in [2, 16], given 17"),
+        ("simclr", "dcl", ", base: {crop_max: 0.05}",
+         "expected at most crop_max, 0.05, given 0.08"),
+        ("swav", "soft_cross_entropy", ", space: {swav_queue: {choices: [0, 64]}}",
+         "has no effect in 2 epochs while swav_queue_start is 15"),
+        ("swav", "soft_cross_entropy", ", base: {swav_queue: 0}, space: {swav_queue_start: "
+                                       "{choices: [0, 1]}}",
+         "has no effect while swav_queue is 0"),
+        ("dino", "soft_cross_entropy", ", base: {teacher_tau_epochs: 0}, space: "
+                                       "{teacher_tau_start: {choices: [0.02, 0.04]}}",
+         "has no effect while teacher_tau_epochs is 0"),
+        ("dino", "soft_cross_entropy", ", regularizer: dimcl, base: {lam: 1}, space: {momentum: "
+                                       "{choices: [0.9, 1]}}",
+         "has no effect while lam is 1"),
+        ("simclr", "dcl", ", regularizer: sigreg, base: {lam: 0}, space: {num_slices: {choices: "
+                          "[16, 64]}}",
+         "has no effect while lam is 0"),
+        ("moco", "infonce", ", base: {proj_layers: 1}, space: {proj_hidden: {choices: [8, 16]}}",
+         "has no effect while proj_layers is 1"),
+        ("moco", "infonce", ", base: {key_norm: shuffle, norm_group: 12}",
+         "groups of 12 do not make a batch of 32; it must divide it"),
+        ("moco", "infonce", ", base: {key_norm: shuffle, norm_group: 16, chunk_size: 8}",
+         "groups of 16 do not make a chunk of 8; it must divide it"),
+        ("moco", "infonce", ", base: {key_norm: sync}, space: {norm_group: {choices: [8, 16]}}",
+         "has no effect while key_norm is sync"),
         ("simclr", "dcl", ", base: {tsne_points: 3}",
          "expected 0, or 5 to 144, the images of the validation split"),
     ],
@@ -334,6 +369,30 @@ def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, say
         load(text=PARTS_STUDY % (framework, loss, rest))
     assert says in str(caught.value)
     assert "objectives.a" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("framework", "multi_crop", "num_views"),
+    [
+        ("swav", "num_views: 8, crop_scale: 0.14, small_crop_scale: 0.05, small_crop_max: 0.14", 8),
+        ("dino", "num_views: 10, crop_scale: 0.4, small_crop_scale: 0.05, small_crop_max: 0.4", 10),
+    ],
+)
+def test_the_papers_multi_crops_can_be_planned(load, framework, multi_crop, num_views):
+    """SwAV: 2 x 224 + 6 x 96 pixels; DINO: 2 x 224 + 8 x 96."""
+    rest = f", views: multicrop, base: {{{multi_crop}}}"
+    text = PARTS_STUDY % (framework, "soft_cross_entropy", rest)
+    text = text.replace("{name: digits}", "{name: synthetic, image_size: 224}")
+    [row] = plan_frame(load(text=text)).to_dict("records")
+    assert (row["num_views"], row["num_global_views"], row["small_view_size"]) == (num_views, 2, 96)
+    assert row["crop_max"] == 1.0
+
+
+def test_shuffled_groups_are_asked_to_divide_only_where_they_count(load):
+    load(text=PARTS_STUDY % ("moco", "infonce", ", base: {norm_group: 12}"))  # key_norm: sync
+    rest = ", space: {key_norm: {choices: [sync, shuffle]}, batch_size: {choices: [32, 48]}}"
+    with pytest.raises(StudyError, match="groups of 32 do not make a batch of 48"):
+        load(text=PARTS_STUDY % ("moco", "infonce", rest))
 
 
 def test_with_one_direction_the_regularizer_depends_on_the_momentum(load):

@@ -31,6 +31,7 @@ OBJECTIVES = ("simclr", "dcl", "dclw")
 EVERY_OBJECTIVE = (
     *OBJECTIVES,
     "exponential",
+    "shuffled",
     "align",
     "eqco",
     "moco",
@@ -40,6 +41,10 @@ EVERY_OBJECTIVE = (
     "ecpp",
     "lars",
     "adamw",
+    "vicreg",
+    "lejepa",
+    "swav",
+    "dino",
 )
 STUDY = """
 name: loop
@@ -55,6 +60,8 @@ objectives:
   align: {framework: simclr, loss: align_uniform}
   eqco: {framework: simclr, loss: eqco, base: {num_negatives: 16}}
   moco: {framework: moco, loss: infonce, base: {num_negatives: 256, momentum: 0.9}}
+  shuffled: {framework: moco, loss: infonce,
+             base: {num_negatives: 256, key_norm: shuffle}}
   byol: {framework: byol, loss: cosine, regularizer: dimcl,
          base: {proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
   barlow: {framework: barlow_twins, loss: barlow, base: {proj_hidden: 32, proj_dim: 16}}
@@ -63,6 +70,12 @@ objectives:
   ecpp: {framework: simclr, loss: dcl, views: ecpp}
   lars: {framework: simclr, loss: infonce, base: {optimizer: lars}}
   adamw: {framework: simclr, loss: infonce, base: {optimizer: adamw}}
+  vicreg: {framework: vicreg, loss: vicreg, base: {proj_hidden: 32, proj_dim: 16}}
+  lejepa: {framework: lejepa, loss: mse, regularizer: sigreg, base: {proj_hidden: 32, proj_dim: 16}}
+  swav: {framework: swav, loss: soft_cross_entropy, views: multicrop,
+         base: {num_prototypes: 24, proj_hidden: 32, swav_queue: 128, swav_queue_start: 0}}
+  dino: {framework: dino, loss: soft_cross_entropy,
+         base: {num_prototypes: 24, proj_hidden: 32, proj_dim: 16, teacher_tau_epochs: 3}}
 search: {method: grid}
 """
 NUM_TRAIN, STEPS = 1293, 1293 // 64  # digits without its validation split; full batches of 64
@@ -421,6 +434,26 @@ OTHER: dict[str, Any] = {
     "small_view_size": 6,
     "small_crop_scale": 0.05,
     "small_crop_max": 0.5,
+    "num_global_views": 3,
+    "crop_max": 0.5,
+    "sim_coeff": 1.0,
+    "std_coeff": 1.0,
+    "cov_coeff": 4.0,
+    "num_slices": 16,
+    "sigreg_points": 5,
+    "sigreg_t_max": 1.0,
+    "num_prototypes": 12,
+    "freeze_epochs": 0,
+    "sinkhorn_epsilon": 0.2,
+    "sinkhorn_iterations": 1,
+    "swav_queue": 0,
+    "swav_queue_start": 1,
+    "teacher_tau": 0.2,
+    "teacher_tau_start": 0.1,
+    "teacher_tau_epochs": 0,
+    "center_momentum": 0.0,
+    "key_norm": "shuffle",
+    "norm_group": 16,
 }
 # Those act on the length of the trial and its scores, and have tests of their own or with the
 # scores.
@@ -461,12 +494,18 @@ def test_changing_an_owned_hyperparameter_changes_training(
     """In the first objective that owns it; that all who own it read it is a test of every
     combination.
     """
-    objective = next(o for o in EVERY_OBJECTIVE if name in owned(configs[o]))
+    objective = next(
+        o
+        for o in EVERY_OBJECTIVE
+        if name in owned(configs[o]) and configs[o][name] != OTHER[name]
+        if name != "norm_group" or configs[o]["key_norm"] == "shuffle"
+    )
     value = OTHER[name]
     if name == "momentum_schedule":
         value = "cosine" if configs[objective][name] == "constant" else "constant"
     assert configs[objective][name] != value
-    epochs = 2 if name == "warmup_epochs" else 1  # a warm-up is shorter than the trial
+    # a warm-up is shorter than the trial; the teacher's temperature begins where it begins
+    epochs = 2 if name in ("warmup_epochs", "teacher_tau") else 1
     other = losses(configs[objective], epochs=epochs, **{name: value})
     least = (
         0 if name == "precision" else 1e-5
