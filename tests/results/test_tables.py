@@ -30,6 +30,13 @@ def test_any_flipped_bit_is_seen() -> None:
             assert decode(bytes(flipped)) == TABLE
 
 
+def test_many_rows_of_few_values_are_read() -> None:
+    table = pa.table({"epoch": [1] * 10_000, "count": list(range(10)) * 1000})
+    data = encode(table)
+    assert len(data) < 3000
+    assert decode(data) == table
+
+
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     file.write_bytes(encode(TABLE))
