@@ -33,7 +33,7 @@ ALL_THERE_IS = {
 # What training itself brings to every objective, and what is left of a trial that does not train.
 TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
-    "precision"
+    "lr_schedule", "precision"
 )  # fmt: skip
 TRIAL_OWNS = ("epochs", "encoder", "eval_every", "tsne_points")
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images

@@ -7,10 +7,11 @@ Plain data, no torch, no Ray. A row names the function behind it as "module:func
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from clsweep.display.numbers import setting
@@ -28,12 +29,15 @@ Part = Literal[
     "linear_probe",
     "weighting",
     "optimizer",
+    "lr_schedule",
 ]
 
 # The four parts that make an objective, in the order in which they are always listed.
 OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
 # Parts that a hyperparameter of the same name selects.
-SELECTED_PARTS: tuple[Part, ...] = ("recipe", "encoder", "linear_probe", "weighting", "optimizer")
+SELECTED_PARTS: tuple[Part, ...] = (
+    "recipe", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +46,12 @@ class Param:
 
     `aliases` are what others call it: a study that uses one is told the name. `inert_when` are
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
-    on images of one channel, and is not owned there.
+    on images of one channel, and is not owned there. The value of kind "numbers" is a text, such as
+    `0.6, 0.8`, of ascending numbers; a study file may give a list.
     """
 
     name: str
-    kind: Literal["float", "int", "choice", "bool"]
+    kind: Literal["float", "int", "choice", "bool", "numbers"]
     default: Value
     doc: str
     source: str
@@ -85,6 +90,8 @@ class Param:
             if isinstance(value, bool):
                 return value
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+        if self.kind == "numbers":
+            return self._numbers(value)
         number = _number(value, integer=self.kind == "int")
         if number is None:
             raise ValueError(
@@ -94,6 +101,26 @@ class Param:
         if not self.low <= number <= self.high or (self.low_open and number == self.low):
             raise ValueError(f"expected a value in {self.bounds}, given {value!r:.80}")
         return number
+
+    def _numbers(self, value: object) -> str:
+        single = replace(self, kind="float")
+        try:
+            given = value if isinstance(value, list) else numbers(str(value))
+            found = [single.coerce(number) for number in given]
+        except ValueError:
+            found = []
+        if not found or any(a >= b for a, b in itertools.pairwise(found)):  # type: ignore[operator]
+            raise ValueError(f"expected ascending numbers in {self.bounds}, given {value!r:.80}")
+        return ", ".join(setting(number) for number in found)
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """The value of a hyperparameter of kind "numbers": `0.6, 0.8` as (0.6, 0.8).
+
+    Raises:
+        ValueError: something between the commas is no number.
+    """
+    return tuple(float(part) for part in text.split(","))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +158,9 @@ class Component:
     - views: the number of views, 2 of `two`; the pairs (i, j) of positives. Others than `two` own
       what `all_pairs` owns, which is applied outside; the rest of what they own comes by name.
     - encoder: nothing else; a module with `num_features` that maps (N, 3, H, W) to features.
-    - optimizer: parameter groups in torch's form, then lr by name; a `torch.optim.Optimizer`.
+    - optimizer: parameter groups in torch's form, then lr by name; a `torch.optim.Optimizer`. Of
+      what it owns, `decay_exclude` is applied outside, to the groups.
+    - lr_schedule: a `train.optim.Moment`; the share of the peak rate at that step.
     - linear_probe: as the `impl` of a metric of images; gives linear_top1 and linear_top5.
     - recipe, weighting: no `impl`. A recipe has defaults, and may own second_X for an X of
       `data.augment.Recipe`; a weighting is a name that the loss knows.

@@ -32,6 +32,7 @@ _PLURAL: dict[Part, str] = {
     "linear_probe": "probes",
     "weighting": "weightings",
     "optimizer": "optimizers",
+    "lr_schedule": "schedules",
 }
 
 

@@ -14,7 +14,13 @@ from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS, Param
 from clsweep.catalog.ownership import reference_params
 from clsweep.catalog.rows import Row
 
-_PARAM_TYPES = {"float": pa.float64(), "int": pa.int64(), "choice": pa.string(), "bool": pa.bool_()}
+_PARAM_TYPES = {
+    "float": pa.float64(),
+    "int": pa.int64(),
+    "choice": pa.string(),
+    "bool": pa.bool_(),
+    "numbers": pa.string(),
+}
 
 _SPLIT_FIELDS = (  # null for pairs of vectors
     pa.field("val_fraction", pa.float64()),

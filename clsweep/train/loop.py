@@ -23,7 +23,7 @@ from clsweep.train.graphs import graph_encoder, input_shapes
 from clsweep.train.images import Images, batches, on_device, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
-from clsweep.train.optim import lr_at, peak_lr
+from clsweep.train.optim import build_schedule, lr_at, peak_lr
 from clsweep.train.scores import DivergedError, diagnose, embed_in_plane, score_encoder
 from clsweep.train.state import TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
@@ -201,6 +201,7 @@ def train_epoch(
     """
     model.train()
     num_steps = config["epochs"] * (per_epoch := steps_per_epoch(images, config))
+    schedule = build_schedule(config)
     watched = watched_parameters(state.objective.encoder)
     totals = torch.zeros(3, device=images.device)
     row: Row = {}
@@ -211,6 +212,7 @@ def train_epoch(
             peak=peak_lr(config),
             num_steps=num_steps,
             num_warmup_steps=config["warmup_epochs"] * per_epoch,
+            schedule=schedule,
         )
         for group in state.optimizer.param_groups:
             group["lr"] = row["lr"]

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.train.evaluate import percent, require_finite, top_hits, widest_float
-from clsweep.train.optim import lr_at
+from clsweep.train.optim import Moment, cosine
 
 BATCH_SIZE = 256  # DCL A.4, ECPP appendix A
 MOMENTUM = 0.9
@@ -219,7 +219,7 @@ def sgd_fit(
             velocity_DC.mul_(MOMENTUM).addmm_(x_BD.T, grad_BC)
             velocity_C.mul_(MOMENTUM).add_(grad_BC.sum(dim=0))
             if probe_schedule == "cosine":
-                lr = lr_at(step, peak=probe_lr, num_steps=num_steps, num_warmup_steps=0)
+                lr = probe_lr * cosine(Moment(step, num_steps))
             else:
                 lr = probe_lr * 0.1 ** (
                     (5 * epoch >= 3 * probe_epochs) + (5 * epoch >= 4 * probe_epochs)

@@ -25,6 +25,9 @@ FLOAT = catalog.Param(
 )
 INT = catalog.Param(name="n", kind="int", default=4, low=2, doc="-", source="-")
 WORD = catalog.Param(name="w", kind="choice", default="a", choices=("a", "b"), doc="-", source="-")
+NUMBERS = catalog.Param(
+    name="m", kind="numbers", default="0.5", low=0, low_open=True, high=1, doc="-", source="-"
+)
 PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
 
 
@@ -32,7 +35,9 @@ PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views
 def test_a_default_is_valid_and_of_its_type(param):
     value = param.coerce(param.default)
     assert value == param.default
-    assert type(value) is {"float": float, "int": int, "choice": str, "bool": bool}[param.kind]
+    assert type(value) is {
+        "float": float, "int": int, "choice": str, "bool": bool, "numbers": str
+    }[param.kind]  # fmt: skip
 
 
 @pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
@@ -119,7 +124,11 @@ def test_what_switches_a_parameter_off_is_a_value_of_another(param):
 
 CALLED = [row for row in (*COMPONENTS, *DATASETS, *METRICS, *DIAGNOSTICS) if row.impl]
 # Of these a component's function takes no more than this, out of what the component owns.
-TAKEN = {"views": {"num_views"}, "regularizer": set(PARAM) - {"lam"}}
+TAKEN = {
+    "views": {"num_views"},
+    "regularizer": set(PARAM) - {"lam"},
+    "optimizer": set(PARAM) - {"decay_exclude"},
+}
 
 
 def arguments_of(function):
@@ -200,7 +209,15 @@ def test_the_digits_are_as_large_as_the_catalog_says():
 
 @pytest.mark.parametrize(
     ("param", "given", "value"),
-    [(FLOAT, 1, 1.0), (FLOAT, 0.1, 0.1), (INT, 64.0, 64), (WORD, "b", "b")],
+    [
+        (FLOAT, 1, 1.0),
+        (FLOAT, 0.1, 0.1),
+        (INT, 64.0, 64),
+        (WORD, "b", "b"),
+        (NUMBERS, [0.2, 1], "0.2, 1"),
+        (NUMBERS, "0.2,1", "0.2, 1"),
+        (NUMBERS, 0.5, "0.5"),
+    ],
 )
 def test_a_valid_value_comes_in_the_parameters_type(param, given, value):
     coerced = param.coerce(given)
@@ -222,6 +239,12 @@ def test_a_valid_value_comes_in_the_parameters_type(param, given, value):
         (INT, 1, "expected a value in [2, inf), given 1"),
         (INT, 2**63, "expected an integer, given 9223372036854775808"),
         (WORD, "c", "expected a | b, given 'c'"),
+        (NUMBERS, [0.5, 0.2], "expected ascending numbers in (0, 1], given [0.5, 0.2]"),
+        (NUMBERS, [0.5, 0.5], "expected ascending numbers in (0, 1], given [0.5, 0.5]"),
+        (NUMBERS, [0.5, 2], "expected ascending numbers in (0, 1], given [0.5, 2]"),
+        (NUMBERS, [], "expected ascending numbers in (0, 1], given []"),
+        (NUMBERS, "a", "expected ascending numbers in (0, 1], given 'a'"),
+        (NUMBERS, True, "expected ascending numbers in (0, 1], given True"),
         (WORD, ["a"], "expected a | b, given ['a']"),
     ],
 )
@@ -261,6 +284,7 @@ def test_an_objective_owns_what_its_parts_bring():
         "stem",
         "probe_l2",
         "sgd_momentum",
+        "decay_exclude",
     }
 
 
