@@ -224,10 +224,12 @@ class Dataset:
     arrays: str = ""
     doc: str
 
-    def split_sizes(self, val_fraction: float) -> tuple[int, int]:
-        """Images to train on, unlabeled ones included, and images of the validation split: labelled
-        ones alone.
+    def split_sizes(self, val_fraction: float | None) -> tuple[int, int]:
+        """Images to train on, unlabeled ones included, and images that are scored: of the
+        validation split, labelled ones alone. None: train on all, score the test split.
         """
+        if val_fraction is None:
+            return self.num_train + self.num_unlabeled, self.num_test
         num_val = round(self.num_train * val_fraction)
         return self.num_train - num_val + self.num_unlabeled, num_val
 

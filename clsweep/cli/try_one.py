@@ -73,7 +73,8 @@ def try_trial(
     scores = ", ".join(
         f"{m.name} {fixed(result[m.name])} {m.unit}" for m in metrics if m.name in result
     )
-    where = "the validation split" if study.dataset.kind == "images" else "fresh pairs"
+    split = f"the {study.sections.evaluation.score_on} split"
+    where = split if study.dataset.kind == "images" else "fresh pairs"
     print(f"{scores} on {where}{memory}{precision}")
     return result
 

@@ -82,7 +82,8 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     same one.
 
     Args:
-        config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes.
+        config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes. A
+            val_fraction of None holds nothing out: `val` is then the test split.
         place: where the files lie.
 
     Raises:
@@ -109,7 +110,7 @@ def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(maxsize=2)
-def _load(dataset: Dataset, val_fraction: float, place: DataPlace) -> Splits:
+def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Splits:
     train, test = implementation(dataset)(dataset, place)
     num_train, num_test = dataset.num_train + dataset.num_unlabeled, dataset.num_test
     if (len(train), len(test)) != (num_train, num_test or len(test)):
@@ -118,6 +119,8 @@ def _load(dataset: Dataset, val_fraction: float, place: DataPlace) -> Splits:
             f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and "
             f"{len(test)}"
         )
+    if val_fraction is None:
+        return Splits(train=train, val=test, test=test)
     labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
     _, num_val = dataset.split_sizes(val_fraction)
     kept, held_out = _stratified(train.labels[labelled], num_val, SPLIT_SEED)

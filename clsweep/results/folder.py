@@ -165,7 +165,8 @@ class ResultsFolder:
         self._write_table("plan.parquet", to_table(plan_rows, plan_schema(params)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self._files.write("study.yaml", (header + study_yaml).encode())
-        self.__dict__.pop("_param_fields", None)
+        for name in ("_param_fields", "_score_on"):
+            self.__dict__.pop(name, None)
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
         """Record one trial that has ended with its rows of the side tables, by name.
@@ -345,7 +346,18 @@ class ResultsFolder:
                     ) from None
         raise AssertionError
 
+    @cached_property
+    def _score_on(self) -> str | None:
+        """The split that the scores are of; None where an earlier version did not say."""
+        found = self.plan(["score_on"])
+        return found["score_on"][0].as_py() if found.num_columns and found.num_rows else None
+
     def _write_table(self, name: str, table: pa.Table) -> None:
+        """Scores of the test split are told as such in the metadata of every file."""
+        is_marked = "score_on" in table.column_names and table.num_rows
+        split = table["score_on"][0].as_py() if is_marked else self._score_on
+        if split == "test":
+            table = table.replace_schema_metadata({"score_on": split})
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink)
         self._files.write(name, sink.getvalue())

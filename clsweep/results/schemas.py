@@ -23,7 +23,8 @@ _PARAM_TYPES = {
 }
 
 _SPLIT_FIELDS = (  # null for pairs of vectors
-    pa.field("val_fraction", pa.float64()),
+    pa.field("score_on", pa.string()),  # validation | test: the split that every metric is of
+    pa.field("val_fraction", pa.float64()),  # null: trained on all training images
     pa.field("image_size", pa.int64()),  # pixels a side
     # with the validation split, which is taken from them, and unlabeled images
     pa.field("num_train", pa.int64()),

@@ -42,6 +42,10 @@ class Checks:
                         ("dataset", key),
                         f"{self.dataset.name} is drawn afresh at every step: no such key",
                     )
+            if "evaluation" in self.document.tree:
+                self.error(
+                    ("evaluation",), f"{self.dataset.name} is drawn afresh at every step: no splits"
+                )
             return
         for key in ("image_size", "num_train", "num_classes"):
             if key in self.document.tree["dataset"] and key not in self.dataset.options:
@@ -55,7 +59,13 @@ class Checks:
                 ("dataset", "download"),
                 "expected false, as imagefolder is your own files, given true",
             )
-        fraction, classes = self.sections.dataset.val_fraction, self.dataset.num_classes
+        fraction, classes = self.sections.val_fraction, self.dataset.num_classes
+        if fraction is None and "val_fraction" in self.document.tree["dataset"]:
+            self.error(
+                ("dataset", "val_fraction"),
+                "has no effect with evaluation: {train_on: all}, which holds no images out; null "
+                "removes a key",
+            )
         _, num_val = self.dataset.split_sizes(fraction)
         if num_val < classes:
             message = (
@@ -90,6 +100,22 @@ class Checks:
                 ("checkpoints", "every_s"),
                 "expected with keep: last or best only, as none are made",
             )
+
+    def check_evaluation(self) -> None:
+        """A search that learns from its scores would choose by the test images, and its best score
+        would be no test score any more.
+        """
+        method, scheduler = self.sections.search.method, self.sections.scheduler.name
+        for keys, chooses in (
+            (("search", "method"), method if method in LIVE_METHODS else ""),
+            (("scheduler", "name"), scheduler if scheduler != "fifo" else ""),
+        ):
+            if chooses and self.sections.evaluation.score_on == "test":
+                self.error(
+                    keys,
+                    f"{chooses} would choose configurations by the test split. Expected grid, qmc "
+                    "or random with fifo, or no evaluation: {score_on: test}",
+                )
 
     def check_names(self) -> None:
         slugs: dict[str, str] = {}
@@ -159,7 +185,7 @@ class Checks:
             )
 
     def _check_training(self, objective: Objective) -> None:
-        num_train, _ = self.dataset.split_sizes(self.sections.dataset.val_fraction)
+        num_train, num_val = self.dataset.split_sizes(self.sections.val_fraction)
         available = f"{num_train}, the images that {self.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
         num_labelled = num_train - self.dataset.num_unlabeled
@@ -176,11 +202,10 @@ class Checks:
             )
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
-        _, num_val = self.dataset.split_sizes(self.sections.dataset.val_fraction)
         if points and not MIN_TSNE_POINTS <= points <= num_val:
-            expected = (
-                f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
-            )
+            split = self.sections.evaluation.score_on
+            expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the {split}"
+            expected += " split"
             self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
         fewest_epochs, _ = objective.extremes("epochs")
         if "epochs" in objective.space and fewest_epochs == 0:

@@ -189,7 +189,8 @@ def split_columns(study: Study) -> dict[str, Any]:
     """The data set as `load_splits` needs to know it; pairs of vectors have none of its numbers."""
     dataset = study.dataset
     numbers = {
-        "val_fraction": float(study.sections.dataset.val_fraction),
+        "score_on": study.sections.evaluation.score_on,
+        "val_fraction": study.sections.val_fraction,
         "image_size": dataset.image_size,
         "num_train": dataset.num_train + dataset.num_unlabeled,
         "num_classes": dataset.num_classes,

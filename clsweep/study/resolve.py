@@ -57,6 +57,7 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     checks.check_dataset()
     checks.check_gpus()
     checks.check_keys_in_use()
+    checks.check_evaluation()
     checks.check_names()
     resolver.raise_errors()
     return Study(

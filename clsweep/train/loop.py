@@ -61,7 +61,8 @@ def train_trial(
         checkpoint_every_s: at least so many seconds between two of them, and twenty times what one
             takes; 0: after every epoch.
         keep_end: save a checkpoint after the last epoch too.
-        test: score the test split too, once, at the end. Pairs of vectors have none.
+        test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
+            that is scored on the test split anyway has its scores already.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -96,7 +97,7 @@ def train_trial(
         encoder, result = _score_untrained(config, train, val, attempt, device)
     else:
         encoder, result = _train(config, train, val, attempt, device, cuda_graphs)
-    if test:
+    if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         scores, _ = score_encoder(
             encoder, train, on_device(splits.test, splits.train, device), config, last=last

@@ -260,8 +260,8 @@ def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
         "sampler",
     ]
     sizes = ["image_size", "num_train", "num_classes", "images_digest"]
-    assert list(frame.columns[:16]) == [*ids, "dataset", "val_fraction", *sizes]
-    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[16:]) <= set(PARAM)
+    assert list(frame.columns[:17]) == [*ids, "dataset", "score_on", "val_fraction", *sizes]
+    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[17:]) <= set(PARAM)
     assert "gray_prob" not in frame.columns
     assert "stem" not in frame.columns
 
@@ -300,6 +300,7 @@ def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
     assert "encoder" not in rows[0]
     assert {
         "dataset",
+        "score_on",
         "val_fraction",
         "image_size",
         "num_train",

@@ -529,3 +529,35 @@ def test_precisions_that_mean_nothing_here_are_refused(load, setting, expected):
     assert any(expected in line for line in refusals(load, setting))
     load("space.precision={choices: [fp32, bf16]}")
     load("base.precision=fp16", "resources.gpus_per_worker=1")
+
+
+# Evaluation.
+
+FINAL = "evaluation={train_on: all, score_on: test}"
+
+
+def test_a_published_protocol_trains_on_all_and_is_scored_on_the_test_split(load):
+    rows = load(FINAL).plan()
+    assert set(rows["score_on"]) == {"test"}
+    assert rows["val_fraction"].isna().all()
+    default = load().plan()
+    assert set(default["score_on"]) == {"validation"}
+    assert set(default["val_fraction"]) == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys", "says"),
+    [
+        (["evaluation={train_on: all}"], "evaluation", "given train_on: all with score_on: valid"),
+        (["evaluation={score_on: test}"], "evaluation", "given train_on: train with score_on: tes"),
+        ([FINAL, "dataset.val_fraction=0.2"], "dataset.val_fraction", "has no effect with"),
+        ([FINAL, "search={method: tpe, trials_per_objective: 2}",
+          "space.tau={low: 0.1, high: 1}", "space.sigma={low: 0.1, high: 1}"],
+         "search.method", "tpe would choose configurations by the test split"),
+    ],
+    ids=["all alone", "test alone", "val_fraction", "tpe"],
+)  # fmt: skip
+def test_what_makes_no_sense_with_the_test_split_is_refused(load, settings, keys, says):
+    (line,) = refusals(load, *settings)
+    assert f"{keys}: " in line
+    assert says in line

@@ -23,9 +23,11 @@ SPLIT = {
 YARDSTICK = {**SPLIT, "knn_k": 1, "knn_temperature": 0.1, "linear_probe": "none"}
 
 
-def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
-    splits = load_splits(SPLIT, DataPlace())
-    train, val = splits.train, splits.val
+@pytest.mark.parametrize("val_fraction", [0.2, None], ids=["validation", "test"])
+def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction: float | None) -> None:
+    split_of = SPLIT | {"val_fraction": val_fraction}
+    splits = load_splits(split_of, DataPlace())
+    train, val = splits.train, splits.test if val_fraction is None else splits.val
     pixels = [
         split.images[split.rows].reshape(len(split), -1).astype(float) / 255
         for split in (train, val)
@@ -34,7 +36,7 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
     bank, queries = ((x - mean) / std for x in pixels)
     oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
     expected = 100 * np.mean(oracle.predict(queries) == val.labels)
-    assert score_reference({"reference": "raw_pixels", **YARDSTICK}, place=DataPlace())[
+    assert score_reference({"reference": "raw_pixels", **YARDSTICK, **split_of}, place=DataPlace())[
         "knn_top1"
     ] == pytest.approx(expected)
 
