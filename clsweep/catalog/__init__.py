@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog import builtin
-from clsweep.catalog.builtin import MIN_TSNE_POINTS
+from clsweep.catalog.builtin import FINETUNE_SHARES, MIN_TSNE_POINTS
 from clsweep.catalog.rows import (
     DIAGNOSED_ENCODER,
     DIAGNOSED_STEP,
@@ -35,6 +35,7 @@ __all__ = [
     "DATASETS",
     "DIAGNOSTIC",
     "DIAGNOSTICS",
+    "FINETUNE_SHARES",
     "METRIC",
     "METRICS",
     "MIN_TSNE_POINTS",

@@ -27,6 +27,7 @@ ALL_THERE_IS = {
     "num_negatives": "all",
     "chunk_size": "batch_size",
     "proj_hidden": "features",
+    "view_size": "image_size",
     "small_view_size": "auto",
     "small_crop_scale": "crop_scale",
 }
@@ -35,7 +36,7 @@ TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
     "lr_schedule", "precision"
 )  # fmt: skip
-TRIAL_OWNS = ("epochs", "encoder", "eval_every", "tsne_points")
+TRIAL_OWNS = ("epochs", "encoder", "view_size", "eval_every", "linear_every", "tsne_points")
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
 
 
@@ -57,7 +58,7 @@ def yardstick_params() -> tuple[str, ...]:
 def reference_params() -> tuple[str, ...]:
     """What the scores of an untrained encoder depend on."""
     of_encoders = dict.fromkeys(n for c in COMPONENT["encoder"].values() for n in c.owns)
-    return ("encoder", *of_encoders, *yardstick_params())
+    return ("encoder", "view_size", *of_encoders, *yardstick_params())
 
 
 def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
@@ -204,8 +205,10 @@ def effective(
         values["chunk_size"] = min(
             values["chunk_size"] or values["batch_size"], values["batch_size"]
         )
-    if values.get("small_view_size") == 0:
-        size = dataset.image_size
+    if values.get("view_size") == 0:
+        values["view_size"] = dataset.image_size
+    size = values.get("view_size", dataset.image_size)
+    if values.get("small_view_size") == 0 and size is not None:
         values["small_view_size"] = round(size * 3 / 7) if size >= 128 else size
     if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
         values["small_crop_scale"] = values["crop_scale"]

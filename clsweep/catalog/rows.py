@@ -30,13 +30,16 @@ Part = Literal[
     "weighting",
     "optimizer",
     "lr_schedule",
+    "knn_weights",
+    "finetune",
 ]
 
 # The four parts that make an objective, in the order in which they are always listed.
 OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
 # Parts that a hyperparameter of the same name selects.
 SELECTED_PARTS: tuple[Part, ...] = (
-    "recipe", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule"
+    "recipe", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule", "knn_weights",
+    "finetune"
 )  # fmt: skip
 
 
@@ -141,6 +144,7 @@ class Component:
         views_of_negatives: of a framework, views of every other sample that a query meets.
         num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
         layout: of an encoder, whose names its state dict has.
+        blocks: of an encoder, those of its modules by name that `feature_layer` may score.
         impl: "module:function" or "module:Class"; empty where there is nothing to call.
 
     What `impl` is called with, beside the names above, and gives:
@@ -161,7 +165,12 @@ class Component:
     - optimizer: parameter groups in torch's form, then lr by name; a `torch.optim.Optimizer`. Of
       what it owns, `decay_exclude` is applied outside, to the groups.
     - lr_schedule: a `train.optim.Moment`; the share of the peak rate at that step.
-    - linear_probe: as the `impl` of a metric of images; gives linear_top1 and linear_top5.
+    - linear_probe: as the `impl` of a metric of images; gives linear_top1 and linear_top5. It may
+      take `redraw`, which maps an epoch 0, 1, ... to the bank's features of views, cropped and
+      flipped anew.
+    - knn_weights: as the `impl` of a metric of images; gives knn_top1 and knn_top5.
+    - finetune: as the `impl` of a metric of images; gives finetune_1pct_top1 and its like, None
+      where a share was not asked for. It takes `network`, a `train.finetune.Network`.
     - recipe, weighting: no `impl`. A recipe has defaults, and may own second_X for an X of
       `data.augment.Recipe`; a weighting is a name that the loss knows.
     """
@@ -181,6 +190,7 @@ class Component:
     views_of_negatives: int = 1
     num_features: int | tuple[int, str] = 0
     layout: Literal["own", "torchvision"] = "own"
+    blocks: tuple[str, ...] = ()
     doc: str
     source: str
 
@@ -249,6 +259,9 @@ class Metric:
         part: instead of `impl`: the trial's component of this part takes the score.
         owns: hyperparameters of the score: where they differ, scores are not compared.
         every_epoch: taken wherever an encoder is scored, not at the last epoch alone.
+        of: what is scored: features of the data set's images, the trial's own classifier (called
+            with logits_MC and query_labels_M), or features of another data set (`transfer_X` is X
+            there).
         guesses: classes that may be named for an image; 0: chance has no score.
     """
 
@@ -258,6 +271,7 @@ class Metric:
     part: Part | None = None
     owns: tuple[str, ...] = ()
     every_epoch: bool = False
+    of: Literal["features", "classifier", "transfer"] = "features"
     guesses: int = 0
     kind: Kind = "images"
     unit: str = "%"

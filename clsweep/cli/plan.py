@@ -34,6 +34,8 @@ _PLURAL: dict[Part, str] = {
     "weighting": "weightings",
     "optimizer": "optimizers",
     "lr_schedule": "schedules",
+    "knn_weights": "neighbours",
+    "finetune": "finetuning",
 }
 
 

@@ -177,7 +177,9 @@ def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[st
     for trial in trials:
         for reference, names in params.items():
             row = {name: trial.params[name] for name in names if name in trial.params}
-            if None not in row.values():
+            # a projector is nothing before it is trained
+            is_there = reference != "untrained" or row.get("feature_layer") != "projector"
+            if None not in row.values() and is_there:
                 row |= {"seed": trial.seed} if reference == "untrained" else {}
                 rows.setdefault(
                     (reference, *row.items()), {"reference": reference, **common, **row}
