@@ -10,6 +10,7 @@ from typing import Any
 from clsweep.catalog import (
     COMPONENT,
     DATASET,
+    FINETUNE_SHARES,
     METRIC,
     METRICS,
     OBJECTIVE_PARTS,
@@ -18,9 +19,11 @@ from clsweep.catalog import (
     SELECTED_PARTS,
     Dataset,
     Kind,
+    Metric,
     Part,
     Value,
 )
+from clsweep.catalog.rows import numbers
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
 ALL_THERE_IS = {
@@ -47,6 +50,21 @@ def metric_params(metric: str) -> tuple[str, ...]:
     part = METRIC[metric].part
     probes = COMPONENT[part].values() if part else ()
     return (*METRIC[metric].owns, *([part] if part else ()), *(n for c in probes for n in c.owns))
+
+
+def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
+    """Whether a trial has this score at its end; `trial` is a row of the plan."""
+    if metric.kind != DATASET[trial["dataset"]].kind:
+        return False
+    if metric.part and not COMPONENT[metric.part][trial[metric.part]].impl:
+        return False
+    if metric.of == "classifier":
+        return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
+    if metric.part == "finetune":
+        shares = (FINETUNE_SHARES[share] for share in numbers(trial["finetune_labels"]))
+        if not any(f"finetune_{share}_" in metric.name for share in shares):
+            return False
+    return metric.of != "transfer" or trial["transfer_dataset"] != "none"
 
 
 def yardstick_params() -> tuple[str, ...]:

@@ -12,22 +12,19 @@ from typing import Any
 from clsweep.catalog import (
     COMPONENT,
     DATASET,
-    FINETUNE_SHARES,
     METRIC,
     METRICS,
     MIN_TSNE_POINTS,
     Dataset,
-    Metric,
 )
 from clsweep.catalog.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
-from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
 from clsweep.study.document import Document, Keys
 from clsweep.study.schema import LIVE_METHODS, StudySections
+from clsweep.study.score_checks import check_metric, check_scores
 from clsweep.study.space import Objective, slug
 
 MAX_OBJECTIVE_NAME = 64
-MIN_VIEW_SIZE = 8  # pixels a side, as of the images
 
 
 @dataclass(frozen=True)
@@ -182,71 +179,7 @@ class Checks:
                     f"the metric is {metric.name}: expected {scoring}",
                 )
 
-        self._check_asked_for(objective, metric)
-
-    def _check_asked_for(self, objective: Objective, metric: Metric) -> None:
-        """A metric that an objective does not take would be missing from every trial."""
-        says, fixed = f"the metric is {metric.name}: expected ", objective.fixed
-        framework = COMPONENT["framework"][objective.parts["framework"]]
-        if metric.of == "classifier" and not (framework.needs_labels and self._trains(objective)):
-            self.error(
-                ("objectives", objective.name, "framework"),
-                f"{says}a framework that trains a classifier, as supervised",
-            )
-        if metric.of == "transfer" and fixed.get("transfer_dataset") == "none":
-            keys = self._where(objective, "transfer_dataset")
-            self.error(keys, f"{says}a transfer_dataset, given none")
-        if metric.part == "finetune" and "finetune_labels" in fixed:
-            names = (FINETUNE_SHARES.get(s, "") for s in numbers(str(fixed["finetune_labels"])))
-            if not any(f"finetune_{name}_" in metric.name for name in names):
-                keys = self._where(objective, "finetune_labels")
-                self.error(keys, f"{says}its share, given {fixed['finetune_labels']}")
-
-    def _trains(self, objective: Objective) -> bool:
-        return "batch_size" in objective.owned
-
-    def _check_scores(self, objective: Objective, num_labelled: int) -> None:
-        """What the scores beside kNN need."""
-        fixed, classes = objective.fixed, self.dataset.num_classes
-        layer, encoder = fixed["feature_layer"], COMPONENT["encoder"][str(fixed["encoder"])]
-        has_projector = "proj_dim" in objective.owned
-        known = ("encoder", *(("projector",) if has_projector else ()), *encoder.blocks)
-        if layer not in known:
-            self.error(
-                self._where(objective, "feature_layer"),
-                f"expected one of what '{objective.name}' has: {', '.join(known)}; given {layer}",
-            )
-        if fixed["linear_every"] == "scored" and fixed["linear_probe"] == "none":
-            keys = self._where(objective, "linear_every")
-            self.error(keys, "has no effect while linear_probe is none")
-        if (share := fixed.get("probe_val_share")) and round(float(share) * num_labelled) < classes:
-            message = f"expected a share with an image of each of the {classes} classes, of "
-            keys = self._where(objective, "probe_val_share")
-            self.error(keys, f"{message}{num_labelled} labelled images; given {setting(share)}")
-        if "finetune_labels" in fixed:
-            self._check_finetuning(objective, num_labelled)
-        self._check_transfer(objective)
-        smallest, _ = objective.extremes("view_size")
-        if 0 < smallest < MIN_VIEW_SIZE:
-            keys = self._where(objective, "view_size")
-            self.error(keys, f"expected 0 or at least {MIN_VIEW_SIZE} pixels, given {smallest}")
-
-    def _check_finetuning(self, objective: Objective, num_labelled: int) -> None:
-        keys = self._where(objective, "finetune_labels")
-        shares, classes = numbers(str(objective.fixed["finetune_labels"])), self.dataset.num_classes
-        if not set(shares) <= set(FINETUNE_SHARES):
-            known = ", ".join(map(setting, FINETUNE_SHARES))
-            self.error(keys, f"expected some of {known}, given {', '.join(map(setting, shares))}")
-        elif round(shares[0] * num_labelled) < classes:
-            message = f"{setting(shares[0])} of {num_labelled} labelled images are fewer than the"
-            self.error(keys, f"{message} {classes} classes: expected larger shares")
-
-    def _check_transfer(self, objective: Objective) -> None:
-        name = str(objective.fixed["transfer_dataset"])
-        refused = {self.dataset.name: "the study's own", "imagefolder": "a folder of your own"}
-        if reason := refused.get(name):
-            keys = self._where(objective, "transfer_dataset")
-            self.error(keys, f"expected another data set of the catalog, given {name}, {reason}")
+        check_metric(objective, metric, self._where, self.error)
 
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:
@@ -277,7 +210,7 @@ class Checks:
             self.error(
                 keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
             )
-        self._check_scores(objective, num_labelled)
+        check_scores(objective, self.dataset, num_labelled, self._where, self.error)
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
         if points and not MIN_TSNE_POINTS <= points <= num_val:

@@ -32,6 +32,7 @@ def score_reference(
     Raises:
         RequestError: the data set is not there.
     """
+    config = {"linear_every": "last", **config}  # there is no other epoch
     splits, where = load_splits(config, place), torch.device(device)
     scored = (splits.train, splits.val)
     if config["reference"] == "untrained":

@@ -28,6 +28,11 @@ WORD = catalog.Param(name="w", kind="choice", default="a", choices=("a", "b"), d
 NUMBERS = catalog.Param(
     name="m", kind="numbers", default="0.5", low=0, low_open=True, high=1, doc="-", source="-"
 )
+GRID = {"probe_lr_grid", "probe_val_share"}
+SGD = {
+    "probe_epochs", "probe_schedule", "probe_optimizer", "probe_momentum", "probe_weight_decay",
+    "probe_batch_size", "probe_views",
+}  # fmt: skip
 PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
 
 
@@ -160,7 +165,11 @@ def test_a_component_without_an_implementation_is_a_choice_or_none(row):
 def test_a_metric_has_a_function_or_a_part_that_has(row):
     assert bool(row.impl) != bool(row.part)
     if row.part:
-        assert {c.name for c in COMPONENT[row.part].values() if c.impl} == {"ridge", "sgd"}
+        assert {c.name for c in COMPONENT[row.part].values() if c.impl} == {
+            "linear_probe": {"ridge", "sgd", "sgd_grid"},
+            "knn_weights": {"similarity", "uniform"},
+            "finetune": {"sgd"},
+        }[row.part]
 
 
 @pytest.mark.parametrize("dataset", [d for d in DATASETS if d.arrays], ids=lambda d: d.name)
@@ -177,9 +186,11 @@ def test_a_name_that_is_not_there_is_said():
 @pytest.mark.parametrize(
     ("metric", "params"),
     [
-        ("knn_top5", {"knn_k", "knn_temperature"}),
-        ("linear_top1",
-         {"linear_probe", "probe_l2", "probe_lr", "probe_epochs", "probe_schedule"}),
+        ("knn_top5", {"feature_layer", "knn_weights", "knn_k", "knn_temperature"}),
+        ("linear_top1", {"feature_layer", "linear_probe", "probe_l2", "probe_lr", *GRID, *SGD}),
+        ("classifier_top1", set()),
+        ("transfer_linear_top1", {"transfer_dataset", "feature_layer", "linear_probe", "probe_l2",
+                                  "probe_lr", *GRID, *SGD}),
         ("mi_estimate", {"estimate_batches"}),
         ("train_loss", set()),
     ],
@@ -190,7 +201,10 @@ def test_what_a_score_depends_on_beside_the_features(metric, params):
 
 def test_chance_counts_the_guesses_of_a_metric():
     assert {m.name: m.guesses for m in METRIC.values() if m.kind == "images"} == {
-        "knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5
+        "knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5,
+        "classifier_top1": 1, "classifier_top5": 5, "finetune_1pct_top1": 1,
+        "finetune_10pct_top1": 1, "finetune_100pct_top1": 1, "transfer_linear_top1": 1,
+        "transfer_finetune_100pct_top1": 1,
     }  # fmt: skip
 
 
@@ -285,6 +299,8 @@ def test_an_objective_owns_what_its_parts_bring():
         "probe_l2",
         "sgd_momentum",
         "decay_exclude",
+        "knn_k",
+        "knn_temperature",
     }
 
 
@@ -296,7 +312,9 @@ def test_one_channel_images_own_no_colour_parameters():
 
 def test_the_untrained_encoder_owns_only_what_can_change_its_score():
     owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10", trained=False)
-    assert set(owned) == {*ownership.trial_owns(), "width", "probe_l2"}
+    assert set(owned) == {
+        *ownership.trial_owns(), "width", "probe_l2", "knn_k", "knn_temperature"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -326,7 +344,19 @@ def test_negatives_are_owned_where_their_number_counts(framework, loss):
     [
         ({"weighting": "exponential"}, {"delta"}),
         ({"recipe": "byol"}, {"second_blur_prob", "second_solarize_prob"}),
-        ({"linear_probe": "sgd"}, {"probe_lr", "probe_epochs", "probe_schedule"}),
+        ({"linear_probe": "sgd"}, {"probe_lr", *SGD}),
+        ({"linear_probe": "sgd_grid"}, {*GRID, *SGD}),
+        ({"lr_schedule": "step"}, {"lr_milestones", "lr_gamma"}),
+        (
+            {"finetune": "sgd"},
+            {
+                "finetune_labels",
+                "finetune_lr",
+                "finetune_epochs",
+                "finetune_batch_size",
+                "finetune_weight_decay",
+            },
+        ),
         ({"linear_probe": "none"}, set()),
     ],
     ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),

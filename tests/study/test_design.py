@@ -240,7 +240,9 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
     planned = study()
     trials = [t for t in plan_trials(planned) if t.objective == "untrained"]
     assert [(t.config, t.seed, t.sampler) for t in trials] == [(0, 3, "grid"), (0, 5, "grid")]
-    assert set(trials[0].params) == {*trial_owns(), "width", "probe_l2"}
+    assert set(trials[0].params) == {
+        *trial_owns(), "width", "probe_l2", "knn_k", "knn_temperature"
+    }  # fmt: skip
     [skip] = [note for note in plan_notes(planned) if note.startswith("skip: ")]
     assert skip.startswith("skip: 'untrained' does not own batch_size, tau, proj_dim: epochs is 0")
 

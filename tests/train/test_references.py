@@ -20,7 +20,21 @@ SPLIT = {
     "num_train": 1437,
     "num_classes": 10,
 }
-YARDSTICK = {**SPLIT, "knn_k": 1, "knn_temperature": 0.1, "linear_probe": "none"}
+YARDSTICK = {
+    **SPLIT,
+    "feature_layer": "encoder",
+    "knn_weights": "similarity",
+    "knn_k": 1,
+    "knn_temperature": 0.1,
+    "linear_probe": "none",
+    "finetune": "none",
+    "transfer_dataset": "none",
+}
+SGD = {
+    "linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3, "probe_schedule": "cosine",
+    "probe_optimizer": "sgd", "probe_momentum": 0.9, "probe_weight_decay": 0.0,
+    "probe_batch_size": 256, "probe_views": "plain",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("val_fraction", [0.2, None], ids=["validation", "test"])
@@ -42,17 +56,21 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction: float | 
 
 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
-                                   {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3,
-                                    "probe_schedule": "cosine"}], ids=["ridge", "sgd"])  # fmt: skip
+                                   SGD, {**SGD, "probe_views": "augmented"}],
+                         ids=["ridge", "sgd", "augmented"])  # fmt: skip
 def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, object]) -> None:
-    encoder = {"encoder": "conv4", "width": 4, "seed": 3, **YARDSTICK, **probe, "knn_k": 20}
+    encoder = {"encoder": "conv4", "width": 4, "seed": 3, "view_size": 8, **YARDSTICK, **probe}
+    encoder["knn_k"] = 20
     scores = score_reference({"reference": "untrained", **encoder}, place=DataPlace())
-    trial = train_trial({**encoder, "epochs": 0, "tsne_points": 0}, lambda _: None)
+    trial = train_trial(
+        {**encoder, "epochs": 0, "tsne_points": 0, "linear_every": "last"}, lambda _: None
+    )
     assert scores == {name: trial[name] for name in scores}
     assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} == set(scores)
 
 
-def test_raw_pixels_need_no_seed() -> None:
-    probe = {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_schedule": "step"}
+@pytest.mark.parametrize("views", ["plain", "augmented"])
+def test_raw_pixels_need_no_seed(views: str) -> None:
+    probe = {**SGD, "probe_views": views, "probe_epochs": 4}
     scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
-    assert scores["linear_top1"] > 80
+    assert scores["linear_top1"] > (80 if views == "plain" else 40)
