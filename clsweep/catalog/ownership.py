@@ -49,7 +49,8 @@ def metric_params(metric: str) -> tuple[str, ...]:
         return ()
     part = METRIC[metric].part
     probes = COMPONENT[part].values() if part else ()
-    return (*METRIC[metric].owns, *([part] if part else ()), *(n for c in probes for n in c.owns))
+    names = (*METRIC[metric].owns, *([part] if part else ()), *(n for c in probes for n in c.owns))
+    return tuple(dict.fromkeys(names))
 
 
 def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:

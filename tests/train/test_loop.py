@@ -424,6 +424,7 @@ OTHER: dict[str, Any] = {
     "small_view_size": 6,
     "small_crop_scale": 0.05,
     "small_crop_max": 0.5,
+    "view_size": 12,
     "decay_exclude": "none",
     "lr_milestones": "0.4",
     "lr_gamma": 0.5,
@@ -448,6 +449,19 @@ NOT_ON_THE_LOSS |= {
     "optimizer",
     "lr_schedule",
     "recipe",
+}
+# Scores have tests of their own, in test_scores.py and test_probe.py.
+NOT_ON_THE_LOSS |= {
+    "feature_layer",
+    "knn_weights",
+    "linear_every",
+    "finetune",
+    "transfer_dataset",
+    "probe_optimizer",
+    "probe_momentum",
+    "probe_weight_decay",
+    "probe_batch_size",
+    "probe_views",
 }
 
 
@@ -499,6 +513,8 @@ def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) ->
         "critic_dim",
         "estimate_batches",
     }
+    elsewhere |= {"probe_lr_grid", "probe_val_share", "finetune_labels", "finetune_lr"}
+    elsewhere |= {"finetune_epochs", "finetune_batch_size", "finetune_weight_decay"}
     assert set(PARAM) == set(OTHER) | NOT_ON_THE_LOSS | elsewhere
 
 
