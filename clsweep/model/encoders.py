@@ -48,6 +48,45 @@ def conv4(*, width: int) -> Conv4:
     return Conv4(width)
 
 
+class SmallAlexNet(nn.Module):
+    """Five 3 x 3 convolutions, fc6 and fc7, each with batch norm and ReLU (Wang & Isola 2020).
+
+    Features are fc7's; their fc8 is a projector of one layer. Maps are averaged to 7 x 7, which
+    they are where images have 64 pixels a side, as theirs; 15 pixels are the least.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths, pooled = (3, 96, 192, 384, 384, 192), (True, True, False, False, True)
+        layers: list[nn.Module] = []
+        for num_in, num_out, is_pooled in zip(widths[:-1], widths[1:], pooled, strict=True):
+            layers += [
+                nn.Conv2d(num_in, num_out, 3, padding=1, bias=False),
+                nn.BatchNorm2d(num_out),
+                nn.ReLU(inplace=True),
+                *([nn.MaxPool2d(3, 2)] if is_pooled else []),
+            ]
+        self.convolutions = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7), nn.Flatten())
+        self.num_features = 4096
+        self.fc6, self.fc7 = (
+            nn.Sequential(
+                nn.Linear(num_in, self.num_features, bias=False),
+                nn.BatchNorm1d(self.num_features),
+                nn.ReLU(inplace=True),
+            )
+            for num_in in (widths[-1] * 7 * 7, self.num_features)
+        )
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        features: Tensor = self.fc7(self.fc6(self.convolutions(x_NCHW)))
+        return features
+
+
+def small_alexnet() -> SmallAlexNet:
+    """Features (N, 4096)."""
+    return SmallAlexNet()
+
+
 def resnet18(*, stem: Stem) -> nn.Module:
     """Features (N, 512)."""
     return _resnet("resnet18", stem)

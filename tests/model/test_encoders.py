@@ -7,7 +7,7 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from clsweep.model.encoders import SpatialMean, conv4, resnet18, resnet50
+from clsweep.model.encoders import SpatialMean, conv4, resnet18, resnet50, small_alexnet
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -142,3 +142,22 @@ def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(
     )
     if memory_format is torch.channels_last:
         assert grads[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_small_alexnet_has_the_layers_of_its_paper() -> None:
+    """At 64 pixels nothing is averaged: the maps before fc6 are 7 x 7 of themselves."""
+    encoder, shapes = small_alexnet(), []
+    convolutions = [m for m in encoder.modules() if isinstance(m, nn.Conv2d)]
+    assert [(m.in_channels, m.out_channels, m.kernel_size) for m in convolutions] == [
+        (3, 96, (3, 3)), (96, 192, (3, 3)), (192, 384, (3, 3)), (384, 384, (3, 3)),
+        (384, 192, (3, 3)),
+    ]  # fmt: skip
+    linear = [m for m in encoder.modules() if isinstance(m, nn.Linear)]
+    assert [(m.in_features, m.out_features) for m in linear] == [(192 * 49, 4096), (4096, 4096)]
+    pool = next(m for m in encoder.modules() if isinstance(m, nn.AdaptiveAvgPool2d))
+    pool.register_forward_hook(lambda _, given, out: shapes.append((given[0], out)))
+    assert encoder(images(2, 64)).shape == (2, encoder.num_features)
+    ((before, after),) = shapes
+    assert before.shape[2:] == (7, 7)
+    torch.testing.assert_close(before, after)
+    assert encoder(images(2, 16)).shape == (2, 4096)
