@@ -272,7 +272,7 @@ COMPONENTS = (
               source="DCL Table 4; torchvision", doc="ResNet-50, 2048 features"),
     Component(part="encoder", name="small_alexnet", impl="clsweep.model.encoders:small_alexnet",
               num_features=4096, source="DCL Table 11; Wang & Isola (2020)",
-              doc="five convolutions and fc6, fc7 of 4096, for images of 64 x 64; features are fc7"),
+              doc="five convolutions, fc6 and fc7 of 4096, for images of 64 x 64; gives fc7"),
     Component(part="linear_probe", name="none", source="-", doc="no linear classification"),
     Component(part="linear_probe", name="ridge", impl="clsweep.train.probe:ridge_probe",
               owns=("probe_l2",), source="engineering choice",

@@ -173,7 +173,8 @@ def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[st
         return []
     common = split_columns(study)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    params = {"raw_pixels": yardstick_params(), "untrained": reference_params()}
+    of_pixels = [name for name in yardstick_params() if name != "feature_layer"]
+    params = {"raw_pixels": of_pixels, "untrained": reference_params()}
     for trial in trials:
         for reference, names in params.items():
             row = {name: trial.params[name] for name in names if name in trial.params}

@@ -158,15 +158,18 @@ def take_scores(
     scores: dict[str, float] = {}
     for metric in metrics:
         row: Metric | Component = metric
-        owned = {name: config[name] for name in metric.owns}
         if metric.part:
             row = COMPONENT[metric.part][config[metric.part]]
             if "network" in row.takes and "network" not in config:
                 continue
-            owned = arguments(config, metric.part)
         if not row.impl:
             continue
         if row.impl not in found:
+            owned = (
+                arguments(config, metric.part)
+                if metric.part
+                else {name: config[name] for name in metric.owns}
+            )
             found[row.impl] = implementation(row)(*given, **named, **owned)
         name = metric.name.removeprefix("transfer_")
         if name not in found[row.impl]:
