@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Stem = Literal["small", "standard"]
@@ -85,6 +86,51 @@ class SmallAlexNet(nn.Module):
 def small_alexnet() -> SmallAlexNet:
     """Features (N, 4096)."""
     return SmallAlexNet()
+
+
+class ThinBlock(nn.Module):
+    """Two 3 x 3 convolutions with batch norm around a shortcut without weights: where the maps
+    shrink, every second pixel, with channels of zeros behind (He et al. 2016, option A).
+    """
+
+    def __init__(self, num_in: int, num_out: int):
+        super().__init__()
+        self.stride, self.num_new = num_out // num_in, num_out - num_in
+        self.conv1 = nn.Conv2d(num_in, num_out, 3, stride=self.stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(num_out)
+        self.conv2 = nn.Conv2d(num_out, num_out, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(num_out)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        shortcut = F.pad(
+            x_NCHW[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.num_new)
+        )
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x_NCHW))))) + shortcut)
+
+
+class ThinResNet(nn.Module):
+    """ResNet of 6 n + 2 layers for images of 32 x 32, widths 16, 32, 64 (He et al. 2016, 4.2)."""
+
+    def __init__(self, num_blocks: int):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.layer1, self.layer2, self.layer3 = (
+            nn.Sequential(
+                *(ThinBlock(first if i == 0 else width, width) for i in range(num_blocks))
+            )
+            for first, width in ((16, 16), (16, 32), (32, 64))
+        )
+        self.pool, self.num_features = SpatialMean(), 64
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        maps = self.layer1(F.relu(self.bn1(self.conv1(x_NCHW))))
+        features: Tensor = self.pool(self.layer3(self.layer2(maps)))
+        return features
+
+
+def resnet20() -> ThinResNet:
+    """Features (N, 64)."""
+    return ThinResNet(num_blocks=3)
 
 
 def resnet18(*, stem: Stem) -> nn.Module:

@@ -89,7 +89,7 @@ HISTOGRAMS_SCHEMA = pa.schema(  # of q_B, wherever an encoder is scored (DCL Fig
 POINTS_SCHEMA = pa.schema(
     [
         pa.field("trial_id", pa.string(), nullable=False),
-        pa.field("index", pa.int64()),  # of the image in the validation split
+        pa.field("index", pa.int64()),  # of the image in the split that is scored
         pa.field("label", pa.int64()),
         pa.field("x", pa.float64()),
         pa.field("y", pa.float64()),
