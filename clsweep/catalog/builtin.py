@@ -270,6 +270,14 @@ COMPONENTS = (
     Component(part="encoder", name="resnet50", impl="clsweep.model.encoders:resnet50",
               owns=("stem",), num_features=2048, layout="torchvision", blocks=_RESNET_BLOCKS,
               source="DCL Table 4; torchvision", doc="ResNet-50, 2048 features"),
+    *(
+        Component(part="encoder", name=f"resnet50_{factor}x",
+                  impl=f"clsweep.model.encoders:resnet50_{factor}x", owns=("stem",),
+                  num_features=2048 * factor, blocks=_RESNET_BLOCKS, source="EqCo Table 7",
+                  doc=f"ResNet-50 ({factor}x): {factor} times the channels, {2048 * factor} "
+                      "features")
+        for factor in (2, 4)
+    ),
     Component(part="encoder", name="resnet20", impl="clsweep.model.encoders:resnet20",
               num_features=64, blocks=_RESNET_BLOCKS[:3], source="DCL Table 17; He et al. (2016)",
               doc="ResNet-20 for images of 32 x 32, 64 features"),

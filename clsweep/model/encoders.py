@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -143,6 +143,35 @@ def resnet50(*, stem: Stem) -> nn.Module:
     return _resnet("resnet50", stem)
 
 
+def resnet50_2x(*, stem: Stem) -> nn.Module:
+    """Features (N, 4096): every channel of ResNet-50 twice (EqCo B.4)."""
+    return _wide_resnet50(2, stem)
+
+
+def resnet50_4x(*, stem: Stem) -> nn.Module:
+    """Features (N, 8192): every channel of ResNet-50 four times (EqCo B.4)."""
+    return _wide_resnet50(4, stem)
+
+
+def _wide_resnet50(factor: int, stem: Stem) -> nn.Module:
+    """torchvision's ResNet-50 with `factor` times as many channels in stem and blocks, which its
+    `wide_resnet50_2`, wide inside of a block alone, has not.
+    """
+    from torchvision.models.resnet import Bottleneck, ResNet
+
+    class Wide(ResNet):
+        def _make_layer(self, block: Any, planes: int, *rest: Any, **named: Any) -> nn.Sequential:
+            if planes == 64:  # the first stage follows the stem
+                self.inplanes = 64 * factor
+                self.conv1 = nn.Conv2d(3, self.inplanes, 7, stride=2, padding=3, bias=False)
+                self.bn1 = nn.BatchNorm2d(self.inplanes)
+            return super()._make_layer(block, factor * planes, *rest, **named)
+
+    network: Any = Wide(Bottleneck, [3, 4, 6, 3])
+    network.num_features = 512 * factor * Bottleneck.expansion
+    return _headless(network, stem)
+
+
 def _resnet(name: str, stem: Stem) -> nn.Module:
     """torchvision's network without its classifier, every parameter under torchvision's own name.
 
@@ -154,9 +183,15 @@ def _resnet(name: str, stem: Stem) -> nn.Module:
 
     network: Any = getattr(torchvision.models, name)(weights=None)
     network.num_features = network.fc.in_features
+    return _headless(network, stem)
+
+
+def _headless(network: Any, stem: Stem) -> nn.Module:
+    """A ResNet of torchvision without classifier, with the stem asked for."""
     network.avgpool, network.fc = SpatialMean(), nn.Identity()
     if stem == "small":
-        network.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
+        width = network.conv1.out_channels
+        network.conv1 = nn.Conv2d(3, width, 3, stride=1, padding=1, bias=False)
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
         network.maxpool = nn.Identity()
-    return network
+    return cast(nn.Module, network)

@@ -7,7 +7,15 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from clsweep.model.encoders import SpatialMean, conv4, resnet18, resnet20, resnet50, small_alexnet
+from clsweep.model.encoders import (
+    SpatialMean,
+    conv4,
+    resnet18,
+    resnet20,
+    resnet50,
+    resnet50_2x,
+    small_alexnet,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -181,3 +189,19 @@ def test_resnet20_is_that_of_its_paper() -> None:
         shortcut = torch.zeros(2, 32, 4, 4)
         shortcut[:, :16] = x_NCHW[:, :, ::2, ::2]
         torch.testing.assert_close(block(x_NCHW), (residual + shortcut).relu())
+
+
+@pytest.mark.parametrize("stem", ["small", "standard"])
+def test_a_wide_resnet50_has_every_channel_twice(stem: str) -> None:
+    plain, wide = resnet50(stem=stem), resnet50_2x(stem=stem)
+    shapes, wider = (
+        {name: tuple(weights.shape) for name, weights in network.state_dict().items()}
+        for network in (plain, wide)
+    )
+    assert list(shapes) == list(wider)
+    for name, shape in shapes.items():
+        expected = tuple(side if side in (1, 3, 7) else 2 * side for side in shape)
+        assert wider[name] == expected, name
+    assert wide.num_features == 4096
+    with torch.no_grad():
+        assert wide.eval()(images(1, 32)).shape == (1, 4096)
