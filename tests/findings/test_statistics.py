@@ -15,6 +15,7 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
+from clsweep.cli.status import confirm_notes
 from clsweep.errors import RequestError
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.sections import build_report
@@ -217,6 +218,17 @@ def test_a_report_on_the_test_split_says_so_and_its_scores_meet_no_others(tmp_pa
     across = clsweep.open_results(plain, final).compare().query("reason == 'yardsticks'")
     assert across["note"].str.contains("score_on").all()
     assert len(across)
+
+
+@pytest.mark.parametrize("settings", [[], FINAL], ids=["validation", "test"])
+def test_a_confirmation_by_the_test_split_says_what_it_leaves_in(tmp_path, settings):
+    path = make_study(tmp_path / "out", settings=settings)
+    fresh = ["seeds=[10, 11]", "confirm={seeds: [12]}"]
+    make_study(tmp_path / "out" / "confirm", settings=[*settings, *fresh])
+    results = clsweep.open_results(path)
+    says = [note for note in confirm_notes(results, top=1) if "both of the test split" in note]
+    assert bool(says) == bool(settings)
+    assert len(results.confirm(top=1))
 
 
 def test_scores_of_different_yardsticks_are_not_compared(tmp_path):
