@@ -159,8 +159,9 @@ def sgd_probe(
     Settings of the papers, of 100 epochs and batches of 256: lr 0.25, momentum 0.9, "cosine" (ECPP
     appendix A, CIFAR-10); lr 0.3, momentum 0.995, weight decay 1e-6, "cosine" (ECPP, ImageNet); lr
     30, "step" (DCL A.4). Or LARS, base lr 1.2, "cosine", 90 epochs and batches of 4096 (DCL A.4,
-    silent on whether that is scaled with the batch). They fit a ResNet's pooled features. Too large an lr shows as a poor score: the gradient
-    is bounded by the features, so only extreme values overflow.
+    silent on whether that is scaled with the batch). They fit a ResNet's pooled features. Too large
+    an lr shows as a poor score: the gradient is bounded by the features, so only extreme values
+    overflow.
 
     Args:
         bank_ND, query_MD: features, float32 or wider; computed in float32.
