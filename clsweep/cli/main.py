@@ -186,7 +186,13 @@ def status(
     """
     import time
 
-    from clsweep.cli.status import best_notes, confirm_headline, status_headline, status_rows
+    from clsweep.cli.status import (
+        best_notes,
+        confirm_headline,
+        split_notes,
+        status_headline,
+        status_rows,
+    )
     from clsweep.findings.references import reference_notes
 
     while True:
@@ -198,6 +204,7 @@ def status(
         if format is Format.table:
             print_failures(results)
             for note in [
+                *split_notes(results),
                 *best_notes(rows),
                 *reference_notes(results.references, metric=results.metric),
                 *confirm_headline(results),
@@ -222,14 +229,15 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.status import trial_rows
+    from clsweep.cli.status import split_notes, trial_rows
     from clsweep.findings.references import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), _open_study(path)
     rows, columns = trial_rows(results, where, sort, top, every_column=every_column)
     print_table(rows, columns, format=format)
     if format is Format.table:
-        for note in reference_notes(results.references, metric=results.metric):
+        references = reference_notes(results.references, metric=results.metric)
+        for note in [*split_notes(results), *references]:
             print(printable(note))
 
 

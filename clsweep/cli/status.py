@@ -20,6 +20,7 @@ from clsweep.display.numbers import Number, is_number, settings, texts_of
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
+from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST
 from clsweep.results.checked import STATUSES
 from clsweep.results.schemas import test_fields
 from clsweep.results.tally import Tally
@@ -51,6 +52,11 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
     if not names:
         return []
     return [f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"]
+
+
+def split_notes(results: Results) -> list[str]:
+    """That the scores are of the test split, where they are."""
+    return [SCORED_ON_TEST] if results.score_on == "test" else []
 
 
 def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -180,7 +186,8 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     )
     if frame["test"].notna().any():
         where += "; test: these trials on the test split"
-    notes = [
+    notes = [CONFIRMED_ON_TEST] if results.score_on == "test" else []
+    notes += [
         "search: mean over the study's seeds, by which the best were picked, which flatters them; "
         f"{where}"
     ]

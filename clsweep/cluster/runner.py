@@ -441,9 +441,11 @@ def _require_data(study: Study, address: str) -> None:
     if address != "local":
         return
     place = study.sections.dataset.place
+    others = {str(o.fixed.get("transfer_dataset", "none")) for o in study.objectives} - {"none"}
     try:
         if not place.download:
-            require_data(study.dataset.name, place.root_folder)
+            for name in (study.dataset.name, *sorted(others)):
+                require_data(name, place.root_folder)
     except RequestError as error:
         presets = preset_names(study.document.source)
         hint = f" This study has the presets: {', '.join(presets)}." if presets else ""

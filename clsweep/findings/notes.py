@@ -132,6 +132,17 @@ TEXTS: Mapping[Reason, str] = {
 }
 
 
+# What a table of scores is of where `evaluation` says so.
+SCORED_ON_TEST = (
+    "scored on the test split, after training on all training images: nothing was held back to "
+    "choose by, so the best of several is too good"
+)
+CONFIRMED_ON_TEST = (
+    "search and fresh are both of the test split: fresh seeds take the luck of the seeds out, not "
+    "that of the images that picked"
+)
+
+
 def said(reason: str, figures: Mapping[str, Any]) -> str:
     """The text of a reason: `3 of 60 trials failed`."""
     return TEXTS[Reason(reason)].format_map({k: _text(value) for k, value in figures.items()})

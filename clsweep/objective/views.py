@@ -58,7 +58,8 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     view and every second one after it (BYOL B).
     """
     names = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
-    first = Recipe(**{name: config[name] for name in names})
+    given = {name: config[name] for name in names}
+    first = Recipe(**given, output_size=config.get("view_size") or None)
     owned = COMPONENT["recipe"][config["recipe"]].owns
     second = replace(first, **{name.removeprefix("second_"): config[name] for name in owned})
     if config["views"] == "two":

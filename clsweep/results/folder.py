@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -223,6 +224,7 @@ class ResultsFolder:
         self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self._files.write("study.yaml", (header + study_yaml).encode())
+        self.__dict__.pop("_score_on", None)
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
         """Record one trial that has ended with its rows of the side tables, by name.
@@ -464,7 +466,19 @@ class ResultsFolder:
                 ) from None
         raise AssertionError
 
+    @cached_property
+    def _score_on(self) -> str | None:
+        """The split that the scores are of; None where an earlier version did not say."""
+        found = self.plan(["score_on"])
+        return found["score_on"][0].as_py() if found.num_columns and found.num_rows else None
+
     def _write_table(self, name: str, table: pa.Table) -> None:
+        """Scores of the test split are told as such in the metadata of every file."""
+        is_marked = "score_on" in table.column_names and table.num_rows
+        split = table["score_on"][0].as_py() if is_marked else self._score_on
+        if split == "test":
+            known = table.schema.metadata or {}
+            table = table.replace_schema_metadata({**known, "score_on": split})
         self._files.write(name, encode(table))
 
 

@@ -86,6 +86,11 @@ class StudyResults:
     def mode(self) -> str:
         return str(self.study.get("metric", {}).get("mode", "max"))
 
+    @property
+    def score_on(self) -> str:
+        """The split that the scores are of: "validation" or "test"."""
+        return str(self.study.get("evaluation", {}).get("score_on", "validation"))
+
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
     """A table as pandas; an integer column with gaps stays integer (batch size 64, not 64.0)."""

@@ -28,7 +28,8 @@ def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
     encoder = COMPONENT["encoder"][row["encoder"]]
     names = ["trial_id", "encoder", *encoder.owns, *encoder.takes, "dataset", "seed"]
     about = {name: row[name] for name in names}
-    if image_size := row.get("image_size") or DATASET[row["dataset"]].image_size:
+    seen = row.get("view_size") or row.get("image_size")
+    if image_size := seen or DATASET[row["dataset"]].image_size:
         about["image_size"] = image_size
     return {**about, "normalisation": normalisation, "clsweep_version": version("clsweep")}
 

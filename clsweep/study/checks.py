@@ -10,11 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clsweep.catalog import COMPONENT, DATASET, METRIC, METRICS, MIN_TSNE_POINTS, Dataset
+from clsweep.catalog import (
+    COMPONENT,
+    DATASET,
+    METRIC,
+    METRICS,
+    MIN_TSNE_POINTS,
+    Dataset,
+)
 from clsweep.catalog.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
 from clsweep.display.numbers import setting
 from clsweep.study.document import Document, Keys
 from clsweep.study.schema import LIVE_METHODS, StudySections
+from clsweep.study.score_checks import check_metric, check_scores
 from clsweep.study.space import Objective, slug
 
 MAX_OBJECTIVE_NAME = 64
@@ -41,6 +49,10 @@ class Checks:
                         ("dataset", key),
                         f"{self.dataset.name} is drawn afresh at every step: no such key",
                     )
+            if "evaluation" in self.document.tree:
+                self.error(
+                    ("evaluation",), f"{self.dataset.name} is drawn afresh at every step: no splits"
+                )
             return
         for key in ("image_size", "num_train", "num_classes"):
             if key in self.document.tree["dataset"] and key not in self.dataset.options:
@@ -54,7 +66,13 @@ class Checks:
                 ("dataset", "download"),
                 "expected false, as imagefolder is your own files, given true",
             )
-        fraction, classes = self.sections.dataset.val_fraction, self.dataset.num_classes
+        fraction, classes = self.sections.val_fraction, self.dataset.num_classes
+        if fraction is None and "val_fraction" in self.document.tree["dataset"]:
+            self.error(
+                ("dataset", "val_fraction"),
+                "has no effect with evaluation: {train_on: all}, which holds no images out; null "
+                "removes a key",
+            )
         _, num_val = self.dataset.split_sizes(fraction)
         if num_val < classes:
             message = (
@@ -89,6 +107,22 @@ class Checks:
                 ("checkpoints", "every_s"),
                 "expected with keep: last or best only, as none are made",
             )
+
+    def check_evaluation(self) -> None:
+        """A search that learns from its scores would choose by the test images, and its best score
+        would be no test score any more.
+        """
+        method, scheduler = self.sections.search.method, self.sections.scheduler.name
+        for keys, chooses in (
+            (("search", "method"), method if method in LIVE_METHODS else ""),
+            (("scheduler", "name"), scheduler if scheduler != "fifo" else ""),
+        ):
+            if chooses and self.sections.evaluation.score_on == "test":
+                self.error(
+                    keys,
+                    f"{chooses} would choose configurations by the test split. Expected grid, qmc "
+                    "or random with fifo, or no evaluation: {score_on: test}",
+                )
 
     def check_names(self) -> None:
         slugs: dict[str, str] = {}
@@ -144,6 +178,8 @@ class Checks:
                     f"the metric is {metric.name}: expected {scoring}",
                 )
 
+        check_metric(objective, metric, self._where, self.error)
+
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:
             given = self.sections.resources.workers
@@ -158,7 +194,7 @@ class Checks:
             )
 
     def _check_training(self, objective: Objective) -> None:
-        num_train, _ = self.dataset.split_sizes(self.sections.dataset.val_fraction)
+        num_train, num_val = self.dataset.split_sizes(self.sections.val_fraction)
         available = f"{num_train}, the images that {self.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
         num_labelled = num_train - self.dataset.num_unlabeled
@@ -173,13 +209,13 @@ class Checks:
             self.error(
                 keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
             )
+        check_scores(objective, self.dataset, num_labelled, self._where, self.error)
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
-        _, num_val = self.dataset.split_sizes(self.sections.dataset.val_fraction)
         if points and not MIN_TSNE_POINTS <= points <= num_val:
-            expected = (
-                f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
-            )
+            split = self.sections.evaluation.score_on
+            expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the {split}"
+            expected += " split"
             self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
         fewest_epochs, _ = objective.extremes("epochs")
         if "epochs" in objective.space and fewest_epochs == 0:
@@ -241,8 +277,10 @@ class Checks:
             return
         self._check_global_views(objective)
         _, size = objective.extremes("small_view_size")
-        if size > self.dataset.image_size:
-            expected = f"expected at most {self.dataset.image_size}, the side of the images"
+        large, _ = objective.extremes("view_size")
+        large = large or self.dataset.image_size
+        if size > large:
+            expected = f"expected at most {large}, the side of the other views"
             self.error(self._where(objective, "small_view_size"), f"{expected}, given {size}")
         name = "crop_scale" if objective.fixed.get("small_crop_scale") == 0 else "small_crop_scale"
         _, lowest = objective.extremes(name)
@@ -441,12 +479,17 @@ class Checks:
                 f"{reason}. Expected fifo, or search.method {' or '.join(LIVE_METHODS)}",
             )
             return
-        if not METRIC[self.sections.metric.name].every_epoch:
+        metric = METRIC[self.sections.metric.name]
+        is_probed = metric.part == "linear_probe" and metric.of == "features"
+        if not metric.every_epoch and not (
+            is_probed and objective.fixed["linear_every"] == "scored"
+        ):
             every_epoch = ", ".join(m.name for m in METRICS if m.every_epoch)
             message = f"asha compares scores before the last epoch, expected {every_epoch}"
+            advice = ", or set linear_every: scored" if is_probed else ""
             self.error(
                 ("metric", "name"),
-                f"{message}; {self.sections.metric.name} is scored at the last epoch only",
+                f"{message}; {metric.name} is scored at the last epoch only{advice}",
             )
             return
         if "epochs" in objective.space:

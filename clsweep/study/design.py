@@ -214,11 +214,14 @@ def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[st
         return []
     common = split_columns(study)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    params = {"raw_pixels": yardstick_params(), "untrained": reference_params()}
+    of_pixels = [name for name in yardstick_params() if name != "feature_layer"]
+    params = {"raw_pixels": of_pixels, "untrained": reference_params()}
     for trial in trials:
         for reference, names in params.items():
             row = {name: trial.params[name] for name in names if name in trial.params}
-            if None not in row.values():
+            # a projector is nothing before it is trained
+            is_there = reference != "untrained" or row.get("feature_layer") != "projector"
+            if None not in row.values() and is_there:
                 row |= {"seed": trial.seed} if reference == "untrained" else {}
                 rows.setdefault(
                     (reference, *row.items()), {"reference": reference, **common, **row}
@@ -230,7 +233,8 @@ def split_columns(study: Study) -> dict[str, Any]:
     """The data set as `load_splits` needs to know it; pairs of vectors have none of its numbers."""
     dataset = study.dataset
     numbers = {
-        "val_fraction": float(study.sections.dataset.val_fraction),
+        "score_on": study.sections.evaluation.score_on,
+        "val_fraction": study.sections.val_fraction,
         "image_size": dataset.image_size,
         "num_train": dataset.num_train + dataset.num_unlabeled,
         "num_classes": dataset.num_classes,

@@ -4,7 +4,7 @@ owns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from clsweep.catalog import (
@@ -16,7 +16,14 @@ from clsweep.catalog import (
     Dataset,
     Value,
 )
-from clsweep.catalog.ownership import aliases, default_of, owned_params, owners_of, refusal
+from clsweep.catalog.ownership import (
+    aliases,
+    default_of,
+    owned_params,
+    owners_of,
+    refusal,
+    trial_owns,
+)
 from clsweep.data.folders import sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.checks import Checks
@@ -57,6 +64,7 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     checks.check_dataset()
     checks.check_gpus()
     checks.check_keys_in_use()
+    checks.check_evaluation()
     checks.check_names()
     resolver.raise_errors()
     study = Study(
@@ -69,6 +77,14 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     )
     require_enumerable(study)
     return study
+
+
+def _owns(name: str, owned: Collection[str]) -> str:
+    """What an objective owns, for a message; what every trial does is not listed, so that the rest
+    is found.
+    """
+    own = ", ".join(sorted(set(owned) - set(trial_owns())))
+    return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
 
 
 class _Resolver:
@@ -112,11 +128,7 @@ class _Resolver:
         for keys, param, raw, shared in self._entries(at, section):
             if param not in PARAM:
                 candidates = PARAM if shared or not trained else owned
-                known = (
-                    "Known: see clsweep catalog params"
-                    if shared
-                    else f"'{name}' owns: {', '.join(sorted(owned))}"
-                )
+                known = "Known: see clsweep catalog params" if shared else _owns(name, owned)
                 hint = nearest(param, candidates, aliases())
                 self.error(keys, f"unknown parameter '{param:.80}'.{hint} {known}")
             elif not shared and keys[-2] == "space" and param in section.base:
@@ -128,7 +140,7 @@ class _Resolver:
                 if shared or not trained:
                     skips[reason] = tuple(dict.fromkeys((*skips.get(reason, ()), param)))
                 else:
-                    owns = f"'{name}' owns: {', '.join(sorted(owned))}"
+                    owns = _owns(name, owned)
                     self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
             else:
                 self._take(keys, param, raw, fixed, space, shared)

@@ -74,6 +74,24 @@ class DatasetSection(_Section):
         return _choice("dataset", name, DATASET)
 
 
+class EvaluationSection(_Section):
+    """Which images a trial trains on, and on which it is scored. All training images go with the
+    test split: a published protocol repeated, with no image held back to choose by.
+    """
+
+    train_on: Literal["train", "all"] = "train"  # all: the validation split too
+    score_on: Literal["validation", "test"] = "validation"
+
+    @model_validator(mode="after")
+    def _together(self) -> EvaluationSection:
+        if (self.train_on == "all") != (self.score_on == "test"):
+            raise ValueError(
+                "expected train_on: train with score_on: validation, or train_on: all with "
+                f"score_on: test, given train_on: {self.train_on} with score_on: {self.score_on}"
+            )
+        return self
+
+
 class MetricSection(_Section):
     name: StrictStr = "knn_top1"
     mode: Literal["max", "min"] = "max"
@@ -144,6 +162,7 @@ class CheckpointsSection(_Section):
 class StudySections(_Section):
     name: Annotated[StrictStr, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
     dataset: DatasetSection
+    evaluation: EvaluationSection = EvaluationSection()
     metric: MetricSection = MetricSection()
     seeds: Seeds
     base: dict[StrictStr, object] = {}
@@ -157,6 +176,14 @@ class StudySections(_Section):
     resources: ResourcesSection = ResourcesSection()
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
+
+    @property
+    def val_fraction(self) -> float | None:
+        """Share of the training images that are held out to be scored; None: none are, the test
+        split is scored.
+        """
+        is_test = self.evaluation.score_on == "test"
+        return None if is_test else float(self.dataset.val_fraction)
 
 
 def parse_sections(document: Document) -> StudySections:

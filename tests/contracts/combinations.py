@@ -149,6 +149,10 @@ def _variants() -> Iterator[tuple[str, Config]]:
         ("lejepa-mse-sigreg-multicrop", {"num_global_views": 3}),
         ("simsiam-cosine-none-two", {"linear_probe": "none"}),
         ("simsiam-cosine-none-two", {"linear_probe": "sgd"}),
+        ("simclr-dcl-none-two", {"lr_schedule": "step"}),
+        ("simclr-dcl-none-two", {"optimizer": "adam"}),
+        ("simclr-dcl-none-all_pairs", {"view_size": 12}),
+        ("simclr-dcl-none-two", {"knn_weights": "uniform", "feature_layer": "projector"}),
     ]
     for name, changes in variants:
         yield (

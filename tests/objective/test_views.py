@@ -110,6 +110,9 @@ def test_every_second_view_has_what_the_recipe_owns() -> None:
         ("byol", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
                               solarize_prob=solarize)
                        for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
+        ("byol_224", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
+                                  solarize_prob=solarize, output_size=224)
+                           for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
         ("ecpp_cifar", (Recipe(crop_scale=0.2, jitter_strength=0.5, blur_prob=0.0),) * 2),
         ("ecpp_imagenet", (Recipe(crop_scale=0.2, solarize_prob=0.1),) * 2),
     ],

@@ -301,7 +301,7 @@ search: {method: grid}
         ("simclr", "dclw", ", space: {delta: {choices: [1, 2]}}",
          "'a' does not own this parameter"),
         ("simclr", "dcl", ", views: ecpp, base: {small_view_size: 9}",
-         "expected at most 8, the side of the images"),
+         "expected at most 8, the side of the other views"),
         ("simclr", "dcl", ", views: core, base: {small_crop_max: 0.05}",
          "expected at most small_crop_max, 0.05"),
         ("simclr", "dcl", ", regularizer: dimcl, base: {lam: 1}, space: {tau: {choices: [0.1, 1]}}",
@@ -362,6 +362,23 @@ search: {method: grid}
          "has no effect while key_norm is sync"),
         ("simclr", "dcl", ", base: {tsne_points: 3}",
          "expected 0, or 5 to 144, the images of the validation split"),
+        ("simclr", "dcl", ", base: {feature_layer: layer4}",
+         "expected one of what 'a' has: encoder, projector; given layer4"),
+        ("supervised", "cross_entropy", ", base: {feature_layer: projector}",
+         "expected one of what 'a' has: encoder; given projector"),
+        ("simclr", "dcl", ", base: {linear_every: scored, linear_probe: none}",
+         "has no effect while linear_probe is none"),
+        ("simclr", "dcl", ", base: {linear_probe: sgd_grid, probe_val_share: 0.005}",
+         "expected a share with an image of each of the 10 classes"),
+        ("simclr", "dcl", ", base: {finetune: sgd, finetune_labels: [0.5]}",
+         "expected some of 0.01, 0.1, 1, given 0.5"),
+        ("simclr", "dcl", ", base: {finetune_lr: 1}", "'a' does not own this parameter"),
+        ("simclr", "dcl", ", base: {lr_schedule: linear, lr_gamma: 0.5}",
+         "'a' does not own this parameter"),
+        ("simclr", "dcl", ", base: {knn_weights: uniform, knn_temperature: 0.5}",
+         "'a' does not own this parameter"),
+        ("simclr", "dcl", ", base: {transfer_dataset: digits}", "given digits, the study's own"),
+        ("simclr", "dcl", ", base: {view_size: 4}", "expected 0 or at least 8 pixels, given 4"),
     ],
 )  # fmt: skip
 def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, says):
@@ -588,3 +605,59 @@ def test_precisions_that_mean_nothing_here_are_refused(load, setting, expected):
     assert any(expected in line for line in refusals(load, setting))
     load("space.precision={choices: [fp32, bf16]}")
     load("base.precision=fp16", "resources.gpus_per_worker=1")
+
+
+# Evaluation.
+
+FINAL = "evaluation={train_on: all, score_on: test}"
+
+
+def test_a_published_protocol_trains_on_all_and_is_scored_on_the_test_split(load):
+    rows = load(FINAL).plan()
+    assert set(rows["score_on"]) == {"test"}
+    assert rows["val_fraction"].isna().all()
+    default = load().plan()
+    assert set(default["score_on"]) == {"validation"}
+    assert set(default["val_fraction"]) == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys", "says"),
+    [
+        (["evaluation={train_on: all}"], "evaluation", "given train_on: all with score_on: valid"),
+        (["evaluation={score_on: test}"], "evaluation", "given train_on: train with score_on: tes"),
+        ([FINAL, "dataset.val_fraction=0.2"], "dataset.val_fraction", "has no effect with"),
+        ([FINAL, "search={method: tpe, trials_per_objective: 2}",
+          "space.tau={low: 0.1, high: 1}", "space.sigma={low: 0.1, high: 1}"],
+         "search.method", "tpe would choose configurations by the test split"),
+    ],
+    ids=["all alone", "test alone", "val_fraction", "tpe"],
+)  # fmt: skip
+def test_what_makes_no_sense_with_the_test_split_is_refused(load, settings, keys, says):
+    (line,) = refusals(load, *settings)
+    assert f"{keys}: " in line
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("metric", "base", "says"),
+    [
+        ("classifier_top1", {}, "expected a framework that trains a classifier"),
+        ("transfer_linear_top1", {}, "expected a transfer_dataset, given none"),
+        ("finetune_1pct_top1", {}, "the metric is finetune_1pct_top1: expected sgd"),
+        ("finetune_1pct_top1", {"finetune": "sgd", "finetune_labels": "[0.1, 1]"},
+         "expected its share of the labels, given 0.1, 1"),
+    ],
+)  # fmt: skip
+def test_a_metric_that_no_trial_would_have_is_refused(load, metric, base, says):
+    settings = [f"base.{name}={value}" for name, value in base.items()]
+    lines = refusals(load, f"metric.name={metric}", *settings)
+    assert any(says in line for line in lines)
+
+
+def test_a_linear_score_at_every_scored_epoch_lets_asha_judge(load):
+    asha = ["scheduler.name=asha", "search={method: tpe, trials_per_objective: 2}",
+            "space.tau={low: 0.1, high: 1}", "space.sigma={low: 0.1, high: 1}",
+            "metric.name=linear_top1", "base.eval_every=1", "base.epochs=9"]  # fmt: skip
+    assert any("or set linear_every: scored" in line for line in refusals(load, *asha))
+    load(*asha, "base.linear_every=scored")
