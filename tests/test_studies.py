@@ -4,7 +4,6 @@ preset runs.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -44,14 +43,6 @@ def test_every_study_has_a_name_of_its_own() -> None:
     """It names the folder of the results."""
     names = [clsweep.load_study(path).name for path in STUDIES.values()]
     assert len(set(names)) == len(names)
-
-
-def test_what_a_study_cannot_say_yet_can_be_switched_on() -> None:
-    """Every mark is a key with its value and a place; both in one line, two spaces between."""
-    mark = re.compile(r"^ *([a-z_]+: .*)?# TODO-protocol: [a-z_]+: \S.*?  \(.+\)$")
-    for name, path in STUDIES.items():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            assert "TODO" not in line or mark.match(line), f"{name}: {line}"
 
 
 def test_the_paper_studies_sweep_what_the_paper_swept() -> None:

@@ -208,6 +208,7 @@ def test_scores_of_the_test_split_are_marked_wherever_they_are_shown(
         assert (metadata.get(b"score_on") == b"test") == is_marked
 
 
+@pytest.mark.slow
 def test_a_report_on_the_test_split_says_so_and_its_scores_meet_no_others(tmp_path):
     plain, final = make_study(tmp_path / "a"), make_study(tmp_path / "b", settings=FINAL)
     page = render_markdown(build_report(clsweep.open_results(final)))
