@@ -162,10 +162,7 @@ def _train(
         row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics)}
         row["time_s"] = time.perf_counter() - start
         if not math.isfinite(row["train_loss"]):
-            raise DivergedError(
-                f"the loss is {row['train_loss']} in epoch {epoch}; a smaller lr or a larger tau "
-                "may help"
-            )
+            raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points = list[Row](), list[Row]()
         if statistics is not None:

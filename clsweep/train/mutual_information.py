@@ -119,9 +119,7 @@ def train_critic(config: Mapping[str, Any], attempt: Attempt, device: torch.devi
         state.epoch += 1
         mean, time_s = total.item() / STEPS_PER_EPOCH, time.perf_counter() - start
         if not math.isfinite(mean):
-            raise DivergedError(
-                f"the loss is {mean} in epoch {state.epoch}; a smaller lr or a larger tau may help"
-            )
+            raise DivergedError.of(f"the loss is {mean} in epoch {state.epoch}", config)
         row = {
             "epoch": state.epoch,
             "train_loss": mean,

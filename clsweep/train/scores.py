@@ -36,6 +36,12 @@ DIAGNOSIS_SEED = 0  # the same views at every epoch and in every trial of the sa
 class DivergedError(ArithmeticError):
     """The loss or the features of a trial are no longer finite."""
 
+    @classmethod
+    def of(cls, what: str, config: Mapping[str, Any]) -> DivergedError:
+        """What is wrong, and which of the trial's own hyperparameters may mend it."""
+        remedy = "a smaller lr or a larger tau" if "tau" in config else "a smaller lr"
+        return cls(f"{what}; {remedy} may help")
+
 
 class Heads(NamedTuple):
     """What was trained on top of an encoder, as far as scores ask for it."""
@@ -95,7 +101,7 @@ def _score_images(
     """Scores of images, and the features of those that are scored."""
     other = config["transfer_dataset"] if of == "transfer" else ""
     bank_ND, query_MD = (_features(layer, images) for images in (bank, query))
-    _require_finite("encoder's features", bank_ND, query_MD)
+    _require_finite("the encoder's features are", config, bank_ND, query_MD)
     network = Network(
         copy=partial(_copy, encoder, config, bank.device),
         bank=bank,
@@ -205,7 +211,7 @@ def diagnose(
         parts.append([objective.represent(x)[0] for x in views])
     z1_ND, z2_ND = (torch.cat(part) for part in zip(*parts, strict=True))
     objective.train(was_training)
-    _require_finite("projections", z1_ND, z2_ND)
+    _require_finite("the projections are", config, z1_ND, z2_ND)
     return diagnostics_of(
         {
             "z1_ND": z1_ND,
@@ -228,9 +234,9 @@ def embed_in_plane(features_ND: Tensor, val: Images, config: Mapping[str, Any]) 
     )
 
 
-def _require_finite(what: str, *tensors: Tensor) -> None:
+def _require_finite(what: str, config: Mapping[str, Any], *tensors: Tensor) -> None:
     if not all(torch.isfinite(x).all() for x in tensors):
-        raise DivergedError(f"the {what} are not finite; a smaller lr or a larger tau may help")
+        raise DivergedError.of(f"{what} not finite", config)
 
 
 @torch.no_grad()

@@ -693,3 +693,9 @@ def test_steps_whose_scaled_gradient_overflows_are_skipped_and_not_in_the_statis
     assert any(not torch.equal(a, b) for a, b in zip(weights, initial, strict=True)), (
         "the later steps are taken"
     )
+
+
+def test_a_diverged_trial_names_hyperparameters_of_its_own():
+    told = str(DivergedError.of("x", {"lr": 1, "tau": 1}))
+    assert told == "x; a smaller lr or a larger tau may help"
+    assert str(DivergedError.of("x", {"lr": 1})) == "x; a smaller lr may help"
