@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 UNEVEN = np.array([4.0, 9.0, 20.0, 45.0, 100.0])
 # Where the noise looks just even, the doubt may widen a 95 % interval by this much, and is no
 # likelier than this before the scores are seen: the cost of the doubt where it is unfounded.
-WIDER, MOST = 1.01, 0.3
+WIDER, MOST = 1.02, 0.4
 # So many configurations are expected to stand out, and the worst tenth, or ten of many, so many
 # times likelier: where training fails halfway, scores scatter.
 OUTLIERS, WORST, MOST_WORST = 4.0, 3.0, 10.0
