@@ -20,7 +20,7 @@ help:
 	@echo "make coverage   measures the statistics, and writes their page (ten minutes, four cores)"
 
 study: $(VENV)/.installed
-	$(BIN)/clsweep run studies/quickstart.yaml
+	$(BIN)/clsweep run quickstart
 
 test: $(VENV)/.installed-dev
 	$(PYTEST)
@@ -50,7 +50,7 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python tests/coverage.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -239,10 +239,10 @@ def analyse(
             "random" | "tpe" | "gp"), the metric, and the hyperparameters.
         metric: the metric's column; the first known metric by default.
         mode: whether "max" or "min" is best; to be said of a metric that clsweep does not know.
-        params: the hyperparameters' columns. By default all that have no other meaning in a trials
-            table and one value in each configuration, with a single seed those that clsweep knows;
-            one that follows from others, as chunk_size from batch_size, is named in a note and
-            left out. What is named here stays.
+        params: the hyperparameters' columns. By default all that have one value in each
+            configuration, with a single seed those that clsweep knows; a column that clsweep calls
+            an outcome is one where its values recur. One that follows from others, as chunk_size
+            from batch_size, is left out. A note names what is left out; what is named here stays.
         scales: the axes of some of them, as {"tau": "log", "dropout": "linear", "layers":
             "category"}. By default text is a category, and numbers stand on the axis that spreads
             them evenly, which a note names.

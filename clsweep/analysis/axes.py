@@ -9,6 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis.scales import is_number
+
 MIN_POINTS = 5  # two independent columns rise or fall together in five points once in sixty times
 MAX_LEADERS = 3
 FIRST = 100  # rows that show of most columns that they do not rise together
@@ -92,7 +94,7 @@ class _Design:
 
     def _rise_together(self, name: str, other: str, num: int) -> bool:
         pair = self._settings[[other, name]]
-        if not all(map(_is_number, (pair[other], pair[name]))):
+        if not all(map(is_number, (pair[other], pair[name]))):
             return False
         if not _is_monotone(pair.iloc[:FIRST]):
             return False
@@ -112,7 +114,7 @@ class _Design:
 
     def _is_label(self, name: str) -> bool:
         num = self._levels[name]
-        return num == self._num >= MIN_POINTS and not _is_number(self._settings[name])
+        return num == self._num >= MIN_POINTS and not is_number(self._settings[name])
 
     def _follows_crossed(self, name: str, chosen: tuple[str, ...]) -> bool:
         num = self._product(chosen)
@@ -132,7 +134,3 @@ def _is_monotone(pair: pd.DataFrame) -> bool:
     points = pair.astype(float).drop_duplicates().sort_values(str(pair.columns[0])).to_numpy()
     steps = np.diff(points[:, 1])
     return bool((steps > 0).all() or (steps < 0).all())
-
-
-def _is_number(column: pd.Series) -> bool:
-    return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     FEW_SETTINGS = auto()  # too few for a spread (least, stat)
     FEW_PAIRED = auto()  # configurations with diagnostic and metric (configs, least)
     NO_PAIR = auto()  # no setting and seed has the scores of both (a, b)
+    NO_COUNTERPART = auto()  # a has one setting, at which b has no score (a, at, b)
     NOBODY_COMPETES = auto()  # no objective sweeps this hyperparameter evenly
     YARDSTICKS = auto()  # the scores were made in different ways (a, b)
     NO_NEIGHBOURHOOD = auto()  # no configuration has enough neighbours
@@ -43,7 +44,7 @@ class Reason(StrEnum):
     SURROGATE_WEAK_ONE_SEED = auto()  # and the possible is not known (r2)
     NO_EFFECT_PASSES = auto()  # no F test against the seed noise does
     NO_DIFFERENCE = auto()  # none was seen
-    FAILURES_DECIDE = auto()  # counted or left out, failed trials give different winners (failed)
+    FAILURES_DECIDE = auto()  # counted or left out, failed trials give different winners
     NO_NOISE = auto()  # the seeds show none, or one side has no repeat: no interval
     NO_NOISE_OF_SETTINGS = auto()  # one setting, or none differs: no interval
     ONE_SEED = auto()  # no interval
@@ -112,6 +113,7 @@ class Reason(StrEnum):
     COMMON_SETTINGS = auto()  # of both alone (common, a, b)
     PAIRS_LEFT_OUT = auto()  # without a score on one side (lost, pairs)
     SEEDS_LEFT_OUT = auto()  # without a partner (seeds)
+    SEEDS_IN_ORDER = auto()  # with other labels on either side are paired so (a, b)
     SEEDS_BY_ORDER = auto()  # hardly any is in both: each side has noise of its own
 
     # What was recorded.

@@ -51,7 +51,7 @@ class Sweep:
         samplers: how the configurations were chosen, usually one name.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
-        constants: the hyperparameters that take one value here, with it.
+        constants: the hyperparameters of any objective that take one value here, with it.
     """
 
     objective: str
@@ -268,7 +268,8 @@ def read_sweeps(
         raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
     names = trials["objective"].unique() if "objective" in trials else ()
     axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
-    _check(trials, metric, list(dict.fromkeys(name for each in axes.values() for name in each)))
+    every = list(dict.fromkeys(name for each in axes.values() for name in each))
+    _check(trials, metric, every)
     sign = 1.0 if mode == "max" else -1.0
     sweeps = [
         _sweep(
@@ -276,6 +277,7 @@ def read_sweeps(
             group,
             metric,
             axes.get(str(name), ()),
+            every,
             sign,
             (planned or {}).get(str(name)),
             scales or {},
@@ -327,6 +329,7 @@ def _sweep(
     group: pd.DataFrame,
     metric: str,
     params: Sequence[str],
+    every: Sequence[str],
     sign: float,
     num_planned: int | None,
     scales: Mapping[str, str],
@@ -387,8 +390,8 @@ def _sweep(
         limits=limits if np.array_equal(np.clip(known, *limits), known) else ANYWHERE,
         constants={
             name: group[name].iloc[0]
-            for name in params
-            if name not in swept and pd.notna(group[name].iloc[0])
+            for name in every
+            if name not in swept and group[name].nunique(dropna=False) == group[name].nunique() == 1
         },
     )
 

@@ -10,7 +10,9 @@ import typer
 
 from clsweep.display.printing import Format
 
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="study file (YAML)")]
+StudyPath = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="study file (YAML), or the name of a shipped one")
+]
 ResultsPath = Annotated[
     str, typer.Argument(metavar="DIR", help="results folder, local or an object store's URI")
 ]

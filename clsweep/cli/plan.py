@@ -21,6 +21,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, nearest
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
+from clsweep.study.shipped import question, shipped_studies
 
 _PLURAL: dict[Part, str] = {
     "framework": "frameworks",
@@ -61,6 +62,9 @@ def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list
          "swept": "yes" if p.sweepable else "no", "what": p.doc, "source": p.source}
         for p in PARAMS
     ]  # fmt: skip
+    tables["studies"] = [
+        {"study": name, "what": question(path)} for name, path in shipped_studies().items()
+    ]
     if kind is None:
         return tables
     if kind not in tables:

@@ -28,6 +28,7 @@ from clsweep.findings.tidy import (
     as_setting,
     check_scales,
     check_sizes,
+    is_numbers_as_text,
     is_plain,
     numeric,
     tidied,
@@ -43,6 +44,14 @@ if TYPE_CHECKING:
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
 # What clsweep holds fixed in an objective, but somebody else may sweep.
 CHOSEN = {field.name for field in ID_FIELDS} - {*LABELS, "trial_id", "study"} | RESOURCES
+# Where a trial came from: of its configuration it says nothing.
+ORIGINS = {
+    "trial_id", "study", "error_class", "error_message", "error_traceback", "device", "started_at",
+    "search_seed", "sampler_options", "clsweep_version", "torch_version", "ray_version",
+    "optuna_version", "git_commit", "num_resumes",
+}  # fmt: skip
+CONFIG = ["objective", "config"]
+OUTCOMES = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
 
 Followers = Mapping[str, Mapping[str, tuple[str, ...]]]  # objective -> axis -> what settles it
 
@@ -86,6 +95,7 @@ def of_trials(
         if params is None
         else (_named(params, trials, name, source), [])
     )
+    words = [name for name in swept if is_numbers_as_text(trials[name])]
     trials = trials.assign(**{column: as_setting(trials[column], source) for column in swept})
     scales = _told_scales(scales, source)
     check_scales(scales, trials, swept, source)
@@ -123,7 +133,7 @@ def of_trials(
         sweeps=sweeps,
         chance=chance,
         defaults=defaults_of(trials, swept),
-        notes=tuple(filter(None, [unlike, *notes, _axes_note(sweeps, scales)])),
+        notes=tuple(filter(None, [unlike, *notes, _words_note(words), _axes_note(sweeps, scales)])),
         within=within_of(unit, sweeps),
     )
 
@@ -177,56 +187,64 @@ def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str
 def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], list[str]]:
     """The columns that are read as hyperparameters, and a note if others are not.
 
-    What clsweep itself calls an outcome is none, but is named if it looks like one: if it differs
-    between the configurations of an objective and has one value in each.
+    What clsweep itself calls an outcome is an axis where somebody else plainly sweeps it: it has
+    one value in each configuration and recurs in others. Otherwise it is named where it may be
+    one: where it differs between the configurations of an objective and has one value in each.
     """
-    outcomes = {"trial_id", "study", *(field.name for field in outcome_fields())} - RESOURCES
-    others = [c for c in trials.columns if c not in {*LABELS, *outcomes, *CHOSEN, metric}]
-    chosen = [c for c in trials.columns if c in CHOSEN and c != metric and _differs(trials, c)]
-    told = [c for c in trials.columns if c in others or c in chosen]
+    ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
+    ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
+    columns = [c for c in trials.columns if c not in {*LABELS, *ours, *ids, metric}]
+    if not {*CONFIG} <= set(trials.columns):
+        return [], []  # what is missing is said elsewhere
+    others = [c for c in columns if c not in OUTCOMES | CHOSEN]
+    told = [c for c in columns if c in others or _differs(trials, c)]
     if _has_repeats(trials):
-        swept = [column for column in told if _is_setting(trials, column)]
-        told = [
+        settings = {c for c in told if _is_setting(trials, c)}
+        told = [c for c in told if c in settings or c not in OUTCOMES]
+        swept = [
             c
-            for c in trials.columns
-            if c in told
-            or (
-                c in outcomes - {"status", metric}
-                and _differs(trials, c)
-                and _is_setting(trials, c)
-            )
+            for c in told
+            if c in settings and (c not in OUTCOMES or (c not in ORIGINS and _recurs(trials, c)))
         ]
     else:
-        swept = [c for c in told if c in chosen or c in params_in(others)]
+        swept = [c for c in told if c in CHOSEN or c in params_in(others)]
         if others and not swept:
             why = "with one trial in each configuration they cannot be told from outcomes"
             raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")
     left_out = [column for column in told if column not in swept]
-    note = f"read as hyperparameters: {', '.join(swept)}; not: {', '.join(left_out)}"
-    return swept, [note] if left_out else []
+    note = f"read as hyperparameters: {', '.join(swept) or 'none'}; not: {', '.join(left_out)}"
+    return swept, [f"{note}; params names others"] if left_out else []
 
 
 def _has_repeats(trials: pd.DataFrame) -> bool:
     """Whether any configuration has two trials; without, an outcome looks like a setting."""
-    keys = ["objective", "config"]
-    return not set(keys) <= set(trials.columns) or bool(trials.duplicated(keys).any())
+    return bool(trials.duplicated(CONFIG).any())
 
 
 def _is_setting(trials: pd.DataFrame, column: str) -> bool:
     """Whether a column has one value in each configuration."""
-    keys = ["objective", "config"]
-    if not set(keys) <= set(trials.columns):
-        return True  # what is missing is said elsewhere
     if not is_plain(trials[column]):
         return False
-    return len(trials[[*keys, column]].drop_duplicates()) == len(trials[keys].drop_duplicates())
+    return len(trials[[*CONFIG, column]].drop_duplicates()) == len(trials[CONFIG].drop_duplicates())
+
+
+def _recurs(trials: pd.DataFrame, column: str) -> bool:
+    """Whether each value stands in two configurations of an objective on average."""
+    configs = trials.drop_duplicates(CONFIG)
+    return 2 * len(configs[["objective", column]].drop_duplicates()) <= len(configs)
 
 
 def _differs(trials: pd.DataFrame, column: str) -> bool:
     """Whether a column takes two values in one objective, or what cannot be told apart."""
-    if "objective" not in trials or not is_plain(trials[column]):
-        return "objective" in trials
+    if not is_plain(trials[column]):
+        return True
     return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
+
+
+def _words_note(words: Sequence[str]) -> str:
+    """That numbers are texts, and so no axis."""
+    listed = ", ".join(words)
+    return f"numbers given as text are read as categories: {listed}" if words else ""
 
 
 def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:

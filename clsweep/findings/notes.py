@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reasons import UNRESOLVED, Note, Reason
+from clsweep.display.numbers import count, mentioned, number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +27,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.FEW_SETTINGS: "fewer than {least} settings: no {stat}",
     Reason.FEW_PAIRED: "{configs} configurations have both, at least {least} are needed",
     Reason.NO_PAIR: "no pair of {a} and {b} has both scores",
+    Reason.NO_COUNTERPART: "{a} has one setting ({at}), at which {b} has no score",
     Reason.NOBODY_COMPETES: "no objective to compare",
     Reason.YARDSTICKS: "scored by different yardsticks: {a} against {b}",
     Reason.NO_NEIGHBOURHOOD: "no configuration has a neighbour in every direction",
@@ -35,12 +38,11 @@ TEXTS: Mapping[Reason, str] = {
     Reason.EQUAL_RANKS: "the same in all configurations: no correlation",
     Reason.FEW_FOR_SURROGATE: "{configs} configurations are too few for a surrogate, which needs "
     "{least}",
-    Reason.SURROGATE_WEAK: "the surrogate explains R2 = {r2:.2f} of a possible {ceiling:.2f}",
-    Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2:.2f}; with one seed the "
+    Reason.SURROGATE_WEAK: "the surrogate explains R2 = {r2} of a possible {ceiling}",
+    Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2}; with one seed the "
     "possible one is unknown",
     Reason.NO_EFFECT_PASSES: "no effect passes its test against the seed noise",
-    Reason.FAILURES_DECIDE: "counted as worst or left out, the {failed} failed trials give "
-    "different winners",
+    Reason.FAILURES_DECIDE: "counted or left out, the failed trials give different winners",
     Reason.NO_DIFFERENCE: "no difference seen",
     Reason.NO_NOISE: "no interval: the seeds show no noise, or one side has no repeat",
     Reason.NO_NOISE_OF_SETTINGS: "no interval: one setting, or none differs",
@@ -57,11 +59,11 @@ TEXTS: Mapping[Reason, str] = {
     Reason.UNFINISHED: "{configs} of {planned} planned configurations so far",
     Reason.TRIALS_FAILED: "{failed} of {trials} trials failed and are left out",
     Reason.TRIALS_FAILED_AS_WORST: "{failed} of {trials} trials failed and count as the worst "
-    "score seen ({level:g})",
+    "score seen ({level})",
     Reason.WORST_UNKNOWN: "configurations that failed on every seed: {lost}, so worst and worst_10 "
     "are no better than shown",
     Reason.TRIALS_FAILED_AS_CHANCE: "{failed} of {trials} trials failed and count as chance "
-    "({level:g})",
+    "({level})",
     Reason.LEFT_OUT: "{lost} of {configs} configurations have no score and are left out",
     Reason.LOST_TRIES: "{lost} of {configs} configurations have no score and are tries that bring "
     "nothing",
@@ -92,11 +94,11 @@ TEXTS: Mapping[Reason, str] = {
     "shares hold both",
     Reason.FEW_SAMPLED: "{settings} sampled settings: intervals may be too narrow",
     Reason.FEW_FLIPS: "{pairs} pairs are few for sign flips: p by the noise of all regions",
-    Reason.P_FLOOR: "{draws} {unit} can give no p below {p_min:.2g}",
+    Reason.P_FLOOR: "{draws} {unit} can give no p below {p_min}",
     Reason.P_PER_SETTING: "p is for no difference at any setting",
-    Reason.SEED_SHIFT: "a seed seems to shift all settings (chance {chance:.0%}), so the seeds "
+    Reason.SEED_SHIFT: "a seed seems to shift all settings (chance {chance}), so the seeds "
     "are the draws",
-    Reason.SEED_SHIFT_OF_LEVELS: "a seed shifts all scores (F test, p = {p:.2g}): the intervals of "
+    Reason.SEED_SHIFT_OF_LEVELS: "a seed shifts all scores (F test, p = {p}): the intervals of "
     "levels rest on {seeds} seeds",
     Reason.SPREAD_WITHIN_NOISE: "a spread that does not exceed the seed noise counts as 0",
     Reason.SAME_AS_BEST: "same as the best",
@@ -117,6 +119,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.COMMON_SETTINGS: "over the {common} settings of both, of {a} and {b}",
     Reason.PAIRS_LEFT_OUT: "{lost} of {pairs} pairs lack a score on one side and are left out",
     Reason.SEEDS_LEFT_OUT: "seeds without a partner are left out: {seeds}",
+    Reason.SEEDS_IN_ORDER: "seeds in one of both are paired in their order: {a} with {b}",
     Reason.SEEDS_BY_ORDER: "hardly any seed in common: settings are paired, seeds are not",
     Reason.SEVERAL_DEVICES: "several devices",
     Reason.SEVERAL_VERSIONS: "several versions of {package}",
@@ -129,11 +132,15 @@ TEXTS: Mapping[Reason, str] = {
 
 def said(reason: str, figures: Mapping[str, Any]) -> str:
     """The text of a reason: `3 of 60 trials failed`."""
-    texts = {
-        name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
-        for name, value in figures.items()
-    }
-    return TEXTS[Reason(reason)].format_map(texts)
+    return TEXTS[Reason(reason)].format_map({k: _text(value) for k, value in figures.items()})
+
+
+def _text(figure: Any) -> str:
+    if isinstance(figure, tuple):
+        return ", ".join(map(mentioned, figure))
+    if isinstance(figure, Integral):
+        return count(int(figure))
+    return number(float(figure)) if isinstance(figure, Real) else str(figure)
 
 
 def text_of(*notes: Note) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import DIAGNOSTIC, METRIC, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import default_of
+from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
@@ -99,12 +100,24 @@ def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]
         return None, ""
     scores = np.concatenate([s.sign * s.scores[np.isfinite(s.scores)] for s in sweeps])
     low, high = scores.min(initial=np.inf), scores.max(initial=-np.inf)
-    expected = f"{metric} is expected in percent, given {low:.4g} to {high:.4g}"
+    expected = f"{metric} is expected in percent, given {mentioned(low)} to {mentioned(high)}"
     if len(scores) and (low < 0 or high > 100):
         return None, f"{expected}: read as numbers without a unit or limits"
-    if 0 <= low <= high <= 1 and not np.isin(scores, (0, 1)).all():
-        return 1.0, f"{expected}: read as fractions of 1; for percent multiply the column by 100"
+    if fractions := [s for s in sweeps if _are_fractions(s)]:
+        if high <= 1:
+            told = "read as fractions of 1; for percent multiply the column by 100"
+            return 1.0, f"{expected}: {told}"
+        names = ", ".join(sweep.objective for sweep in fractions)
+        return 100.0, f"{expected}: that of {names} is read as percent too, not as fractions of 1"
     return 100.0, ""
+
+
+def _are_fractions(sweep: Sweep) -> bool:
+    """Whether all scores are between 0 and 1, and not the ends alone."""
+    import numpy as np
+
+    scores = sweep.sign * sweep.scores[np.isfinite(sweep.scores)]
+    return bool(len(scores) and scores.max() <= 1 and not np.isin(scores, (0, 1)).all())
 
 
 def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:

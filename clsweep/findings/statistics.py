@@ -216,11 +216,17 @@ class Findings:
         """The answer, its notes as text; a complaint has the place in front."""
         material = self.material
         try:
-            return worded(question(material))
+            return worded(_signless(question(material)))
         except UserError:
             raise
         except ValueError as error:
             raise RequestError(f"{', '.join(material.sources)}: {error}") from None
+
+
+def _signless(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the sign of a zero, which a metric of which low values are good has."""
+    floats = [str(name) for name in table if table[name].dtype.kind == "f"]
+    return table.assign(**{name: table[name] + 0.0 for name in floats})
 
 
 def _within(within: float | None, material: Material) -> float:

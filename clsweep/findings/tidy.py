@@ -15,7 +15,7 @@ import pandas as pd
 from clsweep.analysis.scales import SCALES, is_number
 from clsweep.analysis.sweep import KEYS
 from clsweep.catalog import DIAGNOSTIC
-from clsweep.display.numbers import setting
+from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
 LABELS = ("objective", "config", "seed", "status", "sampler")
@@ -37,7 +37,8 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
     if not isinstance(trials, pd.DataFrame):
         given = type(trials).__name__
         raise RequestError(f"{source}: trials: expected a pandas DataFrame, given {given}")
-    trials = trials.set_axis([str(name) for name in trials.columns], axis=1)
+    names = ["None" if name is None or name != name else str(name) for name in trials.columns]
+    trials = trials.set_axis(names, axis=1)
     trials = trials.reset_index(drop=True)
     if twice := list(trials.columns[trials.columns.duplicated()]):
         raise RequestError(f"{source}: trials: expected every column once, given {twice[0]} twice")
@@ -56,7 +57,7 @@ def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     copies = trials.duplicated([name for name in trials if is_plain(trials[name])])
     if not copies.any():
         return trials, []
-    said = f"{int(copies.sum())} rows are copies of others and are left out"
+    said = f"{count(copies.sum())} rows are copies of others and are left out"
     return trials[~copies].reset_index(drop=True), [said]
 
 
@@ -69,7 +70,7 @@ def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     for value in known.unique() if is_plain(known) else known:
         if not _is_one(value) or np.iscomplexobj(value) or value == "":
             raise _refused(source, str(column.name), "a number or a text", value)
-    return column.astype(str).where(~missing)
+    return column.map(setting).astype(str).where(~missing)
 
 
 def numeric(column: pd.Series[Any], source: str) -> pd.Series[Any]:
@@ -127,12 +128,22 @@ def as_setting(column: pd.Series[Any], source: str) -> pd.Series[Any]:
     if not is_number(column) and not all(map(_is_real, known)):
         return _texts(column)
     column = numeric(column, source)
-    sizes = column.dropna().abs()
-    if len(wrong := column.dropna()[(sizes > LARGEST) | np.isinf(sizes)]):
-        raise _refused(source, name, f"finite numbers up to {LARGEST:g}", wrong.iloc[0])
+    if column.dtype in (np.float16, np.float32):  # 0.1 of fewer bits is 0.1
+        column = pd.Series(column.to_numpy().astype(str).astype(float), column.index, name=name)
+    known = column.dropna()
+    sizes = known.astype(float).abs()
+    if len(wrong := known[(sizes > LARGEST) | np.isinf(sizes)]):
+        raise _refused(source, name, f"finite numbers up to {setting(LARGEST)}", wrong.iloc[0])
     if (sizes > 0).any() and sizes.max() < SMALLEST:
-        raise _refused(source, name, f"a number of at least {SMALLEST:g}", sizes.max())
+        raise _refused(source, name, f"a number of at least {setting(SMALLEST)}", sizes.max())
     return column
+
+
+def is_numbers_as_text(column: pd.Series[Any]) -> bool:
+    """Whether a column of texts holds nothing but numbers, as a file without types has them."""
+    known = column.dropna()
+    is_text = len(known) > 0 and all(isinstance(value, str) for value in known)
+    return is_text and bool(pd.to_numeric(known, errors="coerce").notna().all())
 
 
 def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -145,12 +156,12 @@ def _texts(column: pd.Series[Any]) -> pd.Series[Any]:
 
 def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
     """Refuse scores whose squares overflow or vanish."""
-    sizes = np.abs(scores[np.isfinite(scores)])
-    largest = float(sizes.max(initial=0.0))
+    largest = float(np.abs(scores[np.isfinite(scores)]).max(initial=0.0))
     if largest > LARGEST or 0 < largest < SMALLEST:
+        expected = f"sizes from {setting(SMALLEST)} to {setting(LARGEST)}"
         raise RequestError(
-            f"{source}: metric {metric!r}: expected sizes from {SMALLEST:g} to {LARGEST:g}, given "
-            f"{largest:g}; multiply the column by a constant, or mark such trials as failed"
+            f"{source}: metric {metric!r}: expected {expected}, given {mentioned(largest)}; "
+            "multiply the column by a constant, or mark such trials as failed"
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from clsweep.errors import StudyError, nearest
+from clsweep.study.shipped import shipped_studies, study_file
 
 Keys = tuple[str | int, ...]
 
@@ -82,7 +83,7 @@ def dotted(keys: Keys) -> str:
 def read_document(
     path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()
 ) -> Document:
-    """Read a study file and lay a preset and `K=V` settings over it.
+    """Read a study file, or a shipped study by its name; lay a preset and `K=V` settings over it.
 
     A preset's mappings are merged key by key, everything else replaces; `null` removes a key.
 
@@ -90,7 +91,7 @@ def read_document(
         StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is
             unknown, a setting is not `K=V`.
     """
-    document = _parse(Path(path))
+    document = _parse(study_file(path))
     presets = document.tree.pop("presets", None) or {}
     if not isinstance(presets, dict):
         expected = f"expected a mapping of names to partial studies, given {presets!r:.80}"
@@ -119,7 +120,8 @@ def read_document(
 
 def preset_names(path: str | Path) -> list[str]:
     """The presets that a study file offers; empty if there are none."""
-    presets = _parse(Path(path)).tree.get("presets") if Path(path).is_file() else None
+    file = study_file(path)
+    presets = _parse(file).tree.get("presets") if file.is_file() else None
     return list(presets) if isinstance(presets, dict) else []
 
 
@@ -128,7 +130,8 @@ def _parse(path: Path) -> Document:
         text = path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         siblings = [str(p) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-        raise StudyError(f"{path}: no such study file.{nearest(str(path), siblings)}") from None
+        meant = nearest(str(path), siblings) or nearest(path.stem, shipped_studies())
+        raise StudyError(f"{path}: no such study file.{meant}") from None
     except IsADirectoryError:
         inside = ", ".join(sorted(p.name for p in path.glob("*.yaml"))[:5])
         raise StudyError(

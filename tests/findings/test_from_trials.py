@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.catalog import PARAM
 from clsweep.errors import RequestError
+from clsweep.findings.tidy import LABELS
+from clsweep.results.schemas import ID_FIELDS, outcome_fields, param_fields
 from tests.planted import planted
 
 
@@ -84,13 +89,45 @@ def test_a_swept_column_is_used_whatever_its_name(name, seeds):
     assert set(clsweep.analyse(frame).material.params) == {"tau", name}
 
 
-@pytest.mark.parametrize("name", ["lr_peak", "device", "train_loss", "study", "torch_version"])
-def test_an_outcome_that_looks_swept_is_named(name):
+FIELDS = sorted({field.name for field in [*ID_FIELDS, *outcome_fields(), *param_fields(PARAM)]})
+
+
+@pytest.mark.parametrize("name", sorted({*FIELDS} - {*LABELS}))
+def test_no_swept_column_is_dropped_without_a_word(name):
+    """A table that sweeps any name of ours, as a list or drawn, has it as an axis or says not."""
+    samples = {"grid": GRID}, {"ranges": {"tau": (0.1, 1), "swept": (1, 2)}, "num_seeds": 1}
+    for sample in samples:
+        frame = planted(lambda s: s["swept"], **sample, num_configs=9)
+        if name == "trial_id":  # one that is another in each trial is no axis
+            frame["swept"] = frame["config"] % 3
+        frame = frame[[*LABELS, "knn_top1", *GRID]].rename(
+            columns={"knn_top1": "score", "tau": "x" if name == "tau" else "tau", "swept": name}
+        )
+        found = clsweep.analyse(frame, metric="score", mode="max").material
+        said = f"not: {name}; params names others"
+        assert name in found.params or said in "; ".join(found.notes)
+    told = clsweep.analyse(frame, metric="score", mode="max", params=[name])
+    assert told.material.sweeps[0].params == (name,)
+
+
+@pytest.mark.parametrize("name", ["uniformity", "num_images", "train_loss", "knn_top5"])
+def test_an_outcome_that_is_plainly_swept_is_an_axis(name):
+    frame = planted(lambda s: 70 + 9 * s["swept"], grid=GRID)
+    frame[name] = frame.pop("swept")
+    assert clsweep.analyse(frame).material.params == ("tau", name)
+    ours = clsweep.analyse(frame.assign(clsweep_version="1.0")).material
+    assert ours.params == ("tau",)
+    assert not any(name in said for said in ours.notes)  # its own outcomes are known
+
+
+@pytest.mark.parametrize("name", ["device", "study", "torch_version"])
+def test_an_origin_that_looks_swept_is_named(name):
     frame = planted(lambda s: 70 + 9 * s["swept"], grid=GRID)
     frame[name] = frame.pop("swept")
     found = clsweep.analyse(frame)
     assert found.material.params == ("tau",)
-    assert f"read as hyperparameters: tau; not: {name}" in found.material.notes
+    said = f"read as hyperparameters: tau; not: {name}; params names others"
+    assert said in found.material.notes
     assert set(clsweep.analyse(frame, params=["tau", name]).marginals()["param"]) == {"tau", name}
 
 
@@ -157,6 +194,13 @@ READ = {
     "objectives that are numbers": (lambda f: f.assign(objective=f["objective"].map(len)), {}),
     "seeds that are words": (lambda f: f.assign(seed=f["seed"].map("s{}".format)), {}),
     "an index with repeats": (lambda f: f.set_index(pd.Index([0] * len(f))), {"tau"}),
+    "short floats": (lambda f: f.astype({"tau": "float16", "width": "float32"}), {"tau"}),
+    "categories": (lambda f: f.astype(dict.fromkeys(["tau", "seed", "status"], "category")), {}),
+    "decimals": (lambda f: f.assign(knn_top1=f["knn_top1"].map(Decimal)), {"tau"}),
+    "bytes": (lambda f: f.assign(kind=by_config(f, [b"a", b"b"])), {"kind"}),
+    "types of arrow": (lambda f: f.convert_dtypes(dtype_backend="pyarrow"), {"tau"}),
+    "lines and orders in names": (lambda f: f.rename(columns={"tau": "a\nb\x1b[31m"}), {}),
+    "a conditional": (lambda f: f.assign(s=by_config(f, [1, 2, 2, 1]).where(f["tau"] > 0.1)), {}),
     "devices in lists": (lambda f: f.assign(device=[["cpu"]] * len(f)), {}),
 }
 
@@ -167,6 +211,11 @@ def test_odd_tables_have_every_statistic(make, names):
     frame = pd.concat([plain(), plain("simclr", seed=1)], ignore_index=True)
     found = clsweep.analyse(make(frame))
     assert set(map(str, names)) <= set(found.material.params)
+    rows = pd.DataFrame({"at": frame["config"], "who": frame["objective"] == "dcl"})
+    levels = rows.assign(score=frame["knn_top1"]).groupby(["who", "at"])["score"].mean()
+    for row, who in zip(found.robustness().to_dict("records"), (True, False), strict=True):
+        expected = levels[who].agg(["mean", "max", "min"]).tolist()
+        assert [row[name] for name in ("mean", "best", "worst")] == pytest.approx(expected)
     for ask in ("robustness", "tolerance", "sensitivity", "marginals", "compare", "best_of_k",
                 "tuning_cost", "recommend", "health", "failure_regions", "mechanism",
                 "links"):  # fmt: skip
@@ -192,6 +241,19 @@ def test_fractions_are_read_in_their_own_unit_and_said_so():
     assert other.material.sweeps[0].limits == (0, 1)
     zeros = clsweep.analyse(percent.assign(knn_top1=(percent["knn_top1"] > 72).astype(int)))
     assert zeros.material.unit == "%"
+
+
+def test_fractions_of_one_objective_among_percent_are_named():
+    frame = pd.concat([plain(), plain("simclr").assign(knn_top1=0.7 + 0.01 * plain()["tau"])])
+    (said, *_) = clsweep.analyse(frame).material.notes
+    assert "that of simclr is read as percent too, not as fractions of 1" in said
+
+
+def test_numbers_that_are_text_are_named():
+    frame = plain().assign(width=plain()["width"].map(str))
+    found = clsweep.analyse(frame).material
+    assert found.sweeps[0].scales["width"] == "category"
+    assert "numbers given as text are read as categories: width" in found.notes
 
 
 def test_a_percentage_beyond_100_is_none_and_said_so():
@@ -224,3 +286,32 @@ def test_what_failed_trials_count_as(tmp_path, cli_command):
         assert code == 0
         assert level in out
     assert cli_command("sensitivity", file, "--failed", "lost")[0] == 2
+
+
+# What is shown
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_a_zero_has_no_sign(mode):
+    frame = planted(lambda _: 0.0, grid=GRID, noise=0.0, metric="error")
+    found = clsweep.analyse(frame, metric="error", mode=mode)
+    for table in (found.robustness(), found.best_of_k(), found.recommend(), found.tuning_cost()):
+        floats = table.select_dtypes("floating").to_numpy()
+        assert not (np.signbit(floats) & (floats == 0)).any()
+
+
+@pytest.mark.parametrize("kinds", [str, float, lambda seed: 2**70 + seed, lambda seed: f"s{seed}"])
+def test_seeds_are_told_apart_whatever_they_are(kinds):
+    one, other = plain(), plain(objective="simclr", seed=1)
+    expected = clsweep.analyse(pd.concat([one, other])).compare()
+    named = one.assign(seed=one["seed"].map(kinds).astype(object))
+    also = other.assign(seed=other["seed"].map(kinds).astype(object))
+    pd.testing.assert_frame_equal(clsweep.analyse(pd.concat([named, also])).compare(), expected)
+    if kinds in (str, float):  # 1, 1.0 and "1" are one seed
+        mixed = pd.concat([one.astype({"seed": object}), also])
+        pd.testing.assert_frame_equal(clsweep.analyse(mixed).compare(), expected)
+
+
+def test_a_column_without_a_name_has_one():
+    frame = plain().rename(columns={"width": None})
+    assert clsweep.analyse(frame).material.params == ("tau", "None")

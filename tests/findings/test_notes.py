@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.analysis.comparison.table import COLUMNS
 from clsweep.analysis.reasons import UNRESOLVED, Reason, note, noted
 from clsweep.findings.notes import TEXTS, is_measured, said, status, text_of, verdict, worded
 
@@ -109,7 +110,10 @@ def test_nobody_reads_a_sentence(room):
 
 
 def fields_of(text):
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+    """The figures of a text; how a number reads is no matter of it."""
+    fields = [(name, form) for _, name, form, _ in string.Formatter().parse(text) if name]
+    assert not any(form for _, form in fields)
+    return {name for name, _ in fields}
 
 
 def test_every_reason_has_a_text():
@@ -137,17 +141,30 @@ def test_a_note_has_the_figures_of_its_text():
     assert len(seen) > 50
 
 
+def test_what_a_comparison_says_of_an_unresolved_row_is_in_the_row():
+    """A report words the reason of a row from the row alone."""
+    measured = {Reason.NO_DIFFERENCE, Reason.FAILURES_DECIDE, Reason.ONE_SEED, Reason.NO_NOISE}
+    measured |= {Reason.NO_NOISE_OF_SETTINGS, Reason.ONE_SEED_NO_SPREAD}
+    assert measured <= UNRESOLVED
+    for reason in measured:
+        assert fields_of(TEXTS[reason]) <= set(COLUMNS), reason
+
+
 def test_texts():
     assert said(Reason.TRIALS_FAILED, {"failed": 3, "trials": 60}) == (
         "3 of 60 trials failed and are left out"
     )
-    counted = {"failed": 3, "trials": 60, "level": 41.25}
+    counted = {"failed": 3, "trials": 60, "level": 45.1389}
     assert said(Reason.TRIALS_FAILED_AS_WORST, counted) == (
-        "3 of 60 trials failed and count as the worst score seen (41.25)"
+        "3 of 60 trials failed and count as the worst score seen (45.1)"
     )
     assert said(Reason.TRIALS_FAILED_AS_CHANCE, counted | {"level": 10.0}) == (
         "3 of 60 trials failed and count as chance (10)"
     )
+    floor = said(Reason.P_FLOOR, {"draws": np.int64(12_345), "unit": "pairs", "p_min": 2**-11})
+    assert floor == "12,345 pairs can give no p below 0.000488"
+    seeds = said(Reason.SEEDS_LEFT_OUT, {"seeds": (3, 0.5, "s1")})
+    assert seeds == "seeds without a partner are left out: 3, 0.5, s1"
     adaptive = note(Reason.ADAPTIVE_SAMPLER, samplers=("tpe", "gp"))
     assert text_of(adaptive.of("dcl"), note(Reason.SAME_AS_BEST)) == (
         "dcl: tpe, gp samples favour good configurations; same as the best"

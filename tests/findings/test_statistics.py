@@ -133,7 +133,7 @@ def test_outcomes_are_no_hyperparameters(trials):
     found = clsweep.analyse(more)
     assert found.material.params == ("tau", "batch_size")
     assert found.material.notes == (
-        "read as hyperparameters: tau, batch_size; not: top3, features",
+        "read as hyperparameters: tau, batch_size; not: top3, features; params names others",
         "read on a log axis: tau",
     )
     alone = clsweep.analyse(

@@ -420,6 +420,12 @@ def test_names_that_look_like_code_are_only_values():
         assert re.fullmatch(r"[a-z0-9-]+", figure.name)
 
 
+def test_titles_are_one_line():
+    material = make_material(symbols={"tau": "a\nb"})
+    for figure in figures.marginal_figures(marginals_of(material), material):
+        figures.to_svg(spec_of(figure))
+
+
 def test_slugs_are_unique():
     assert slugs("x", ["A b", "a.b", "", "<>"]) == ["x-a-b", "x-a-b-2", "x-unnamed", "x-unnamed-2"]
 

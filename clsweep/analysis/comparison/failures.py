@@ -35,13 +35,12 @@ def gated(
     ]
     for row in records:
         involved = (row["a"], row["b"]) if "a" in row else tuple(counted)
-        failed = {name: counted.get(name, 0) for name in involved}
         other = others.get(tuple(row[key] for key in keys))
-        if any(failed.values()):
+        if any(counted.get(name) for name in involved):
             low, high = (other["low"], other["high"]) if other else (np.nan, np.nan)
             row |= {"low": np.fmin(row["low"], low), "high": np.fmax(row["high"], high)}
             if row["winner"] != (other["winner"] if other else ""):
-                why = note(Reason.FAILURES_DECIDE, failed=sum(failed.values()))
+                why = note(Reason.FAILURES_DECIDE)
                 row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
         rows.append(row)
     return pd.DataFrame(rows, columns=found.columns)

@@ -13,6 +13,7 @@ import pandas as pd
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Codes, numbers_in, rounded
 from clsweep.analysis.sweep import Array, Sweep
+from clsweep.display.numbers import mentioned
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +61,23 @@ class Pairing:
         return replace(self, a=parts[0], b=parts[1])
 
 
+def unmatched(a: Sweep, b: Sweep) -> Note | None:
+    """That an objective with scores at one setting alone has no counterpart: the other sweeps
+    hyperparameters that both have, and has no score at that setting.
+
+    Its score against the other's mean would tell settings apart, not objectives.
+    """
+    shared = _shared(a, b)
+    codes = _matching_codes(_settings(a, shared), _settings(b, shared))
+    at_a, at_b = np.unique(codes[0][a.alive]), np.unique(codes[1][b.alive])
+    if not shared or min(len(at_a), len(at_b)) > 1 or np.isin(at_a, at_b).any():
+        return None
+    lone, other = (a, b) if len(at_a) == 1 else (b, a)
+    row = _settings(lone, shared)[lone.alive].iloc[0]
+    at = ", ".join(f"{name}={mentioned(row[name])}" for name in shared)
+    return note(Reason.NO_COUNTERPART, a=lone.objective, at=at, b=other.objective)
+
+
 def pair(a: Sweep, b: Sweep) -> Pairing:
     """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
     common seeds.
@@ -68,10 +86,11 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     are averaged seed by seed. Unpaired where fewer than half of the smaller side's settings have a
     partner: then each side keeps its own configurations and seeds. An objective of one
     configuration is paired with the setting of the other that has its values. Seeds are paired by
-    label. Where less than half of the pairs that could be have a label in common, none are: each
-    side keeps all its scores of a setting, as noise of its own.
+    label, those with other labels on either side in their order. Where less than half of the pairs
+    that could be have a label in common, none are: each side keeps all its scores of a setting, as
+    noise of its own.
     """
-    shared = [name for name in _known(a, b) if name in _known(b, a)]
+    shared = _shared(a, b)
     fixed = a.is_grid and b.is_grid
     settings_a, settings_b = _settings(a, shared), _settings(b, shared)
     codes_a, codes_b = _matching_codes(settings_a, settings_b)
@@ -140,6 +159,10 @@ def _order(*tables: Array) -> Codes:
     return np.lexsort(keys).astype(np.int64)
 
 
+def _shared(a: Sweep, b: Sweep) -> list[str]:
+    return [name for name in _known(a, b) if name in _known(b, a)]
+
+
 def _known(sweep: Sweep, other: Sweep) -> list[str]:
     """The hyperparameters by which a sweep is paired: those it sweeps, or, of one configuration,
     those that the other sweeps.
@@ -199,18 +222,23 @@ def _averages(scores: Array, codes: Codes, common: Codes) -> Array:
 def _common_seeds(
     a: Sweep, b: Sweep, scores_a: Array, scores_b: Array
 ) -> tuple[Array, Array, bool, list[Note]]:
-    """The seeds of both, by label, and whether they are paired: not where hardly any is in both."""
+    """The seeds of both, by label, and whether they are paired: not where hardly any is in both.
+
+    Those that either side alone has are paired in their order: so no score is lost to its label.
+    """
     common, at_a, at_b = np.intersect1d(a.seeds, b.seeds, return_indices=True)
     has_a, has_b = np.isfinite(scores_a), np.isfinite(scores_b)
     possible = np.minimum(has_a.sum(axis=1), has_b.sum(axis=1)).sum()
     if 2 * (has_a[:, at_a] & has_b[:, at_b]).sum() < possible:
         return scores_a, scores_b, False, [note(Reason.SEEDS_BY_ORDER)]
-    alone = {
-        sweep.objective: tuple(sweep.seeds[~np.isin(sweep.seeds, common)].tolist())
-        for sweep in (a, b)
-        if len(sweep.seeds) > len(common)
-    }
-    notes = [note(Reason.SEEDS_LEFT_OUT, seeds=seeds).of(name) for name, seeds in alone.items()]
+    alone = [np.flatnonzero(~np.isin(sweep.seeds, common)) for sweep in (a, b)]
+    num = min(map(len, alone))
+    paired, left = ([some[at] for some in alone] for at in (slice(num), slice(num, None)))
+    named = [tuple(x.seeds[at].tolist()) for x, at in zip((a, b, a, b), paired + left, strict=True)]
+    notes = [note(Reason.SEEDS_IN_ORDER, a=named[0], b=named[1])] if num else []
+    for sweep, seeds in zip((a, b), named[2:], strict=True):
+        notes += [note(Reason.SEEDS_LEFT_OUT, seeds=seeds).of(sweep.objective)] if seeds else []
+    at_a, at_b = np.append(at_a, paired[0]), np.append(at_b, paired[1])
     return scores_a[:, at_a], scores_b[:, at_b], True, notes
 
 

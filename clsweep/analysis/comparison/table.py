@@ -15,7 +15,7 @@ from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.difference import Options, mean_difference, split
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.comparison.failures import gated
-from clsweep.analysis.comparison.pairing import Pairing, pair
+from clsweep.analysis.comparison.pairing import Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep, check_by
@@ -74,8 +74,9 @@ def compare(
 
     Pairs: the settings of the hyperparameters that both sweep, over which configurations that
     differ in others are averaged, and the seeds of both. Without matching settings (independent
-    random designs): unpaired, and says so. Without matching seeds: settings are paired, and each
-    side has noise of its own.
+    random designs): unpaired, and says so. An objective of one setting that the other never tried
+    is not compared. Seeds of other labels are paired in their order; where hardly any is in both,
+    settings are paired, and each side has noise of its own.
 
     mean: mean_c mean_s d_cs. On a grid the settings are all there are: its noise is that of the
         seeds, pooled over the settings, and the p-value flips signs of (setting, seed) pairs
@@ -157,6 +158,8 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
         for sweep in (a, b)
         if by is not None and by not in sweep.params
     ]
+    if not missing and (alone := unmatched(a, b)):
+        missing = [alone]
     if missing:
         return [blank | noted(*missing, why=missing[0])]
     pairing = pair(a, b)

@@ -104,11 +104,18 @@ def themed(
 
 
 def legible_spec(value: Any) -> Any:
-    """A spec, or a part of one, whose every text is `legible`."""
+    """A spec, or a part of one, whose every text is `legible`, and every title one line: Vega makes
+    expressions of titles.
+    """
     if isinstance(value, str):
         return legible(value)
     if isinstance(value, Mapping):
-        return {legible_spec(key): legible_spec(part) for key, part in value.items()}
+        return {
+            legible_spec(key): legible_spec(
+                " ".join(part.split()) if key == "title" and isinstance(part, str) else part
+            )
+            for key, part in value.items()
+        }
     return [legible_spec(part) for part in value] if isinstance(value, list | tuple) else value
 
 

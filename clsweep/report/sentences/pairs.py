@@ -209,9 +209,9 @@ def _difference_seen(row: Row, words: Wording) -> str:
 
 def _needs(row: Row) -> str:
     """`; it needs about 8 seeds`, or why that cannot be said."""
-    if needed := _needed(row):
-        return f"; it needs about {needed}"
-    return f": {said(row['reason'], row)}" if row["reason"] else ""
+    if row["reason"]:
+        return f": {said(row['reason'], row)}"
+    return f"; it needs about {needed}" if (needed := _needed(row)) else ""
 
 
 def _needed(row: Row) -> str:

@@ -8,7 +8,7 @@ from scipy import stats
 from clsweep.analysis.comparison.noise import chance_of, noise_of, term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.winners import winners
-from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.comparison.test_table import compare, one, sweep
 
@@ -119,6 +119,15 @@ def test_a_common_shift_is_weighed_by_the_analysis_of_variance_and_leaves_large_
     )
 
 
+@pytest.mark.parametrize("labels", [[0, 1, 8, 9], [0, 1, 2, 7], [7, 1, 2, 3]])
+def test_partly_relabelled_seeds_lose_no_pairs(labels):
+    a, b = tables(np.random.default_rng(5), num_seeds=4, shared=0.3)
+    row = one(a, sweep("b", b.scores, tau=range(6), seeds=labels))
+    assert (row["num_pairs"], row["num_seeds"]) == (24, 4)
+    assert row["estimate"] == pytest.approx(one(a, b)["estimate"])
+    assert Reason.SEEDS_IN_ORDER in {each.reason for each in row["note"]}
+
+
 @pytest.mark.parametrize("seeds", [[8, 9, 10], [2, 3, 4]])
 def test_seeds_of_other_labels_lose_no_scores(seeds):
     rng = np.random.default_rng(5)
@@ -147,6 +156,24 @@ def test_one_configuration_is_compared_with_its_setting():
     row = compare(found, "a", "b").iloc[0]
     assert row["estimate"] == pytest.approx(found[0].scores.mean() - found[1].scores[4].mean())
     assert row["num_pairs"] == 3
+
+
+@pytest.mark.parametrize("params", [["tau"], {"a": [], "b": ["tau"]}])
+@pytest.mark.parametrize("stat", ["mean", "std", "within"])
+def test_one_configuration_without_its_setting_on_the_other_side_is_not_compared(stat, params):
+    rng = np.random.default_rng(6)
+    frame = trials({"a": rng.normal(90, 1, (1, 3)), "b": rng.normal(70, 1, (6, 3))}).astype(
+        {"tau": float}
+    )
+    frame.loc[frame["objective"] == "a", "tau"] = 2.5
+    found = read_sweeps(frame, metric="score", params=params)
+    row = compare(found, "a", "b", stat=stat).iloc[0]
+    assert row["note"] == (note(Reason.NO_COUNTERPART, a="a", at="tau=2.5", b="b"),)
+    assert (row["winner"], row["resolved"]) == ("", False)
+    assert row[["value_a", "estimate", "p"]].isna().all()
+    frame.loc[frame["objective"] == "a", "tau"] = np.nan  # a has no tau: nothing to match
+    row = compare(read_sweeps(frame, metric="score", params=params), "a", "b").iloc[0]
+    assert row["winner"] == "a"
 
 
 @pytest.mark.parametrize("gaps", [False, True])

@@ -122,18 +122,18 @@ def test_the_other_parameters_of_one_side_are_averaged_over():
     assert pair(a, b).a.scores[0].tolist() == pytest.approx([2.0, (1.5 + 3) / 2 + 0.5])
 
 
-def test_missing_cells_and_seeds_of_one_side_are_left_out():
+def test_missing_cells_are_left_out_and_seeds_of_one_side_paired_in_order():
     a = sweep("a", [[1, 2, np.nan], [4, 5, 6], [1, 2, 3]], tau=[1, 2, 3])
     b = sweep("b", [[0, 0, 0], [np.nan] * 3, [0, 1, 0]], tau=[1, 2, 3], seeds=[0, 1, 7])
     row = one(a, b)
-    assert (row["num_pairs"], row["num_seeds"]) == (4, 2)
-    assert row["estimate"] == pytest.approx((1.5 + 1.0) / 2)
-    for part in (
-        note(Reason.PAIRS_LEFT_OUT, lost=2, pairs=6),
-        note(Reason.SEEDS_LEFT_OUT, seeds=(2,)).of("a"),
-        note(Reason.SEEDS_LEFT_OUT, seeds=(7,)).of("b"),
-    ):
-        assert part in row["note"]
+    assert (row["num_pairs"], row["num_seeds"]) == (5, 3)
+    assert row["estimate"] == pytest.approx((1.5 + 5 / 3) / 2)
+    assert note(Reason.PAIRS_LEFT_OUT, lost=4, pairs=9) in row["note"]
+    assert note(Reason.SEEDS_IN_ORDER, a=(2,), b=(7,)) in row["note"]
+    b = sweep("b", b.scores[:, :2], tau=[1, 2, 3])
+    row = one(a, b)
+    assert row["num_pairs"] == 4
+    assert note(Reason.SEEDS_LEFT_OUT, seeds=(2,)).of("a") in row["note"]
     row = one(a, sweep("b", np.zeros((3, 2)), tau=[1, 2, 3], seeds=[8, 9]))
     assert note(Reason.SEEDS_BY_ORDER) in row["note"]
 

@@ -844,3 +844,9 @@ def test_designs_that_do_not_measure_robustness():
     assert verdicts.unmeasured(read_sweeps(trials, metric="acc", params=["tau"])) == (
         "The robustness of dcl and simclr is not measured: tpe samples favour good configurations.",
     )
+
+
+def test_failures_that_decide_are_told_and_no_seeds_are_asked_for():
+    row = RATIO | {"resolved": False, "winner": "", "reason": Reason.FAILURES_DECIDE}
+    (said,) = contrasts.spreads(pairs(row | {"needs_seeds": 8.0}), WORDS)
+    assert said.endswith(": counted or left out, the failed trials give different winners.")
