@@ -49,6 +49,7 @@ class Verdict(StrEnum):
 
 RESOLVABLE = (Verdict.AGREES, Verdict.DIFFERS, Verdict.NOT_RESOLVED)
 PLACES = ("dataset", "encoder")
+FIRST = (*PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
 COLUMNS = {
     "item": "table or figure of the paper",
     "value": "the printed number",
@@ -209,6 +210,8 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
     """Measured numbers, verdict and notes of one printed number."""
     if row["objective"] in printed.reference_only:
         return _said(Verdict.REFERENCE_ONLY)
+    if math.isnan(row["value"]):
+        return _said(Verdict.NOT_MEASURED, why=note(Reason.PRINTED_SPREAD))
     mine = printed.finished[printed.finished["objective"] == row["objective"]]
     trials = _matching(_in_place(mine, row, printed), row, printed.settings)
     if isinstance(trials, Note):
@@ -217,8 +220,6 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
     scored = trials[trials[metric].notna()] if metric in trials else trials.iloc[:0]
     if scored.empty:
         return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
-    if math.isnan(row["value"]):
-        return _said(Verdict.NOT_RESOLVED, why=note(Reason.PRINTED_SPREAD))
     configs = scored["config"].unique()
     if len(configs) > 1:
         why = note(Reason.SEVERAL_SETTINGS, configs=len(configs))
@@ -312,7 +313,7 @@ def _apart(
 ) -> list[tuple[str, Any, Any]]:
     """What the run fixes otherwise than the paper: name, value here, value there."""
     paper = dict(cell) | {name: row[name] for name in PLACES if row[name]}
-    names = [*PLACES, *(name for name in fixed if name not in PLACES)]
+    names = [*FIRST, *(name for name in fixed if name not in FIRST)]
     return [
         (name, trial.get(name), paper[name])
         for name in names
@@ -324,7 +325,7 @@ def _other_scale(apart: Sequence[tuple[str, Any, Any]]) -> dict[str, Any]:
     names = tuple(name for name, _, _ in apart)
     return _said(Verdict.OTHER_SCALE, why=note(Reason.OTHER_SCALE, params=names)) | {
         "differs_in": ", ".join(names),
-        "here": ", ".join(f"{name}={setting(here)}" for name, here, _ in apart),
+        "here": ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart),
         "there": ", ".join(f"{name}={setting(there)}" for name, _, there in apart),
     }
 
