@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reference import Printed
 from clsweep.catalog import DIAGNOSTICS, METRIC
@@ -68,7 +68,16 @@ def _typed(table: PrintedTable) -> pd.DataFrame:
     rows = pd.DataFrame(list(table.rows))
     decimals = rows["value"].str.partition(".")[2].str.len()
     numbers = {name: pd.to_numeric(rows[name]).astype(float) for name in ("value", "spread")}
-    return rows.assign(**numbers, rounding=10.0**-decimals)
+    swept = {name: _settings(rows[name]) for name in table.settings}
+    return rows.assign(**swept, **numbers, rounding=10.0**-decimals)
+
+
+def _settings(column: pd.Series[str]) -> pd.Series[Any]:
+    """A column of settings as numbers, empty cells NaN; as texts where one is no number."""
+    import pandas as pd
+
+    values = pd.to_numeric(column.where(column != ""), errors="coerce")
+    return column if (values.isna() & (column != "")).any() else values.astype(float)
 
 
 def _fixed(metric: str, columns: Iterable[str]) -> tuple[str, ...]:

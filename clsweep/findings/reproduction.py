@@ -36,6 +36,7 @@ class Layout:
     Attributes:
         title: what part it is.
         across: the setting or place that its columns are.
+        labels: the objective of each row, with the settings that do not stand across.
         rows: of `reproduce`, what it is made of.
         shown: "objective", "" and a column for each value across; three rows an objective.
     """
@@ -44,6 +45,7 @@ class Layout:
     item: str
     title: str
     across: str
+    labels: tuple[str, ...]
     rows: pd.DataFrame
     shown: pd.DataFrame
 
@@ -77,7 +79,7 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     said = [f"other scale: here {here}; in the paper {there}" for here, there in scales.to_numpy()]
     said += notes(rows[rows["verdict"] != Verdict.OTHER_SCALE])
     said += [
-        f"{_at(row, settings_of(frame))}: {row['printed_note']}"
+        f"{setting_of(row, settings_of(frame))}: {row['printed_note']}"
         for row in records_of(frame)
         if row["printed_note"] and (row["measured"] == row["measured"] or is_spread(row))
     ]
@@ -120,6 +122,11 @@ def unmeasured(parts: Sequence[Layout]) -> list[str]:
     return [f"not measured: {'; '.join(titles)}"] if titles else []
 
 
+def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """`dcl, tau=0.5, cifar10`: what a printed number is of."""
+    return ", ".join([_label(row, names), *(row[name] for name in PLACES[:1] if row[name])])
+
+
 def _across(item: pd.DataFrame) -> str:
     """The setting of most values, else what else tells the columns apart."""
     sizes = {name: item[name].nunique() for name in settings_of(item)}
@@ -151,6 +158,7 @@ def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
         item=first["item"],
         title=f"{', '.join(first[name] for name in places if first[name])}, by {across}",
         across=across,
+        labels=tuple(labels),
         rows=rows,
         shown=pd.DataFrame(shown),
     )
@@ -184,10 +192,6 @@ def _level(row: Mapping[str, Any], decimals: int) -> str:
 def _label(row: Mapping[str, Any], others: Sequence[str]) -> str:
     texts = [f"{name}={setting(_plain(row[name]))}" for name in others if _plain(row[name])]
     return ", ".join([row["objective"], *texts])
-
-
-def _at(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    return ", ".join([_label(row, names), *(row[name] for name in PLACES[:1] if row[name])])
 
 
 def _plain(value: Any) -> Any:
