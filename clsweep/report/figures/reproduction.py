@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
+from clsweep.analysis.reference import Verdict
 from clsweep.findings.material import Material
 from clsweep.findings.reproduction import Layout
 from clsweep.report.figures.encodings import (
@@ -23,6 +24,8 @@ from clsweep.report.figures.encodings import (
     tooltip,
 )
 from clsweep.report.model import Figure
+
+LONG = 18  # letters of a name of which four do not fit side by side
 
 
 def reproduction_figures(parts: Sequence[Layout], material: Material) -> list[Figure]:
@@ -43,7 +46,7 @@ def _points(part: Layout) -> pd.DataFrame:
     frame = pd.DataFrame({key: numbers(rows, column) for key, column in columns.items()})
     frame.insert(0, "objective", list(part.labels))
     frame["verdict"] = rows["verdict"].to_numpy()
-    return frame.dropna(subset=["x"]).sort_values(["objective", "x"], kind="stable")
+    return frame.dropna(subset=["x"]).sort_values("x", kind="stable")
 
 
 def _figure(name: str, part: Layout, frame: pd.DataFrame, material: Material) -> Figure:
@@ -54,7 +57,7 @@ def _figure(name: str, part: Layout, frame: pd.DataFrame, material: Material) ->
         name=name,
         title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
         caption=f"Filled points: measured. {bands_text(frame, 'Bars')} Open points, dashed: "
-        f"printed in {part.paper}.",
+        f"printed in {part.paper}.{_scale(frame)}",
         chart=layers(
             _charts(frame, part.across, metric, material),
             describe=f"Measured and printed {metric} against {part.across}; two lines an "
@@ -65,6 +68,16 @@ def _figure(name: str, part: Layout, frame: pd.DataFrame, material: Material) ->
     )
 
 
+def _scale(frame: pd.DataFrame) -> str:
+    apart = (frame["verdict"] == Verdict.OTHER_SCALE).any()
+    return " The scales differ: see the notes." if apart else ""
+
+
+def _columns(labels: Sequence[str]) -> dict[str, int]:
+    """Fewer columns of a legend with long names."""
+    return {"columns": 2, "labelLimit": 290} if max(map(len, labels)) > LONG else {}
+
+
 def _charts(frame: pd.DataFrame, param: str, metric: str, material: Material) -> list[alt.Chart]:
     labels = list(dict.fromkeys(frame["objective"]))
     known = objectives(material)
@@ -73,7 +86,7 @@ def _charts(frame: pd.DataFrame, param: str, metric: str, material: Material) ->
         type="nominal",
         title=None,
         scale=alt.Scale(domain=known if set(labels) <= set(known) else labels),
-        legend=alt.Legend(**legend_place(), values=labels),
+        legend=alt.Legend(**legend_place() | _columns(labels), values=labels),
     )
     x = param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
     tips = [
@@ -97,7 +110,7 @@ def _charts(frame: pd.DataFrame, param: str, metric: str, material: Material) ->
         base.mark_point(filled=False, size=60, opacity=1).encode(
             x, y("printed"), hue, tooltip=tips
         ),
-        measured.mark_line(strokeWidth=2).encode(x, y("y"), hue),
+        base.mark_line(strokeWidth=2).encode(x, y("y"), hue),  # broken where nothing is measured
         bars.mark_rule(strokeWidth=2).encode(x, y("low"), alt.Y2("high"), hue),
         measured.mark_point(filled=True, size=70, opacity=1).encode(x, y("y"), hue, tooltip=tips),
     ]
