@@ -110,8 +110,20 @@ class Printed:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
-    def finished(self) -> pd.DataFrame:
-        return self.trials[self.trials["status"] == "finished"]
+    def finished(self) -> dict[str, pd.DataFrame]:
+        """The trials that have finished, by objective."""
+        return {
+            str(name): group
+            for name, group in self.trials[self.trials["status"] == "finished"].groupby("objective")
+        }
+
+    @cached_property
+    def cells_of(self) -> dict[str, list[dict[str, Any]]]:
+        """The cells at the paper's scale, by objective."""
+        return {
+            str(name): _records(group)
+            for name, group in self.cells.groupby("objective", sort=False)
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +246,9 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
         return _said(Verdict.REFERENCE_ONLY)
     if math.isnan(row["value"]):
         return _said(Verdict.NOT_MEASURED, why=note(Reason.PRINTED_SPREAD))
-    mine = printed.finished[printed.finished["objective"] == row["objective"]]
+    mine = printed.finished.get(row["objective"])
+    if mine is None:
+        return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
     trials = _matching(_in_place(mine, row, printed), row, printed.settings)
     if isinstance(trials, Note):
         return _said(Verdict.NOT_MEASURED, why=trials)
@@ -251,8 +265,7 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
 
 def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) -> dict[str, Any]:
     metric, config = row["metric"], scored["config"].iloc[0]
-    mine = printed.finished[printed.finished["objective"] == row["objective"]]
-    mine = mine[mine[metric].notna()]
+    mine = printed.finished[row["objective"]].dropna(subset=[metric])
     table = mine.pivot_table(index="config", columns="seed", values=metric)
     level = level_of(table.to_numpy(dtype=float), int(table.index.get_loc(config)))
     half = level.half_width
@@ -317,8 +330,8 @@ def _cell(row: Mapping[str, Any], printed: Printed) -> Mapping[str, Any] | None:
     """The configuration of the study at the paper's scale that the number belongs to."""
     wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
     wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in PLACES if row[n]}
-    for cell in _records(printed.cells):
-        if cell["objective"] == row["objective"] and all(
+    for cell in printed.cells_of.get(row["objective"], ()):
+        if all(
             # a live search has yet to choose what it sweeps
             _is_empty(cell.get(name)) or _same(cell[name], value)
             for name, value in wanted.items()

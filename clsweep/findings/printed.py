@@ -36,12 +36,13 @@ def printed_of(study: StudyResults, *, within: float | None = None) -> list[Prin
     cells = _named(to_frame(study.folder.paper_cells()))
     trials = _named(study.trials)
     tables = [parse_printed(text, study.folder.place(name)) for name, text in files.items()]
-    return [_printed(table, trials, cells, within) for table in tables if table.rows]
+    return [printed_table(table, trials, cells, within) for table in tables if table.rows]
 
 
-def _printed(
-    table: PrintedTable, trials: pd.DataFrame, cells: pd.DataFrame, within: float | None
+def printed_table(
+    table: PrintedTable, trials: pd.DataFrame, cells: pd.DataFrame, within: float | None = None
 ) -> Printed:
+    """One table with the trials of a run and the cells at the paper's scale."""
     rows = _typed(table)
     metrics = rows["metric"].unique()
     return Printed(
