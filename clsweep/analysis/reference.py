@@ -267,7 +267,7 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     metric, config = row["metric"], scored["config"].iloc[0]
     mine = printed.finished[row["objective"]].dropna(subset=[metric])
     table = mine.pivot_table(index="config", columns="seed", values=metric)
-    level = level_of(table.to_numpy(dtype=float), int(table.index.get_loc(config)))
+    level = level_of(table.to_numpy(dtype=float), table.index.tolist().index(config))
     half = level.half_width
     found: dict[str, Any] = {
         "measured": level.mean,

@@ -103,10 +103,11 @@ def closing(frame: pd.DataFrame) -> str:
     num = {verdict: int(counts.get(verdict, 0)) for verdict in Verdict}
     comparable = sum(num[verdict] for verdict in RESOLVABLE)
     said = "no number is measured at the paper's scale"
+    differ, open_ = num[Verdict.DIFFERS], num[Verdict.NOT_RESOLVED]
     if comparable:
         said = (
             f"{count(num[Verdict.AGREES])} of {count(comparable)} numbers agree, "
-            f"{count(num[Verdict.DIFFERS])} differ, {count(num[Verdict.NOT_RESOLVED])} not resolved"
+            f"{count(differ)} differ{'s' * (differ == 1)}, {count(open_)} not resolved"
         )
     others = {
         "at another scale": num[Verdict.OTHER_SCALE],

@@ -92,7 +92,7 @@ def test_a_folder_answers_the_numbers_that_lay_beside_its_study(tmp_path):
         ("simclr", "digits", "linear_top1", 0.1): Verdict.NOT_MEASURED,
     }
     assert closing(found) == (
-        "3 of 4 numbers agree, 1 differ, 0 not resolved; 3 not measured; 1 for reference only"
+        "3 of 4 numbers agree, 1 differs, 0 not resolved; 3 not measured; 1 for reference only"
     )
 
 
