@@ -306,10 +306,12 @@ def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) ->
     """The trials on the row's data set with its encoder; where the table has none of the run's,
     every trial, as one of another scale.
     """
+    rows, stand_ins = printed.rows, printed.stand_ins
     for name in PLACES:
-        there = {printed.stand_ins.get(value, value) for value in printed.rows[name]}
+        there = {stand_ins.get(value, value) for value in rows[name]}
         if name in trials and row[name] and there & set(trials[name]):
-            trials = trials[trials[name] == printed.stand_ins.get(row[name], row[name])]
+            trials = trials[trials[name] == stand_ins.get(row[name], row[name])]
+        rows = rows[rows[name] == row[name]]
     return trials
 
 

@@ -182,6 +182,14 @@ def test_numbers_of_another_data_set_are_not_answered_by_this_one():
     assert found["measured"].notna().tolist() == [True] * 3 + [False] * 3
 
 
+def test_the_encoder_of_another_data_set_is_another_scale():
+    rows = pd.concat([rows_of([90.0] * 3), rows_of([60.0] * 3, dataset="stl10", encoder="conv4")])
+    cells = pd.concat([trials_of(EVEN), trials_of(EVEN, dataset="stl10", encoder="conv4")])
+    found = answer(rows, trials_of(EVEN, encoder="conv4"), cells=cells)
+    assert found["verdict"].tolist() == [Verdict.OTHER_SCALE] * 3 + [Verdict.NOT_MEASURED] * 3
+    assert set(found["differs_in"][:3]) == {"encoder"}
+
+
 def test_settings_that_were_not_run_are_not_measured():
     rows = rows_of([90.0, 80.0, 70.0, 60.0], taus=[*TAUS, 0.7])
     found = answer(rows, trials_of(EVEN))
