@@ -25,6 +25,9 @@ class BusyError(RequestError):
     """Another run holds the results folder."""
 
 
+MAX_LINES = 50  # of mistakes that one message lists
+
+
 def nearest(word: str, candidates: Iterable[str], aliases: Mapping[str, str] | None = None) -> str:
     """` Did you mean 'x'?` for the candidate that `word` is another name of, else the closest one,
     or the empty string.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import pyarrow.compute as pc
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, nearest
-from clsweep.results.folder import ResultsFolder, encoder_file
+from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.ranking import Standings
 from clsweep.results.reading import StudyResults
 
@@ -24,8 +27,8 @@ def load_encoder(folder: ResultsFolder, trial_id: str) -> tuple[Any, About]:
     Raises:
         RequestError: no such trial, or its encoder was not kept or is damaged.
     """
-    _require_encoder(folder, trial_id)
-    from clsweep.results.weights import unpack
+    row = _row_with_encoder(folder, trial_id)
+    from clsweep.results.weights import agreed, unpack
 
     place = folder.place(encoder_file(trial_id))
     weights, about = unpack(folder.encoder(trial_id), place)
@@ -33,13 +36,27 @@ def load_encoder(folder: ResultsFolder, trial_id: str) -> tuple[Any, About]:
 
     from clsweep.objective.build import build_encoder
 
+    state = {name: torch.from_numpy(array) for name, array in weights.items()}
     try:
+        about = agreed(about, row)
+        with contextlib.suppress(NotImplementedError), torch.device("meta"):
+            _require_alike(state, build_encoder(about).state_dict())  # before it takes its memory
         encoder = build_encoder(about)
-        encoder.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
-    except (RuntimeError, LookupError) as error:
+        encoder.load_state_dict(state)
+    except (RuntimeError, LookupError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        raise RequestError(f"{place}: does not hold the encoder that it names: {reason}") from None
+        raise RequestError(f"{place}: does not hold the encoder of this trial: {reason}") from None
     return encoder.eval(), about
+
+
+def _require_alike(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    for name in {**wanted, **state}:
+        shapes = [
+            (tuple(t.shape), t.dtype) if (t := each.get(name)) is not None else "nothing"
+            for each in (wanted, state)
+        ]
+        if shapes[0] != shapes[1]:
+            raise ValueError(f"{name}: expected {shapes[0]}, given {shapes[1]}")
 
 
 def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
@@ -47,9 +64,10 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
     the CPU.
 
     Raises:
-        RequestError: there is none: it has ended and was not kept, or has not saved one yet.
+        RequestError: there is none: it has ended and was not kept, or has not saved one yet; or it
+            is damaged.
     """
-    from clsweep.train.checkpoint import unpack
+    from clsweep.train.checkpoint import unpack_unverified
 
     payload = folder.checkpoint(trial_id)
     if payload is None:
@@ -59,7 +77,12 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
             "configuration"
         )
         raise RequestError(f"{at}: no checkpoint of this trial. Stored: {stored}. {advice}")
-    return unpack(payload)
+    try:
+        return unpack_unverified(payload)
+    except Exception as error:  # a damaged archive or pickle raises whatever it comes to
+        place = folder.place(checkpoint_file(trial_id))
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RequestError(f"{place}: cannot be read as a checkpoint: {reason}") from None
 
 
 def planned_trials(folder: ResultsFolder) -> list[str]:
@@ -68,22 +91,26 @@ def planned_trials(folder: ResultsFolder) -> list[str]:
     return trial_ids
 
 
-def _require_encoder(folder: ResultsFolder, trial_id: str) -> None:
-    """Refuse a trial without an encoder, with the reason."""
+def _row_with_encoder(folder: ResultsFolder, trial_id: str) -> Row:
+    """The row of a trial, which has an encoder.
+
+    Raises:
+        RequestError: it has none, with the reason.
+    """
     at, planned = _at(folder, trial_id), planned_trials(folder)
     if trial_id not in planned:
         raise RequestError(
             f"{at}: no such trial.{nearest(trial_id, planned)} See: clsweep trials {folder.path}"
         )
-    names = ["trial_id", "objective", "config", "framework"]
-    ended = folder.trials([*names, "status", "error_class", "error_message"]).to_pylist()
-    row = next((row for row in ended if row["trial_id"] == trial_id), None)
-    if row is None:
+    trials = folder.trials()
+    found: list[Row] = trials.filter(pc.equal(trials["trial_id"], trial_id)).to_pylist()
+    if not found:
         raise RequestError(
             f"{at}: this trial has not finished yet; see clsweep status {folder.path}"
         )
+    row = found[0]
     if row["status"] == "failed":
-        reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
+        reason = f"{row['error_class']}: {(row['error_message'] or '').partition(chr(10))[0]}"
         raise RequestError(f"{at}: this trial failed and has no encoder: {reason}")
     framework = COMPONENT["framework"].get(row["framework"])
     if framework is not None and framework.kind == "pairs":
@@ -93,6 +120,7 @@ def _require_encoder(folder: ResultsFolder, trial_id: str) -> None:
         )
     if trial_id not in folder.encoders():
         raise RequestError(f"{at}: the encoder of this trial was not kept{_kept(folder, row)}")
+    return row
 
 
 def _kept(folder: ResultsFolder, row: Row) -> str:

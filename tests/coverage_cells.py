@@ -18,6 +18,8 @@ from tests.analysis.test_coverage import CURVE, PLANE, ROUGH, SURFACES, truth_of
 SURROGATES = 4  # a surrogate takes its time: one of so many sweeps of a sample has it
 NOISE = 0.3
 SPACES = {"grid of 6": 6, "grid of 11 x 5": 55, "random 64": 64}
+# Its worst setting dominates the spread: these levels with a noise of 0.5, in units of 0.6.
+CLIFF, FALL = "grid of 6 with a cliff", 0.6 * np.array([60.0, 72.0, 74.0, 80.0, 76.0, 74.0])
 NOISES = ("even", "x3 at the worst", "x5 at the worst", "t3", "half shared by a seed")
 GAPS = ("complete", "20 % missing", "two best rerun", "own seeds")
 # Every noise in complete tables, every gap with even noise, and gaps with the two worst noises.
@@ -29,10 +31,8 @@ CELLS = [
     if gap == "complete"
     or noise == "even"
     or (seeds == 3 and noise in BOTH and (noise, gap) != (NOISES[4], GAPS[3]))
-]
-# Where the statistics are measured that take longer, on half as many sweeps.
-FEWER = [cell for cell in CELLS if cell[1] == 3 and (cell[2] == "even" or cell[3] == "complete")]
-SURROGATES = 4  # a surrogate takes its time: one of so many sweeps of a sample has it
+] + [(CLIFF, seeds, NOISES[2], GAPS[0]) for seeds in (2, 3, 5)]
+SPACES |= {CLIFF: len(FALL)}
 # Where the statistics are measured that take longer, on half as many sweeps.
 FEWER = [cell for cell in CELLS if cell[1] == 3 and (cell[2] == "even" or cell[3] == "complete")]
 SAMPLE = {name: SURFACES[name](np.random.default_rng(5).random((100_000, 2))) for name in SURFACES}
@@ -42,8 +42,9 @@ SCALE = {name: each.std() or 1.0 for name, each in SAMPLE.items()}
 
 def planted(space, which, rng):
     """Noise-free levels of objective 0 or 1, and their settings."""
-    if space == "grid of 6":
-        return (CURVE, 0.7 * ROUGH)[which], {"x": 2.0 ** np.arange(6)}
+    if space in ("grid of 6", CLIFF):
+        first = FALL if space == CLIFF else CURVE
+        return (first, 0.7 * ROUGH)[which], {"x": 2.0 ** np.arange(6)}
     if space == "grid of 11 x 5":
         x, y = np.indices((11, 5)).reshape(2, -1)
         return (PLANE, 0.7 * PLANE[::-1])[which], {"x": x + 1, "y": y + 1}

@@ -62,6 +62,26 @@ def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
     )  # what it would add to SSH and the group itself
 
 
+def test_the_readme_s_table_has_the_ports_of_both(
+    config: dict[str, Any], ray_cluster: dict[str, Any]
+) -> None:
+    from ray.autoscaler._private.constants import AUTOSCALER_METRIC_PORT
+    from ray.dashboard.consts import DASHBOARD_METRIC_PORT
+
+    text = (ROOT / "README.md").read_text()
+    rows = text[text.index("| open port |") :].partition("\n\n")[0].splitlines()[2:]
+    cells = {row.split("|")[1].strip(): row for row in rows}
+    said = {int(number) for ports in cells for number in re.findall(r"[0-9]+", ports)}
+    pod = ray_cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    named = {port["containerPort"] for port in pod["ports"]}
+    for command in ray_starts(config):
+        named |= {int(port) for port in re.findall(r"--[a-z-]*port=([0-9]+)", command)}
+    assert named == {6379, 8265}
+    by_default = {10001, 52365, AUTOSCALER_METRIC_PORT, DASHBOARD_METRIC_PORT}
+    assert said == named | by_default | {22}
+    assert {row.split("|")[4].strip() for row in rows} == {"your key", "the token", "nothing"}
+
+
 def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(
     config: dict[str, Any],
 ) -> None:
@@ -74,9 +94,11 @@ def test_workers_are_spot_and_leave_when_idle_and_the_head_runs_drivers_only(
 
 
 def test_everything_that_the_installation_reads_is_on_the_nodes(config: dict[str, Any]) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, wheel = written["project"], written["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = {
-        "clsweep",
+        *wheel["packages"],
+        *wheel["force-include"],
         "pyproject.toml",
         "constraints.txt",
         project["readme"],

@@ -32,7 +32,11 @@ def normalised(name: str) -> str:
 
 def declared() -> set[str]:
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
-    return {normalised(re.split(r"[\[<>=!~; ]", line)[0]) for line in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    users = [line for name in extras if name != "dev" for line in extras[name]]
+    return {
+        normalised(re.split(r"[\[<>=!~; ]", line)[0]) for line in project["dependencies"] + users
+    }
 
 
 def test_every_import_is_declared() -> None:

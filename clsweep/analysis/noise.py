@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from clsweep.analysis.reasons import Note, Reason, note
+
 Array = NDArray[np.float64]
 
 # How much larger the variance of a part is, if it is.
@@ -27,6 +29,9 @@ WIDER, MOST = 1.01, 0.3
 # times likelier: where training fails halfway, scores scatter.
 OUTLIERS, WORST, MOST_WORST = 4.0, 3.0, 10.0
 NEVER = 1e-3  # a chance that moves no interval
+# A factor of noise that is missed this often is said, from so much on, where the worst tenth is one
+# of so few configurations.
+MISSED, LEAST_SAID, FEW = 0.2, 3.0, 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +77,17 @@ class Noise:
         return drawn
 
 
-def noise_of(values: Array) -> Noise:
-    """The noise of a table (n, S), NaN = no score, of which each row has a score."""
+def noise_of(values: Array, silent: NDArray[np.bool_] | None = None) -> Noise:
+    """The noise of a table (n, S), NaN = no score, of which each row has a score.
+
+    silent: (n,) rows without noise, which say nothing of the others' (`Sweep.silent`).
+    """
     counts = np.isfinite(values).sum(axis=1)
     means = np.nansum(values, axis=1) / counts
     squares = np.nansum(np.square(values - means[:, None]), axis=1)
     freedom = counts - 1.0
+    if silent is not None:
+        freedom[silent], squares[silent] = 0.0, 0.0
     total, num = float(freedom.sum()), len(values)
     pooled = float(squares.sum()) / total if total else np.nan
     likelier = np.full(num, min(1.0, OUTLIERS / num))
@@ -87,13 +97,47 @@ def noise_of(values: Array) -> Noise:
     chance = chance_of(squares, freedom, others, total - freedom, UNEVEN, WIDER, MOST)
     with np.errstate(divide="ignore"):
         chance = special.expit(special.logit(chance) + np.log(likelier))
+    own = np.maximum(squares / np.maximum(freedom, 1.0), pooled)
+    if silent is not None:
+        chance[silent], own[silent] = 1.0, 0.0
     return Noise(
         pooled=pooled,
         freedom=int(total),
         chance=chance,
-        own=np.maximum(squares / np.maximum(freedom, 1.0), pooled),
+        own=own,
         own_freedom=freedom + 1.0,
     )
+
+
+def blindness(values: Array) -> tuple[Note, ...]:
+    """A note on how much more noise the worst of few configurations (n, S) may have unseen."""
+    freedom = np.isfinite(values).sum(axis=1) - 1
+    noise = noise_of(values)
+    if len(values) >= FEW or not noise.pooled > 0:
+        return ()
+    least = int(freedom[freedom > 0].min())
+    factor = unseen(least, noise.freedom - least)
+    if not LEAST_SAID <= factor < np.inf:
+        return ()
+    return (
+        note(Reason.UNEVEN_UNSEEN, settings=len(values), seeds=least + 1, factor=round(factor)),
+    )
+
+
+def unseen(freedom: int, others: int) -> float:
+    """The factor of noise of the worst configuration at which its chance to have noise of its own
+    stays below a half in `MISSED` of all tables; degrees of freedom of it and of the others.
+
+    Seen is a ratio of mean squares above F_0; with a factor f the ratio is f^2 F, so
+    f = sqrt(F_0 / F^-1(MISSED)).
+    """
+    if not others:
+        return np.inf
+    ratios = np.geomspace(0.1, 1e6, 1000)
+    ones = np.ones(len(ratios))
+    sums = ratios * freedom, ones * freedom, ones * others, ones * others
+    seen = chance_of(*sums, UNEVEN, WIDER, MOST) > 1.0 / (1.0 + WORST)
+    return float(np.sqrt(ratios[seen.argmax()] / special.fdtri(freedom, others, MISSED)))
 
 
 def chance_of(

@@ -66,7 +66,7 @@ class Reason(StrEnum):
     UNFINISHED = auto()  # (configs, planned)
     TRIALS_FAILED = auto()  # and are left out (failed, trials)
     TRIALS_FAILED_AS_WORST = auto()  # count as the worst score of the table (failed, trials, level)
-    WORST_UNKNOWN = auto()  # configurations failed on every seed: the worst is a bound (lost)
+    WORST_UNKNOWN = auto()  # configurations failed on most seeds: ends are open (lost)
     TRIALS_FAILED_AS_CHANCE = auto()  # count as a guess (failed, trials, level)
     LEFT_OUT = auto()  # configurations without a score are (lost, configs)
     LOST_TRIES = auto()  # tries that bring nothing (lost, configs)
@@ -86,6 +86,7 @@ class Reason(StrEnum):
     # How sure the numbers are.
     UNEVEN_CELLS = auto()  # the seed noise differs between cells
     SEEDS_AS_BLOCKS = auto()  # a seed shifts all cells, which is no noise of their differences
+    UNEVEN_UNSEEN = auto()  # one with more noise would be (settings, seeds, factor)
     COPIES = auto()  # of other configurations, to the last digit at all seeds (copies, configs)
     ONE_PER_VALUE = auto()  # one configuration per value: no interval
     NOT_CORRECTED = auto()  # the SD holds the seed noise

@@ -159,7 +159,7 @@ def _level(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
     num, at = int(present[row].sum()), int(sweep.alive[:row].sum())
     score, half = float(sweep.sign * sweep.means[row]), np.nan
     if sweep.has_repeats:
-        noise = noise_of(sweep.scores[sweep.alive])
+        noise = noise_of(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
         variance, freedom = noise.of_sum(np.eye(1, len(noise.chance), at)[0] / num)
         half = float(stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance))
     low, high = sweep.limited((score - half, score + half))

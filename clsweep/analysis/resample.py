@@ -216,9 +216,10 @@ class Bootstrap:
         measure: Callable[[Array, Array, np.random.Generator], dict[str, Array]],
     ) -> dict[str, Array]:
         """`measure` of every resample: of (b, n, S) drawn tables and those of the configurations as
-        tried.
+        tried, in the order of their means.
         """
         rng = np.random.default_rng(self.seed)
+        values = values[row_means(values).argsort(kind="stable")]  # whatever their numbers are
         parts = [measure(drawn, tried, rng) for drawn, tried in self._tables(values, rng)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

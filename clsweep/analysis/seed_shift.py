@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 # of freedom, thirteen standard errors: too much to pay by mistake.
 LEVELS = {2: 0.03}
 LEVEL = 0.05
-NUM_SWEEPS = 30  # of the least squares with missing scores
+MOST_SEEDS = 500
 ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
 
@@ -56,45 +56,76 @@ class SeedShift:
         return np.asarray(means + (even - means) * np.sqrt(num / (num - 1)))
 
 
-def seed_shift(table: Array) -> SeedShift | None:
-    """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen.
+@dataclass(frozen=True, kw_only=True)
+class TwoWay:
+    """x_is = m_i + b_s + e_is by least squares, of a table that may have gaps (Henderson 1953,
+    method 3).
 
-        x_is = m_i + b_s + e_is by least squares,  F = MS_seed / MS_e,
-        variance = max(0, MS_seed - MS_e) (S - 1) / (N - n),  N scores: / n where none is missing
+    Attributes:
+        squares, freedom: of b beside m;  E squares = freedom s_e^2 + spread s_b^2.
+        others, others_freedom: of e.
+        effects: (S,) b_s.
+    """
+
+    squares: float
+    freedom: float
+    others: float
+    others_freedom: float
+    spread: float
+    effects: Array
+
+    @property
+    def variance(self) -> float:
+        """s_b^2, at least 0."""
+        noise = self.others / self.others_freedom
+        return max(0.0, (self.squares - self.freedom * noise) / self.spread)
+
+
+def two_way(table: Array) -> TwoWay | None:
+    """The layout of a table (n, S), NaN = no score, of which each row has one; None where nothing
+    is left for e, or so many seeds hardly shift a level.
+    """
+    if table.shape[1] > MOST_SEEDS:
+        return None
+    present = np.isfinite(table)
+    counts = present.sum(axis=1)
+    means = np.where(present, table, 0.0).sum(axis=1) / counts
+    left = np.where(present, table - means[:, None], 0.0)
+    design = np.diag(present.sum(axis=0)) - (present / counts[:, None]).T @ present
+    inverse, sums = np.linalg.pinv(design, hermitian=True), left.sum(axis=0)
+    freedom = float(np.round(np.trace(inverse @ design)))
+    others_freedom = float((counts - 1).sum()) - freedom
+    if freedom < 1 or others_freedom < 1:
+        return None
+    squares = float(sums @ inverse @ sums)
+    return TwoWay(
+        squares=squares,
+        freedom=freedom,
+        others=max(0.0, float(np.square(left).sum()) - squares),
+        others_freedom=others_freedom,
+        spread=float(np.trace(design)),
+        effects=inverse @ sums,
+    )
+
+
+def seed_shift(table: Array) -> SeedShift | None:
+    """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen
+    by  F = MS_b / MS_e  of `two_way`.
 
     Seeds that half of the rows or fewer have are left as they are.
     """
     known = np.isfinite(table)
     common = known.sum(axis=0) > len(table) / 2
-    rows = (known & common).sum(axis=1) > 1
-    values = table[rows][:, common]
-    num, seeds = values.shape
-    if num < 2 or seeds < 2:
+    values = table[(known & common).sum(axis=1) > 1][:, common]
+    if min(values.shape) < 2 or not (found := two_way(values)):
         return None
-    here = np.isfinite(values)
-    off = _centred(np.where(here, values, 0.0), here, axis=1)
-    rest, shifts = off, np.zeros(seeds)
-    for _ in range(1 if here.all() else NUM_SWEEPS):
-        step = rest.sum(axis=0) / here.sum(axis=0)
-        shifts += step
-        rest = _centred(np.where(here, rest - step, 0.0), here, axis=1)
-    spare = int(here.sum()) - num
-    freedom = seeds - 1, spare - (seeds - 1)
-    squares = float(np.square(rest).sum())
-    between = (float(np.square(off).sum()) - squares) / freedom[0]
-    if freedom[1] < 1 or between <= ROUNDING * float(np.square(values[here]).max()):
+    between, noise = found.squares / found.freedom, found.others / found.others_freedom
+    if between <= ROUNDING * float(np.nanmax(np.square(values))):
         return None
-    noise = squares / freedom[1]
+    freedom = found.freedom, found.others_freedom
     p = float(special.fdtrc(*freedom, between / noise)) if noise > 1e-12 * between else 0.0
-    if p > LEVELS.get(seeds, LEVEL):
+    if p > LEVELS.get(values.shape[1], LEVEL):
         return None
     effects = np.zeros(table.shape[1])
-    effects[common] = shifts - shifts.mean()
-    variance = max(0.0, between - noise) * freedom[0] / spare
-    return SeedShift(p=p, effects=effects, variance=variance, num_seeds=seeds)
-
-
-def _centred(values: Array, here: NDArray[np.bool_], axis: int) -> Array:
-    """The values less their means along an axis, 0 where there is none."""
-    means = values.sum(axis=axis, keepdims=True) / here.sum(axis=axis, keepdims=True)
-    return np.asarray(np.where(here, values - means, 0.0))
+    effects[common] = found.effects - found.effects.mean()
+    return SeedShift(p=p, effects=effects, variance=found.variance, num_seeds=values.shape[1])

@@ -78,6 +78,19 @@ class Sweep:
         measured = np.where(self.failed, np.nan, self.scores)
         return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
 
+    def by_level(self) -> Sweep:
+        """The same with configurations in the order of their means: what is drawn at random then
+        does not hang on their numbers.
+        """
+        order = self.means.argsort(kind="stable")
+        return replace(
+            self,
+            configs=self.configs[order],
+            settings=self.settings.iloc[order].reset_index(drop=True),
+            scores=self.scores[order],
+            failed=self.failed[order],
+        )
+
     @property
     def num_failed(self) -> int:
         return int(self.failed.sum())
@@ -148,6 +161,30 @@ class Sweep:
         return np.asarray(np.isfinite(self.scores).any(axis=1))
 
     @cached_property
+    def unknown(self) -> NDArray[np.bool_]:
+        """(n,) bool, configurations that failed on every seed and count as the worst score seen:
+        their own level may be any lower.
+        """
+        return self.silent & (self.failed_as == WORST)
+
+    @cached_property
+    def silent(self) -> NDArray[np.bool_]:
+        """(n,) bool, configurations that failed on every seed, and count at one level: their
+        scores say nothing of the noise.
+        """
+        return self.alive & (self.num_measured == 0)
+
+    @cached_property
+    def failing(self) -> NDArray[np.bool_]:
+        """(n,) bool, configurations of whose trials more failed than have a score."""
+        return np.asarray(self.failed.sum(axis=1) > self.num_measured)
+
+    @cached_property
+    def num_measured(self) -> NDArray[np.int64]:
+        """(n,) scores of each configuration, without those that failed trials count as."""
+        return np.asarray((np.isfinite(self.scores) & ~self.failed).sum(axis=1))
+
+    @cached_property
     def has_repeats(self) -> bool:
         """Whether any configuration has two scores: without, seed noise cannot be told from
         effects.
@@ -164,6 +201,10 @@ class Sweep:
     def limited(self, ends: Any) -> Any:
         """The ends of intervals of levels, in the metric's own sign, as far as the metric goes."""
         return np.clip(ends, *self.limits)
+
+    def turned(self, low: Any, high: Any) -> tuple[Any, Any]:
+        """An interval in which larger is better, or back, in the metric's own sign."""
+        return (low, high) if self.sign > 0 else (-high, -low)
 
     def axis(self, param: str) -> Array:
         """(n,) the values of a numeric hyperparameter as they stand on its axis: log2 on a log

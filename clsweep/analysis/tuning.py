@@ -83,7 +83,7 @@ def best_of_k(
     """
     _check(confidence=confidence, num_resamples=num_resamples, within=0.0)
     rows: list[dict[str, Any]] = []
-    for sweep in sweeps:
+    for sweep in (each.by_level() for each in sweeps):
         if why := sweep.nothing:
             rows.append({"objective": sweep.objective, **noted(why=why)})
             continue
@@ -95,10 +95,11 @@ def best_of_k(
         if sweep.num_failed and np.isfinite(sweep.failed_level):
             _, *others = expected(sweep.without_failed())
             low, high = np.minimum(low, others[0]), np.maximum(high, others[1])
+        low = np.where(ks <= sweep.unknown.sum(), np.nan, low)  # all k tries may be of these
         notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)
         notes += sweep.lost(Reason.LOST_TRIES)
         for k, value, *ends in zip(ks.tolist(), point, low, high, strict=True):
-            ends = sorted(sweep.limited(sweep.sign * end) for end in ends)
+            ends = sweep.limited(sweep.turned(*ends))
             row = {"k": k, "expected": sweep.sign * value, "low": ends[0], "high": ends[1]}
             rows.append({"objective": sweep.objective, **row, **noted(*notes)})
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -152,7 +153,8 @@ def tuning_cost(
     _check(confidence=confidence, num_resamples=num_resamples, within=within)
     options = {"within": within, "confidence": confidence}
     rows = [
-        _cost(x, (defaults or {}).get(x.objective), num_resamples, seed, **options) for x in sweeps
+        _cost(x.by_level(), (defaults or {}).get(x.objective), num_resamples, seed, **options)
+        for x in sweeps
     ]
     return pd.DataFrame(rows, columns=list(COST_COLUMNS))
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog import builtin
-from clsweep.catalog.builtin import MIN_TSNE_POINTS
+from clsweep.catalog.builtin import FINETUNE_SHARES, MIN_TSNE_POINTS
 from clsweep.catalog.rows import (
     DIAGNOSED_ENCODER,
     DIAGNOSED_STEP,
@@ -35,6 +35,7 @@ __all__ = [
     "DATASETS",
     "DIAGNOSTIC",
     "DIAGNOSTICS",
+    "FINETUNE_SHARES",
     "METRIC",
     "METRICS",
     "MIN_TSNE_POINTS",
@@ -84,7 +85,8 @@ _COLUMNS = (_TABLES[Param], _TABLES[Metric], _TABLES[Diagnostic])  # their rows 
 def install(rows: Iterable[CatalogRow]) -> Callable[[], None]:
     """Add rows to the catalog of this process; returns what takes them out again.
 
-    A row behind a hyperparameter that selects by name, such as an encoder, is offered there too.
+    A row behind a hyperparameter that selects by name, such as an encoder, is offered there too, an
+    encoder's blocks as `feature_layer` and a data set as `transfer_dataset`.
 
     Raises:
         ValueError: a name that is taken, or a row that names what there is not.
@@ -120,8 +122,18 @@ def _add(row: CatalogRow) -> None:
     if any(row.name in each for each in rivals):
         raise ValueError(f"{kind} '{row.name}': expected a new name, given one that is taken")
     if isinstance(row, Component) and kind in SELECTED_PARTS:
-        PARAM[kind] = replace(PARAM[kind], choices=(*PARAM[kind].choices, row.name))
+        _offer(kind, row.name)
+    if isinstance(row, Component):
+        _offer("feature_layer", *row.blocks)
+    if isinstance(row, Dataset) and row.kind == "images":
+        _offer("transfer_dataset", row.name)
     table[row.name] = row
+
+
+def _offer(param: str, *names: str) -> None:
+    """Add to the choices of a hyperparameter."""
+    choices = dict.fromkeys((*PARAM[param].choices, *names))
+    PARAM[param] = replace(PARAM[param], choices=tuple(choices))
 
 
 def check(row: CatalogRow) -> None:

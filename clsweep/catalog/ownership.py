@@ -10,6 +10,7 @@ from typing import Any
 from clsweep.catalog import (
     COMPONENT,
     DATASET,
+    FINETUNE_SHARES,
     METRIC,
     METRICS,
     OBJECTIVE_PARTS,
@@ -18,24 +19,27 @@ from clsweep.catalog import (
     SELECTED_PARTS,
     Dataset,
     Kind,
+    Metric,
     Part,
     Value,
 )
+from clsweep.catalog.rows import numbers
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
 ALL_THERE_IS = {
     "num_negatives": "all",
     "chunk_size": "batch_size",
     "proj_hidden": "features",
+    "view_size": "image_size",
     "small_view_size": "auto",
     "small_crop_scale": "crop_scale",
 }
 # What training itself brings to every objective, and what is left of a trial that does not train.
 TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
-    "precision"
+    "lr_schedule", "precision"
 )  # fmt: skip
-TRIAL_OWNS = ("epochs", "encoder", "eval_every", "tsne_points")
+TRIAL_OWNS = ("epochs", "encoder", "view_size", "eval_every", "linear_every", "tsne_points")
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
 
 
@@ -45,7 +49,23 @@ def metric_params(metric: str) -> tuple[str, ...]:
         return ()
     part = METRIC[metric].part
     probes = COMPONENT[part].values() if part else ()
-    return (*METRIC[metric].owns, *([part] if part else ()), *(n for c in probes for n in c.owns))
+    names = (*METRIC[metric].owns, *([part] if part else ()), *(n for c in probes for n in c.owns))
+    return tuple(dict.fromkeys(names))
+
+
+def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
+    """Whether a trial has this score at its end; `trial` is a row of the plan."""
+    if metric.kind != DATASET[trial["dataset"]].kind:
+        return False
+    if metric.part and not COMPONENT[metric.part][trial[metric.part]].impl:
+        return False
+    if metric.of == "classifier":
+        return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
+    if metric.part == "finetune":
+        shares = (FINETUNE_SHARES[share] for share in numbers(trial["finetune_labels"]))
+        if not any(f"finetune_{share}_" in metric.name for share in shares):
+            return False
+    return metric.of != "transfer" or trial["transfer_dataset"] != "none"
 
 
 def yardstick_params() -> tuple[str, ...]:
@@ -57,7 +77,7 @@ def yardstick_params() -> tuple[str, ...]:
 def reference_params() -> tuple[str, ...]:
     """What the scores of an untrained encoder depend on."""
     of_encoders = dict.fromkeys(n for c in COMPONENT["encoder"].values() for n in c.owns)
-    return ("encoder", *of_encoders, *yardstick_params())
+    return ("encoder", "view_size", *of_encoders, *yardstick_params())
 
 
 def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
@@ -124,6 +144,10 @@ def refusal(parts: Mapping[str, str], dataset: str) -> tuple[Part, str] | None:
             "regularizer",
             f"'{regularizer}' has no columns to work on in framework {framework}. Expected: none",
         )
+    if framework == "lejepa" and regularizer == "none":
+        reason = "keeps lejepa from making all projections one"
+        others = ", ".join(name for name in COMPONENT["regularizer"] if name != "none")
+        return "regularizer", f"'none': nothing {reason}. Expected one of: {others}"
     if regularizer == loss == "barlow":
         return (
             "regularizer",
@@ -204,8 +228,10 @@ def effective(
         values["chunk_size"] = min(
             values["chunk_size"] or values["batch_size"], values["batch_size"]
         )
-    if values.get("small_view_size") == 0:
-        size = dataset.image_size
+    if values.get("view_size") == 0:
+        values["view_size"] = dataset.image_size
+    size = values.get("view_size", dataset.image_size)
+    if values.get("small_view_size") == 0 and size is not None:
         values["small_view_size"] = round(size * 3 / 7) if size >= 128 else size
     if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
         values["small_crop_scale"] = values["crop_scale"]
@@ -230,8 +256,9 @@ def switched_off_by(
         conditions += (("lam", 0.0 if parts["regularizer"] == "barlow" else 1.0),)
     # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
     # loss does.
+    all_online = parts["framework"] == "byol" or fixed.get("symmetric") is True
     if name in ("momentum", "momentum_schedule") and (
-        parts["framework"] == "byol" or fixed.get("symmetric") is True
+        all_online or (parts["framework"] == "dino" and parts["views"] != "core")
     ):
         conditions += (("lam", 1.0),)
     return conditions

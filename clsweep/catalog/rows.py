@@ -7,10 +7,11 @@ Plain data, no torch, no Ray. A row names the function behind it as "module:func
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from clsweep.display.numbers import setting
@@ -28,12 +29,18 @@ Part = Literal[
     "linear_probe",
     "weighting",
     "optimizer",
+    "lr_schedule",
+    "knn_weights",
+    "finetune",
 ]
 
 # The four parts that make an objective, in the order in which they are always listed.
 OBJECTIVE_PARTS: tuple[Part, ...] = ("framework", "loss", "regularizer", "views")
 # Parts that a hyperparameter of the same name selects.
-SELECTED_PARTS: tuple[Part, ...] = ("recipe", "encoder", "linear_probe", "weighting", "optimizer")
+SELECTED_PARTS: tuple[Part, ...] = (
+    "recipe", "encoder", "linear_probe", "weighting", "optimizer", "lr_schedule", "knn_weights",
+    "finetune"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +49,12 @@ class Param:
 
     `aliases` are what others call it: a study that uses one is told the name. `inert_when` are
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
-    on images of one channel, and is not owned there.
+    on images of one channel, and is not owned there. The value of kind "numbers" is a text, such as
+    `0.6, 0.8`, of ascending numbers; a study file may give a list.
     """
 
     name: str
-    kind: Literal["float", "int", "choice", "bool"]
+    kind: Literal["float", "int", "choice", "bool", "numbers"]
     default: Value
     doc: str
     source: str
@@ -85,6 +93,8 @@ class Param:
             if isinstance(value, bool):
                 return value
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
+        if self.kind == "numbers":
+            return self._numbers(value)
         number = _number(value, integer=self.kind == "int")
         if number is None:
             raise ValueError(
@@ -94,6 +104,26 @@ class Param:
         if not self.low <= number <= self.high or (self.low_open and number == self.low):
             raise ValueError(f"expected a value in {self.bounds}, given {value!r:.80}")
         return number
+
+    def _numbers(self, value: object) -> str:
+        single = replace(self, kind="float")
+        try:
+            given = value if isinstance(value, list) else numbers(str(value))
+            found = [single.coerce(number) for number in given]
+        except ValueError:
+            found = []
+        if not found or any(a >= b for a, b in itertools.pairwise(found)):  # type: ignore[operator]
+            raise ValueError(f"expected ascending numbers in {self.bounds}, given {value!r:.80}")
+        return ", ".join(setting(number) for number in found)
+
+
+def numbers(text: str) -> tuple[float, ...]:
+    """The value of a hyperparameter of kind "numbers": `0.6, 0.8` as (0.6, 0.8).
+
+    Raises:
+        ValueError: something between the commas is no number.
+    """
+    return tuple(float(part) for part in text.split(","))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +141,14 @@ class Component:
         kind: of a framework, what it trains on.
         needs_labels: of a framework: it trains on the classes of the images.
         pairs_views: of a framework: it compares views, so that `views` matters.
-        views_of_negatives: of a framework, views of every other sample that a query meets.
+        views_of_negatives: of a framework, views of every other sample that a query meets; 0: it
+            contrasts no samples.
+        targets: of views, those that others predict, where a framework has targets: all of them,
+            the global ones, or the first.
+        of_all_views: of a regularizer: it takes all views of a sample at once.
         num_features: of an encoder, the width of its output; (4, "width") is 4 x `width`.
         layout: of an encoder, whose names its state dict has.
+        blocks: of an encoder, those of its modules by name that `feature_layer` may score.
         impl: "module:function" or "module:Class"; empty where there is nothing to call.
 
     What `impl` is called with, beside the names above, and gives:
@@ -124,15 +159,23 @@ class Component:
     - loss: what the framework compares, see `objective.frameworks`. Mostly z1_ND and z2_ND of unit
       length, with negatives, index_NK and skip_own by name where the framework has them: see
       `objective.losses.infonce`. Of `supervised` logits_NC and labels_N, of `byol` and `simsiam`
-      p_ND and z_ND, of `barlow_twins` z1_ND and z2_ND, all raw. It gives a scalar. One that owns
+      p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, all raw. Of `swav` and `dino`
+      scores_NK and targets_NK, of `lejepa` z_ND and its target. It gives a scalar. One that owns
       weighting is called with the names that weightings own, too.
     - regularizer: z1_ND and z2_ND, raw projections of two views; a scalar. `lam`, which it owns, is
-      applied outside.
+      applied outside. One `of_all_views` has z_VND, all views, and by name the step's generator.
     - views: the number of views, 2 of `two`; the pairs (i, j) of positives. Others than `two` own
       what `all_pairs` owns, which is applied outside; the rest of what they own comes by name.
     - encoder: nothing else; a module with `num_features` that maps (N, 3, H, W) to features.
-    - optimizer: parameter groups in torch's form, then lr by name; a `torch.optim.Optimizer`.
-    - linear_probe: as the `impl` of a metric of images; gives linear_top1 and linear_top5.
+    - optimizer: parameter groups in torch's form, then lr by name; a `torch.optim.Optimizer`. Of
+      what it owns, `decay_exclude` is applied outside, to the groups.
+    - lr_schedule: a `train.optim.Moment`; the share of the peak rate at that step.
+    - linear_probe: as the `impl` of a metric of images; gives linear_top1 and linear_top5. It may
+      take `redraw`, which maps an epoch 0, 1, ... to the bank's features of views, cropped and
+      flipped anew.
+    - knn_weights: as the `impl` of a metric of images; gives knn_top1 and knn_top5.
+    - finetune: as the `impl` of a metric of images; gives finetune_1pct_top1 and its like, None
+      where a share was not asked for. It takes `network`, a `train.finetune.Network`.
     - recipe, weighting: no `impl`. A recipe has defaults, and may own second_X for an X of
       `data.augment.Recipe`; a weighting is a name that the loss knows.
     """
@@ -150,8 +193,11 @@ class Component:
     needs_labels: bool = False
     pairs_views: bool = True
     views_of_negatives: int = 1
+    targets: Literal["all", "global", "first"] = "all"
+    of_all_views: bool = False
     num_features: int | tuple[int, str] = 0
     layout: Literal["own", "torchvision"] = "own"
+    blocks: tuple[str, ...] = ()
     doc: str
     source: str
 
@@ -195,10 +241,12 @@ class Dataset:
     arrays: str = ""
     doc: str
 
-    def split_sizes(self, val_fraction: float) -> tuple[int, int]:
-        """Images to train on, unlabeled ones included, and images of the validation split: labelled
-        ones alone.
+    def split_sizes(self, val_fraction: float | None) -> tuple[int, int]:
+        """Images to train on, unlabeled ones included, and images that are scored: of the
+        validation split, labelled ones alone. None: train on all, score the test split.
         """
+        if val_fraction is None:
+            return self.num_train + self.num_unlabeled, self.num_test
         num_val = round(self.num_train * val_fraction)
         return self.num_train - num_val + self.num_unlabeled, num_val
 
@@ -218,6 +266,9 @@ class Metric:
         part: instead of `impl`: the trial's component of this part takes the score.
         owns: hyperparameters of the score: where they differ, scores are not compared.
         every_epoch: taken wherever an encoder is scored, not at the last epoch alone.
+        of: what is scored: features of the data set's images, the trial's own classifier (called
+            with logits_MC and query_labels_M), or features of another data set (`transfer_X` is X
+            there).
         guesses: classes that may be named for an image; 0: chance has no score.
     """
 
@@ -227,6 +278,7 @@ class Metric:
     part: Part | None = None
     owns: tuple[str, ...] = ()
     every_epoch: bool = False
+    of: Literal["features", "classifier", "transfer"] = "features"
     guesses: int = 0
     kind: Kind = "images"
     unit: str = "%"

@@ -29,7 +29,8 @@ def print_confirmation(results: Results, *, top: int | None, format: Format) -> 
     from clsweep.cli.status import confirm_notes, confirm_rows
 
     rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))
-    title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}), once more"
+    split = ", test split" if results.score_on == "test" else ""
+    title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}{split}), once more"
     print_table(rows, format=format, title=title)
     if format is Format.table:
         for note in confirm_notes(results, top=top):

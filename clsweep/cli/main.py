@@ -186,7 +186,13 @@ def status(
     """
     import time
 
-    from clsweep.cli.status import best_notes, confirm_headline, status_headline, status_rows
+    from clsweep.cli.status import (
+        best_notes,
+        confirm_headline,
+        split_notes,
+        status_headline,
+        status_rows,
+    )
     from clsweep.findings.references import reference_notes
 
     while True:
@@ -198,12 +204,13 @@ def status(
         if format is Format.table:
             print_failures(results)
             for note in [
+                *split_notes(results),
                 *best_notes(rows),
                 *reference_notes(results.references, metric=results.metric),
                 *confirm_headline(results),
+                status_headline(results, rows),
             ]:
-                print(note)
-            print(status_headline(results, rows))
+                print(printable(note))
         if watch is None:
             return
         time.sleep(watch)
@@ -213,7 +220,7 @@ def status(
 def trials(
     path: ResultsPath,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="EXPR", help="pandas query: tau < 0.1")
+        str | None, typer.Option("--where", metavar="EXPR", help="a condition: tau < 0.1")
     ] = None,
     sort: Annotated[
         str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")
@@ -222,15 +229,16 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.status import trial_rows
+    from clsweep.cli.status import split_notes, trial_rows
     from clsweep.findings.references import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), _open_study(path)
     rows, columns = trial_rows(results, where, sort, top, every_column=every_column)
     print_table(rows, columns, format=format)
     if format is Format.table:
-        for note in reference_notes(results.references, metric=results.metric):
-            print(note)
+        references = reference_notes(results.references, metric=results.metric)
+        for note in [*split_notes(results), *references]:
+            print(printable(note))
 
 
 @app.command()
@@ -439,7 +447,7 @@ def confirm(
                 path,
                 asked,
                 top=top,
-                seeds=[int(seed) if seed.isdecimal() else seed for seed in given] or None,
+                seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
                 settings=settings or (),
             )
     except KeyboardInterrupt:
@@ -471,7 +479,7 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(error, file=sys.stderr)
+        print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -20,6 +20,7 @@ from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, nearest
+from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.shipped import question, shipped_studies
@@ -34,6 +35,9 @@ _PLURAL: dict[Part, str] = {
     "linear_probe": "probes",
     "weighting": "weightings",
     "optimizer": "optimizers",
+    "lr_schedule": "schedules",
+    "knn_weights": "neighbours",
+    "finetune": "finetuning",
 }
 
 
@@ -106,6 +110,8 @@ def plan_notes(study: Study) -> list[str]:
     intervals.
     """
     notes = [f"note: {note}" for note in study.notes]
+    if study.sections.evaluation.score_on == "test":
+        notes.append(f"note: every trial is {SCORED_ON_TEST}")
     notes += [
         f"skip: '{objective.name}' does not own {', '.join(names)}: {reason}"
         for objective in study.objectives

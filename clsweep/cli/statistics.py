@@ -126,9 +126,8 @@ def print_frame(
 
 
 def metric_of(findings: Findings) -> str:
-    """The metric with its unit."""
-    unit = findings.material.unit
-    return findings.material.metric + (f" ({unit})" if unit else "")
+    """The metric with its unit, and with the split where it is the test split."""
+    return findings.material.metric_title
 
 
 def open_and_pair(

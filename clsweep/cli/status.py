@@ -14,13 +14,16 @@ import pyarrow.compute as pc
 from clsweep.api import Results
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
+from clsweep.cli.where import selected
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import Number, is_number, settings, texts_of
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
+from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST
+from clsweep.results.checked import STATUSES
 from clsweep.results.schemas import test_fields
-from clsweep.results.tally import STATUSES, Tally
+from clsweep.results.tally import Tally
 from clsweep.study.space import declared_axes
 
 
@@ -49,6 +52,11 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
     if not names:
         return []
     return [f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"]
+
+
+def split_notes(results: Results) -> list[str]:
+    """That the scores are of the test split, where they are."""
+    return [SCORED_ON_TEST] if results.score_on == "test" else []
 
 
 def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -94,7 +102,7 @@ def trial_rows(
     axes = declared_axes(results.study, frame.columns)
     swept = [name for name in frame.columns if any(name in each for each in axes.values())]
     if where:
-        frame = frame[_selected(frame, where)]
+        frame = frame[selected(frame, where)]
     if sort:
         column = sort.removeprefix("-")
         if column not in frame:
@@ -134,24 +142,6 @@ def _measured(frame: pd.DataFrame) -> list[str]:
     """The metrics that any trial has, on the test split too."""
     names = [metric.name for metric in METRICS] + [field.name for field in test_fields()]
     return [name for name in names if name in frame and frame[name].notna().any()]
-
-
-def _selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
-    """Which rows an expression selects; a row without a value that it asks for is not selected."""
-    try:
-        # With types that know missing values no comparison with one holds; of texts pandas' eval
-        # makes objects again.
-        mask = frame.convert_dtypes().eval(where)
-    except Exception as error:  # whatever the user's expression raises
-        reason = str(error).splitlines()[0]
-        raise RequestError(
-            f"--where {where!r}: {reason}. Columns: {', '.join(frame.columns)}"
-        ) from None
-    if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
-        raise RequestError(
-            f"--where {where!r}: expected a condition, as in \"tau < 0.1 and status == 'finished'\""
-        )
-    return mask.fillna(False).astype(bool)
 
 
 def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:
@@ -196,7 +186,8 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     )
     if frame["test"].notna().any():
         where += "; test: these trials on the test split"
-    notes = [
+    notes = [CONFIRMED_ON_TEST] if results.score_on == "test" else []
+    notes += [
         "search: mean over the study's seeds, by which the best were picked, which flatters them; "
         f"{where}"
     ]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import METRICS, Metric
+from clsweep.catalog.ownership import is_taken
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
 from clsweep.errors import RequestError, nearest
@@ -45,7 +46,7 @@ def try_trial(
     on = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
     keep_freed_memory()
     torch.set_num_threads(study.sections.resources.cpus_per_worker)
-    metrics = [m for m in METRICS if m.kind == study.dataset.kind]
+    metrics = [m for m in METRICS if is_taken(m, row)]
     print(
         "".join(
             f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))
@@ -73,7 +74,8 @@ def try_trial(
     scores = ", ".join(
         f"{m.name} {fixed(result[m.name])} {m.unit}" for m in metrics if m.name in result
     )
-    where = "the validation split" if study.dataset.kind == "images" else "fresh pairs"
+    split = f"the {study.sections.evaluation.score_on} split"
+    where = split if study.dataset.kind == "images" else "fresh pairs"
     print(f"{scores} on {where}{memory}{precision}")
     return result
 

@@ -21,7 +21,7 @@ from clsweep.results.ranking import Ranked, rank_configs
 from clsweep.results.reading import open_folder
 from clsweep.study.continuation import changed_values, defining, difference
 from clsweep.study.design import PlannedTrial, Study, plan_row, trial_id
-from clsweep.study.document import Document, apply_setting
+from clsweep.study.document import apply_setting
 from clsweep.study.resolve import resolve_study
 
 SAMPLER = "confirm"  # of the planned trials: how their configurations were chosen
@@ -72,7 +72,7 @@ def confirming_study(
     """The search's study with what was asked in its `confirm`; it stops no trial early and keeps no
     encoders.
     """
-    document = Document(source=folder.place("study.yaml"), tree=folder.study())
+    document = folder.document()
     for setting in settings:
         apply_setting(document, setting)
     asked = {key: value for key, value in (("top", top), ("seeds", seeds)) if value is not None}

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any
 
+from clsweep.cluster.leftovers import Leftovers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.sharing import Share
 from clsweep.errors import RequestError
@@ -21,8 +22,11 @@ class Heartbeat:
     of the cluster.
     """
 
-    def __init__(self, folder: ResultsFolder, progress: Progress, share: Share):
+    def __init__(
+        self, folder: ResultsFolder, progress: Progress, share: Share, leftovers: Leftovers
+    ):
         self._folder, self._progress, self._share = folder, progress, share
+        self._leftovers = leftovers
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
@@ -44,6 +48,7 @@ class Heartbeat:
             # of Ray: the cluster is going away, and the trials will tell
             with contextlib.suppress(Exception):
                 self._share.update(running)
+            self._leftovers.note()
             if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
                 journal_kept = time.monotonic()
                 with contextlib.suppress(RequestError):  # its last copy, at the end, must succeed

@@ -16,6 +16,7 @@ from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import require_capacity, running_cluster
 from clsweep.cluster.driver_actor import desk_here
 from clsweep.cluster.heartbeat import Heartbeat
+from clsweep.cluster.leftovers import Leftovers, remove_leftovers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
@@ -109,6 +110,7 @@ def run_trials(
     Args:
         test: score them on the test split too.
     """
+    remove_leftovers(folder)
     run = _Run(study, planned, folder, asked, test)
     left, interrupted = run.left(), False
     if left or run.owes_references():
@@ -240,9 +242,12 @@ class _Run:
         study, folder = self._study, self._folder
         rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
         with contextlib.ExitStack() as stack:
-            is_alone = stack.enter_context(
+            leftovers = stack.enter_context(Leftovers(folder))
+            ray_folder = stack.enter_context(
                 ray_session(self._asked.address, dashboard=resources.workers > 1)
             )
+            leftovers.begin(ray_folder)
+            is_alone = ray_folder is not None
             capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
             self.lay_out()
             self.keep_printed()
@@ -264,9 +269,11 @@ class _Run:
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
             )
             share = Share(desk, capacity, concurrent)
-            stack.enter_context(Heartbeat(folder, progress, share))
+            stack.enter_context(Heartbeat(folder, progress, share, leftovers))
             recorder = Recorder(study, folder, progress, kept)
-            context = TrialContext.of(study, folder, desk=desk, test=self._test)
+            context = TrialContext.of(
+                study, folder, desk=desk, one_machine=is_alone, test=self._test
+            )
             try:
                 references = (
                     References(study, folder, self._planned, context)
@@ -446,9 +453,11 @@ def _require_data(study: Study, address: str) -> None:
     if address != "local":
         return
     place = study.sections.dataset.place
+    others = {str(o.fixed.get("transfer_dataset", "none")) for o in study.objectives} - {"none"}
     try:
         if not place.download:
-            require_data(study.dataset.name, place.root_folder)
+            for name in (study.dataset.name, *sorted(others)):
+                require_data(name, place.root_folder)
     except RequestError as error:
         presets = preset_names(study.document.source)
         hint = f" This study has the presets: {', '.join(presets)}." if presets else ""

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,25 @@ from typing import Any
 from clsweep.errors import RequestError
 
 TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
+_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+# Of the processes of a local run: nobody on another machine has business with them. Values that the
+# user has set stay.
+ON_ONE_MACHINE = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see `_on_loopback`
+    # Exporters of metrics that nobody reads, and that ask for no token. No port has such a number:
+    # Ray logs that and goes on, as where another Ray has the port.
+    "AUTOSCALER_METRIC_PORT": "-1",
+    "DASHBOARD_METRIC_PORT": "-1",
+    # Worker groups
+    "GLOO_SOCKET_IFNAME": _LOOPBACK,
+    "NCCL_SOCKET_IFNAME": _LOOPBACK,
+}
 
 
 @contextlib.contextmanager
-def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
-    """Ray for the time of a run; left alone if it was already initialised. True if this run has it
-    for itself.
+def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
+    """Ray for the time of a run; left alone if it was already initialised. Its folder, if this run
+    has it for itself.
 
     Meanwhile SIGTERM ends the run as Ctrl-C does.
     """
@@ -28,11 +42,14 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
     import ray
 
     from clsweep.cluster import ENVIRONMENT
+    from clsweep.cluster.reach import require_answer  # imports Ray
 
     if ray.is_initialized():
         with _terminable():
-            yield False
+            yield None
         return
+    if address != "local":
+        require_answer(address)
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # The line about a dead worker, with its page of advice: the trial's failed row says what
@@ -43,9 +60,16 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
         if address == "local":
             # The dashboard's process is what cleans up after worker groups. Objects are small: rows
             # and contexts.
-            ray.init("local", include_dashboard=dashboard, object_store_memory=2**28, **quiet)
+            with _on_loopback():
+                context = ray.init(
+                    "local",
+                    include_dashboard=dashboard,
+                    object_store_memory=2**28,
+                    _system_config={"enable_metrics_collection": False},
+                    **quiet,
+                )
         else:
-            ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
+            context = ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise RequestError(
@@ -56,9 +80,30 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[bool]:
         ) from None
     with _terminable():  # only now: Ray's start sets a handler of its own
         try:
-            yield address == "local"
+            yield context.address_info["session_dir"] if address == "local" else None
         finally:
             _shutdown()
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A Ray that is started meanwhile listens on the loopback interface alone.
+
+    That is what Ray does by itself on macOS and Windows, which it knows as no machines of a
+    cluster. An address of 127.0.0.1 that it is given it replaces by the machine's own.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER  # as its environment was when it was imported
+    added = {name: value for name, value in ON_ONE_MACHINE.items() if name not in os.environ}
+    os.environ.update(added)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        for name in added:
+            del os.environ[name]
 
 
 def _shutdown() -> None:

@@ -6,6 +6,7 @@ itself.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import time
@@ -38,6 +39,8 @@ class TrialContext:
     cuda_graphs: bool
     results: str  # the results folder
     near: str | None  # the driver's machine, by Ray's id; None: this very one
+    scratch: str | None = None  # a folder of the driver's machine that its run removes
+    one_machine: bool = False  # all trials are on the driver's
     desk: str | None = None  # of the run, see `driver_actor.py`: for those on other machines
     metric: str | None = None  # what a scheduler judges the epochs by
     checkpoint_every_s: float | None = None  # None: no checkpoints
@@ -47,7 +50,13 @@ class TrialContext:
 
     @classmethod
     def of(
-        cls, study: Study, folder: ResultsFolder, *, desk: str | None = None, test: bool = False
+        cls,
+        study: Study,
+        folder: ResultsFolder,
+        *,
+        desk: str | None = None,
+        one_machine: bool = False,
+        test: bool = False,
     ) -> TrialContext:
         sections, resources = study.sections, study.sections.resources
         checkpoints = sections.checkpoints
@@ -55,6 +64,8 @@ class TrialContext:
             data=sections.dataset.place,
             results=folder.local_path or folder.path,
             near=node_id(),
+            scratch=folder.scratch,
+            one_machine=one_machine,
             desk=desk,
             metric=sections.metric.name if Rules.of(study) else None,
             checkpoint_every_s=None if checkpoints.keep == "none" else float(checkpoints.every_s),
@@ -76,8 +87,19 @@ class TrialContext:
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
-        is_near = self.near is None or self.near == node_id()
-        return TrialFiles(self.results, None if is_near else self.desk, trial_id)
+        return TrialFiles(self.results, None if self._is_near() else self.desk, trial_id)
+
+    def temporary_folder(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder of the caller's machine. Where its process is killed, the run removes it, if it
+        is the driver's machine.
+        """
+        place = self.scratch if self._is_near() else None
+        if place:
+            os.makedirs(place, exist_ok=True)
+        return tempfile.TemporaryDirectory(prefix="clsweep-", dir=place, ignore_cleanup_errors=True)
+
+    def _is_near(self) -> bool:
+        return self.near is None or self.near == node_id()
 
     def may_go_on(self, row: Row, epoch: Row) -> bool:
         """The scheduler's answer after an epoch; without a scheduler, or a score that it could
@@ -110,7 +132,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
     outcome: Row
     try:
         fit = _fit_here if context.workers == 1 else _fit_worker_group
-        with tempfile.TemporaryDirectory(prefix="clsweep-", ignore_cleanup_errors=True) as ray_dir:
+        with context.temporary_folder() as ray_dir:
             outcome = fit(row, context, ray_dir)
     except Exception as error:
         if is_lost(error):
@@ -204,11 +226,16 @@ def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    from clsweep.cluster.meeting import MeetInFile
+
+    backend = "nccl" if context.gpus_per_worker else "gloo"
     resources = {"CPU": context.cpus_per_worker, "GPU": context.gpus_per_worker}
     trainer = TorchTrainer(
         _train_worker,
         train_loop_config={"row": row, "context": asdict(context)},
-        torch_config=TorchConfig(backend="nccl" if context.gpus_per_worker else "gloo"),
+        torch_config=MeetInFile(backend=backend, folder=ray_dir)
+        if context.one_machine
+        else TorchConfig(backend=backend),
         scaling_config=ray.train.ScalingConfig(
             num_workers=context.workers,
             use_gpu=context.gpus_per_worker > 0,

@@ -82,7 +82,8 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     same one.
 
     Args:
-        config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes.
+        config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes. A
+            val_fraction of None holds nothing out: `val` is then the test split.
         place: where the files lie.
 
     Raises:
@@ -109,7 +110,7 @@ def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 
 @lru_cache(maxsize=2)
-def _load(dataset: Dataset, val_fraction: float, place: DataPlace) -> Splits:
+def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Splits:
     train, test = implementation(dataset)(dataset, place)
     num_train, num_test = dataset.num_train + dataset.num_unlabeled, dataset.num_test
     if (len(train), len(test)) != (num_train, num_test or len(test)):
@@ -118,9 +119,11 @@ def _load(dataset: Dataset, val_fraction: float, place: DataPlace) -> Splits:
             f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and "
             f"{len(test)}"
         )
+    if val_fraction is None:
+        return Splits(train=train, val=test, test=test)
     labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
     _, num_val = dataset.split_sizes(val_fraction)
-    kept, held_out = _stratified(train.labels[labelled], num_val, SPLIT_SEED)
+    kept, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
     train_rows = np.sort(np.concatenate([labelled[kept], unlabeled]))
     return Splits(train=train.take(train_rows), val=train.take(labelled[held_out]), test=test)
 
@@ -133,7 +136,7 @@ def digits(dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
     everything = Split.whole(
         np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None], raw.target.astype(np.int64)
     )
-    train_rows, test_rows = _stratified(everything.labels, dataset.num_test, SPLIT_SEED)
+    train_rows, test_rows = stratified(everything.labels, dataset.num_test, SPLIT_SEED)
     return everything.take(train_rows), everything.take(test_rows)
 
 
@@ -212,8 +215,10 @@ def _as_split(dataset: Any) -> Split:
     )
 
 
-def _stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows kept and rows held out, both sorted, classes in proportion."""
+def stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows kept and rows held out, both sorted, classes in proportion: of labels (N,), each class
+    twice at least, and at least as many rows on each side as there are classes.
+    """
     from sklearn.model_selection import train_test_split
 
     kept, held_out = train_test_split(

@@ -12,6 +12,7 @@ from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import confirmed
 from clsweep.findings.material import Material
+from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.findings.reading_rules import (
     SYMBOLS,
     chance_of,
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 SPLIT_COLUMNS = (
     "dataset",
+    "score_on",
     "val_fraction",
     "image_size",
     "num_train",
@@ -110,6 +112,7 @@ def of_studies(
         defaults=defaults_of(trials, params),
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
         within=within_of(unit_of(name), sweeps),
+        on_test=all(study.score_on == "test" for study in studies),
         yardsticks=_yardsticks(studies, prefixes, name),
         confirmable={
             prefix + objective: study.path
@@ -279,7 +282,10 @@ def _yardsticks(
     for study, prefix in zip(studies, prefixes, strict=True):
         trials = study.trials
         for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
-            found[prefix + str(objective)] = {name: row[name] for name in names if name in trials}
+            found[prefix + str(objective)] = {
+                "score_on": study.score_on,  # no column in earlier versions
+                **{name: row[name] for name in names if name in trials},
+            }
     differing = [
         name for name in names if len({str(values.get(name)) for values in found.values()}) > 1
     ]
@@ -315,7 +321,7 @@ def _notes(study: StudyResults) -> list[str]:
     """
     num_planned = study.folder.plan(["trial_id"]).num_rows
     left = num_planned - len(study.trials)
-    notes = []
+    notes = [f"{study.study['name']}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
         notes.append(f"{study.study['name']}: {state}; {left} of {num_planned} trials are left")

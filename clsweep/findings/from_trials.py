@@ -12,6 +12,7 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.material import Material
+from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.findings.reading_rules import (
     SYMBOLS,
     chance_of,
@@ -117,6 +118,8 @@ def of_trials(
     chance = chance_of(name, trials["num_classes"]) if whole and "num_classes" in trials else None
     chance = chance * whole / 100 if chance and whole else None
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
+    is_told = "score_on" in trials and (trials["score_on"] == "test").all()
+    on_test = SCORED_ON_TEST if is_told else ""
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
@@ -133,8 +136,14 @@ def of_trials(
         sweeps=sweeps,
         chance=chance,
         defaults=defaults_of(trials, swept),
-        notes=tuple(filter(None, [unlike, *notes, _words_note(words), _axes_note(sweeps, scales)])),
+        notes=tuple(
+            filter(
+                None,
+                [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)],
+            )
+        ),
         within=within_of(unit, sweeps),
+        on_test=bool(on_test),
     )
 
 
@@ -320,13 +329,20 @@ def read_trials(file: str) -> pd.DataFrame:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from clsweep.results.disk import Disk
     from clsweep.results.reading import to_frame
+    from clsweep.results.tables import decode
 
     try:
-        return to_frame(pq.read_table(file))
+        if "://" in file or os.path.isdir(file):  # of which each part has pages with checksums
+            return to_frame(pq.read_table(file, page_checksum_verification=True))
+        folder, name = os.path.split(os.path.realpath(file))
+        return to_frame(decode(Disk(folder).read(name)))
     except FileNotFoundError:
         raise RequestError(f"{file}: expected a Parquet file of trials, found none") from None
-    except (OSError, pa.ArrowException) as error:
+    except RequestError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         raise RequestError(
             f"{file}: cannot be read as a table of trials: {str(error).splitlines()[0]}"
         ) from None

@@ -22,6 +22,7 @@ class Material:
             there are several).
         metric: a column of `trials`, such as knn_top1.
         unit: "%", "nats" or "".
+        on_test: every score is of the test split (`evaluation` of a study).
         mode: "max" or "min", which values of the metric are good.
         params: the columns that hold hyperparameters.
         diagnostics: the columns that say what a representation or its training looks like.
@@ -52,9 +53,16 @@ class Material:
     notes: tuple[str, ...]
     diagnostics: tuple[str, ...] = ()
     within: float = 1.0
+    on_test: bool = False
     yardsticks: Mapping[str, str] = field(default_factory=dict)
     confirmable: Mapping[str, str] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)
     confirmation: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def metric_title(self) -> str:
+        """The metric, its unit, and the split if it is the test split: `knn_top1 (%, test)`."""
+        told = [part for part in (self.unit, "test split" if self.on_test else "") if part]
+        return f"{self.metric} ({', '.join(told)})" if told else self.metric

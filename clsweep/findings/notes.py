@@ -64,8 +64,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.TRIALS_FAILED: "{failed} of {trials} trials failed and are left out",
     Reason.TRIALS_FAILED_AS_WORST: "{failed} of {trials} trials failed and count as the worst "
     "score seen ({level})",
-    Reason.WORST_UNKNOWN: "configurations that failed on every seed: {lost}, so worst and worst_10 "
-    "are no better than shown",
+    Reason.WORST_UNKNOWN: "configurations that failed on most seeds: {lost}; how bad they are is "
+    "not known, so intervals are open at the end that they could move",
     Reason.TRIALS_FAILED_AS_CHANCE: "{failed} of {trials} trials failed and count as chance "
     "({level})",
     Reason.LEFT_OUT: "{lost} of {configs} configurations have no score and are left out",
@@ -85,6 +85,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.DEFAULT_NEAREST: "the nearest configuration stands for the default ({at})",
     Reason.UNEVEN_CELLS: "the seed noise differs between configurations: tests by each one's own",
     Reason.SEEDS_AS_BLOCKS: "a seed shifts all scores alike: tests by what is left of the noise",
+    Reason.UNEVEN_UNSEEN: "{settings} settings of {seeds} seeds: up to {factor} times the "
+    "noise at the worst of them may go unseen, and intervals are then too narrow",
     Reason.COPIES: "{copies} of {configs} configurations repeat the scores of others at every "
     "seed: copies carry one draw of the noise",
     Reason.ONE_PER_VALUE: "one configuration per value: no interval",
@@ -132,6 +134,17 @@ TEXTS: Mapping[Reason, str] = {
     Reason.TIMES_UNKNOWN: "wall_time_s not recorded",
     Reason.SOME_TIMES_UNKNOWN: "{unknown} of {trials} trials do not say how long they took",
 }
+
+
+# What a table of scores is of where `evaluation` says so.
+SCORED_ON_TEST = (
+    "scored on the test split, after training on all training images: nothing was held back to "
+    "choose by, so the best of several is too good"
+)
+CONFIRMED_ON_TEST = (
+    "search and fresh are both of the test split: fresh seeds take the luck of the seeds out, not "
+    "that of the images that picked"
+)
 
 
 def said(reason: str, figures: Mapping[str, Any]) -> str:

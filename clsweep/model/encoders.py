@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Stem = Literal["small", "standard"]
@@ -48,6 +49,90 @@ def conv4(*, width: int) -> Conv4:
     return Conv4(width)
 
 
+class SmallAlexNet(nn.Module):
+    """Five 3 x 3 convolutions, fc6 and fc7, each with batch norm and ReLU (Wang & Isola 2020).
+
+    Features are fc7's; their fc8 is a projector of one layer. Maps are averaged to 7 x 7, which
+    they are where images have 64 pixels a side, as theirs; 15 pixels are the least.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        widths, pooled = (3, 96, 192, 384, 384, 192), (True, True, False, False, True)
+        layers: list[nn.Module] = []
+        for num_in, num_out, is_pooled in zip(widths[:-1], widths[1:], pooled, strict=True):
+            layers += [
+                nn.Conv2d(num_in, num_out, 3, padding=1, bias=False),
+                nn.BatchNorm2d(num_out),
+                nn.ReLU(inplace=True),
+                *([nn.MaxPool2d(3, 2)] if is_pooled else []),
+            ]
+        self.convolutions = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7), nn.Flatten())
+        self.num_features = 4096
+        self.fc6, self.fc7 = (
+            nn.Sequential(
+                nn.Linear(num_in, self.num_features, bias=False),
+                nn.BatchNorm1d(self.num_features),
+                nn.ReLU(inplace=True),
+            )
+            for num_in in (widths[-1] * 7 * 7, self.num_features)
+        )
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        features: Tensor = self.fc7(self.fc6(self.convolutions(x_NCHW)))
+        return features
+
+
+def small_alexnet() -> SmallAlexNet:
+    """Features (N, 4096)."""
+    return SmallAlexNet()
+
+
+class ThinBlock(nn.Module):
+    """Two 3 x 3 convolutions with batch norm around a shortcut without weights: where the maps
+    shrink, every second pixel, with channels of zeros behind (He et al. 2016, option A).
+    """
+
+    def __init__(self, num_in: int, num_out: int):
+        super().__init__()
+        self.stride, self.num_new = num_out // num_in, num_out - num_in
+        self.conv1 = nn.Conv2d(num_in, num_out, 3, stride=self.stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(num_out)
+        self.conv2 = nn.Conv2d(num_out, num_out, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(num_out)
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        shortcut = F.pad(
+            x_NCHW[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.num_new)
+        )
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x_NCHW))))) + shortcut)
+
+
+class ThinResNet(nn.Module):
+    """ResNet of 6 n + 2 layers for images of 32 x 32, widths 16, 32, 64 (He et al. 2016, 4.2)."""
+
+    def __init__(self, num_blocks: int):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.layer1, self.layer2, self.layer3 = (
+            nn.Sequential(
+                *(ThinBlock(first if i == 0 else width, width) for i in range(num_blocks))
+            )
+            for first, width in ((16, 16), (16, 32), (32, 64))
+        )
+        self.pool, self.num_features = SpatialMean(), 64
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        maps = self.layer1(F.relu(self.bn1(self.conv1(x_NCHW))))
+        features: Tensor = self.pool(self.layer3(self.layer2(maps)))
+        return features
+
+
+def resnet20() -> ThinResNet:
+    """Features (N, 64)."""
+    return ThinResNet(num_blocks=3)
+
+
 def resnet18(*, stem: Stem) -> nn.Module:
     """Features (N, 512)."""
     return _resnet("resnet18", stem)
@@ -56,6 +141,35 @@ def resnet18(*, stem: Stem) -> nn.Module:
 def resnet50(*, stem: Stem) -> nn.Module:
     """Features (N, 2048)."""
     return _resnet("resnet50", stem)
+
+
+def resnet50_2x(*, stem: Stem) -> nn.Module:
+    """Features (N, 4096): every channel of ResNet-50 twice (EqCo B.4)."""
+    return _wide_resnet50(2, stem)
+
+
+def resnet50_4x(*, stem: Stem) -> nn.Module:
+    """Features (N, 8192): every channel of ResNet-50 four times (EqCo B.4)."""
+    return _wide_resnet50(4, stem)
+
+
+def _wide_resnet50(factor: int, stem: Stem) -> nn.Module:
+    """torchvision's ResNet-50 with `factor` times as many channels in stem and blocks, which its
+    `wide_resnet50_2`, wide inside of a block alone, has not.
+    """
+    from torchvision.models.resnet import Bottleneck, ResNet
+
+    class Wide(ResNet):
+        def _make_layer(self, block: Any, planes: int, *rest: Any, **named: Any) -> nn.Sequential:
+            if planes == 64:  # the first stage follows the stem
+                self.inplanes = 64 * factor
+                self.conv1 = nn.Conv2d(3, self.inplanes, 7, stride=2, padding=3, bias=False)
+                self.bn1 = nn.BatchNorm2d(self.inplanes)
+            return super()._make_layer(block, factor * planes, *rest, **named)
+
+    network: Any = Wide(Bottleneck, [3, 4, 6, 3])
+    network.num_features = 512 * factor * Bottleneck.expansion
+    return _headless(network, stem)
 
 
 def _resnet(name: str, stem: Stem) -> nn.Module:
@@ -69,9 +183,15 @@ def _resnet(name: str, stem: Stem) -> nn.Module:
 
     network: Any = getattr(torchvision.models, name)(weights=None)
     network.num_features = network.fc.in_features
+    return _headless(network, stem)
+
+
+def _headless(network: Any, stem: Stem) -> nn.Module:
+    """A ResNet of torchvision without classifier, with the stem asked for."""
     network.avgpool, network.fc = SpatialMean(), nn.Identity()
     if stem == "small":
-        network.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=1, bias=False)
+        width = network.conv1.out_channels
+        network.conv1 = nn.Conv2d(3, width, 3, stride=1, padding=1, bias=False)
         nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
         network.maxpool = nn.Identity()
-    return network
+    return cast(nn.Module, network)

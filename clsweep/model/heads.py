@@ -4,18 +4,28 @@ perceptrons.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import nn
 
 Norm = Literal["none", "hidden", "all", "bare"]
+Activation = Callable[[], nn.Module]
+RELU: Activation = partial(nn.ReLU, inplace=True)
 
 
 def mlp(
-    num_in: int, hidden: int, num_out: int, *, layers: int = 2, norm: Norm = "none"
+    num_in: int,
+    hidden: int,
+    num_out: int,
+    *,
+    layers: int = 2,
+    norm: Norm = "none",
+    activation: Activation = RELU,
 ) -> nn.Sequential:
-    """num_in -> hidden -> ... -> num_out with `layers` linear maps and ReLU between them; the
-    output is not normalised.
+    """num_in -> hidden -> ... -> num_out with `layers` linear maps and `activation` between them;
+    the output is not normalised.
 
     Args:
         norm: batch norm after no linear map, after the hidden ones, after all, or ("bare") after
@@ -31,5 +41,5 @@ def mlp(
         if normalised:
             modules.append(nn.BatchNorm1d(widths[i + 1], affine=not (is_last and norm == "bare")))
         if not is_last:
-            modules.append(nn.ReLU(inplace=True))
+            modules.append(activation())
     return nn.Sequential(*modules)

@@ -1,4 +1,4 @@
-"""Memories of earlier embeddings: MoCo's queue of keys and NNCLR's support set."""
+"""Memories of earlier embeddings: MoCo's queue of keys, NNCLR's support set and SwAV's queues."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class FeatureQueue(nn.Module):
         super().__init__()
         self.register_buffer("rows_KD", F.normalize(torch.randn(size, dim), dim=1))
         self._next = 0  # the oldest row, which is written next
+        self.is_full = False  # no random row is left
 
     @torch.no_grad()
     def put(self, rows_ND: Tensor, generator: Generator) -> None:
@@ -38,6 +39,7 @@ class FeatureQueue(nn.Module):
         first = min(len(rows_ND), size - self._next)
         self.rows_KD[self._next : self._next + first] = rows_ND[:first]
         self.rows_KD[: len(rows_ND) - first] = rows_ND[first:]
+        self.is_full |= self._next + len(rows_ND) >= size
         self._next = (self._next + len(rows_ND)) % size
 
     @torch.no_grad()
@@ -46,7 +48,7 @@ class FeatureQueue(nn.Module):
         return self.rows_KD[(queries_ND.to(self.rows_KD.dtype) @ self.rows_KD.T).argmax(dim=1)]
 
     def get_extra_state(self) -> dict[str, int]:
-        return {"next": self._next}
+        return {"next": self._next, "is_full": self.is_full}
 
     def set_extra_state(self, state: Any) -> None:
-        self._next = int(state["next"])
+        self._next, self.is_full = int(state["next"]), bool(state["is_full"])

@@ -11,6 +11,7 @@ from torch import Tensor
 from clsweep.catalog import COMPONENT, Part, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.objective.frameworks import Comparison, Framework
+from clsweep.objective.views import num_global_views, targets
 
 
 def build_objective(config: Mapping[str, Any]) -> Framework:
@@ -41,19 +42,22 @@ def build_critic(config: Mapping[str, Any], dim: int) -> Any:
 
 def _build_comparison(config: Mapping[str, Any]) -> Comparison:
     is_multi, views = config["views"] != "two", COMPONENT["views"][config["views"]]
-    names = (*views.owns, *views.owns_with.get(config["loss"], ()), *views.takes)
-    beside = [name for name in names if name not in COMPONENT["views"]["all_pairs"].owns]
+    owned = (*views.owns, *views.owns_with.get(config["loss"], ()))
+    beside = [name for name in owned if name not in COMPONENT["views"]["all_pairs"].owns]
+    beside += views.takes
+    num_views = config["num_views"] if is_multi else 2
+    row = COMPONENT["regularizer"][config["regularizer"]]
     regularizer, mix = None, arguments(config, "regularizer")
     lam = mix.pop("lam", 0.0)
-    if COMPONENT["regularizer"][config["regularizer"]].impl:
+    if row.impl:
         regularizer = partial(_chosen(config, "regularizer"), **mix)
     return Comparison(
         criterion=_build_loss(config),
-        pairs=_chosen(config, "views")(
-            config["num_views"] if is_multi else 2, **{name: config[name] for name in beside}
-        ),
+        pairs=_chosen(config, "views")(num_views, **{name: config[name] for name in beside}),
+        targets=targets(views.targets, num_views, num_global_views(config)),
         pair_reduction=config["pair_reduction"] if is_multi else "mean",
         regularizer=regularizer,
+        of_all_views=row.of_all_views,
         lam=lam,
     )
 

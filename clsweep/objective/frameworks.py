@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from clsweep.model.heads import Norm, mlp
+from clsweep.model.heads import RELU, Activation, Norm, mlp
+from clsweep.model.norms import group_norms
 from clsweep.model.queue import FeatureQueue
 from clsweep.objective.contrast import wide
 from clsweep.objective.views import Pairs
@@ -43,18 +44,35 @@ class Losses(NamedTuple):
 class Comparison:
     """How views are compared: the loss of a pair, the pairs, and the regularizer's share (DimCL Eq.
     6).
+
+    `targets` are the views that others are compared with, where a framework tells targets from
+    predictions; empty: all. A regularizer `of_all_views` takes these together, and a generator.
     """
 
     criterion: Criterion
     pairs: Pairs
+    targets: tuple[int, ...] = ()
     pair_reduction: Literal["mean", "sum"] = "mean"
-    regularizer: Callable[[Tensor, Tensor], Tensor] | None = None
+    regularizer: Callable[..., Tensor] | None = None
+    of_all_views: bool = False
     lam: float = 0.0
+
+    @property
+    def directions(self) -> list[tuple[int, int]]:
+        """(target, view that predicts it) of every pair, both ways where both are targets."""
+        both_ways = (way for i, j in self.pairs for way in ((i, j), (j, i)))
+        return [(i, j) for i, j in both_ways if not self.targets or i in self.targets]
 
     def total(self, base: Tensor, regularizer: Tensor | None, num_terms: int) -> Losses:
         """lam x regularizer + (1 - lam) x base, both summed over the terms or not."""
         mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
         return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
+
+    def draw(self, generator: Generator) -> Embeddings:
+        """What the regularizer draws for a step: a seed, the same on every worker."""
+        if not self.of_all_views:
+            return {}
+        return {"seed": {0: torch.randint(2**62, (1,), generator=generator)}}
 
     def regularize(self, e: Embeddings) -> Tensor | None:
         """The regularizer over the same pairs, on the online projections before any predictor.
@@ -66,6 +84,9 @@ class Comparison:
         if self.regularizer is None:
             return None
         views = {**e.get("target", {}), **e["online"]}
+        if self.of_all_views:
+            generator = Generator().manual_seed(int(e["seed"][0]))
+            return self.regularizer(torch.stack(list(views.values())), generator=generator)
         return torch.stack([self.regularizer(views[i], views[j]) for i, j in self.pairs]).mean()
 
 
@@ -77,6 +98,14 @@ class Framework(nn.Module):
     """
 
     encoder: nn.Module
+
+    @property
+    def frozen_first(self) -> Sequence[nn.Parameter]:
+        """Parameters that have no gradient for some epochs."""
+        return ()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before the first step of an epoch, with the number of epochs that are done."""
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         """This worker's embeddings of its share of the batch, by view, not normalised."""
@@ -105,6 +134,7 @@ class PairFramework(Framework):
     """
 
     norm: Norm = "none"
+    activation: Activation = RELU
 
     def __init__(
         self,
@@ -118,18 +148,26 @@ class PairFramework(Framework):
         super().__init__()
         self.encoder, self.comparison = encoder, comparison
         self.projector = mlp(
-            encoder.num_features, proj_hidden, proj_dim, layers=proj_layers, norm=self.norm
+            encoder.num_features,
+            proj_hidden,
+            proj_dim,
+            layers=proj_layers,
+            norm=self.norm,
+            activation=self.activation,
         )
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         return {"online": self.project(dict(enumerate(views)))}
 
     def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        return _per_view(lambda x: self.projector(self.encoder(x)), views)
+        return per_view(lambda x: self.projector(self.encoder(x)), views)
 
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return self.projector(features), features
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return embeddings | self.comparison.draw(generator)
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         raise NotImplementedError
@@ -165,20 +203,18 @@ class SimCLR(PairFramework):
         self.num_negatives = num_negatives
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        e = embeddings | {"unit": _unit(embeddings["online"])}
+        e = super().prepare(embeddings, generator)
+        e = e | {"unit": unit(e["online"])}
         if self.num_negatives is None:
             return e
         return e | {"index": _draw_others(e["unit"], 2, self.num_negatives, generator)}
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
-        unit = e["unit"]
+        z = e["unit"]
         if self.num_negatives is None:
-            return [criterion(unit[i], unit[j])]
-        both = torch.cat([unit[i], unit[j]])
-        return [
-            criterion(unit[a], unit[b], negatives=both, **_chosen(e, a))
-            for a, b in ((i, j), (j, i))
-        ]
+            return [criterion(z[i], z[j])]
+        both = torch.cat([z[i], z[j]])
+        return [criterion(z[a], z[b], negatives=both, **_chosen(e, a)) for a, b in ((i, j), (j, i))]
 
 
 class MomentumFramework(PairFramework):
@@ -191,14 +227,17 @@ class MomentumFramework(PairFramework):
     ):
         super().__init__(**shared)
         self.momentum, self.momentum_schedule = momentum, momentum_schedule
-        self.target = nn.ModuleList(
-            [copy.deepcopy(self.encoder), copy.deepcopy(self.projector)]
-        ).requires_grad_(False)
+        self.target = nn.ModuleList(copy.deepcopy(self.followed)).requires_grad_(False)
+
+    @property
+    def followed(self) -> list[nn.Module]:
+        """What has a slowly following copy in `target`, in this order."""
+        return [self.encoder, self.projector]
 
     @torch.no_grad()
     def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        encoder, projector = self.target
-        return _per_view(lambda x: projector(encoder(x)), views)
+        encoder, projector, *_ = self.target
+        return per_view(lambda x: projector(encoder(x)), views)
 
     def momentum_at(self, progress: float) -> float:
         """The momentum at a share of all steps; the cosine schedule raises it to 1 (BYOL)."""
@@ -208,9 +247,7 @@ class MomentumFramework(PairFramework):
 
     @torch.no_grad()
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
-        online = [
-            p.detach() for module in (self.encoder, self.projector) for p in module.parameters()
-        ]
+        online = [p.detach() for module in self.followed for p in module.parameters()]
         torch._foreach_lerp_(list(self.target.parameters()), online, 1 - self.momentum_at(progress))
 
 
@@ -223,7 +260,7 @@ class PredictorFramework(PairFramework):
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         online = self.project(dict(enumerate(views)))
-        return {"online": online, "predicted": _per_view(self.predictor, online)}
+        return {"online": online, "predicted": per_view(self.predictor, online)}
 
 
 class KeyFramework(MomentumFramework):
@@ -231,11 +268,45 @@ class KeyFramework(MomentumFramework):
 
     Of a pair of views the first is the query and the other its key; `symmetric`: each is both in
     turn.
+
+    With `key_norm` "shuffle" batch norm sees groups of `norm_group` images, as MoCo's sees those of
+    a GPU, and one view at a time. Queries and keys are grouped differently, so that no key shares
+    its statistics with its query. The groups of keys are strided, where MoCo draws a permutation:
+    the order of a batch is random already. So the result depends on no number of workers.
     """
 
-    def __init__(self, *, symmetric: bool, **shared: Any):
+    def __init__(
+        self,
+        *,
+        symmetric: bool,
+        key_norm: Literal["sync", "shuffle"] = "sync",
+        norm_group: int = 32,
+        **shared: Any,
+    ):
         super().__init__(**shared)
-        self.symmetric = symmetric
+        self.symmetric, self.is_shuffled = symmetric, key_norm == "shuffle"
+        if self.is_shuffled:
+            for module, is_strided in (
+                (self.encoder, False),
+                (self.projector, False),
+                (self.target, True),
+            ):
+                group_norms(module, norm_group, is_strided=is_strided)
+
+    def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        return self._one_by_one(super().project, views)
+
+    def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        return self._one_by_one(super().project_target, views)
+
+    def _one_by_one(
+        self,
+        project: Callable[[Mapping[int, Tensor]], dict[int, Tensor]],
+        views: Mapping[int, Tensor],
+    ) -> dict[int, Tensor]:
+        if not self.is_shuffled:
+            return project(views)
+        return {view: project({view: x})[view] for view, x in views.items()}
 
     def directions(self, i: int, j: int) -> list[tuple[int, int]]:
         """(query, key) of a pair of views."""
@@ -255,9 +326,9 @@ class KeyFramework(MomentumFramework):
         }
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | {
-            "unit": _unit(embeddings["online"]),
-            "keys": _unit(embeddings["target"]),
+        return super().prepare(embeddings, generator) | {
+            "unit": unit(embeddings["online"]),
+            "keys": unit(embeddings["target"]),
         }
 
 
@@ -328,7 +399,7 @@ class SimSiam(PredictorFramework):
 
 
 class BarlowTwins(PairFramework):
-    """The cross-correlation of the two views' projections."""
+    """One loss of the two views' raw projections: their cross-correlation, or VICReg's terms."""
 
     norm = "hidden"
 
@@ -351,12 +422,12 @@ class NNCLR(PredictorFramework):
         self.support = FeatureQueue(support_size, shared["proj_dim"])
 
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        unit = _unit(embeddings["online"])
-        neighbours = {view: self.support.nearest(z_ND.detach()) for view, z_ND in unit.items()}
-        return embeddings | {
-            "unit": unit,
+        online = unit(embeddings["online"])
+        neighbours = {view: self.support.nearest(z_ND.detach()) for view, z_ND in online.items()}
+        return super().prepare(embeddings, generator) | {
+            "unit": online,
             "neighbours": neighbours,
-            "predicted": _unit(embeddings["predicted"]),
+            "predicted": unit(embeddings["predicted"]),
         }
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
@@ -381,12 +452,15 @@ class Supervised(Framework):
         self.classifier = nn.Linear(encoder.num_features, num_classes)
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        features = _per_view(self.encoder, dict(enumerate(views)))
-        return {"online": features, "logits": _per_view(self.classifier, features)}
+        features = per_view(self.encoder, dict(enumerate(views)))
+        return {"online": features, "logits": per_view(self.classifier, features)}
 
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return features, features
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return embeddings | self.comparison.draw(generator)
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         base = torch.stack(
@@ -414,7 +488,7 @@ class MICritic(nn.Module):
         return loss
 
 
-def _per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
+def per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
     """`module` of every view; views of one size go through together, so that batch norm sees them
     all.
     """
@@ -428,7 +502,7 @@ def _per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -
     return outputs
 
 
-def _unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
+def unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
     return {view: F.normalize(wide(z_ND), dim=1) for view, z_ND in projections.items()}
 
 

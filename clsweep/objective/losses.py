@@ -226,6 +226,20 @@ def cosine(p_ND: Tensor, z_ND: Tensor) -> Tensor:
     return -(p_ND * z_ND).sum(1).mean()
 
 
+def mse(z_ND: Tensor, target_ND: Tensor) -> Tensor:
+    """Squared error of a prediction, LeJEPA's loss (LeJEPA Algorithm 2): l = mean over samples and
+    dimensions of (z - target)^2.
+
+    Args:
+        z_ND, target_ND: float (N, D), raw, N >= 1.
+
+    Raises:
+        ValueError: shapes differ, no samples.
+    """
+    check_views(z_ND, target_ND)
+    return F.mse_loss(wide(z_ND), wide(target_ND))
+
+
 def barlow(z1_ND: Tensor, z2_ND: Tensor, off_diag: float = 0.0051) -> Tensor:
     """Barlow Twins (Zbontar et al. 2021, Eq. 1-2): l = sum_i (1 - C_ii)^2 + off_diag sum_{i != j}
     C_ij^2.

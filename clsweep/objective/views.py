@@ -17,19 +17,17 @@ from clsweep.data.augment import Draws, Recipe, draw
 
 Pairs = tuple[tuple[int, int], ...]
 
-_NUM_LARGE = 2  # the first two views have the size of the image
-
 
 def core_pairs(num_views: int) -> Pairs:
     """The first view with each other one: K - 1 pairs (ECPP Table 1, core view)."""
     return tuple((0, j) for j in range(1, num_views))
 
 
-def multicrop_pairs(num_views: int) -> Pairs:
-    """The two large views with each other and with every small one: 2K - 3 pairs (ECPP Table 1,
-    multi-crop).
+def multicrop_pairs(num_views: int, num_global_views: int = 2) -> Pairs:
+    """The global views with each other and with every small one: of two global ones 2K - 3 pairs
+    (ECPP Table 1, multi-crop; SwAV 2020).
     """
-    return tuple((i, j) for i, j in itertools.combinations(range(num_views), 2) if i < _NUM_LARGE)
+    return tuple(pair for pair in all_pairs(num_views) if pair[0] < num_global_views)
 
 
 def all_pairs(num_views: int) -> Pairs:
@@ -37,15 +35,31 @@ def all_pairs(num_views: int) -> Pairs:
     return tuple(itertools.combinations(range(num_views), 2))
 
 
+def targets(kind: str, num_views: int, num_global_views: int) -> tuple[int, ...]:
+    """The views that others predict, where a framework tells targets from predictions.
+
+    Args:
+        kind: all, first or global, as a row of the catalog has it.
+    """
+    return tuple(range({"all": num_views, "first": 1, "global": num_global_views}[kind]))
+
+
+def num_global_views(config: Mapping[str, Any]) -> int:
+    """The first views, which have the size of the image: two where a trial does not choose."""
+    return int(config.get("num_global_views", 2))
+
+
 def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     """The random transform of each view of a trial.
 
-    Views 3 to K may be smaller and have crops of their own (ECPP 4.2). The last `crop_only_share`
-    of all views are only cropped, but never the first two, which keep the full augmentation (ECPP
-    4.1). What a recipe owns belongs to the second view and every second one after it (BYOL B).
+    Views after the global ones may be smaller and have crops of their own (ECPP 4.2, SwAV's and
+    DINO's multi-crop). The last `crop_only_share` of all views are only cropped, but never the
+    first two, which keep the full augmentation (ECPP 4.1). What a recipe owns belongs to the second
+    view and every second one after it (BYOL B).
     """
     names = [field.name for field in fields(Recipe) if config.get(field.name) is not None]
-    first = Recipe(**{name: config[name] for name in names})
+    given = {name: config[name] for name in names}
+    first = Recipe(**given, output_size=config.get("view_size") or None)
     owned = COMPONENT["recipe"][config["recipe"]].owns
     second = replace(first, **{name.removeprefix("second_"): config[name] for name in owned})
     if config["views"] == "two":
@@ -55,9 +69,9 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
         "crop_max": config["small_crop_max"],
         "output_size": config["small_view_size"],
     }
-    num_views = config["num_views"]
+    num_views, num_large = config["num_views"], num_global_views(config)
     views = [(first, second)[view % 2] for view in range(num_views)]
-    views[_NUM_LARGE:] = [replace(view, **small) for view in views[_NUM_LARGE:]]
+    views[num_large:] = [replace(view, **small) for view in views[num_large:]]
     for view in range(num_views - num_crop_only(config["crop_only_share"], num_views), num_views):
         views[view] = views[view].crop_only()
     return tuple(views)

@@ -81,7 +81,8 @@ def _facts(tables: Tables) -> dict[str, str]:
     samplers = dict.fromkeys(name for sweep in material.sweeps for name in sweep.samplers)
     return {
         "Results": ", ".join(material.sources),
-        "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best",
+        "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
+        f"{', of the test split' if material.on_test else ''}",
         "Objectives": str(len(material.sweeps)),
         "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
         "Design": ", ".join(samplers),

@@ -1,5 +1,8 @@
 """Whole files in a folder of this machine: a reader sees the old file or the new one, never a
 part.
+
+A folder may come from anybody. Only regular files are opened, as a pipe would be waited for, and no
+link leads out of the folder.
 """
 
 from __future__ import annotations
@@ -7,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import stat
 import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -20,6 +24,8 @@ T = TypeVar("T")
 Data: TypeAlias = "bytes | pa.Buffer"
 
 UNFINISHED = ".tmp"
+LARGEST_DOCUMENT = 2**23  # bytes of a YAML or JSON file; reading more takes minutes
+DOCUMENTS = (".yaml", ".json")
 
 
 class Disk:
@@ -31,33 +37,82 @@ class Disk:
     def place(self, name: str) -> str:
         return f"{self.folder}/{name}"
 
-    def is_file(self, name: str) -> bool:
-        return os.path.isfile(self.place(name))
+    def inside(self, name: str) -> str:
+        """The path of a file or folder with all links followed.
 
-    def names(self, folder: str) -> list[str]:
-        try:
-            return [
-                name for name in os.listdir(self.place(folder)) if not name.endswith(UNFINISHED)
-            ]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
+        Raises:
+            RequestError: it lies outside of this folder.
+        """
+        root, path = os.path.realpath(self.folder), os.path.realpath(self.place(name))
+        if os.path.commonpath([root, path]) != root:
             raise RequestError(
-                f"{self.place(folder)}: expected a folder: {error.strerror}"
-            ) from None
+                f"{self.place(name)}: expected to stay in this folder, given a link to {path}"
+            )
+        return path
 
-    def read(self, name: str) -> bytes:
+    def is_file(self, name: str) -> bool:
+        """Whether it is there.
+
+        Raises:
+            RequestError: what is there is no file of this folder.
+        """
+        return self._stat(name) is not None
+
+    def _stat(self, name: str) -> os.stat_result | None:
+        path = self.inside(name)
         try:
-            with open(self.place(name), "rb") as file:
-                return file.read()
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            if not os.path.islink(self.place(name)):
+                return None
+            raise RequestError(f"{self.place(name)}: expected a file, given a dead link") from None
+        except OSError as error:
+            raise RequestError(f"{self.place(name)}: cannot be read: {error.strerror}") from None
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "something else"
+            raise RequestError(f"{self.place(name)}: expected a file, found {kind}")
+        return found
+
+    def descriptor(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """An open file, for the caller to close; with `os.O_CREAT` it is made.
+
+        Raises:
+            FileNotFoundError: there is none.
+            RequestError: it is no file of this folder, or cannot be opened.
+        """
+        self._stat(name)
+        try:
+            return os.open(self.inside(name), flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise RequestError(f"{self.place(name)}: cannot be read: {error.strerror}") from None
 
+    def names(self, folder: str) -> list[str]:
+        return [name for name in self._listed(folder) if not name.endswith(UNFINISHED)]
+
+    def _listed(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self.inside(folder))
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or not os.path.isdir(self.folder):
+                return []
+            raise RequestError(
+                f"{self.place(folder)}: expected a folder: {error.strerror}"
+            ) from None
+
+    def read(self, name: str) -> bytes:
+        with open(self.descriptor(name), "rb") as file:
+            require_size(self.place(name), os.fstat(file.fileno()).st_size)
+            try:
+                return file.read()
+            except (OSError, MemoryError) as error:
+                reason = getattr(error, "strerror", "it does not fit into memory")
+                raise RequestError(f"{self.place(name)}: cannot be read: {reason}") from None
+
     def write(self, name: str, data: Data, *, durable: bool = True) -> None:
         path = self.place(name)
-        folder = os.path.dirname(path)
+        folder = self.inside(os.path.dirname(name))
         temporary = f"{folder}/.{uuid.uuid4().hex}{UNFINISHED}"
         try:
             os.makedirs(folder, exist_ok=True)
@@ -66,7 +121,7 @@ class Disk:
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, f"{folder}/{os.path.basename(name)}")
             if durable:
                 _sync_folder(folder)
         except OSError as error:
@@ -75,8 +130,9 @@ class Disk:
             raise RequestError(f"{path}: cannot be written: {error}") from error
 
     def remove(self, name: str) -> None:
+        folder, _, file = name.rpartition("/")
         try:
-            os.remove(self.place(name))
+            os.remove(f"{self.inside(folder)}/{file}")
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -86,14 +142,25 @@ class Disk:
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
         for folder in folders:
-            with contextlib.suppress(FileNotFoundError):
-                for name in os.listdir(self.place(folder)):
-                    # others may be the user's
-                    if re.fullmatch(rf"\.[0-9a-f]+{re.escape(UNFINISHED)}", name):
-                        self.remove(f"{folder}/{name}")
+            for name in self._listed(folder):
+                # others may be the user's
+                if re.fullmatch(rf"\.[0-9a-f]+{re.escape(UNFINISHED)}", name):
+                    self.remove(f"{folder}/{name}")
 
     def each(self, action: Callable[[str], T], names: Iterable[str]) -> list[T]:
         return [action(name) for name in names]
+
+
+def require_size(place: str, num_bytes: int) -> None:
+    """Refuse a document that nobody could have written.
+
+    Raises:
+        RequestError: it is larger than `LARGEST_DOCUMENT`.
+    """
+    if place.partition("?")[0].endswith(DOCUMENTS) and num_bytes > LARGEST_DOCUMENT:
+        raise RequestError(
+            f"{place}: expected at most {LARGEST_DOCUMENT:,} bytes, given {num_bytes:,}"
+        )
 
 
 def _sync_folder(folder: str) -> None:

@@ -1,5 +1,8 @@
 """The results folder: one small file per finished trial while the study runs, compacted at the end.
 
+What is read may be damaged, or made by anybody: it is checked here, once, before anything is
+computed from it (`checked`, `study.recorded`, `weights`).
+
 Every file is written whole. A trial counts as finished when its part of the trials table is there;
 its epochs and other side tables are written before. Compaction writes the tables first and removes
 the parts afterwards, so an interruption at any point leaves a trial in both at worst, and readers
@@ -9,9 +12,12 @@ take it from its part.
 from __future__ import annotations
 
 import contextlib
+import copy
+import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,14 +25,23 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-import yaml
 
 from clsweep.catalog.rows import Row
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, UserError
+from clsweep.results.checked import (
+    KEYS,
+    STUDY,
+    checked_plan,
+    checked_rows,
+    digest,
+    in_plan_order,
+    of_one_trial,
+    why_not_of,
+)
 from clsweep.results.disk import Disk
 from clsweep.results.hold import Hold, hold_of, read_heartbeat
 from clsweep.results.places import Files, open_files
+from clsweep.results.processes import temporary_prefix
 from clsweep.results.schemas import (
     SIDE_TABLES,
     param_fields,
@@ -37,6 +52,9 @@ from clsweep.results.schemas import (
     to_table,
     trials_schema,
 )
+from clsweep.results.tables import decode, encode
+from clsweep.study.document import Document
+from clsweep.study.recorded import recorded_study
 
 T = TypeVar("T")
 
@@ -45,6 +63,8 @@ PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 JOURNAL = "optuna.journal"
 PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
+LEFTOVERS = ".leftovers.json"
+_MISSING = "this file of the results is missing"
 
 
 @dataclass
@@ -55,6 +75,7 @@ class ResultsFolder:
     _files: Files = field(init=False, repr=False)
     _lock: Hold = field(init=False, repr=False)
     _scratch: str | None = field(init=False, repr=False, default=None)
+    _known: dict[str, tuple[bytes, Any]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.path = str(self.path) if "://" in str(self.path) else os.path.normpath(self.path)
@@ -69,6 +90,8 @@ class ResultsFolder:
     @property
     def confirmation(self) -> ResultsFolder:
         """The folder inside for what `clsweep confirm` runs, which exists once it has."""
+        if isinstance(self._files, Disk):
+            self._files.inside("confirm")
         return ResultsFolder(
             os.path.join(self.path, "confirm") if self.local_path else self.place("confirm")
         )
@@ -80,18 +103,42 @@ class ResultsFolder:
     # What the folder holds.
 
     def exists(self) -> bool:
-        return self._files.is_file("study.yaml")
+        """Whether the folder has a study.
+
+        Raises:
+            RequestError: it has trials without one, which would become another study's.
+        """
+        if self._files.is_file("study.yaml"):
+            return True
+        if self._files.is_file("trials.parquet") or self._parts("trials"):
+            raise RequestError(f"{self.place('study.yaml')}: {_MISSING}")
+        return False
+
+    def check(self) -> None:
+        """Refuse a plan that is not of the study beside it.
+
+        Raises:
+            RequestError: it is not, or one of the two is damaged.
+        """
+        for pause_s in (0.2, 1.0, 0.0):  # a run that extends a study writes one after the other
+            if not (reason := why_not_of(self._plan, self._document.tree)):
+                return
+            time.sleep(pause_s)
+        advice = "The command that made the folder writes it anew, unless it was edited"
+        raise RequestError(f"{self.place('study.yaml')}: {reason}. {advice}")
+
+    def document(self) -> Document:
+        """The study as it was resolved when the folder was made, with its lines in the file."""
+        return copy.deepcopy(self._document)
 
     def study(self) -> dict[str, Any]:
-        """The study as it was resolved when the folder was made."""
-        tree = self._decoded("study.yaml", yaml.safe_load)
-        if not isinstance(tree, dict):
-            raise RequestError(f"{self.place('study.yaml')}: expected a study, found {tree!r:.40}")
-        return tree
+        """The same as a plain tree."""
+        return self.document().tree
 
     def plan(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """The planned trials, or these columns of them."""
-        return self._decoded("plan.parquet", lambda data: _table(data, columns))
+        """The planned trials, or those of these columns that they have."""
+        plan = self._plan.replace_schema_metadata(None)
+        return plan.select([n for n in columns or plan.column_names if n in plan.column_names])
 
     def params(self) -> list[str]:
         """The hyperparameters among the columns of plan and trials, of whatever version."""
@@ -101,19 +148,25 @@ class ResultsFolder:
         """All trials that have ended so far, one row each, in plan order; or these columns of
         them.
         """
-        schema = trials_schema(self._param_fields)
-        table = self._with_parts("trials", schema, [*(columns or schema.names), "trial_id"])
-        planned = self.plan(["trial_id"])["trial_id"].combine_chunks()
-        ranks = pc.index_in(table["trial_id"], planned).combine_chunks()
-        order = pc.array_sort_indices(ranks)  # a stable sort; what is not planned comes last
-        if not order.cast(pa.int64()).equals(pa.arange(0, len(order))):
-            table = table.take(order)
-        return table.select(columns or schema.names)
+        fields = self._param_fields
+        schema = trials_schema(fields)
+        columns = list(columns or schema.names)
+        metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
+        present = (*KEYS, "status")
+        table = self._with_parts(
+            "trials", schema, [*columns, *present], filled=present, present=[metric]
+        )
+        params = [f.name for f in fields if f.name in columns and f.name != "precision"]
+        try:  # the plan is read last: no run records a trial before it is planned
+            return in_plan_order(table, self._plan, params).select(columns)
+        except ValueError as error:
+            where = f"{self.place('trials.parquet')} or a part"
+            raise RequestError(f"{where}: {str(error).splitlines()[0]}") from None
 
     def side_table(self, name: str) -> pa.Table:
         """`epochs`, `histograms` or `points` of the trials that have ended so far."""
         schema = side_schema(name)
-        table = self._with_parts(name, schema, schema.names)
+        table = self._with_parts(name, schema, schema.names, filled=["trial_id"])
         return table.filter(
             pc.is_in(table["trial_id"], self.trials(["trial_id"])["trial_id"].combine_chunks())
         )
@@ -122,7 +175,11 @@ class ResultsFolder:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
         if not self._files.is_file("references.parquet"):
             return references_schema().empty_table()
-        return self._decoded("references.parquet", _table)
+        fields = [*references_schema()]
+        return self._decoded(
+            "references.parquet",
+            lambda data: checked_rows(data, fields, filled=["reference"], present=[]),
+        )
 
     def printed(self) -> dict[str, str]:
         """The files of a paper's numbers that the study has, by name; empty if it has none."""
@@ -136,7 +193,7 @@ class ResultsFolder:
         """What the study plans at the paper's scale, a row for each configuration; of a folder
         with `printed` files.
         """
-        return self._decoded(f"{PRINTED}/{CELLS}", _table)
+        return self._decoded(f"{PRINTED}/{CELLS}", decode)
 
     def encoders(self) -> list[str]:
         """Trials whose encoder is stored, by id."""
@@ -177,10 +234,12 @@ class ResultsFolder:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
         self._lock.check()
         params = param_fields({name for row in plan_rows for name in row})
-        self._write_table("plan.parquet", to_table(plan_rows, plan_schema(params)))
+        tree = recorded_study(study_yaml.encode(), self.place("study.yaml")).tree
+        plan = to_table(plan_rows, plan_schema(params))
+        self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self._files.write("study.yaml", (header + study_yaml).encode())
-        self.__dict__.pop("_param_fields", None)
+        self.__dict__.pop("_score_on", None)
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
         """Record one trial that has ended with its rows of the side tables, by name.
@@ -254,6 +313,22 @@ class ResultsFolder:
         """
         self._lock.beat(state)
 
+    def leftovers(self) -> Any:
+        """What `note_leftovers` was last given, or whatever stands there; None if that is nothing,
+        or no JSON.
+        """
+        try:
+            return json.loads(self._files.read(LEFTOVERS))
+        except (FileNotFoundError, ValueError, RecursionError):
+            return None
+
+    def note_leftovers(self, noted: Mapping[str, Any]) -> None:
+        """Say what a run would leave on its machine if it were killed now."""
+        self._files.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
+
+    def forget_leftovers(self) -> None:
+        self._files.remove(LEFTOVERS)
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder: a second run on it is refused. The lock of a process that died is free
@@ -269,15 +344,17 @@ class ResultsFolder:
     @property
     def scratch(self) -> str:
         """A local folder of this run for Ray's own files; nothing in it is read again."""
-        if self.local_path is not None:
-            return f"{self.local_path}/.ray"
+        if isinstance(self._files, Disk):
+            self._files.inside(".ray")
+            return self._files.place(".ray")
         if self._scratch is None:
-            self._scratch = tempfile.mkdtemp(prefix="clsweep-")
+            self._scratch = tempfile.mkdtemp(prefix=temporary_prefix())
         return self._scratch
 
     def remove_scratch(self) -> None:
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self._scratch = None
+        if self.local_path is not None or self._scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self._scratch = None
 
     @property
     def journal_path(self) -> str:
@@ -285,6 +362,7 @@ class ResultsFolder:
         `keep_journal`.
         """
         if self.local_path is not None:
+            self._files.is_file(JOURNAL)  # or nothing: Optuna would open whatever is there
             return f"{self.local_path}/{JOURNAL}"
         path = f"{self.scratch}/{JOURNAL}"
         if not os.path.exists(path):
@@ -304,12 +382,29 @@ class ResultsFolder:
 
     # Files.
 
-    @cached_property
+    @property
+    def _document(self) -> Document:
+        place = self.place("study.yaml")
+        return self._once("study.yaml", lambda data: recorded_study(data, place))
+
+    @property
+    def _plan(self) -> pa.Table:
+        return self._once("plan.parquet", checked_plan)
+
+    def _once(self, name: str, decode: Callable[[bytes], Any]) -> Any:
+        """What a file holds, decoded again only where it has changed."""
+
+        def again(data: bytes) -> Any:
+            known, value = self._known.get(name, (None, None))
+            if known != data:
+                self._known[name] = known, value = data, decode(data)
+            return value
+
+        return self._decoded(name, again)
+
+    @property
     def _param_fields(self) -> list[pa.Field]:
-        fields: list[pa.Field] = self._decoded(
-            "plan.parquet", lambda data: params_of(pq.read_schema(pa.BufferReader(data)))
-        )
-        return fields
+        return params_of(self._plan.schema)
 
     def _stored(self, folder: str) -> list[str]:
         """Trials that have a file in `folder`."""
@@ -322,22 +417,36 @@ class ResultsFolder:
         names = self._files.names(f"parts/{kind}")
         return sorted(f"parts/{kind}/{name}" for name in names if name.endswith(".parquet"))
 
-    def _with_parts(self, name: str, schema: pa.Schema, columns: Sequence[str]) -> pa.Table:
+    def _with_parts(
+        self,
+        name: str,
+        schema: pa.Schema,
+        columns: Sequence[str],
+        *,
+        filled: Sequence[str],
+        present: Sequence[str] = (),
+    ) -> pa.Table:
         """The compacted table and the parts; a trial that stands in both is read from its part."""
-        schema = pa.schema([schema.field(column) for column in dict.fromkeys(columns)])
+        fields = [schema.field(column) for column in dict.fromkeys(columns)]
+
+        def rows(data: bytes) -> pa.Table:
+            return checked_rows(data, fields, filled=filled, present=present)
 
         def part(path: str) -> pa.Table:
             return self._decoded(
-                path, lambda data: _table(data, schema.names), "; without it, the trial runs again"
+                path,
+                lambda data: of_one_trial(rows(data), _trial_id(path), is_row=name == "trials"),
+                "; without it, the trial runs again",
             )
 
         for _ in range(3):
             # The parts are listed first: one that is compacted from here on is missed below, and we
             # begin again.
             parts = self._parts(name)
-            tables = [schema.empty_table()]
+            tables = [pa.schema(fields).empty_table()]
+            self._require_compacted(name, parts)
             if self._files.is_file(f"{name}.parquet"):
-                table = self._decoded(f"{name}.parquet", lambda data: _table(data, schema.names))
+                table = self._decoded(f"{name}.parquet", rows)
                 if parts:
                     newer = pa.array([_trial_id(path) for path in parts], pa.string())
                     table = table.filter(pc.invert(pc.is_in(table["trial_id"], newer)))
@@ -346,38 +455,55 @@ class ResultsFolder:
                 tables += self._files.each(part, parts)
             except FileNotFoundError:
                 continue
-            return pa.concat_tables(tables, promote_options="default").select(schema.names)
+            return pa.concat_tables(tables)
         raise RequestError(f"{self.path}: the results are being rewritten; try again")
+
+    def _require_compacted(self, name: str, parts: Sequence[str]) -> None:
+        """Refuse a folder without a table that a compaction has written with the other one."""
+        other = {"trials": "epochs", "epochs": "trials"}.get(name)
+        if parts or other is None or self._files.is_file(f"{name}.parquet"):
+            return
+        if self._files.is_file(f"{other}.parquet") and self._decoded(
+            f"{other}.parquet", lambda data: decode(data, ["trial_id"]).num_rows
+        ):
+            raise RequestError(f"{self.place(f'{name}.parquet')}: {_MISSING}")
 
     def _decoded(self, name: str, decode: Callable[[bytes], T], advice: str = "") -> T:
         """What a file holds; a part that is gone is for the caller to handle."""
         for attempt in range(3):
             try:
-                return decode(self._files.read(name))
+                data = self._files.read(name)
             except FileNotFoundError:
                 if name.startswith("parts/"):
                     raise
+                raise RequestError(f"{self.place(name)}: {_MISSING}") from None
+            try:
+                return decode(data)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                if self.local_path is None and attempt < 2:
+                    continue  # an object may be replaced while it is read
+                if isinstance(error, UserError):
+                    raise
+                reason = str(error).splitlines()[0]
                 raise RequestError(
-                    f"{self.place(name)}: this file of the results is missing"
+                    f"{self.place(name)}: cannot be read: {reason}{advice}"
                 ) from None
-            except (OSError, pa.ArrowException, yaml.YAMLError, UnicodeDecodeError) as error:
-                # an object may be replaced while it is read
-                if self.local_path is not None or attempt == 2:
-                    reason = str(error).splitlines()[0]
-                    raise RequestError(
-                        f"{self.place(name)}: cannot be read: {reason}{advice}"
-                    ) from None
         raise AssertionError
 
+    @cached_property
+    def _score_on(self) -> str | None:
+        """The split that the scores are of; None where an earlier version did not say."""
+        found = self.plan(["score_on"])
+        return found["score_on"][0].as_py() if found.num_columns and found.num_rows else None
+
     def _write_table(self, name: str, table: pa.Table) -> None:
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        self._files.write(name, sink.getvalue())
-
-
-def _table(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """A Parquet file, or those of the columns that it has."""
-    return pq.ParquetFile(pa.BufferReader(data)).read(columns=columns)
+        """Scores of the test split are told as such in the metadata of every file."""
+        is_marked = "score_on" in table.column_names and table.num_rows
+        split = table["score_on"][0].as_py() if is_marked else self._score_on
+        if split == "test":
+            known = table.schema.metadata or {}
+            table = table.replace_schema_metadata({**known, "score_on": split})
+        self._files.write(name, encode(table))
 
 
 def encoder_file(trial_id: str) -> str:

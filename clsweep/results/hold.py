@@ -14,18 +14,22 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import IO, Any, Protocol
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from clsweep.errors import BusyError, RequestError
 from clsweep.results.disk import Disk
 from clsweep.results.places import Files
+from clsweep.results.processes import machine
+
+if TYPE_CHECKING:
+    from clsweep.results.conditional import Versioned
+    from clsweep.results.object_store import ObjectStore
 
 HEARTBEAT = "heartbeat.json"
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
 STALE_S = 60.0  # a run in an object store that has not said anything for so long is taken for dead
 RENEW_S = 10.0  # at least so often it does
-# between a claim and the look at whose it is: another's may have come in between
-CLAIM_PAUSE_S = 2.0
 
 
 class Hold(Protocol):
@@ -66,7 +70,7 @@ class FileLock:
     def is_held(self) -> bool:
         try:
             # to be read only: the folder may be somebody else's
-            with open(self._files.place(".lock")) as handle:
+            with open(self._files.descriptor(".lock")) as handle:
                 return not _flock(handle, exclusive=False)
         except OSError:
             return False  # no run has ever held it
@@ -82,7 +86,8 @@ class FileLock:
         with contextlib.ExitStack() as stack:
             try:
                 os.makedirs(self._files.folder, exist_ok=True)
-                handle = stack.enter_context(open(self._files.place(".lock"), "w"))
+                lock = self._files.descriptor(".lock", os.O_RDWR | os.O_CREAT)
+                handle = stack.enter_context(open(lock, "w"))
             except OSError as error:
                 raise RequestError(
                     f"{self._path}: cannot be used as a results folder: {error.strerror}"
@@ -99,28 +104,33 @@ class FileLock:
 
 class Lease:
     """The right to write to an object store's folder: it is whose name stands in the heartbeat,
-    while that beats.
+    while that beats. The heartbeat is written over the last one known alone, so nobody takes or
+    keeps the folder without having seen who has it.
     """
 
-    def __init__(self, files: Files, path: str):
+    def __init__(self, files: ObjectStore, path: str):
         self._files, self._path = files, path
         self._owner: str | None = None  # our name in the heartbeat, while we hold the folder
+        self._version: str | None = None  # of the heartbeat that we wrote last
         self._state: dict[str, Any] = {}
         self._said_at = 0.0
         self._taken_by: dict[str, Any] = {}  # the heartbeat of a run that took us for dead
         self._saying = threading.RLock()
+
+    @cached_property
+    def _object(self) -> Versioned:
+        return self._files.versioned(HEARTBEAT)
 
     def is_held(self) -> bool:
         return _is_fresh(read_heartbeat(self._files))
 
     def beat(self, state: Mapping[str, Any]) -> None:
         with self._saying:
-            if self._owner is not None:
-                found = read_heartbeat(self._files)
-                if found.get("owner") != self._owner:
-                    self._taken_by = found
-                    raise BusyError(_busy(self._path, found))
-            self._say(state)
+            version = self._object.replace(self._heartbeat(state), self._version)
+            if version is None:
+                self._taken_by = read_heartbeat(self._files)
+                raise BusyError(_busy(self._path, self._taken_by))
+            self._version, self._state, self._said_at = version, dict(state), time.monotonic()
 
     def check(self) -> None:
         if self._taken_by:
@@ -142,21 +152,38 @@ class Lease:
             self._release()
 
     def _take(self) -> None:
-        found = read_heartbeat(self._files)
+        found, self._version = self._found()
         if _is_owned(found) and not _is_dead(found):
             if _is_fresh(found):
                 raise BusyError(_busy(self._path, found))
             # Stale by our clock, which may differ from that of its machine: see whether it beats.
             time.sleep(2 * RENEW_S)
-            if read_heartbeat(self._files).get("time") != found.get("time"):
-                raise BusyError(_busy(self._path, found))
+            again, version = self._found()
+            if version != self._version:
+                raise BusyError(_busy(self._path, again))
         self._owner = uuid.uuid4().hex
-        self._say({"state": "running", "running": [], "headline": "starting"})
-        time.sleep(CLAIM_PAUSE_S)
-        found = read_heartbeat(self._files)
-        if found.get("owner") != self._owner:
-            self._owner = None
-            raise BusyError(_busy(self._path, found))
+        try:
+            self.beat({"state": "running", "running": [], "headline": "starting"})
+            self._require_conditions()
+        except RequestError:
+            self._owner, self._taken_by = None, {}
+            raise
+
+    def _found(self) -> tuple[dict[str, Any], str | None]:
+        """The heartbeat and its version."""
+        content, version = self._object.read() or (b"", None)
+        return _parsed(content), version
+
+    def _require_conditions(self) -> None:
+        """A store that writes whatever the condition would let two runs in."""
+        for wrong in (None, '"0123456789abcdef0123456789abcdef"'):
+            probe = self._heartbeat({**self._state, "probe": uuid.uuid4().hex})
+            if self._object.replace(probe, wrong) is not None:
+                raise RequestError(
+                    f"{self._path}: this store does not heed the conditions of a write "
+                    "(If-None-Match, If-Match), by which a run holds its folder. Expected a store "
+                    "that does, as S3, or a local folder"
+                )
 
     def _renew(self, released: threading.Event) -> None:
         """Keep it ours while nobody beats: Ray starts, tables are compacted."""
@@ -171,27 +198,54 @@ class Lease:
             self.beat({**self._state, "state": "ended", "owner": None})
         self._owner = None
 
-    def _say(self, state: Mapping[str, Any]) -> None:
+    def _heartbeat(self, state: Mapping[str, Any]) -> bytes:
         whole = {"owner": self._owner, **_process(), **state, "time": time.time()}
-        self._files.write(HEARTBEAT, json.dumps(whole).encode(), durable=False)
-        self._state, self._said_at = dict(state), time.monotonic()
+        return json.dumps(whole).encode()
 
 
 def hold_of(files: Files, path: str) -> Hold:
-    return FileLock(files, path) if isinstance(files, Disk) else Lease(files, path)
+    if isinstance(files, Disk):
+        return FileLock(files, path)
+    from clsweep.results.object_store import ObjectStore
+
+    assert isinstance(files, ObjectStore)
+    return Lease(files, path)
 
 
 def read_heartbeat(files: Files) -> dict[str, Any]:
     """What the running study last said of itself; empty if it never did, or not readably."""
     for _ in range(3):  # an object may be replaced while it is read
         try:
-            beat = json.loads(files.read(HEARTBEAT))
+            beat = _parsed(files.read(HEARTBEAT))
         except FileNotFoundError:
             return {}
-        except ValueError:
-            continue
-        return beat if isinstance(beat, dict) else {}
+        if beat:
+            return beat
     return {}
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    """A heartbeat's content; empty if it is none."""
+    try:
+        beat = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return beat if _is_beat(beat) else {}
+
+
+def _is_beat(beat: Any) -> bool:
+    """Whether a heartbeat says what one may say, each in its type."""
+    if not isinstance(beat, dict) or not isinstance(beat.get("running", []), list):
+        return False
+    texts = [beat.get(name, "") for name in ("host", "headline", "state")] + beat.get("running", [])
+    time_s, pid = beat.get("time", 0), beat.get("pid", 0)
+    return (
+        all(isinstance(text, str) for text in texts)
+        and isinstance(time_s, float | int)
+        and 0 <= time_s < 2**40
+        and isinstance(pid, int)
+        and 0 <= pid < 2**31
+    )
 
 
 def _is_owned(beat: Mapping[str, Any]) -> bool:
@@ -204,7 +258,7 @@ def _is_fresh(beat: Mapping[str, Any]) -> bool:
 
 def _is_dead(beat: Mapping[str, Any]) -> bool:
     """Whether the heartbeat is that of a process of this very machine that is no more."""
-    here = _machine()
+    here = machine()
     if here is None or beat.get("machine") != here:
         return False
     try:
@@ -217,18 +271,7 @@ def _is_dead(beat: Mapping[str, Any]) -> bool:
 
 
 def _process() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "machine": _machine(), "pid": os.getpid()}
-
-
-def _machine() -> str | None:
-    """What tells apart all places where process ids count anew: boots of machines, and containers.
-    None if unknown.
-    """
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{file.read().strip()}-{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
+    return {"host": socket.gethostname(), "machine": machine(), "pid": os.getpid()}
 
 
 def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:

@@ -9,6 +9,7 @@ from the rows.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,14 +47,27 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
         if alone:
             for leftover in Path(path).parent.glob(f"{Path(path).name}.lock*"):
                 leftover.unlink(missing_ok=True)
+            _require_lines(path)
         return JournalStorage(_JournalFile(path))
     except OSError as error:
         raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
-    except ValueError as error:
-        rebuilt = "Move it away: the same command writes it again from the results"
-        raise RequestError(
-            f"{path}: expected an Optuna journal, given a damaged one ({error}). {rebuilt}"
-        ) from None
+    except Exception as error:  # Optuna plays the lines back without looking at them
+        raise _damaged(path, str(error)) from None
+
+
+def _require_lines(path: str) -> None:
+    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        for line in file:
+            if line.endswith(b"\n") and not isinstance(json.loads(line), dict):
+                raise ValueError(f"a line says {line!r:.40}")
+
+
+def _damaged(path: str, reason: str) -> RequestError:
+    rebuilt = "Move it away: the same command writes it again from the results"
+    return RequestError(
+        f"{path}: expected an Optuna journal, given a damaged one ({reason}). {rebuilt}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +114,7 @@ class Journal:
         if objective not in {study.study_name for study in storage.get_all_studies()}:
             storage.create_new_study([self.direction], objective)
         self._study_id = storage.get_study_id_from_name(objective)
+        self._require_whole()
         self._latest = {name: entry._trial_id for name, entry in self.entries().items()}
 
     def entry(self, name: str | int) -> FrozenTrial | None:
@@ -109,6 +124,26 @@ class Journal:
     def entries(self) -> dict[str | int, FrozenTrial]:
         """The latest entry of each name, in the order of the names."""
         return latest_entries(self._storage, self._study_id, self._key)
+
+    def _require_whole(self) -> None:
+        """Refuse entries that this study cannot have made."""
+        try:
+            reason = self._strange()
+        except Exception as error:  # of whatever stands in place of an entry's fields
+            reason = f"{type(error).__name__}: {error}"
+        if reason:
+            raise _damaged(getattr(self._storage._backend, "_file_path", "journal"), reason)
+
+    def _strange(self) -> str:
+        kind = str if self._key == "trial_id" else int
+        if self._storage.get_study_directions(self._study_id) != [self.direction]:
+            return "another direction"
+        for entry in self._storage.get_all_trials(self._study_id, deepcopy=False):
+            if not isinstance(entry.user_attrs.get(self._key), kind):
+                return f"entry {entry.number} has no {self._key}"
+            if not set(self._space) <= set(entry.params):
+                return f"entry {entry.number} lacks a value"
+        return ""
 
     def start(self, attributes: Mapping[str, Any], params: Mapping[str, Any]) -> None:
         """Note that it runs; what an earlier session left running goes on under its number."""

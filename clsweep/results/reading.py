@@ -86,6 +86,11 @@ class StudyResults:
     def mode(self) -> str:
         return str(self.study.get("metric", {}).get("mode", "max"))
 
+    @property
+    def score_on(self) -> str:
+        """The split that the scores are of: "validation" or "test"."""
+        return str(self.study.get("evaluation", {}).get("score_on", "validation"))
+
 
 def to_frame(table: pa.Table) -> pd.DataFrame:
     """A table as pandas; an integer column with gaps stays integer (batch size 64, not 64.0)."""
@@ -102,7 +107,7 @@ def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
     """The results folder at `path`, local or an object store's URI.
 
     Raises:
-        RequestError: there are no results of clsweep.
+        RequestError: there are no results of clsweep, or damaged ones.
     """
     folder = ResultsFolder(str(path))
     if not folder.exists():
@@ -110,6 +115,7 @@ def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
         raise RequestError(
             f"{path}: expected a results folder (it has a study.yaml), found none.{hint}"
         )
+    folder.check()
     return folder
 
 

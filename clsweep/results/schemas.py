@@ -14,10 +14,17 @@ from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS, Param
 from clsweep.catalog.ownership import reference_params
 from clsweep.catalog.rows import Row
 
-_PARAM_TYPES = {"float": pa.float64(), "int": pa.int64(), "choice": pa.string(), "bool": pa.bool_()}
+_PARAM_TYPES = {
+    "float": pa.float64(),
+    "int": pa.int64(),
+    "choice": pa.string(),
+    "bool": pa.bool_(),
+    "numbers": pa.string(),
+}
 
 _SPLIT_FIELDS = (  # null for pairs of vectors
-    pa.field("val_fraction", pa.float64()),
+    pa.field("score_on", pa.string()),  # validation | test: the split that every metric is of
+    pa.field("val_fraction", pa.float64()),  # null: trained on all training images
     pa.field("image_size", pa.int64()),  # pixels a side
     # with the validation split, which is taken from them, and unlabeled images
     pa.field("num_train", pa.int64()),
@@ -82,7 +89,7 @@ HISTOGRAMS_SCHEMA = pa.schema(  # of q_B, wherever an encoder is scored (DCL Fig
 POINTS_SCHEMA = pa.schema(
     [
         pa.field("trial_id", pa.string(), nullable=False),
-        pa.field("index", pa.int64()),  # of the image in the validation split
+        pa.field("index", pa.int64()),  # of the image in the split that is scored
         pa.field("label", pa.int64()),
         pa.field("x", pa.float64()),
         pa.field("y", pa.float64()),

@@ -11,9 +11,8 @@ from typing import Any
 from clsweep.catalog import METRIC
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import mentioned
+from clsweep.results.checked import STATUSES
 from clsweep.results.ranking import Standings
-
-STATUSES = ("finished", "stopped", "failed")  # of a trial that has its row
 
 
 @dataclass

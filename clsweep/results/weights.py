@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from clsweep.catalog import COMPONENT, DATASET
+from clsweep.catalog import COMPONENT, DATASET, PARAM
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
 
@@ -18,6 +20,7 @@ Weights = dict[str, np.ndarray]
 
 # the key of the file's metadata under which all that a reader needs stands as JSON
 ABOUT = "clsweep"
+DIGEST = "sha256"  # of that text and all weights
 
 
 def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
@@ -25,7 +28,8 @@ def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
     encoder = COMPONENT["encoder"][row["encoder"]]
     names = ["trial_id", "encoder", *encoder.owns, *encoder.takes, "dataset", "seed"]
     about = {name: row[name] for name in names}
-    if image_size := row.get("image_size") or DATASET[row["dataset"]].image_size:
+    seen = row.get("view_size") or row.get("image_size")
+    if image_size := seen or DATASET[row["dataset"]].image_size:
         about["image_size"] = image_size
     return {**about, "normalisation": normalisation, "clsweep_version": version("clsweep")}
 
@@ -35,7 +39,9 @@ def pack(weights: Mapping[str, np.ndarray], about: Row) -> bytes:
     from safetensors.numpy import save
 
     contiguous = {name: np.array(array, order="C") for name, array in weights.items()}
-    return save(contiguous, metadata={"format": "pt", ABOUT: json.dumps(dict(about))})
+    text = json.dumps(dict(about))
+    digest = _digest(contiguous, text)
+    return save(contiguous, metadata={"format": "pt", ABOUT: text, DIGEST: digest})
 
 
 def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
@@ -50,12 +56,56 @@ def unpack(payload: bytes, place: str) -> tuple[Weights, dict[str, Any]]:
     try:
         weights = {name: array.copy() for name, array in load(payload).items()}
         (length,) = struct.unpack("<Q", payload[:8])
-        about: dict[str, Any] = json.loads(
-            json.loads(payload[8 : 8 + length])["__metadata__"][ABOUT]
-        )
-    except (SafetensorError, struct.error, ValueError, LookupError) as error:
-        reason = str(error).splitlines()[0]
+        told = json.loads(payload[8 : 8 + length])["__metadata__"]
+        about = json.loads(told[ABOUT])
+        if told.get(DIGEST, digest := _digest(weights, told[ABOUT])) != digest:
+            raise ValueError("it has changed since it was written")
+        if not isinstance(about, dict):
+            raise ValueError(f"it says of itself {about!r:.40}")
+    except (SafetensorError, struct.error, ValueError, LookupError, TypeError, RecursionError) as e:
+        reason = str(e).splitlines()[0]
         raise RequestError(
             f"{place}: expected an encoder of clsweep, found a damaged file: {reason}"
         ) from None
     return weights, about
+
+
+def agreed(about: Row, row: Row) -> dict[str, Any]:
+    """What the file of an encoder says, with what the row of its trial says.
+
+    Raises:
+        ValueError, LookupError: they disagree, or an encoder cannot be so.
+    """
+    told: Any = about["normalisation"]
+    if not _is_normalisation(told):
+        raise ValueError(
+            f"normalisation: expected mean and std of the channels, given {told!r:.80}"
+        )
+    expected = about_encoder(row, told)
+    for name, value in expected.items():
+        if name != "clsweep_version" and about.get(name, value) != value:
+            given = f"given {about[name]!r:.80}"
+            raise ValueError(f"{name}: expected {value!r}, as the trial has it, {given}")
+    for name in set(expected) & set(PARAM):
+        PARAM[name].coerce(expected[name])
+    return {**expected, **about}
+
+
+def _is_normalisation(told: Any) -> bool:
+    if not isinstance(told, Mapping) or not {"mean", "std"} <= set(told):
+        return False
+    mean, std = told["mean"], told["std"]
+    if not isinstance(mean, list) or not isinstance(std, list) or len(mean) != len(std):
+        return False
+    numbers = [*mean, *std]
+    return len(mean) in (1, 3) and all(
+        isinstance(number, float | int) and math.isfinite(number) for number in numbers
+    )
+
+
+def _digest(weights: Weights, text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, array in sorted(weights.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -5,31 +5,38 @@ effect, budgets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from clsweep.catalog import COMPONENT, DATASET, METRIC, METRICS, MIN_TSNE_POINTS, Dataset
+from clsweep.catalog import (
+    COMPONENT,
+    DATASET,
+    METRIC,
+    METRICS,
+    MIN_TSNE_POINTS,
+    Dataset,
+)
 from clsweep.catalog.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
 from clsweep.display.numbers import setting
 from clsweep.study.document import Document, Keys
 from clsweep.study.schema import LIVE_METHODS, StudySections
+from clsweep.study.score_checks import check_metric, check_scores
 from clsweep.study.space import Objective, slug
 
 MAX_OBJECTIVE_NAME = 64
+MAX_BATCH = 10**8  # beyond it no data set has images, which is an error of its own
 
 
 @dataclass(frozen=True)
 class Checks:
-    """Adds to `errors` one line per mistake: place, expected, given."""
+    """Calls `error` once per mistake: where it stands; expected, given."""
 
     document: Document
     sections: StudySections
     dataset: Dataset
-    errors: list[str]
-
-    def error(self, keys: Keys, message: str) -> None:
-        self.errors.append(self.document.error(keys, message))
+    error: Callable[[Keys, str], None]
 
     def check_dataset(self) -> None:
         """Both parts of the training set need at least one image of every class; pairs of vectors
@@ -42,6 +49,10 @@ class Checks:
                         ("dataset", key),
                         f"{self.dataset.name} is drawn afresh at every step: no such key",
                     )
+            if "evaluation" in self.document.tree:
+                self.error(
+                    ("evaluation",), f"{self.dataset.name} is drawn afresh at every step: no splits"
+                )
             return
         for key in ("image_size", "num_train", "num_classes"):
             if key in self.document.tree["dataset"] and key not in self.dataset.options:
@@ -55,7 +66,13 @@ class Checks:
                 ("dataset", "download"),
                 "expected false, as imagefolder is your own files, given true",
             )
-        fraction, classes = self.sections.dataset.val_fraction, self.dataset.num_classes
+        fraction, classes = self.sections.val_fraction, self.dataset.num_classes
+        if fraction is None and "val_fraction" in self.document.tree["dataset"]:
+            self.error(
+                ("dataset", "val_fraction"),
+                "has no effect with evaluation: {train_on: all}, which holds no images out; null "
+                "removes a key",
+            )
         _, num_val = self.dataset.split_sizes(fraction)
         if num_val < classes:
             message = (
@@ -90,6 +107,22 @@ class Checks:
                 ("checkpoints", "every_s"),
                 "expected with keep: last or best only, as none are made",
             )
+
+    def check_evaluation(self) -> None:
+        """A search that learns from its scores would choose by the test images, and its best score
+        would be no test score any more.
+        """
+        method, scheduler = self.sections.search.method, self.sections.scheduler.name
+        for keys, chooses in (
+            (("search", "method"), method if method in LIVE_METHODS else ""),
+            (("scheduler", "name"), scheduler if scheduler != "fifo" else ""),
+        ):
+            if chooses and self.sections.evaluation.score_on == "test":
+                self.error(
+                    keys,
+                    f"{chooses} would choose configurations by the test split. Expected grid, qmc "
+                    "or random with fifo, or no evaluation: {score_on: test}",
+                )
 
     def check_names(self) -> None:
         slugs: dict[str, str] = {}
@@ -145,6 +178,8 @@ class Checks:
                     f"the metric is {metric.name}: expected {scoring}",
                 )
 
+        check_metric(objective, metric, self._where, self.error)
+
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:
             given = self.sections.resources.workers
@@ -159,7 +194,7 @@ class Checks:
             )
 
     def _check_training(self, objective: Objective) -> None:
-        num_train, _ = self.dataset.split_sizes(self.sections.dataset.val_fraction)
+        num_train, num_val = self.dataset.split_sizes(self.sections.val_fraction)
         available = f"{num_train}, the images that {self.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
         num_labelled = num_train - self.dataset.num_unlabeled
@@ -174,13 +209,13 @@ class Checks:
             self.error(
                 keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
             )
+        check_scores(objective, self.dataset, num_labelled, self._where, self.error)
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
-        _, num_val = self.dataset.split_sizes(self.sections.dataset.val_fraction)
         if points and not MIN_TSNE_POINTS <= points <= num_val:
-            expected = (
-                f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the validation split"
-            )
+            split = self.sections.evaluation.score_on
+            expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the {split}"
+            expected += " split"
             self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
         fewest_epochs, _ = objective.extremes("epochs")
         if "epochs" in objective.space and fewest_epochs == 0:
@@ -197,7 +232,9 @@ class Checks:
                 f"expected at most {available}, given {largest}",
             )
         self._check_negatives(objective)
+        self._check_crops(objective)
         self._check_small_views(objective)
+        self._check_queue(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
             message = (
@@ -206,6 +243,7 @@ class Checks:
             self.error(self._where(objective, "warmup_epochs"), message)
         self._check_workers(objective)
         self._check_chunks(objective)
+        self._check_norm_groups(objective)
         self._check_precision(objective)
 
     def _check_negatives(self, objective: Objective) -> None:
@@ -227,12 +265,22 @@ class Checks:
             )
             self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
 
+    def _check_crops(self, objective: Objective) -> None:
+        _, lowest = objective.extremes("crop_scale")
+        highest, _ = objective.extremes("crop_max")
+        if lowest > highest:
+            message = f"expected at most crop_max, {setting(highest)}, given {setting(lowest)}"
+            self.error(self._where(objective, "crop_scale"), message)
+
     def _check_small_views(self, objective: Objective) -> None:
         if "small_view_size" not in objective.owned:
             return
+        self._check_global_views(objective)
         _, size = objective.extremes("small_view_size")
-        if size > self.dataset.image_size:
-            expected = f"expected at most {self.dataset.image_size}, the side of the images"
+        large, _ = objective.extremes("view_size")
+        large = large or self.dataset.image_size
+        if size > large:
+            expected = f"expected at most {large}, the side of the other views"
             self.error(self._where(objective, "small_view_size"), f"{expected}, given {size}")
         name = "crop_scale" if objective.fixed.get("small_crop_scale") == 0 else "small_crop_scale"
         _, lowest = objective.extremes(name)
@@ -253,6 +301,28 @@ class Checks:
                     f"views of {num_views}"
                 )
                 self.error(self._where(objective, "crop_only_share"), message)
+
+    def _check_queue(self, objective: Objective) -> None:
+        if "swav_queue" not in objective.space:
+            return
+        start, (_, epochs) = objective.extremes("swav_queue_start")[0], objective.extremes("epochs")
+        if start >= epochs:
+            message = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
+            self.error(self._where(objective, "swav_queue"), message)
+
+    def _check_global_views(self, objective: Objective) -> None:
+        if "num_global_views" not in objective.owned:
+            return
+        fewest, most = objective.extremes("num_views")
+        fewest_global, most_global = objective.extremes("num_global_views")
+        if most_global > fewest:
+            message = f"expected at most num_views, {fewest}, given {most_global}"
+            self.error(self._where(objective, "num_global_views"), message)
+        elif most == fewest_global > 2:
+            for name in ("small_view_size", "small_crop_scale", "small_crop_max"):
+                if name in objective.space:
+                    message = f"has no effect while all {most} views are global"
+                    self.error(self._where(objective, name), message)
 
     def _check_inert(self, objective: Objective) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""
@@ -328,10 +398,7 @@ class Checks:
                 and chunk < batch
                 and (batch % chunk or chunk % workers or chunk < 2 * workers)
             ):
-                valid = [c for c in range(2 * workers, batch + 1, workers) if batch % c == 0]
-                nearest_valid = ", ".join(
-                    map(str, sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2]))
-                )
+                nearest_valid = ", ".join(map(str, _nearest_chunks(chunk, batch, workers)))
                 among = f" on {workers} workers" if workers > 1 else ""
                 message = (
                     f"chunks of {chunk} do not make a batch of {batch}{among}; nearest "
@@ -339,8 +406,26 @@ class Checks:
                 )
                 self.error(keys, message)
 
+    def _check_norm_groups(self, objective: Objective) -> None:
+        if "shuffle" not in self._points(objective, "key_norm"):
+            return
+        keys = self._where(objective, "norm_group")
+        names = ("norm_group", "batch_size", "chunk_size")
+        groups, batches, chunks = (self._points(objective, name) for name in names)
+        if not groups or not batches or not chunks:
+            self.error(keys, "expected fixed values or choices of it, batch_size and chunk_size")
+        for group, batch, chunk in itertools.product(groups, batches, chunks):
+            together = min(chunk or batch, batch)
+            if together % group:
+                what = "a chunk" if together < batch else "a batch"
+                self.error(
+                    keys, f"groups of {group} do not make {what} of {together}; it must divide it"
+                )
+
     def _points(self, objective: Objective, name: str) -> tuple[Any, ...]:
-        """All values that a hyperparameter takes; none if it has a range."""
+        """All values that a hyperparameter takes; none if it has a range, or is not owned."""
+        if name not in objective.owned:
+            return ()
         if name in objective.fixed:
             return (objective.fixed[name],)
         return () if objective.space[name].is_range else objective.space[name].points
@@ -394,12 +479,17 @@ class Checks:
                 f"{reason}. Expected fifo, or search.method {' or '.join(LIVE_METHODS)}",
             )
             return
-        if not METRIC[self.sections.metric.name].every_epoch:
+        metric = METRIC[self.sections.metric.name]
+        is_probed = metric.part == "linear_probe" and metric.of == "features"
+        if not metric.every_epoch and not (
+            is_probed and objective.fixed["linear_every"] == "scored"
+        ):
             every_epoch = ", ".join(m.name for m in METRICS if m.every_epoch)
             message = f"asha compares scores before the last epoch, expected {every_epoch}"
+            advice = ", or set linear_every: scored" if is_probed else ""
             self.error(
                 ("metric", "name"),
-                f"{message}; {self.sections.metric.name} is scored at the last epoch only",
+                f"{message}; {metric.name} is scored at the last epoch only{advice}",
             )
             return
         if "epochs" in objective.space:
@@ -435,3 +525,11 @@ class Checks:
             if param in getattr(self.sections, kind):
                 return (kind, param)
         return ("objectives", objective.name)
+
+
+def _nearest_chunks(chunk: int, batch: int, workers: int) -> list[int]:
+    """The two sizes nearest to `chunk` that divide a batch among the workers."""
+    small = [c for c in range(1, math.isqrt(min(batch, MAX_BATCH)) + 1) if batch % c == 0]
+    divisors = {*small, *(batch // c for c in small)}
+    valid = [c for c in divisors if c % workers == 0 and c >= 2 * workers]
+    return sorted(sorted(valid, key=lambda c: abs(c - chunk))[:2])

@@ -102,7 +102,8 @@ def _without_growth(tree: Row, former: Row) -> Row:
 
 
 def _shrunk_seeds(old: Row, new: Row) -> str:
-    gone = [str(seed) for seed in old["seeds"] if seed not in new["seeds"]]
+    kept = set(new["seeds"])
+    gone = [str(seed) for seed in old["seeds"] if seed not in kept]
     return (
         f"seeds: {old['seeds']} -> {new['seeds']}: trials of {', '.join(gone)} are recorded"
         if gone

@@ -8,19 +8,23 @@ import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Dataset, Value
 from clsweep.catalog.ownership import effective, reference_params, yardstick_params
-from clsweep.study.document import Document
-from clsweep.study.samplers import build_sampler
+from clsweep.errors import StudyError
+from clsweep.study.document import Document, Keys
+from clsweep.study.samplers import build_sampler, storage
 from clsweep.study.schema import LIVE_METHODS, StudySections
 from clsweep.study.space import Dimension, Objective, slug
 
 if TYPE_CHECKING:
     import optuna
     import pandas as pd
+
+MAX_TRIALS = 1_000_000  # of one plan, which is drawn as a whole
+MAX_REPEATS = 50_000  # draws in succession that give no further configuration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +72,20 @@ def plan_trials(study: Study) -> list[PlannedTrial]:
     objective is that of the sampler; a grid is shuffled with `search.seed`, so that its first part
     already covers the space.
     """
-    designs = [(objective, *_design(study, objective)) for objective in study.objectives]
-    longest = max(len(configs) for _, _, configs in designs)
+    designs = [_configs(study, objective) for objective in study.objectives]
+    turns = itertools.chain.from_iterable(itertools.zip_longest(*designs))
+    return [
+        replace(first, trial_id=trial_id(first.objective, first.config, seed), seed=seed)
+        for first in turns
+        if first is not None
+        for seed in study.sections.seeds
+    ]
+
+
+def _configs(study: Study, objective: Objective) -> list[PlannedTrial]:
+    """Every configuration of one objective, as its trial on the first seed."""
+    sampler, configs = _design(study, objective)
+    owned, seed = objective.owned, study.sections.seeds[0]
     return [
         PlannedTrial(
             trial_id=trial_id(objective.name, config, seed),
@@ -78,13 +94,38 @@ def plan_trials(study: Study) -> list[PlannedTrial]:
             config=config,
             seed=seed,
             sampler=sampler,
-            params={name: {**objective.fixed, **configs[config]}[name] for name in objective.owned},
+            params={
+                name: chosen[name] if name in chosen else objective.fixed[name] for name in owned
+            },
         )
-        for config in range(longest)
-        for objective, sampler, configs in designs
-        if config < len(configs)
-        for seed in study.sections.seeds
+        for config, chosen in enumerate(configs)
     ]
+
+
+def require_enumerable(study: Study) -> None:
+    """Refuse a plan that is too long, before any of it is drawn.
+
+    Raises:
+        StudyError: the search has more than `MAX_TRIALS` trials, or its confirmation has.
+    """
+    seeds, confirm = study.sections.seeds, study.sections.confirm
+    counts = {objective.name: count_configs(study, objective) for objective in study.objectives}
+    _require_at_most(study, ("search",), counts, len(seeds))
+    if confirm:
+        best = {name: min(count, confirm.top) for name, count in counts.items()}
+        _require_at_most(study, ("confirm",), best, len(confirm.seeds))
+
+
+def _require_at_most(study: Study, at: Keys, counts: Mapping[str, int], num_seeds: int) -> None:
+    num_trials = sum(counts.values()) * num_seeds
+    if num_trials > MAX_TRIALS:
+        largest = max(counts, key=lambda name: counts[name])
+        message = (
+            f"expected at most {MAX_TRIALS:,} trials, given {num_trials:,}: {num_seeds:,} seeds of "
+            f"{sum(counts.values()):,} configurations, {counts[largest]:,} of '{largest}'. Thin "
+            "the grid, give fewer seeds, or draw fewer configurations with method qmc"
+        )
+        raise StudyError(study.document.error(at, message))
 
 
 def trial_id(objective: str, config: int, seed: int) -> str:
@@ -173,11 +214,14 @@ def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[st
         return []
     common = split_columns(study)
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    params = {"raw_pixels": yardstick_params(), "untrained": reference_params()}
+    of_pixels = [name for name in yardstick_params() if name != "feature_layer"]
+    params = {"raw_pixels": of_pixels, "untrained": reference_params()}
     for trial in trials:
         for reference, names in params.items():
             row = {name: trial.params[name] for name in names if name in trial.params}
-            if None not in row.values():
+            # a projector is nothing before it is trained
+            is_there = reference != "untrained" or row.get("feature_layer") != "projector"
+            if None not in row.values() and is_there:
                 row |= {"seed": trial.seed} if reference == "untrained" else {}
                 rows.setdefault(
                     (reference, *row.items()), {"reference": reference, **common, **row}
@@ -189,7 +233,8 @@ def split_columns(study: Study) -> dict[str, Any]:
     """The data set as `load_splits` needs to know it; pairs of vectors have none of its numbers."""
     dataset = study.dataset
     numbers = {
-        "val_fraction": float(study.sections.dataset.val_fraction),
+        "score_on": study.sections.evaluation.score_on,
+        "val_fraction": study.sections.val_fraction,
         "image_size": dataset.image_size,
         "num_train": dataset.num_train + dataset.num_unlabeled,
         "num_classes": dataset.num_classes,
@@ -210,7 +255,15 @@ def _design(study: Study, objective: Objective) -> tuple[str, list[dict[str, Val
     if sampler == "grid":
         axes = [_values(study, dimension) for dimension in objective.space.values()]
         return sampler, list(_grid(objective, axes, seed))
-    return sampler, _draw(objective, sampler, num_configs, seed)
+    points = _draw(objective, sampler, num_configs, seed)
+    if len(points) < num_configs:
+        message = (
+            f"expected at most {len(points):,}, given {num_configs:,}: {MAX_REPEATS:,} draws of "
+            f"'{objective.name}' gave no further configuration. Widen its ranges, or search "
+            "by method grid"
+        )
+        raise StudyError(study.document.error(("search", "trials_per_objective"), message))
+    return sampler, points
 
 
 def _values(study: Study, dimension: Dimension) -> Sequence[Value]:
@@ -239,7 +292,7 @@ def _grid(
 def _draw(
     objective: Objective, method: str, num_configs: int, seed: int
 ) -> list[dict[str, Value | None]]:
-    """`num_configs` distinct points of Optuna's sampler.
+    """`num_configs` distinct points of Optuna's sampler; fewer where no further ones come.
 
     Choices are drawn as their index: a QMC sequence then covers them as evenly as it covers a
     range, where Optuna would fall back to independent random draws.
@@ -256,11 +309,13 @@ def _draw(
     # The first trial only tells this sampler its space; it is no point of the sequence.
     num_skipped = 1 if method == "qmc" else 0
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(sampler=build_sampler(method, seed))
+    study = optuna.create_study(storage=storage(), sampler=build_sampler(method, seed))
     points: dict[tuple[Value, ...], dict[str, Value | None]] = {}
     # A point that is drawn again would be counted as a further configuration with the same scores.
-    # There are more distinct points than are wanted: smaller spaces are enumerated.
-    while len(points) < num_configs:
+    # There are mostly more distinct points than are wanted: smaller spaces are enumerated. Yet a
+    # range of real numbers may hold two of them, and the last of many integers come rarely.
+    repeats = 0
+    while len(points) < num_configs and repeats < MAX_REPEATS:
         trial = study.ask(space)
         # Its space is that of the others; each further one told would make all later ones slower.
         if trial.number == 0:
@@ -269,7 +324,9 @@ def _draw(
             point = {
                 name: _value(objective.space[name], trial.params[name]) for name in objective.space
             }
-            points.setdefault(tuple(point.values()), dict(point))
+            key = tuple(point.values())
+            repeats = repeats + 1 if key in points else 0
+            points.setdefault(key, dict(point))
     return list(points.values())
 
 
@@ -281,5 +338,5 @@ def _num_distinct(objective: Objective) -> int | None:
     """Number of distinct configurations outside of a grid search; None if any dimension is a range
     of real numbers.
     """
-    values = [dimension.values for dimension in objective.space.values()]
-    return None if None in values else math.prod(len(v) for v in values if v is not None)
+    counts = [dimension.num_values for dimension in objective.space.values()]
+    return None if None in counts else math.prod(n for n in counts if n is not None)

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +19,11 @@ from clsweep.study.shipped import shipped_studies, study_file
 
 Keys = tuple[str | int, ...]
 
-MAX_NODES = 100_000  # a guard against aliases that expand without end
+# What a study can need, with room: a file beyond it is no study, and gets an answer at once.
+MAX_BYTES = 2_000_000
+MAX_NODES = 200_000  # as written, and once aliases are expanded
+MAX_DEPTH = 50
+MAX_TEXT = 4_096  # characters of one key or value; a path has no more
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -52,8 +58,33 @@ class Document:
 
 class _Loader(yaml.SafeLoader):
     """Numbers as everywhere else: YAML 1.1 takes `1e-3` for a text, `010` for eight and `1:30` for
-    ninety.
+    ninety. What is too large is refused while it is read.
     """
+
+    def __init__(self, text: str, source: str):
+        super().__init__(text)
+        self.source, self._num_nodes, self._depth = source, 0, 0
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        self._num_nodes += 1
+        if self._num_nodes > MAX_NODES:
+            raise self._refused(f"the file holds more than {MAX_NODES:,} values")
+        if self._depth >= MAX_DEPTH:
+            raise self._refused(f"nested more than {MAX_DEPTH} levels deep")
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_TEXT:
+            kind = node.tag.rpartition(":")[2]
+            given = f"given one of {len(node.value):,}, {node.value[:20]}..."
+            raise StudyError(
+                f"{self.source}:{node.start_mark.line + 1}: expected at most {MAX_TEXT:,} "
+                f"characters or digits in a value ({kind}), {given}"
+            )
+        return node
+
+    def _refused(self, message: str) -> StudyError:
+        return StudyError(f"{self.source}:{self.peek_event().start_mark.line + 1}: {message}.")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -77,7 +108,7 @@ for _tag, _pattern in _NUMBERS.items():
 
 def dotted(keys: Keys) -> str:
     """`('objectives', 'dcl', 'tau')` as `objectives.dcl.tau`."""
-    return ".".join(str(key) for key in keys)
+    return ".".join(f"{key!s:.80}" for key in keys)
 
 
 def read_document(
@@ -127,7 +158,7 @@ def preset_names(path: str | Path) -> list[str]:
 
 def _parse(path: Path) -> Document:
     try:
-        text = path.read_bytes().decode("utf-8")
+        data = _read(path)
     except FileNotFoundError:
         siblings = [str(p) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         meant = nearest(str(path), siblings) or nearest(path.stem, shipped_studies())
@@ -138,23 +169,34 @@ def _parse(path: Path) -> Document:
             f"{path}: expected a study file, given a "
             f"folder.{f' It holds: {inside}.' if inside else ''}"
         ) from None
-    except UnicodeDecodeError:
-        raise StudyError(f"{path}: expected a YAML text in UTF-8, given binary data.") from None
     except OSError as error:
         raise StudyError(f"{path}: cannot be read: {error.strerror or error}.") from None
-    document = Document(source=str(path), tree={})
+    return parse_document(data, str(path))
+
+
+def parse_document(data: bytes, source: str) -> Document:
+    """A study file's bytes as a document; `source` is what messages call it.
+
+    Raises:
+        StudyError: it is no YAML mapping, or a key stands twice.
+    """
     try:
-        loader = _Loader(text)
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise StudyError(f"{source}: expected a YAML text in UTF-8, given binary data.") from None
+    document = Document(source=source, tree={})
+    try:
+        loader = _Loader(text, source)
         node = loader.get_single_node()
         tree = None if node is None else _Builder(loader, document).build(node, ())
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise StudyError(f"{path}{line}: not valid YAML: {problem}.") from None
+        raise StudyError(f"{source}{line}: not valid YAML: {problem}.") from None
     except yaml.YAMLError as error:  # characters that YAML does not allow
-        raise StudyError(f"{path}: not valid YAML: {str(error).splitlines()[0]}.") from None
+        raise StudyError(f"{source}: not valid YAML: {str(error).splitlines()[0]}.") from None
     except RecursionError:
-        raise StudyError(f"{path}: not valid YAML: nested too deeply.") from None
+        raise StudyError(f"{source}: not valid YAML: nested too deeply.") from None
     if not isinstance(tree, dict):
         given = (
             "an empty file"
@@ -164,10 +206,32 @@ def _parse(path: Path) -> Document:
             else repr(tree)[:80]
         )
         raise StudyError(
-            f"{path}: expected a mapping with the keys name, seeds, objectives, ..., given {given}."
+            f"{source}: expected a mapping with the keys name, seeds, objectives, ..., "
+            f"given {given}."
         )
     document.tree = tree
     return document
+
+
+def _read(path: Path) -> bytes:
+    """The file's content. Neither a pipe nor a device is waited for or read without end."""
+    if path.is_dir():
+        raise IsADirectoryError
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise StudyError(
+                f"{path}: expected a regular file, given a pipe or a device. Write the study into "
+                "a file first."
+            )
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        size = max(status.st_size, len(content))
+        raise StudyError(
+            f"{path}: expected a study file of at most {MAX_BYTES:,} bytes, given {size:,}. "
+            "A range, {low, high}, needs no list of its values."
+        )
+    return content
 
 
 class _Builder:
@@ -235,22 +299,28 @@ class _Builder:
         return f"{self.document.source}:{node.start_mark.line + 1}"
 
 
-def _overlay(document: Document, patch: dict[str, Any], *, origin: Keys, at: Keys = ()) -> None:
-    """Lay `patch`, written at the keys `origin`, over the tree at the keys `at`."""
-    target: Any = document.tree
-    for key in at:
-        target = target[key]
+def _overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> None:
+    """Lay `patch`, written at the keys `origin`, over the tree, and take its places along."""
+    replaced: set[Keys] = set()
+    _lay(document.tree, patch, (), replaced)
+    for keys, place in list(document.places.items()):
+        there = keys[len(origin) :]
+        if keys[: len(origin)] == origin and any(
+            there[:length] in replaced for length in range(1, len(there) + 1)
+        ):
+            document.places[there] = place
+
+
+def _lay(target: dict[str, Any], patch: dict[str, Any], at: Keys, replaced: set[Keys]) -> None:
+    """Lay a mapping over the one at the keys `at`; `replaced` collects what it replaces."""
     for key, value in patch.items():
-        here, there = (*at, key), (*origin, key)
         if value is None:
             target.pop(key, None)
         elif isinstance(value, dict) and isinstance(target.get(key), dict):
-            _overlay(document, value, origin=there, at=here)
+            _lay(target[key], value, (*at, key), replaced)
         else:
             target[key] = value
-            for keys, place in list(document.places.items()):
-                if keys[: len(there)] == there:
-                    document.places[(*here, *keys[len(there) :])] = place
+            replaced.add((*at, key))
 
 
 def apply_setting(document: Document, setting: str) -> None:
@@ -265,7 +335,7 @@ def apply_setting(document: Document, setting: str) -> None:
     if not separator or not all(keys):
         raise StudyError(f"{label}: expected KEY=VALUE with a dotted key, as in base.epochs=10.")
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, label)
         node = loader.get_single_node()
         value = None if node is None else _Builder(loader, Document(label, {})).build(node, ())
     except (yaml.YAMLError, RecursionError):

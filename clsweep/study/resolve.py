@@ -4,7 +4,7 @@ owns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from clsweep.catalog import (
@@ -16,11 +16,18 @@ from clsweep.catalog import (
     Dataset,
     Value,
 )
-from clsweep.catalog.ownership import aliases, default_of, owned_params, owners_of, refusal
+from clsweep.catalog.ownership import (
+    aliases,
+    default_of,
+    owned_params,
+    owners_of,
+    refusal,
+    trial_owns,
+)
 from clsweep.data.folders import sized_dataset
-from clsweep.errors import RequestError, StudyError, nearest
+from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.checks import Checks
-from clsweep.study.design import Study
+from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension
@@ -51,15 +58,16 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     )
     resolver.check_shared()
     resolver.raise_errors()
-    checks = Checks(document, sections, resolver.dataset, resolver.errors)
+    checks = Checks(document, sections, resolver.dataset, resolver.error)
     for objective in objectives:
         checks.check(objective)
     checks.check_dataset()
     checks.check_gpus()
     checks.check_keys_in_use()
+    checks.check_evaluation()
     checks.check_names()
     resolver.raise_errors()
-    return Study(
+    study = Study(
         sections=sections,
         dataset=resolver.dataset,
         objectives=objectives,
@@ -67,6 +75,16 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
         document=document,
         preset=preset,
     )
+    require_enumerable(study)
+    return study
+
+
+def _owns(name: str, owned: Collection[str]) -> str:
+    """What an objective owns, for a message; what every trial does is not listed, so that the rest
+    is found.
+    """
+    own = ", ".join(sorted(set(owned) - set(trial_owns())))
+    return f"'{name}' owns: {own}, and what every trial owns (clsweep catalog params)"
 
 
 class _Resolver:
@@ -83,6 +101,8 @@ class _Resolver:
 
     def error(self, keys: Keys, message: str) -> None:
         self.errors.append(self.document.error(keys, message))
+        if len(self.errors) == MAX_LINES:
+            self.raise_errors()
 
     def raise_errors(self) -> None:
         if self.errors:
@@ -108,13 +128,9 @@ class _Resolver:
         for keys, param, raw, shared in self._entries(at, section):
             if param not in PARAM:
                 candidates = PARAM if shared or not trained else owned
-                known = (
-                    "Known: see clsweep catalog params"
-                    if shared
-                    else f"'{name}' owns: {', '.join(sorted(owned))}"
-                )
+                known = "Known: see clsweep catalog params" if shared else _owns(name, owned)
                 hint = nearest(param, candidates, aliases())
-                self.error(keys, f"unknown parameter '{param}'.{hint} {known}")
+                self.error(keys, f"unknown parameter '{param:.80}'.{hint} {known}")
             elif not shared and keys[-2] == "space" and param in section.base:
                 self.error(
                     keys, "expected the parameter in base or in space of one objective, given both"
@@ -124,7 +140,7 @@ class _Resolver:
                 if shared or not trained:
                     skips[reason] = tuple(dict.fromkeys((*skips.get(reason, ()), param)))
                 else:
-                    owns = f"'{name}' owns: {', '.join(sorted(owned))}"
+                    owns = _owns(name, owned)
                     self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
             else:
                 self._take(keys, param, raw, fixed, space, shared)
@@ -152,7 +168,7 @@ class _Resolver:
             if name not in known:
                 expected = f"Expected one of: {', '.join(known)}"
                 self.error(
-                    (*at, part), f"unknown {part} '{name}'.{nearest(name, known)} {expected}"
+                    (*at, part), f"unknown {part} '{name:.80}'.{nearest(name, known)} {expected}"
                 )
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import optuna
@@ -39,11 +39,57 @@ def build_sampler(method: str, seed: int) -> optuna.samplers.BaseSampler:
     independent = samplers.RandomSampler(seed=seed)
     if method == "random":
         return independent
-    classes = {"qmc": samplers.QMCSampler, "tpe": samplers.TPESampler, "gp": samplers.GPSampler}
+    classes: dict[str, Any] = {
+        "qmc": _one_sequence(),
+        "tpe": samplers.TPESampler,
+        "gp": samplers.GPSampler,
+    }
     beside = {} if method == "tpe" else {"independent_sampler": independent}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some are marked experimental
         return classes[method](**SAMPLER_OPTIONS[method], **beside, seed=seed)
+
+
+def _one_sequence() -> type[optuna.samplers.QMCSampler]:
+    """Optuna's sampler, in time that grows with the number of points, not with its square: it looks
+    for the space among all trials, makes its sequence anew and skips to the point, for every
+    point. This one remembers both. The points are the same.
+    """
+    import optuna
+
+    class OneSequence(optuna.samplers.QMCSampler):
+        _space: Mapping[str, Any] = {}
+
+        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+            self._space = self._space or super().infer_relative_search_space(study, trial)
+            return dict(self._space)
+
+        def _sample_qmc(self, study: Any, search_space: dict[str, Any]) -> Any:
+            if not hasattr(self, "_sequence"):
+                from scipy.stats import qmc
+
+                self._sequence = qmc.Sobol(len(search_space), seed=self._seed, scramble=True)
+            return self._sequence.random(1)
+
+    return OneSequence
+
+
+def storage() -> optuna.storages.InMemoryStorage:
+    """A storage of trials that are asked for and never queued: Optuna's looks for queued ones among
+    all trials, each time that one is asked for.
+    """
+    from optuna.storages import InMemoryStorage
+    from optuna.trial import TrialState
+
+    class NoneWaiting(InMemoryStorage):
+        def get_all_trials(
+            self, study_id: int, deepcopy: bool = True, states: Any = None
+        ) -> list[optuna.trial.FrozenTrial]:
+            if states is not None and tuple(states) == (TrialState.WAITING,):
+                return []
+            return super().get_all_trials(study_id, deepcopy, states)
+
+    return NoneWaiting()
 
 
 def sampler_options(method: str) -> str | None:

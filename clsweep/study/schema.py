@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,19 +25,24 @@ from clsweep.catalog import DATASET, METRIC, PARAM
 from clsweep.catalog.ownership import aliases
 from clsweep.data.availability import DataPlace
 from clsweep.display.numbers import setting
-from clsweep.errors import StudyError, nearest
+from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if not seeds:
         raise ValueError("expected at least one seed, given none")
-    twice = [s for i, s in enumerate(seeds) if s in seeds[:i]]
-    if twice:
-        raise ValueError(f"expected distinct seeds, given {twice[0]} twice")
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"expected distinct seeds, given {_repeated(seeds)} twice")
     return seeds
 
 
+def _repeated(seeds: tuple[int, ...]) -> int:
+    return Counter(seeds).most_common(1)[0][0]
+
+
+MAX_NAME = 128  # characters: the study's name is a folder's too
+MAX_OBJECTIVES = 256
 LIVE_METHODS = ("tpe", "gp")  # these choose the next configuration from the finished ones
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
@@ -65,6 +72,24 @@ class DatasetSection(_Section):
     @classmethod
     def _known(cls, name: str) -> str:
         return _choice("dataset", name, DATASET)
+
+
+class EvaluationSection(_Section):
+    """Which images a trial trains on, and on which it is scored. All training images go with the
+    test split: a published protocol repeated, with no image held back to choose by.
+    """
+
+    train_on: Literal["train", "all"] = "train"  # all: the validation split too
+    score_on: Literal["validation", "test"] = "validation"
+
+    @model_validator(mode="after")
+    def _together(self) -> EvaluationSection:
+        if (self.train_on == "all") != (self.score_on == "test"):
+            raise ValueError(
+                "expected train_on: train with score_on: validation, or train_on: all with "
+                f"score_on: test, given train_on: {self.train_on} with score_on: {self.score_on}"
+            )
+        return self
 
 
 class MetricSection(_Section):
@@ -135,19 +160,30 @@ class CheckpointsSection(_Section):
 
 
 class StudySections(_Section):
-    name: Annotated[StrictStr, Field(pattern=NAME_PATTERN)]
+    name: Annotated[StrictStr, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
     dataset: DatasetSection
+    evaluation: EvaluationSection = EvaluationSection()
     metric: MetricSection = MetricSection()
     seeds: Seeds
     base: dict[StrictStr, object] = {}
     space: dict[StrictStr, object] = {}
-    objectives: Annotated[dict[StrictStr, ObjectiveSection], Field(min_length=1)]
+    objectives: Annotated[
+        dict[StrictStr, ObjectiveSection], Field(min_length=1, max_length=MAX_OBJECTIVES)
+    ]
     search: SearchSection
     scheduler: SchedulerSection = SchedulerSection()
     confirm: ConfirmSection | None = None
     resources: ResourcesSection = ResourcesSection()
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
+
+    @property
+    def val_fraction(self) -> float | None:
+        """Share of the training images that are held out to be scored; None: none are, the test
+        split is scored.
+        """
+        is_test = self.evaluation.score_on == "test"
+        return None if is_test else float(self.dataset.val_fraction)
 
 
 def parse_sections(document: Document) -> StudySections:
@@ -159,7 +195,8 @@ def parse_sections(document: Document) -> StudySections:
     try:
         return StudySections.model_validate(document.tree)
     except ValidationError as error:
-        lines = [document.error(keys, message) for keys, message in map(_explain, error.errors())]
+        errors = islice(error.errors(), MAX_LINES)
+        lines = [document.error(keys, message) for keys, message in map(_explain, errors)]
         raise StudyError("\n".join(dict.fromkeys(lines))) from None
 
 
@@ -201,11 +238,22 @@ def _explain(error: Any) -> tuple[Keys, str]:
         return (
             keys,
             f"expected {context['expected']}, given "
-            f"{given!r}.{_nearest_literal(given, context['expected'])}",
+            f"{given!r:.80}.{_nearest_literal(given, context['expected'])}",
         )
     if kind in _BOUNDS:
         bound = _BOUNDS[kind]
-        return keys, f"expected a value {_SIGNS[bound]} {setting(context[bound])}, given {given!r}"
+        return (
+            keys,
+            f"expected a value {_SIGNS[bound]} {setting(context[bound])}, given {given!r:.80}",
+        )
+    if kind == "too_long":
+        return keys, f"expected at most {context['max_length']:,} entries, given {len(given):,}"
+    if kind == "string_too_long":
+        return (
+            keys,
+            f"expected at most {context['max_length']} characters, given {len(given):,}: "
+            f"{given!r:.80}",
+        )
     return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}"
 
 
@@ -246,6 +294,7 @@ def _nearest_literal(given: object, expected: str) -> str:
 def _choice(part: str, name: str, known: Collection[str]) -> str:
     if name not in known:
         raise ValueError(
-            f"unknown {part} '{name}'.{nearest(name, known)} Expected one of: {', '.join(known)}"
+            f"unknown {part} '{name:.80}'.{nearest(name, known)} Expected one of: "
+            f"{', '.join(known)}"
         )
     return name

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,13 @@ class Dimension:
         if self.param.kind == "int" and self.low is not None and self.high is not None:
             return range(int(self.low), int(self.high) + 1)
         return None
+
+    @property
+    def num_values(self) -> int | None:
+        """How many `values` there are, which may be more than a list can hold."""
+        if isinstance(self.values, range):
+            return self.values.stop - self.values.start
+        return None if self.values is None else len(self.values)
 
     @property
     def is_range(self) -> bool:
@@ -134,12 +142,12 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
     if not isinstance(raw, dict):
         raise ValueError(
             f"expected {{low, high}} with an optional log and grid, {{grid}} or {{choices}}, given "
-            f"{raw!r}"
+            f"{raw!r:.80}"
         )
     for key in raw:
         if key not in DIMENSION_KEYS:
             raise ValueError(
-                f"unknown key '{key}'.{nearest(key, DIMENSION_KEYS)} Expected: "
+                f"unknown key '{key:.80}'.{nearest(key, DIMENSION_KEYS)} Expected: "
                 f"{', '.join(DIMENSION_KEYS)}"
             )
     if "choices" in raw:
@@ -151,14 +159,14 @@ def parse_dimension(param: Param, raw: object) -> Dimension:
             )
         return Dimension(param=param, choices=_points(param, "choices", raw["choices"]))
     if param.kind in ("choice", "bool"):
-        raise ValueError(f"expected choices out of {param.bounds}, given {raw!r}")
+        raise ValueError(f"expected choices out of {param.bounds}, given {raw!r:.80}")
     return _numeric_dimension(param, raw)
 
 
 def _numeric_dimension(param: Param, raw: dict[str, Any]) -> Dimension:
     log = raw.get("log", False)
     if not isinstance(log, bool):
-        raise ValueError(f"log: expected true or false, given {log!r}")
+        raise ValueError(f"log: expected true or false, given {log!r:.80}")
     grid = _points(param, "grid", raw["grid"]) if "grid" in raw else ()
     if ("low" in raw) != ("high" in raw):
         raise ValueError(
@@ -193,12 +201,11 @@ def _bound(param: Param, key: str, raw: object) -> float:
 
 def _points(param: Param, key: str, raw: object) -> tuple[Value, ...]:
     if not isinstance(raw, list) or not raw:
-        raise ValueError(f"{key}: expected a list of at least one value, given {raw!r}")
+        raise ValueError(f"{key}: expected a list of at least one value, given {raw!r:.80}")
     try:
         points = tuple(param.coerce(value) for value in raw)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
-    twice = [v for i, v in enumerate(points) if v in points[:i]]
-    if twice:
-        raise ValueError(f"{key}: {twice[0]} stands twice")
+    if len(set(points)) < len(points):
+        raise ValueError(f"{key}: {Counter(points).most_common(1)[0][0]} stands twice")
     return points

@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clsweep.model.norms import GroupedBatchNorm, GroupedBatchNorm1d, GroupedBatchNorm2d
 from clsweep.objective.contrast import wide
 
 T = TypeVar("T")
@@ -71,6 +72,52 @@ class _AllReduceSum(torch.autograd.Function):
         return total
 
 
+class _GlobalGroupedBatchNorm(GroupedBatchNorm):
+    """Groups of the global batch: their statistics are summed over the workers, wherever their
+    samples lie.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(x)
+        pixels = list(range(2, x.ndim))
+        dtype, x = (x.dtype, wide(x))
+        group_N = self._groups(len(x)).to(x.device)
+        member_NG = F.one_hot(group_N, len(x) * world_size() // self.group_size).to(x.dtype)
+        count = self.group_size * x[0, 0].numel()
+
+        def mean_of(values: Tensor) -> Tensor:
+            sum_NC = values.sum(dim=pixels) if pixels else values
+            return _reduce(member_NG.T @ sum_NC) / count
+
+        def of_samples(values_GC: Tensor) -> Tensor:
+            return values_GC[group_N].view(*x.shape[:2], *[1] * len(pixels))
+
+        mean_GC = mean_of(x)
+        centred = x - of_samples(mean_GC)
+        var_GC = mean_of(centred.square())
+        self.follow(mean_GC.mean(0), var_GC.mean(0) * (count / (count - 1)))
+        y = centred * of_samples(torch.rsqrt(var_GC + self.eps))
+        if self.affine:
+            shape = [1, -1] + [1] * len(pixels)
+            y = y * self.weight.view(shape) + self.bias.view(shape)
+        return y.to(dtype)
+
+    def _groups(self, num_rows: int) -> Tensor:
+        """The group of each of this worker's rows."""
+        row_N = rank() * num_rows + torch.arange(num_rows)
+        num_groups = num_rows * world_size() // self.group_size
+        return row_N % num_groups if self.is_strided else row_N // self.group_size
+
+
+class GlobalGroupedBatchNorm1d(_GlobalGroupedBatchNorm, GroupedBatchNorm1d):
+    """For features (N, C)."""
+
+
+class GlobalGroupedBatchNorm2d(_GlobalGroupedBatchNorm, GroupedBatchNorm2d):
+    """For images (N, C, H, W)."""
+
+
 class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the
     CPU).
@@ -116,8 +163,16 @@ class GlobalBatchNorm2d(_GlobalBatchNorm, nn.BatchNorm2d):
 
 
 def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
-    """`module` with batch statistics over the global batch; unchanged with a single worker."""
+    """`module` with batch statistics over the global batch, or over its groups of it; unchanged
+    with a single worker.
+    """
     if world_size() == 1:
+        return module
+    grouped = [child for child in module.modules() if isinstance(child, GroupedBatchNorm)]
+    if grouped:  # an objective has none beside them
+        for norm in grouped:
+            is_flat = isinstance(norm, GroupedBatchNorm1d)
+            norm.__class__ = GlobalGroupedBatchNorm1d if is_flat else GlobalGroupedBatchNorm2d
         return module
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(module)

@@ -181,8 +181,9 @@ def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | No
     """The coupling q_B of a step's anchors (DCL Eq. 4), in [0, 1], with eqco's margin; of a
     decoupled loss what InfoNCE's would be. None where samples are not contrasted at a temperature.
     """
-    is_paired = COMPONENT["framework"][config["framework"]].pairs_views
-    if not is_paired or "tau" not in COMPONENT["loss"][config["loss"]].owns:
+    framework = COMPONENT["framework"][config["framework"]]
+    is_contrast = framework.pairs_views and framework.views_of_negatives > 0
+    if not is_contrast or "tau" not in COMPONENT["loss"][config["loss"]].owns:
         return None
     multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
     values: Tensor = objective.over_pairs(prepared, multiplier)

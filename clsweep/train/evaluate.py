@@ -1,6 +1,10 @@
-"""Scores of a frozen encoder: weighted k-nearest-neighbour classification of its features."""
+"""Scores of a frozen network: k-nearest-neighbour classification of its features, and its own
+classifier.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +38,75 @@ def knn_scores(
     Raises:
         ValueError: knn_k > N, or features that are not finite (a diverged encoder has no score).
     """
+    return _votes(
+        bank_ND,
+        bank_labels_N,
+        query_MD,
+        query_labels_M,
+        num_classes=num_classes,
+        knn_k=knn_k,
+        # The largest weight of a row is 1: only the ratios count, and exp cannot overflow.
+        weigh=lambda similarity_Bk: (
+            (similarity_Bk - similarity_Bk[:, :1]) / knn_temperature
+        ).exp(),
+    )
+
+
+def uniform_knn_scores(
+    bank_ND: Tensor,
+    bank_labels_N: Tensor,
+    query_MD: Tensor,
+    query_labels_M: Tensor,
+    *,
+    num_classes: int,
+    knn_k: int,
+) -> dict[str, float]:
+    """kNN accuracy of equal votes (DCL Table 11: 5-NN); of equally many votes, the class with the
+    nearest neighbour counts.
+
+    Arguments, result and errors as of `knn_scores`.
+    """
+
+    def weigh(similarity_Bk: Tensor) -> Tensor:
+        ranks_k = torch.arange(knn_k, device=similarity_Bk.device)
+        # All that is added to the votes is below one half, and a neighbour's exceeds the sum of
+        # those behind it.
+        weights_k = 1 + torch.exp2(-(ranks_k + 2).to(widest_float(similarity_Bk.device)))
+        return weights_k.expand(similarity_Bk.shape)
+
+    return _votes(
+        bank_ND,
+        bank_labels_N,
+        query_MD,
+        query_labels_M,
+        num_classes=num_classes,
+        knn_k=knn_k,
+        weigh=weigh,
+    )
+
+
+def classifier_scores(logits_MC: Tensor, labels_M: Tensor) -> dict[str, float]:
+    """{"classifier_top1", "classifier_top5"} in percent of a trained classifier's logits.
+
+    Raises ValueError for logits that are not finite.
+    """
+    require_finite(logits_MC)
+    return percent("classifier", top_hits(logits_MC, labels_M), len(labels_M))
+
+
+def _votes(
+    bank_ND: Tensor,
+    bank_labels_N: Tensor,
+    query_MD: Tensor,
+    query_labels_M: Tensor,
+    *,
+    num_classes: int,
+    knn_k: int,
+    weigh: Callable[[Tensor], Tensor],
+) -> dict[str, float]:
+    """Scores by the votes of the knn_k most similar rows; weigh: their similarities, the largest
+    first, to the votes' weights.
+    """
     if not 1 <= knn_k <= len(bank_ND):
         raise ValueError(
             f"knn_k: expected 1 to {len(bank_ND)} (the size of the bank), given {knn_k}"
@@ -48,9 +121,8 @@ def knn_scores(
         similarity_Bk, rows_Bk = (F.normalize(queries_BD.float(), dim=1) @ bank_DN).topk(
             knn_k, dim=1
         )
-        votes_BC = torch.zeros(len(queries_BD), num_classes, device=query_MD.device)
-        # The largest weight of a row is 1: only the ratios count, and exp cannot overflow.
-        weights_Bk = ((similarity_Bk - similarity_Bk[:, :1]) / knn_temperature).exp()
+        weights_Bk = weigh(similarity_Bk)
+        votes_BC = weights_Bk.new_zeros(len(queries_BD), num_classes)
         votes_BC.scatter_add_(1, bank_labels_N[rows_Bk], weights_Bk)
         # Fewer than five classes may have votes: the rest of the five are no guesses.
         hits += top_hits(votes_BC, labels_B, guess_above=0.0)

@@ -14,10 +14,11 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.data.augment import Draws, apply
-from clsweep.data.datasets import Split, channel_stats
+from clsweep.data.datasets import Split, Splits, channel_stats
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.seeds import derived_seed
@@ -44,6 +45,7 @@ class Images:
     labels_N: Tensor
     mean_1C11: Tensor
     std_1C11: Tensor
+    view_size: int = 0  # pixels a side at which images are scored; 0: their own
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -56,6 +58,11 @@ class Images:
     def size(self) -> int:
         """Pixels a side."""
         return self.pixels_NHWC.shape[1]
+
+    @property
+    def scored_size(self) -> int:
+        """Pixels a side of what `plain` gives."""
+        return self.view_size or self.size
 
     def take(self, chosen_M: Tensor) -> Tensor:
         """The chosen images, uint8 (M, C, H, W) in channels_last, on the device; chosen_M: int64 on
@@ -84,8 +91,14 @@ class Images:
         return x_NCHW.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
 
     def plain(self, chosen_M: Tensor) -> Tensor:
-        """Unaugmented images as an encoder takes them; chosen_M: int64 on the CPU."""
-        return self.normalise(self.take(chosen_M).float() / 255)
+        """Unaugmented images as an encoder takes them, resized whole to scored_size; chosen_M:
+        int64 on the CPU.
+        """
+        x_MCHW = self.take(chosen_M).float() / 255
+        if self.scored_size != self.size:
+            side = self.scored_size
+            x_MCHW = F.interpolate(x_MCHW, (side, side), mode="bilinear", antialias=True)
+        return self.normalise(x_MCHW)
 
     def labelled(self) -> Images:
         """Those images that have a label."""
@@ -100,7 +113,8 @@ class Images:
         return replace(self, **where, labels_N=self.labels_N[on_device_M])
 
 
-@lru_cache(maxsize=3)  # training, validation and test split, for all trials of a process
+# training, validation and test split, and those of a second data set, for all trials of a process
+@lru_cache(maxsize=6)
 def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
     """A split on a device, normalised with the channel statistics of another (the training
     split).
@@ -121,6 +135,16 @@ def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
         mean_1C11=torch.from_numpy(mean_C)[None, :, None, None].to(device),
         std_1C11=torch.from_numpy(std_C)[None, :, None, None].to(device),
     )
+
+
+def scored_images(
+    split: Split, splits: Splits, config: Mapping[str, Any], device: torch.device
+) -> Images:
+    """A split on a device as a trial takes it: by the statistics of the training split of `splits`,
+    at the size of the trial's views.
+    """
+    size = config["view_size"] or config["image_size"]
+    return replace(on_device(split, splits.train, device), view_size=size)
 
 
 def steps_per_epoch(images: Images, config: Mapping[str, Any]) -> int:

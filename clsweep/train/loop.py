@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,13 +21,14 @@ from clsweep.train.checkpoint import CheckpointStore
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.diagnostics import StepStatistics, watched_parameters
 from clsweep.train.graphs import graph_encoder, input_shapes
-from clsweep.train.images import Images, batches, on_device, steps_per_epoch
+from clsweep.train.images import Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
-from clsweep.train.optim import lr_at, peak_lr
-from clsweep.train.scores import DivergedError, diagnose, embed_in_plane, score_encoder
+from clsweep.train.optim import build_schedule, lr_at, peak_lr
+from clsweep.train.scores import DivergedError, Heads, diagnose, embed_in_plane, score_encoder
 from clsweep.train.state import TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
+from clsweep.train.transfer import transfer_of
 
 HERE = DataPlace()
 
@@ -61,7 +63,8 @@ def train_trial(
         checkpoint_every_s: at least so many seconds between two of them, and twenty times what one
             takes; 0: after every epoch.
         keep_end: save a checkpoint after the last epoch too.
-        test: score the test split too, once, at the end. Pairs of vectors have none.
+        test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
+            that is scored on the test split anyway has its scores already.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -91,16 +94,18 @@ def train_trial(
     # all steps have one shape: worth trying what is fastest
     torch.backends.cudnn.benchmark = device.type == "cuda"
     splits = load_splits(config, place)
-    train, val = (on_device(split, splits.train, device) for split in (splits.train, splits.val))
+    train, val = (scored_images(s, splits, config, device) for s in (splits.train, splits.val))
+    score = partial(score_encoder, train=train, config=config)
+    on_val = partial(score, val=val, transfer=transfer_of(config, splits, place, device))
     if config["epochs"] == 0:
-        encoder, result = _score_untrained(config, train, val, attempt, device)
+        encoder, heads, result = _score_untrained(config, val, on_val, attempt, device)
     else:
-        encoder, result = _train(config, train, val, attempt, device, cuda_graphs)
-    if test:
+        encoder, heads, result = _train(config, train, val, on_val, attempt, device, cuda_graphs)
+    if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
-        scores, _ = score_encoder(
-            encoder, train, on_device(splits.test, splits.train, device), config, last=last
-        )
+        tested = scored_images(splits.test, splits, config, device)
+        transfer = transfer_of(config, splits, place, device, test=True)
+        scores, _ = score(encoder, val=tested, heads=heads, last=last, transfer=transfer)
         result |= {f"test_{name}": score for name, score in scores.items()}
     return result | {
         "peak_memory_gib": memory.peak_gib(),
@@ -112,23 +117,28 @@ def train_trial(
     }
 
 
+Score = Callable[..., tuple[dict[str, float], torch.Tensor]]  # encoder, last=, heads=
+
+
 def _score_untrained(
-    config: Mapping[str, Any], train: Images, val: Images, attempt: Attempt, device: torch.device
-) -> tuple[nn.Module, Row]:
+    config: Mapping[str, Any], val: Images, score: Score, attempt: Attempt, device: torch.device
+) -> tuple[nn.Module, Heads, Row]:
     encoder = untrained_encoder(config, device)
-    score, features = score_encoder(encoder, train, val, config, last=True)
-    attempt.end_epoch({"epoch": 0, **score})
-    return encoder, attempt.result(0) | {"points": embed_in_plane(features, val, config)}
+    scores, features = score(encoder, last=True)
+    attempt.end_epoch({"epoch": 0, **scores})
+    result = attempt.result(0) | {"points": embed_in_plane(features, val, config)}
+    return encoder, Heads(), result
 
 
 def _train(
     config: Mapping[str, Any],
     train: Images,
     val: Images,
+    score: Score,
     attempt: Attempt,
     device: torch.device,
     cuda_graphs: bool,
-) -> tuple[nn.Module, Row]:
+) -> tuple[nn.Module, Heads, Row]:
     state = new_state(config, device)
     attempt.resume(state)
     if (
@@ -138,6 +148,7 @@ def _train(
         and config["chunk_size"] == config["batch_size"]
     ):
         use_graphs(state, train, config)
+    encoder, heads = state.objective.encoder, Heads.of(state.objective)
     model = distributed(state.objective) if world_size() > 1 else state.objective
     epoch_images = steps_per_epoch(train, config) * config["batch_size"]
     while attempt.goes_on:
@@ -158,10 +169,8 @@ def _train(
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points = list[Row](), list[Row]()
         if statistics is not None:
-            score, features = score_encoder(
-                state.objective.encoder, train, val, config, last=is_last
-            )
-            row |= score | statistics.summary()
+            scores, features = score(encoder, last=is_last, heads=heads)
+            row |= scores | statistics.summary()
             row |= diagnose(state.objective, val, features, config, base_loss=row["base_loss"])
             histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
             points = embed_in_plane(features, val, config) if is_last else []
@@ -169,12 +178,13 @@ def _train(
     result = attempt.result(epoch_images)
     if config["views"] != "two":
         result["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
-    return state.objective.encoder, result | {
+    result |= {
         "precision": state.precision.name,
         "lr_peak": peak_lr(config),
         "histograms": attempt.histograms,
         "points": attempt.points,
     }
+    return encoder, heads, result
 
 
 def use_graphs(state: TrialState, images: Images, config: Mapping[str, Any]) -> None:
@@ -200,7 +210,9 @@ def train_epoch(
         statistics: collects the diagnostics of every step, if given.
     """
     model.train()
+    state.objective.begin_epoch(state.epoch)
     num_steps = config["epochs"] * (per_epoch := steps_per_epoch(images, config))
+    schedule = build_schedule(config)
     watched = watched_parameters(state.objective.encoder)
     totals = torch.zeros(3, device=images.device)
     row: Row = {}
@@ -211,6 +223,7 @@ def train_epoch(
             peak=peak_lr(config),
             num_steps=num_steps,
             num_warmup_steps=config["warmup_epochs"] * per_epoch,
+            schedule=schedule,
         )
         for group in state.optimizer.param_groups:
             group["lr"] = row["lr"]

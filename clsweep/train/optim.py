@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from clsweep.catalog import COMPONENT, implementation
 from clsweep.catalog.ownership import arguments
+from clsweep.catalog.rows import numbers
 
+
+class Moment(NamedTuple):
+    """A step of a trial after its warm-up: what a schedule is asked of."""
+
+    step: int
+    num_steps: int
+    num_warmup_steps: int = 0
+
+    @property
+    def progress(self) -> float:
+        """Share of the steps after the warm-up that are done."""
+        return (self.step - self.num_warmup_steps) / (self.num_steps - self.num_warmup_steps)
+
+
+Schedule = Callable[[Moment], float]  # share of the peak rate
 Groups = list[dict[str, Any]]  # of parameters, in torch's form: {"params", "weight_decay"}
 
 REFERENCE_BATCH = 256  # the batch size at which lr is quoted (DCL 4.1)
+_ROUNDING = 1e-6  # of a step: 0.55 x 20 is a little more than 11
 _BATCH_EXPONENT = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
@@ -26,29 +44,64 @@ def peak_lr(config: Mapping[str, Any]) -> float:
     )
 
 
-def lr_at(step: int, *, peak: float, num_steps: int, num_warmup_steps: int) -> float:
-    """Learning rate of step 0, 1, ...: linear warm-up that ends at the peak, then half a cosine
-    towards 0.
+def build_schedule(config: Mapping[str, Any]) -> Schedule:
+    """The trial's schedule, for `lr_at`."""
+    row = COMPONENT["lr_schedule"][config["lr_schedule"]]
+    return partial(implementation(row), **arguments(config, "lr_schedule"))
+
+
+def lr_at(
+    step: int, *, peak: float, num_steps: int, num_warmup_steps: int, schedule: Schedule
+) -> float:
+    """Learning rate of step 0, 1, ...: linear warm-up that ends at the peak, then its share by the
+    schedule.
     """
     if step < num_warmup_steps:
         return peak * (step + 1) / num_warmup_steps
-    progress = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
-    return peak * 0.5 * (1 + math.cos(math.pi * progress))
+    return peak * schedule(Moment(step, num_steps, num_warmup_steps))
+
+
+def cosine(at: Moment) -> float:
+    """(1 + cos(pi progress)) / 2 (Loshchilov & Hutter 2017)."""
+    return 0.5 * (1 + math.cos(math.pi * at.progress))
+
+
+def linear(at: Moment) -> float:
+    """1 - progress."""
+    return 1 - at.progress
+
+
+def constant(_at: Moment) -> float:
+    """1 at every step (ECPP Fig. 2)."""
+    return 1.0
+
+
+def milestones(at: Moment, *, lr_milestones: str, lr_gamma: float) -> float:
+    """lr_gamma ^ (milestones passed), milestones as shares of all steps, the warm-up's included.
+
+    A milestone m is passed from step m x num_steps on, rounded up: after whole epochs, where m x
+    epochs is whole, as in torch's MultiStepLR.
+    """
+    passed = sum(at.step >= share * at.num_steps - _ROUNDING for share in numbers(lr_milestones))
+    return lr_gamma**passed
 
 
 def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     """The trial's optimiser at its peak rate; biases and normalisation (one-dimensional parameters)
-    are not decayed.
+    are not decayed unless `decay_exclude` is "none".
     """
+    owned = arguments(config, "optimizer")
+    least = 1 if owned.pop("decay_exclude", "norm_bias") == "none" else 2  # dimensions
     parameters = [p for p in module.parameters() if p.requires_grad]
     groups: Groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": config["weight_decay"]},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": decayed, "weight_decay": weight_decay}
+        for decayed, weight_decay in (
+            ([p for p in parameters if p.ndim >= least], config["weight_decay"]),
+            ([p for p in parameters if p.ndim < least], 0.0),
+        )
     ]
     make = implementation(COMPONENT["optimizer"][config["optimizer"]])
-    optimizer: torch.optim.Optimizer = make(
-        groups, lr=peak_lr(config), **arguments(config, "optimizer")
-    )
+    optimizer: torch.optim.Optimizer = make(groups, lr=peak_lr(config), **owned)
     return optimizer
 
 
@@ -63,6 +116,14 @@ def adamw(
     """torch's AdamW, fused into one kernel."""
     betas = (adam_beta1, adam_beta2)
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=_has_fused(groups))
+
+
+def adam(
+    groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
+) -> torch.optim.Optimizer:
+    """torch's Adam, whose L2 penalty joins the gradient, fused into one kernel."""
+    betas = (adam_beta1, adam_beta2)
+    return torch.optim.Adam(groups, lr=lr, betas=betas, fused=_has_fused(groups))
 
 
 def lars(

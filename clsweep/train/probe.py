@@ -3,30 +3,36 @@ papers.
 
 Shapes: N rows of the bank (the training split), M queries, D features, C classes, B rows at once.
 
-Both probes take the features of unaugmented images, computed once. The papers crop and flip the
-images anew in every epoch of their classifier, which costs an encoder's forward pass each time:
-their figures lie somewhat higher.
+The probes take the features of unaugmented images, computed once. The papers crop and flip the
+images anew in every epoch of their classifier, and their figures lie somewhat higher. `probe_views:
+augmented` does so too: every epoch of the probe then costs a forward pass of all labelled images.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from clsweep.catalog.rows import numbers
+from clsweep.data.datasets import SPLIT_SEED, stratified
 from clsweep.train.evaluate import percent, require_finite, top_hits, widest_float
-from clsweep.train.optim import lr_at
+from clsweep.train.optim import Moment, constant, cosine
 
-BATCH_SIZE = 256  # DCL A.4, ECPP appendix A
-MOMENTUM = 0.9
+LARS_TRUST = 1e-3  # SimSiam (2021)
 BLOCK_ROWS = 8192  # rows held in float64 at once
 
-Schedule = Literal["cosine", "step"]
+Schedule = Literal["cosine", "step", "constant"]
+Optimizer = Literal["sgd", "lars"]
+Views = Literal["plain", "augmented"]
+Redraw = Callable[[int], Tensor]  # epoch -> features (N, D) of the bank's images, augmented anew
+_ROUNDING = 1e-9
 
 
 def ridge_probe(
@@ -139,21 +145,30 @@ def sgd_probe(
     probe_lr: float,
     probe_epochs: int,
     probe_schedule: Schedule,
+    probe_optimizer: Optimizer,
+    probe_momentum: float,
+    probe_weight_decay: float,
+    probe_batch_size: int,
+    probe_views: Views,
     seed: int,
+    redraw: Redraw | None = None,
 ) -> dict[str, float]:
     """Accuracy of a linear layer that `sgd_fit` trains on the features as they are: the protocol of
     the papers.
 
-    The settings of the papers: lr 0.25, 100 epochs, "cosine" (ECPP appendix A, CIFAR-10); lr 30,
-    100 epochs, "step" (DCL A.4). They fit the scale of a ResNet's pooled features. Too large an lr
-    shows as a poor score: the gradient is bounded by the features, so only extreme values overflow.
+    Settings of the papers, of 100 epochs and batches of 256: lr 0.25, momentum 0.9, "cosine" (ECPP
+    appendix A, CIFAR-10); lr 0.3, momentum 0.995, weight decay 1e-6, "cosine" (ECPP, ImageNet); lr
+    30, "step" (DCL A.4). Or LARS, base lr 1.2, "cosine", 90 epochs and batches of 4096 (DCL A.4,
+    silent on whether that is scaled with the batch). They fit a ResNet's pooled features. Too large
+    an lr shows as a poor score: the gradient is bounded by the features, so only extreme values
+    overflow.
 
     Args:
         bank_ND, query_MD: features, float32 or wider; computed in float32.
         bank_labels_N, query_labels_M: int64 classes in [0, num_classes).
         probe_lr: initial learning rate, > 0, not scaled by the batch size.
-        probe_epochs: passes over the bank, at least 1.
-        probe_schedule, seed: see `sgd_fit`.
+        probe_views: "plain": train on bank_ND; "augmented": on what `redraw` gives for every epoch.
+        the others: see `sgd_fit`.
 
     Returns:
         {"linear_top1", "linear_top5"} in percent.
@@ -163,15 +178,87 @@ def sgd_probe(
             bounds.
     """
     require_finite(bank_ND, query_MD)
-    weight_DC, bias_C = sgd_fit(
+    ((weight_DC, bias_C),) = sgd_fit(
         bank_ND,
         bank_labels_N,
         num_classes=num_classes,
-        probe_lr=probe_lr,
+        probe_lrs=(probe_lr,),
         probe_epochs=probe_epochs,
         probe_schedule=probe_schedule,
+        probe_optimizer=probe_optimizer,
+        probe_momentum=probe_momentum,
+        probe_weight_decay=probe_weight_decay,
+        probe_batch_size=probe_batch_size,
+        redraw=redraw if probe_views == "augmented" else None,
         seed=seed,
     )
+    _require_fitted(probe_lr, weight_DC, bias_C)
+    return _scores(lambda x_BD: x_BD.float() @ weight_DC + bias_C, query_MD, query_labels_M)
+
+
+def sgd_grid_probe(
+    bank_ND: Tensor,
+    bank_labels_N: Tensor,
+    query_MD: Tensor,
+    query_labels_M: Tensor,
+    *,
+    num_classes: int,
+    probe_lr_grid: str,
+    probe_val_share: float,
+    probe_epochs: int,
+    probe_schedule: Schedule,
+    probe_optimizer: Optimizer,
+    probe_momentum: float,
+    probe_weight_decay: float,
+    probe_batch_size: int,
+    probe_views: Views,
+    seed: int,
+    redraw: Redraw | None = None,
+) -> dict[str, float]:
+    """As `sgd_probe`, with the best learning rate of a grid; the queries take no part in choosing.
+
+    A share of the bank is held out, stratified by class and the same in every trial. Each rate is
+    fitted on the rest and judged by its top-1 there, on plain features; of equal ones the smallest
+    counts, and one that overflows never does. The best is then fitted on the whole bank.
+
+    Raises:
+        ValueError: as `sgd_probe`, or every rate overflows.
+    """
+    require_finite(bank_ND, query_MD)
+    grid = numbers(probe_lr_grid)
+    fit = partial(
+        sgd_fit,
+        num_classes=num_classes,
+        probe_epochs=probe_epochs,
+        probe_schedule=probe_schedule,
+        probe_optimizer=probe_optimizer,
+        probe_momentum=probe_momentum,
+        probe_weight_decay=probe_weight_decay,
+        probe_batch_size=probe_batch_size,
+        seed=seed,
+    )
+    views = redraw if probe_views == "augmented" else None
+    held_out = round(probe_val_share * len(bank_ND))
+    kept_K, judged_J = (
+        torch.from_numpy(rows).to(bank_ND.device)
+        for rows in stratified(bank_labels_N.cpu().numpy(), held_out, SPLIT_SEED)
+    )
+    fits = fit(
+        bank_ND[kept_K],
+        bank_labels_N[kept_K],
+        probe_lrs=grid,
+        redraw=None if views is None else lambda epoch: views(epoch)[kept_K],
+    )
+    judged_JD, labels_J = bank_ND[judged_J].float(), bank_labels_N[judged_J]
+    hits = [
+        int(top_hits(judged_JD @ weight_DC + bias_C, labels_J)[0])
+        if _is_finite(weight_DC, bias_C)
+        else -1
+        for weight_DC, bias_C in fits
+    ]
+    best = grid[hits.index(max(hits))]
+    ((weight_DC, bias_C),) = fit(bank_ND, bank_labels_N, probe_lrs=(best,), redraw=views)
+    _require_fitted(best, weight_DC, bias_C)
     return _scores(lambda x_BD: x_BD.float() @ weight_DC + bias_C, query_MD, query_labels_M)
 
 
@@ -180,59 +267,117 @@ def sgd_fit(
     bank_labels_N: Tensor,
     *,
     num_classes: int,
-    probe_lr: float,
+    probe_lrs: Sequence[float],
     probe_epochs: int,
     probe_schedule: Schedule,
+    probe_optimizer: Optimizer,
+    probe_momentum: float,
+    probe_weight_decay: float,
+    probe_batch_size: int,
     seed: int,
-) -> tuple[Tensor, Tensor]:
-    """Softmax regression by SGD, momentum 0.9, no weight decay, batches of 256: weight (D, C), bias
-    (C,), float32.
+    redraw: Redraw | None = None,
+) -> list[tuple[Tensor, Tensor]]:
+    """Softmax regression by SGD with momentum, for each learning rate: weight (D, C), bias (C,),
+    float32.
 
     Weights start at 0: the problem is convex, so the start breaks no symmetry and needs no draw.
-    The order of the rows is drawn on the CPU from `seed`, alike for every device; the last batch of
-    an epoch may be smaller.
+    The order of the rows is drawn on the CPU from `seed`, alike for every device and rate; the last
+    batch of an epoch may be smaller.
 
     Args:
         probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x 0.1 from 60 % of
-            the epochs on, and again from 80 % on.
+            the epochs on, and again from 80 % on; "constant".
+        probe_optimizer: "lars" scales the weight's gradient, with its decay, by 0.001 |w| / (|g| +
+            probe_weight_decay |w|), by 1 while w is 0, and leaves the bias alone, decay included
+            (You et al. 2017; SimSiam 2021).
+        probe_weight_decay: L2 penalty of weight and bias.
+        redraw: the bank's features in epoch 0, 1, ...; None: bank_ND in all of them.
     """
-    if not (math.isfinite(probe_lr) and probe_lr > 0):
-        raise ValueError(f"probe_lr: expected a number above 0, given {probe_lr}")
+    for probe_lr in probe_lrs:
+        if not (math.isfinite(probe_lr) and probe_lr > 0):
+            raise ValueError(f"probe_lr: expected a number above 0, given {probe_lr}")
     if probe_epochs < 1:
         raise ValueError(f"probe_epochs: expected at least 1, given {probe_epochs}")
-    if probe_schedule not in ("cosine", "step"):
-        raise ValueError(f"probe_schedule: expected 'cosine' or 'step', given {probe_schedule!r}")
+    if probe_schedule not in _SCHEDULES:
+        names = " or ".join(map(repr, _SCHEDULES))
+        raise ValueError(f"probe_schedule: expected {names}, given {probe_schedule!r}")
     bank_ND, device = bank_ND.float(), bank_ND.device
-    weight_DC = torch.zeros(bank_ND.shape[1], num_classes, device=device)
-    bias_C = torch.zeros(num_classes, device=device)
-    velocity_DC, velocity_C = torch.zeros_like(weight_DC), torch.zeros_like(bias_C)
+    adapt = _lars_gradient if probe_optimizer == "lars" else _l2_gradient
+    fits = [_Fit.zero(bank_ND.shape[1], num_classes, device) for _ in probe_lrs]
     generator = torch.Generator().manual_seed(seed)
-    num_steps, step = probe_epochs * math.ceil(len(bank_ND) / BATCH_SIZE), 0
+    num_steps, step = probe_epochs * math.ceil(len(bank_ND) / probe_batch_size), 0
     for epoch in range(probe_epochs):
+        if redraw is not None:
+            bank_ND = redraw(epoch).float()
         order_N = torch.randperm(len(bank_ND), generator=generator).to(device)
-        for rows_B in order_N.split(BATCH_SIZE):
-            x_BD = bank_ND[rows_B]
-            # The gradient of the loss with respect to the logits: (softmax - one-hot) / B.
-            grad_BC = torch.addmm(bias_C, x_BD, weight_DC).softmax(dim=1)
-            grad_BC -= F.one_hot(bank_labels_N[rows_B], num_classes)
-            grad_BC /= len(rows_B)
-            velocity_DC.mul_(MOMENTUM).addmm_(x_BD.T, grad_BC)
-            velocity_C.mul_(MOMENTUM).add_(grad_BC.sum(dim=0))
-            if probe_schedule == "cosine":
-                lr = lr_at(step, peak=probe_lr, num_steps=num_steps, num_warmup_steps=0)
-            else:
-                lr = probe_lr * 0.1 ** (
-                    (5 * epoch >= 3 * probe_epochs) + (5 * epoch >= 4 * probe_epochs)
-                )
-            weight_DC.sub_(velocity_DC, alpha=lr)
-            bias_C.sub_(velocity_C, alpha=lr)
+        for rows_B in order_N.split(probe_batch_size):
+            share = _SCHEDULES[probe_schedule](Moment(step, num_steps), epoch / probe_epochs)
+            x_BD, onehot_BC = bank_ND[rows_B], F.one_hot(bank_labels_N[rows_B], num_classes)
+            for fit, probe_lr in zip(fits, probe_lrs, strict=True):
+                # The gradient of the loss with respect to the logits: (softmax - one-hot) / B.
+                grad_BC = torch.addmm(fit.bias_C, x_BD, fit.weight_DC).softmax(dim=1)
+                grad_BC -= onehot_BC
+                grad_BC /= len(rows_B)
+                adapt(fit, x_BD, grad_BC, probe_momentum, probe_weight_decay)
+                fit.weight_DC.sub_(fit.velocity_DC, alpha=probe_lr * share)
+                fit.bias_C.sub_(fit.velocity_C, alpha=probe_lr * share)
             step += 1
-    # What has overflowed stays so: one look at the end is enough.
-    if not (torch.isfinite(weight_DC).all() and torch.isfinite(bias_C).all()):
+    return [(fit.weight_DC, fit.bias_C) for fit in fits]
+
+
+# Share of the probe's rate at a moment, and at a share of its epochs.
+_SCHEDULES: dict[str, Callable[[Moment, float], float]] = {
+    "cosine": lambda at, _: cosine(at),
+    "step": lambda _, done: 0.1 ** ((done >= 0.6 - _ROUNDING) + (done >= 0.8 - _ROUNDING)),
+    "constant": lambda at, _: constant(at),
+}
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A softmax regression under way."""
+
+    weight_DC: Tensor
+    bias_C: Tensor
+    velocity_DC: Tensor
+    velocity_C: Tensor
+
+    @classmethod
+    def zero(cls, dim: int, num_classes: int, device: torch.device) -> _Fit:
+        weight_DC, bias_C = (torch.zeros(*s, num_classes, device=device) for s in ((dim,), ()))
+        return cls(weight_DC, bias_C, torch.zeros_like(weight_DC), torch.zeros_like(bias_C))
+
+
+def _l2_gradient(
+    fit: _Fit, x_BD: Tensor, grad_BC: Tensor, momentum: float, weight_decay: float
+) -> None:
+    fit.velocity_DC.mul_(momentum).addmm_(x_BD.T, grad_BC)
+    fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
+    if weight_decay:
+        fit.velocity_DC.add_(fit.weight_DC, alpha=weight_decay)
+        fit.velocity_C.add_(fit.bias_C, alpha=weight_decay)
+
+
+def _lars_gradient(
+    fit: _Fit, x_BD: Tensor, grad_BC: Tensor, momentum: float, weight_decay: float
+) -> None:
+    grad_DC = x_BD.T @ grad_BC
+    norm, denominator = fit.weight_DC.norm(), grad_DC.norm() + weight_decay * fit.weight_DC.norm()
+    ratio = torch.where((norm > 0) & (denominator > 0), LARS_TRUST * norm / denominator, 1.0)
+    fit.velocity_DC.mul_(momentum).add_(ratio * (grad_DC + weight_decay * fit.weight_DC))
+    fit.velocity_C.mul_(momentum).add_(grad_BC.sum(dim=0))
+
+
+def _is_finite(*weights: Tensor) -> bool:
+    """What has overflowed stays so: one look at the end is enough."""
+    return all(bool(torch.isfinite(weight).all()) for weight in weights)
+
+
+def _require_fitted(probe_lr: float, *weights: Tensor) -> None:
+    if not _is_finite(*weights):
         raise ValueError(
             f"the linear probe has overflowed at probe_lr {probe_lr}; a smaller probe_lr is needed"
         )
-    return weight_DC, bias_C
 
 
 def _scores(

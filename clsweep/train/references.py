@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
-from clsweep.train.images import Images, on_device
-from clsweep.train.scores import score_encoder, score_features
+from clsweep.train.images import Images, on_device, scored_images
+from clsweep.train.scores import augmented_features, score_encoder, score_features
 from clsweep.train.state import untrained_encoder
+from clsweep.train.transfer import transfer_of
 
 BLOCK = 1024  # images at once
 
@@ -31,22 +32,42 @@ def score_reference(
     Raises:
         RequestError: the data set is not there.
     """
+    config = {"linear_every": "last", **config}  # there is no other epoch
     splits, where = load_splits(config, place), torch.device(device)
-    train, val = (on_device(split, splits.train, where) for split in (splits.train, splits.val))
+    scored = (splits.train, splits.val)
     if config["reference"] == "untrained":
-        return score_encoder(untrained_encoder(config, where), train, val, config, last=True)[0]
+        train, val = (scored_images(split, splits, config, where) for split in scored)
+        transfer = transfer_of(config, splits, place, where)
+        encoder = untrained_encoder(config, where)
+        return score_encoder(encoder, train, val, config, last=True, transfer=transfer)[0]
+    train, val = (on_device(split, splits.train, where) for split in scored)
     bank = train.labelled()
     bank_ND, query_MD = _pixels(bank), _pixels(val)
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
+    config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
     return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=True)
+
+
+class _Pixels(nn.Module):
+    """What an encoder is given as features: its channels, which gray images repeat, once."""
+
+    def __init__(self, images: Images):
+        super().__init__()
+        self.num_channels = images.pixels_NHWC.shape[-1]
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        return _flat(x_NCHW[:, : self.num_channels])
 
 
 def _pixels(images: Images) -> Tensor:
     """Normalised pixels (N, C H W) of all images, those of more than 64 pixels a side averaged down
     to 32.
     """
-    parts = []
-    for chosen in torch.arange(len(images)).split(BLOCK):
-        x_NCHW = (images.take(chosen).float() / 255 - images.mean_1C11) / images.std_1C11
-        parts.append((F.adaptive_avg_pool2d(x_NCHW, 32) if images.size > 64 else x_NCHW).flatten(1))
-    return torch.cat(parts)
+    blocks = (images.take(chosen) for chosen in torch.arange(len(images)).split(BLOCK))
+    return torch.cat(
+        [_flat((x.float() / 255 - images.mean_1C11) / images.std_1C11) for x in blocks]
+    )
+
+
+def _flat(x_NCHW: Tensor) -> Tensor:
+    return (F.adaptive_avg_pool2d(x_NCHW, 32) if x_NCHW.shape[-1] > 64 else x_NCHW).flatten(1)

@@ -4,20 +4,29 @@ representation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
+from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row
+from clsweep.data.augment import Draws, draw
+from clsweep.model.layers import layer_of
+from clsweep.objective.build import build_encoder
 from clsweep.objective.frameworks import Framework
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, tsne_points
-from clsweep.train.images import Images, make_views
+from clsweep.train.finetune import Network, views_of
+from clsweep.train.images import DRAWN_AT_ONCE, Images, make_views
+from clsweep.train.seeds import derived_seed, seeded
+
+Of = Literal["features", "classifier", "transfer"]
 
 EVAL_BATCH = 1024  # images at once, of 32 x 32 pixels; fewer of larger ones
 DIAGNOSED_IMAGES = 1024  # at most, of the validation split, whose two views the diagnostics look at
@@ -28,23 +37,86 @@ class DivergedError(ArithmeticError):
     """The loss or the features of a trial are no longer finite."""
 
 
-def score_encoder(
-    encoder: nn.Module, train: Images, val: Images, config: Mapping[str, Any], *, last: bool
-) -> tuple[dict[str, float], Tensor]:
-    """Scores of the encoder's features, and the features of the validation split; a linear probe at
-    the `last` epoch.
+class Heads(NamedTuple):
+    """What was trained on top of an encoder, as far as scores ask for it."""
 
-    The bank are the training images that have a label.
+    projector: nn.Module | None = None
+    classifier: nn.Module | None = None
+
+    @classmethod
+    def of(cls, objective: nn.Module) -> Heads:
+        return cls(*(getattr(objective, name, None) for name in cls._fields))
+
+
+NO_HEADS = Heads()
+Transfer = Callable[[], tuple[Images, Images]]  # images of another data set: to fit on, to score
+
+
+def score_encoder(
+    encoder: nn.Module,
+    train: Images,
+    val: Images,
+    config: Mapping[str, Any],
+    *,
+    last: bool,
+    heads: Heads = NO_HEADS,
+    transfer: Transfer | None = None,
+) -> tuple[dict[str, float], Tensor]:
+    """Scores of the features of `feature_layer`, and these features of the split that is scored.
+
+    The bank are the training images that have a label. At the `last` epoch all metrics are taken,
+    also on another data set, if one is given.
 
     Raises:
         DivergedError: features are not finite.
     """
-    bank = train.labelled()
-    bank_ND, query_MD = (_features(encoder, images) for images in (bank, val))
+    layer = layer_of(encoder, heads.projector, config["feature_layer"])
+    scores, query_MD = _score_images(layer, encoder, train.labelled(), val, config, last=last)
+    if heads.classifier is not None:
+        logits_MC = _features(nn.Sequential(encoder, heads.classifier), val)
+        scores |= take_scores(_metrics("classifier", config, last), config, logits_MC, val.labels_N)
+    if last and transfer is not None:
+        bank, query = transfer()
+        found, _ = _score_images(layer, encoder, bank, query, config, last=last, of="transfer")
+        scores |= found
+    return scores, query_MD
+
+
+def _score_images(
+    layer: nn.Module,
+    encoder: nn.Module,
+    bank: Images,
+    query: Images,
+    config: Mapping[str, Any],
+    *,
+    last: bool,
+    of: Of = "features",
+) -> tuple[dict[str, float], Tensor]:
+    """Scores of images, and the features of those that are scored."""
+    other = config["transfer_dataset"] if of == "transfer" else ""
+    bank_ND, query_MD = (_features(layer, images) for images in (bank, query))
     _require_finite("encoder's features", bank_ND, query_MD)
-    return score_features(
-        bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=last
-    ), query_MD
+    network = Network(
+        copy=partial(_copy, encoder, config, bank.device),
+        bank=bank,
+        query=query,
+        at_once=_at_once(query),
+    )
+    given = {
+        "redraw": lambda epoch: augmented_features(layer, bank, config, epoch),
+        "network": network,
+        "num_classes": DATASET[other].num_classes if other else config["num_classes"],
+    }
+    scores = score_features(
+        bank_ND,
+        bank.labels_N,
+        query_MD,
+        query.labels_N,
+        ChainMap(given, config),  # type: ignore[arg-type]
+        last=last,
+        of=of,
+    )
+    return scores, query_MD
 
 
 def score_features(
@@ -55,11 +127,22 @@ def score_features(
     config: Mapping[str, Any],
     *,
     last: bool,
+    of: Of = "features",
 ) -> dict[str, float]:
-    """The metrics of images: those of every epoch and, at the `last` one, all of them."""
+    """The metrics of images: those of every epoch and, at the `last` one, all of them.
+
+    `config` may hold beside the trial's what some of them take: `redraw`, `network`. Without a
+    network there is no fine-tuning.
+    """
     arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
-    metrics = [m for m in METRICS if m.kind == "images" and (last or m.every_epoch)]
+    metrics = _metrics(of, config, last)
     return take_scores(metrics, config, *arrays, num_classes=config["num_classes"])
+
+
+def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
+    found = [m for m in METRICS if m.kind == "images" and m.of == of]
+    every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
+    return [m for m in found if last or m.every_epoch or m.part in every_epoch]
 
 
 def take_scores(
@@ -71,22 +154,31 @@ def take_scores(
     Raises:
         LookupError: a function that does not give the metric whose row names it.
     """
-    found: dict[str, dict[str, float]] = {}  # several metrics may come of one function
+    found: dict[str, dict[str, float | None]] = {}  # several metrics may come of one function
     scores: dict[str, float] = {}
     for metric in metrics:
         row: Metric | Component = metric
-        owned = {name: config[name] for name in metric.owns}
         if metric.part:
-            row, owned = COMPONENT[metric.part][config[metric.part]], arguments(config, metric.part)
+            row = COMPONENT[metric.part][config[metric.part]]
+            if "network" in row.takes and "network" not in config:
+                continue
         if not row.impl:
             continue
         if row.impl not in found:
-            found[row.impl] = implementation(row)(*given, **named, **owned)
-        if metric.name not in found[row.impl]:
-            raise LookupError(
-                f"{row.impl}: expected a score {metric.name}, given {', '.join(found[row.impl])}"
+            owned = (
+                arguments(config, metric.part)
+                if metric.part
+                else {name: config[name] for name in metric.owns}
             )
-        scores[metric.name] = found[row.impl][metric.name]
+            found[row.impl] = implementation(row)(*given, **named, **owned)
+        name = metric.name.removeprefix("transfer_")
+        if name not in found[row.impl]:
+            raise LookupError(
+                f"{row.impl}: expected a score {name}, given {', '.join(found[row.impl])}"
+            )
+        score = found[row.impl][name]
+        if score is not None:  # else it was not asked for
+            scores[metric.name] = score
     return scores
 
 
@@ -142,20 +234,49 @@ def _require_finite(what: str, *tensors: Tensor) -> None:
 
 
 @torch.no_grad()
-def _features(encoder: nn.Module, images: Images) -> Tensor:
-    """Features (N, D) of unaugmented images, float32, in evaluation mode; the workers share the
-    work.
+def _features(
+    network: nn.Module, images: Images, make: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Features (N, D) of images, float32, in evaluation mode; the workers share the work.
+
+    make: the chosen images as the network takes them; by default as they are.
     """
-    was_training = encoder.training
-    encoder.eval()
+    was_training = network.training
+    network.eval()
     mine = share(len(images))
     # a share may be empty: then one empty chunk
     chunks = torch.arange(mine.start, mine.stop).split(_at_once(images))
-    features = [encoder(images.plain(chosen)) for chosen in chunks]
-    encoder.train(was_training)
+    features = [network((make or images.plain)(chosen)) for chosen in chunks]
+    network.train(was_training)
     return gather_features(torch.cat(features), len(images))
+
+
+def augmented_features(
+    network: nn.Module, images: Images, config: Mapping[str, Any], epoch: int
+) -> Tensor:
+    """Features (N, D) of one view of each image, cropped and flipped: others in every epoch, the
+    same on any number of workers.
+    """
+    seed = derived_seed(config["seed"], f"probe views of epoch {epoch}")
+    generator, recipe = torch.Generator().manual_seed(seed), views_of(images)
+    blocks = torch.arange(len(images)).split(DRAWN_AT_ONCE)
+    draws = Draws.join([draw(recipe, len(rows), images.size, generator) for rows in blocks])
+
+    def make(chosen: Tensor) -> Tensor:
+        return make_views(images.take(chosen), [draws[chosen]], images)[0]
+
+    return _features(network, images, make)
+
+
+def _copy(encoder: nn.Module, config: Mapping[str, Any], device: torch.device) -> nn.Module:
+    """The same encoder as it was built: without the trial's graphs, and without batch norms that
+    ask other workers.
+    """
+    copied = seeded(build_encoder, config)
+    copied.load_state_dict(encoder.state_dict())
+    return copied.to(device, memory_format=torch.channels_last)
 
 
 def _at_once(images: Images) -> int:
     """Images that go through a network at once: a trial's memory is to be its training's."""
-    return max(1, min(EVAL_BATCH, EVAL_BATCH * 32**2 // images.size**2))
+    return max(1, min(EVAL_BATCH, EVAL_BATCH * 32**2 // images.scored_size**2))

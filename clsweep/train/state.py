@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -73,9 +73,24 @@ def new_state(config: Mapping[str, Any], device: torch.device) -> TrialState:
     objective = sync_batch_norm(objective, device)
     return TrialState(
         objective=objective,
-        optimizer=build_optimizer(objective, config),
+        optimizer=_apart(build_optimizer(objective, config), objective.frozen_first),
         view_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "views")),
         draw_generator=torch.Generator().manual_seed(derived_seed(config["seed"], "negatives")),
         scaler=precision.scaler(),
         precision=precision,
     )
+
+
+def _apart(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """The optimiser with these parameters in groups of their own: torch's fused SGD wants the
+    momentum of all parameters of a group to begin with the same step.
+    """
+    chosen = {id(p) for p in parameters}
+    for group in list(optimizer.param_groups):
+        inside = [p for p in group["params"] if id(p) in chosen]
+        if inside and len(inside) < len(group["params"]):
+            group["params"] = [p for p in group["params"] if id(p) not in chosen]
+            optimizer.add_param_group({**group, "params": inside})
+    return optimizer

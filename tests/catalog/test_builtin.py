@@ -25,6 +25,14 @@ FLOAT = catalog.Param(
 )
 INT = catalog.Param(name="n", kind="int", default=4, low=2, doc="-", source="-")
 WORD = catalog.Param(name="w", kind="choice", default="a", choices=("a", "b"), doc="-", source="-")
+NUMBERS = catalog.Param(
+    name="m", kind="numbers", default="0.5", low=0, low_open=True, high=1, doc="-", source="-"
+)
+GRID = {"probe_lr_grid", "probe_val_share"}
+SGD = {
+    "probe_epochs", "probe_schedule", "probe_optimizer", "probe_momentum", "probe_weight_decay",
+    "probe_batch_size", "probe_views",
+}  # fmt: skip
 PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
 
 
@@ -32,7 +40,9 @@ PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views
 def test_a_default_is_valid_and_of_its_type(param):
     value = param.coerce(param.default)
     assert value == param.default
-    assert type(value) is {"float": float, "int": int, "choice": str, "bool": bool}[param.kind]
+    assert type(value) is {
+        "float": float, "int": int, "choice": str, "bool": bool, "numbers": str
+    }[param.kind]  # fmt: skip
 
 
 @pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
@@ -119,7 +129,11 @@ def test_what_switches_a_parameter_off_is_a_value_of_another(param):
 
 CALLED = [row for row in (*COMPONENTS, *DATASETS, *METRICS, *DIAGNOSTICS) if row.impl]
 # Of these a component's function takes no more than this, out of what the component owns.
-TAKEN = {"views": {"num_views"}, "regularizer": set(PARAM) - {"lam"}}
+TAKEN = {
+    "views": {"num_views"},
+    "regularizer": set(PARAM) - {"lam"},
+    "optimizer": set(PARAM) - {"decay_exclude"},
+}
 
 
 def arguments_of(function):
@@ -151,7 +165,11 @@ def test_a_component_without_an_implementation_is_a_choice_or_none(row):
 def test_a_metric_has_a_function_or_a_part_that_has(row):
     assert bool(row.impl) != bool(row.part)
     if row.part:
-        assert {c.name for c in COMPONENT[row.part].values() if c.impl} == {"ridge", "sgd"}
+        assert {c.name for c in COMPONENT[row.part].values() if c.impl} == {
+            "linear_probe": {"ridge", "sgd", "sgd_grid"},
+            "knn_weights": {"similarity", "uniform"},
+            "finetune": {"sgd"},
+        }[row.part]
 
 
 @pytest.mark.parametrize("dataset", [d for d in DATASETS if d.arrays], ids=lambda d: d.name)
@@ -168,9 +186,11 @@ def test_a_name_that_is_not_there_is_said():
 @pytest.mark.parametrize(
     ("metric", "params"),
     [
-        ("knn_top5", {"knn_k", "knn_temperature"}),
-        ("linear_top1",
-         {"linear_probe", "probe_l2", "probe_lr", "probe_epochs", "probe_schedule"}),
+        ("knn_top5", {"feature_layer", "knn_weights", "knn_k", "knn_temperature"}),
+        ("linear_top1", {"feature_layer", "linear_probe", "probe_l2", "probe_lr", *GRID, *SGD}),
+        ("classifier_top1", set()),
+        ("transfer_linear_top1", {"transfer_dataset", "feature_layer", "linear_probe", "probe_l2",
+                                  "probe_lr", *GRID, *SGD}),
         ("mi_estimate", {"estimate_batches"}),
         ("train_loss", set()),
     ],
@@ -181,7 +201,10 @@ def test_what_a_score_depends_on_beside_the_features(metric, params):
 
 def test_chance_counts_the_guesses_of_a_metric():
     assert {m.name: m.guesses for m in METRIC.values() if m.kind == "images"} == {
-        "knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5
+        "knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5,
+        "classifier_top1": 1, "classifier_top5": 5, "finetune_1pct_top1": 1,
+        "finetune_10pct_top1": 1, "finetune_100pct_top1": 1, "transfer_linear_top1": 1,
+        "transfer_finetune_100pct_top1": 1,
     }  # fmt: skip
 
 
@@ -200,7 +223,15 @@ def test_the_digits_are_as_large_as_the_catalog_says():
 
 @pytest.mark.parametrize(
     ("param", "given", "value"),
-    [(FLOAT, 1, 1.0), (FLOAT, 0.1, 0.1), (INT, 64.0, 64), (WORD, "b", "b")],
+    [
+        (FLOAT, 1, 1.0),
+        (FLOAT, 0.1, 0.1),
+        (INT, 64.0, 64),
+        (WORD, "b", "b"),
+        (NUMBERS, [0.2, 1], "0.2, 1"),
+        (NUMBERS, "0.2,1", "0.2, 1"),
+        (NUMBERS, 0.5, "0.5"),
+    ],
 )
 def test_a_valid_value_comes_in_the_parameters_type(param, given, value):
     coerced = param.coerce(given)
@@ -222,6 +253,12 @@ def test_a_valid_value_comes_in_the_parameters_type(param, given, value):
         (INT, 1, "expected a value in [2, inf), given 1"),
         (INT, 2**63, "expected an integer, given 9223372036854775808"),
         (WORD, "c", "expected a | b, given 'c'"),
+        (NUMBERS, [0.5, 0.2], "expected ascending numbers in (0, 1], given [0.5, 0.2]"),
+        (NUMBERS, [0.5, 0.5], "expected ascending numbers in (0, 1], given [0.5, 0.5]"),
+        (NUMBERS, [0.5, 2], "expected ascending numbers in (0, 1], given [0.5, 2]"),
+        (NUMBERS, [], "expected ascending numbers in (0, 1], given []"),
+        (NUMBERS, "a", "expected ascending numbers in (0, 1], given 'a'"),
+        (NUMBERS, True, "expected ascending numbers in (0, 1], given True"),
         (WORD, ["a"], "expected a | b, given ['a']"),
     ],
 )
@@ -261,6 +298,9 @@ def test_an_objective_owns_what_its_parts_bring():
         "stem",
         "probe_l2",
         "sgd_momentum",
+        "decay_exclude",
+        "knn_k",
+        "knn_temperature",
     }
 
 
@@ -272,7 +312,9 @@ def test_one_channel_images_own_no_colour_parameters():
 
 def test_the_untrained_encoder_owns_only_what_can_change_its_score():
     owned = ownership.owned_params(PARTS, encoder="conv4", dataset="cifar10", trained=False)
-    assert set(owned) == {*ownership.trial_owns(), "width", "probe_l2"}
+    assert set(owned) == {
+        *ownership.trial_owns(), "width", "probe_l2", "knn_k", "knn_temperature"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -302,7 +344,19 @@ def test_negatives_are_owned_where_their_number_counts(framework, loss):
     [
         ({"weighting": "exponential"}, {"delta"}),
         ({"recipe": "byol"}, {"second_blur_prob", "second_solarize_prob"}),
-        ({"linear_probe": "sgd"}, {"probe_lr", "probe_epochs", "probe_schedule"}),
+        ({"linear_probe": "sgd"}, {"probe_lr", *SGD}),
+        ({"linear_probe": "sgd_grid"}, {*GRID, *SGD}),
+        ({"lr_schedule": "step"}, {"lr_milestones", "lr_gamma"}),
+        (
+            {"finetune": "sgd"},
+            {
+                "finetune_labels",
+                "finetune_lr",
+                "finetune_epochs",
+                "finetune_batch_size",
+                "finetune_weight_decay",
+            },
+        ),
         ({"linear_probe": "none"}, set()),
     ],
     ids=lambda value: str(value if isinstance(value, dict) else sorted(value)),
@@ -332,6 +386,11 @@ def test_a_selected_component_brings_its_own_parameters(selected, brings):
             "regularizer",
             "no effect",
         ),
+        (
+            {"framework": "lejepa", "loss": "mse"},
+            "regularizer",
+            "Expected one of: dimcl, abscl, barlow, sigreg",
+        ),
         ({"framework": "mi_critic"}, "framework", "does not work on digits"),
     ],
     ids=str,
@@ -353,8 +412,11 @@ def test_every_framework_takes_every_regularizer_and_pair_frameworks_all_views()
                 "loss": framework.losses[0],
                 "regularizer": regularizer,
             }
-            itself = framework.name == "barlow_twins" and regularizer == "barlow"
-            assert (ownership.refusal(parts | {"views": "two"}, "digits") is not None) == itself
+            refused = (framework.name, regularizer) in (
+                ("barlow_twins", "barlow"),  # the loss itself
+                ("lejepa", "none"),  # nothing keeps it from collapse
+            )
+            assert (ownership.refusal(parts | {"views": "two"}, "digits") is not None) == refused
         for views in COMPONENT["views"]:
             fitting = next(
                 loss for loss in reversed(framework.losses) if loss not in ("infonce", "eqco")
@@ -362,7 +424,7 @@ def test_every_framework_takes_every_regularizer_and_pair_frameworks_all_views()
             parts = {
                 "framework": framework.name,
                 "loss": fitting,
-                "regularizer": "none",
+                "regularizer": "dimcl",
                 "views": views,
             }
             refused = framework.name == "supervised" and views != "two"

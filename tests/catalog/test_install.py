@@ -159,8 +159,9 @@ class Patches(nn.Module):
 
 def test_an_encoder(installed, study):
     installed(Component(part="encoder", name="patches", impl=f"{HERE}:Patches", owns=("width",),
-                        num_features=(2, "width"), **TEXT))  # fmt: skip
+                        num_features=(2, "width"), blocks=("patch",), **TEXT))  # fmt: skip
     assert "patches" in listed("encoders")
+    assert trained(study("base.encoder=patches", "base.feature_layer=patch"))[2]["knn_top1"] > 20
     assert "patches" in PARAM["encoder"].choices
     row, _, result = trained(study("base.encoder=patches"))
     assert (row["encoder"], row["width"], row["proj_hidden"]) == ("patches", 4, 8)
@@ -201,6 +202,8 @@ def test_a_data_set(installed, study):
     assert result["num_images"] == 360 // 64 * 64
     pixels = {**row, "reference": "raw_pixels"}
     assert score_reference(pixels, place=DataPlace())["knn_top1"] == 100
+    moved = study("base.transfer_dataset=stripes", "base.linear_probe=ridge", "base.width=8")
+    assert trained(moved)[2]["transfer_linear_top1"] > 60
 
 
 def mean_norm(bank_ND, bank_labels_N, query_MD, query_labels_M, *, num_classes, norm_power):

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import os
 import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 import pytest
 import yaml
 
@@ -54,6 +59,14 @@ def write_study(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+class Listener(NamedTuple):
+    """A socket that waits for others."""
+
+    title: str  # of its process
+    address: str
+    port: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finished:
     """A study that has run: its file, its results, which nobody changes, and what was printed."""
@@ -62,6 +75,7 @@ class Finished:
     out: Path
     code: int
     output: str
+    listeners: set[Listener]  # of the run's processes, at any time; see `watched`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +111,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     tree = study_tree(objectives=OBJECTIVES, checkpoints={"keep": "best"})
     path.write_text(yaml.safe_dump(tree, sort_keys=False))
     (folder / "table.csv").write_text(PRINTED)
-    code, output = clsweep("run", path, "--out", out)
-    return Finished(path=path, out=out, code=code, output=output)
+    code, output, listeners = watched("run", path, "--out", out)
+    return Finished(path=path, out=out, code=code, output=output, listeners=listeners)
 
 
 @pytest.fixture(scope="session")
@@ -118,7 +132,7 @@ def continued(tmp_path_factory: pytest.TempPathFactory) -> Continued:
     (out / "encoders" / "dcl-9999-s0.safetensors").write_bytes(b"of a trial that has no row")
     (out / "encoders" / ".0123.tmp").write_bytes(b"half an encoder")
     code, output = clsweep("run", path, "--out", out, "--set", "encoders.keep=none")
-    return Continued(path=path, out=out, code=code, output=output, first=first)
+    return Continued(path=path, out=out, code=code, output=output, listeners=set(), first=first)
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -139,6 +153,38 @@ def clsweep(*arguments: object) -> tuple[int, str]:
     process = start(*arguments)
     output, _ = process.communicate(timeout=600)
     return process.returncode, output
+
+
+def watched(*arguments: object) -> tuple[int, str, set[Listener]]:
+    """Exit code, output, and what the processes of a command listened on while it ran."""
+    process, found = start(*arguments), set[Listener]()
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(process.communicate, timeout=600)
+        while not wait([ended], timeout=0.5).done:
+            found |= listeners(process.pid)
+    return process.returncode, ended.result()[0], found
+
+
+def listeners(session: int) -> set[Listener]:
+    """All sockets on which the processes of a session wait for whoever comes, at this moment."""
+    found = set()
+    for socket in psutil.net_connections("inet"):
+        waits = socket.status == psutil.CONN_LISTEN or (socket.laddr and not socket.raddr)
+        with contextlib.suppress(psutil.Error, OSError):
+            if waits and socket.pid and os.getsid(socket.pid) == session:
+                title = " ".join(psutil.Process(socket.pid).cmdline())
+                found.add(Listener(title, socket.laddr.ip, socket.laddr.port))
+    return found
+
+
+def assert_on_loopback(found: set[Listener], *titles: str) -> None:
+    """Nobody on another machine reaches a process; those of these titles were seen."""
+    for title in titles:
+        assert any(title in listener.title for listener in found), title
+    for listener in found:
+        address = ipaddress.ip_address(listener.address)
+        address = getattr(address, "ipv4_mapped", None) or address
+        assert address.is_loopback, listener
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 400) -> None:

@@ -187,6 +187,11 @@ class Disturbed:
         marks = self._marks if earlier else dict([*self._marks.items()][-1:])
         return [process for process in psutil.process_iter() if _is_of(process, title, marks)]
 
+    def strays(self) -> list[psutil.Process]:
+        """All living processes of the commands before the latest."""
+        marks = dict([*self._marks.items()][:-1])
+        return [process for process in psutil.process_iter() if _is_of(process, "", marks)]
+
     def files(self, folder: str, suffix: str = "") -> list[Path]:
         return [Path(info.path) for info in self._infos(folder) if info.path.endswith(suffix)]
 

@@ -5,6 +5,7 @@ nothing had happened.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ import yaml
 
 import clsweep
 from clsweep.cli.status import status_headline, status_rows
+from clsweep.results.folder import LEFTOVERS
 from tests.cluster.conftest import study_tree, wait_until
 from tests.cluster.disturbed import (
     STATES,
@@ -159,18 +161,20 @@ def test_trials_whose_process_is_killed_go_on(
 def test_a_killed_study_goes_on(
     begin: Begin, undisturbed: Path, tmp_path: Path, num_kills: int
 ) -> None:
-    study, under_way = begin(STUDY), set()
-    for moment in moments(
-        "driver", num_kills
-    ):  # the same command comes while some of the killed one's processes are there
+    study, under_way, sessions = begin(STUDY), set(), []
+    # the same command comes while some of the killed one's processes are there
+    for moment in moments("driver", num_kills):
         study.start()
         study.reach(moment)
+        assert study.strays() == []
+        sessions.append(json.loads((Path(study.out) / LEFTOVERS).read_text())["ray"])
         study.kill_driver()
         under_way |= study.under_way()
     study.run_to_the_end()
     assert (num_resumes(study)[sorted(under_way)] > 0).all()
     assert_as_undisturbed(study, undisturbed, tmp_path)
-    study.wait_for_processes(earlier=True)
+    assert study.strays() == []
+    assert not [*filter(os.path.exists, sessions)]
 
 
 INT, TERM = signal.SIGINT, signal.SIGTERM

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -22,12 +23,13 @@ import torch
 from optuna.trial import TrialState
 
 import clsweep
-from clsweep.results.folder import ResultsFolder
+from clsweep.results.folder import LEFTOVERS, ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.weights import unpack
-from tests.cluster.conftest import Continued, Finished, wait_until
+from tests.cluster.conftest import Continued, Finished, assert_on_loopback, wait_until, watched
 from tests.cluster.conftest import clsweep as command
 
+AUTOSCALER_METRIC_PORT, DASHBOARD_METRIC_PORT = 44217, 44227  # Ray's defaults
 WriteStudy = Callable[..., Path]
 
 DIVERGING = {"framework": "simclr", "loss": "infonce", "base": {"lr": 1e30}}
@@ -103,6 +105,25 @@ def test_the_numbers_beside_a_study_travel_with_its_results(finished: Finished) 
     assert found["measured"][0] == pytest.approx(mine["knn_top1"].mean())
     assert found["verdict"][0] in ("agrees", "differs", "not resolved")
     assert found["verdict"][1] == "not measured"
+
+
+def test_a_local_run_listens_on_loopback_alone_and_offers_no_metrics(finished: Finished) -> None:
+    assert_on_loopback(
+        finished.listeners, "gcs_server", "raylet", "ray::ImplicitFunc", "ray::DashboardAgent"
+    )
+    ports = {AUTOSCALER_METRIC_PORT, DASHBOARD_METRIC_PORT}
+    assert not [listener for listener in finished.listeners if listener.port in ports]
+
+
+def test_a_run_that_has_ended_leaves_nothing_of_ray(finished: Finished) -> None:
+    assert not (finished.out / LEFTOVERS).exists()
+    assert not (finished.out / ".ray").exists()
+    [session] = {
+        match[0]
+        for listener in finished.listeners
+        for match in re.finditer(r"/\S*/session_[0-9_-]+(?=/)", listener.title)
+    }
+    assert not os.path.exists(session)
 
 
 def test_the_journal_says_what_the_rows_say(finished: Finished) -> None:
@@ -215,8 +236,9 @@ def test_two_workers_train_as_one_does_and_the_first_sends_the_encoder(
         ),
         tmp_path / "out",
     )
-    code, output = command("run", path, "--out", out, "--set", "resources.workers=2")
+    code, output, found = watched("run", path, "--out", out, "--set", "resources.workers=2")
     assert code == 0, output
+    assert_on_loopback(found, "ray::RayTrainWorker", "dashboard.py")
     two = clsweep.open_results(out)
     [row] = two.trials.to_dict("records")
     assert row["workers"] == 2

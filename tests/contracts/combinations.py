@@ -46,6 +46,13 @@ SMALL: Config = {
     "momentum": 0.9,
     "num_views": 4,
     "small_view_size": 6,
+    "num_prototypes": 11,
+    "freeze_epochs": 0,
+    "swav_queue": 24,
+    "swav_queue_start": 0,
+    "teacher_tau_epochs": 3,
+    "num_slices": 13,
+    "sigreg_points": 9,
 }
 QUEUE = 40
 
@@ -114,6 +121,9 @@ def _variants() -> Iterator[tuple[str, Config]]:
         *((f"moco-{loss}-none-two", {"num_negatives": 6}) for loss in contrastive),
         ("moco-infonce-none-all_pairs", {"num_negatives": 6}),
         ("moco-infonce-none-two", {"num_negatives": 6, "symmetric": True}),
+        ("moco-infonce-none-two", {"proj_layers": 1}),
+        ("moco-infonce-none-two", {"key_norm": "shuffle", "norm_group": 4}),
+        ("simo-eqco-none-all_pairs", {"key_norm": "shuffle", "norm_group": 8}),
         *(
             (f"simclr-eqco-{r}-{v}", {"num_negatives": 7})
             for r in ("none", "dimcl")
@@ -132,8 +142,17 @@ def _variants() -> Iterator[tuple[str, Config]]:
         ("simclr-dcl-none-ecpp", {"num_views": 2}),
         ("byol-cosine-dimcl-all_pairs", {"num_views": 3}),
         ("nnclr-dcl-none-multicrop", {"num_views": 8}),
+        ("swav-soft_cross_entropy-none-multicrop", {"num_global_views": 3}),
+        ("swav-soft_cross_entropy-none-two", {"swav_queue": 0}),
+        ("dino-soft_cross_entropy-none-multicrop", {"num_global_views": 4}),
+        ("dino-soft_cross_entropy-sigreg-two", {"momentum_schedule": "constant"}),
+        ("lejepa-mse-sigreg-multicrop", {"num_global_views": 3}),
         ("simsiam-cosine-none-two", {"linear_probe": "none"}),
         ("simsiam-cosine-none-two", {"linear_probe": "sgd"}),
+        ("simclr-dcl-none-two", {"lr_schedule": "step"}),
+        ("simclr-dcl-none-two", {"optimizer": "adam"}),
+        ("simclr-dcl-none-all_pairs", {"view_size": 12}),
+        ("simclr-dcl-none-two", {"knn_weights": "uniform", "feature_layer": "projector"}),
     ]
     for name, changes in variants:
         yield (
@@ -164,6 +183,10 @@ REPRESENTATIVES = (
     "byol-cosine-dimcl-all_pairs-num_views=3",
     "simsiam-cosine-none-multicrop",
     "barlow_twins-barlow-none-two",
+    "vicreg-vicreg-none-two",
+    "lejepa-mse-sigreg-all_pairs",
+    "swav-soft_cross_entropy-none-multicrop",
+    "dino-soft_cross_entropy-none-multicrop",
     "nnclr-infonce-barlow-two",
     "supervised-cross_entropy-barlow-two",
     "supervised-decoupled_cross_entropy-none-two",

@@ -53,10 +53,24 @@ CHANGED, CHANGED_TOO = (
     {f"{name}-{what}": _changed(name, changes) for what, changes in CHANGES.items()}
     for name in WITH_MEMORY
 )
+FREEZING = {
+    f"{framework}-frozen-{optimizer}": small_config(
+        {part: CASES[f"{framework}-soft_cross_entropy-none-two"][part] for part in OBJECTIVE_PARTS},
+        epochs=EPOCHS,
+        freeze_epochs=2,
+        optimizer=optimizer,
+        **more,
+    )
+    for framework, optimizer, more in (
+        ("swav", "sgd", {"swav_queue_start": 1}),
+        ("dino", "adamw", {}),
+    )
+}
 RUNS = {
     **{name: {**config, "epochs": EPOCHS} for name, config in CASES.items()},
     **CHANGED,
     **CHANGED_TOO,
+    **FREEZING,
 }
 
 
@@ -77,7 +91,9 @@ def assert_each_goes_on(attempts: list[Attempt]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    in_tiers(RUNS, fast=(*REPRESENTATIVES, *CHANGED), full=(*PAIRS, *VARIANTS, *CHANGED_TOO)),
+    in_tiers(
+        RUNS, fast=(*REPRESENTATIVES, *CHANGED, *FREEZING), full=(*PAIRS, *VARIANTS, *CHANGED_TOO)
+    ),
 )
 def test_killed_after_every_epoch_a_trial_ends_undisturbed(name: str) -> None:
     expected = attempt(RUNS[name])

@@ -37,6 +37,8 @@ NAMES = (
     "moco-dclw-dimcl-multicrop",
     "moco-eqco-barlow-two",
     "moco-align_uniform-barlow-all_pairs-symmetric=True",
+    "moco-infonce-none-two-key_norm=shuffle-norm_group=4",
+    "simo-eqco-none-all_pairs-key_norm=shuffle-norm_group=8",
     "simo-eqco-none-two-num_negatives=7",
     "simo-dcl-abscl-core",
     "byol-cosine-dimcl-all_pairs",
@@ -45,6 +47,12 @@ NAMES = (
     "simsiam-cosine-barlow-multicrop",
     "barlow_twins-barlow-none-two",
     "barlow_twins-barlow-dimcl-ecpp",
+    "vicreg-vicreg-none-two",
+    "lejepa-mse-sigreg-multicrop",
+    "swav-soft_cross_entropy-none-multicrop",
+    "swav-soft_cross_entropy-sigreg-two",
+    "dino-soft_cross_entropy-none-two",
+    "dino-soft_cross_entropy-sigreg-multicrop",
     "nnclr-dclw-dimcl-two",
     "nnclr-infonce-none-core",
     "nnclr-eqco-barlow-two",
@@ -55,23 +63,36 @@ NAMES = (
 CHUNKED = (
     "simclr-dclw-none-two",
     "moco-eqco-barlow-two",
+    "moco-infonce-none-two-key_norm=shuffle-norm_group=4",
     "byol-cosine-dimcl-all_pairs",
     "barlow_twins-barlow-dimcl-ecpp",
+    "vicreg-vicreg-none-two",
+    "lejepa-mse-sigreg-multicrop",
+    "swav-soft_cross_entropy-none-multicrop",
+    "dino-soft_cross_entropy-sigreg-multicrop",
     "supervised-cross_entropy-dimcl-two",
 )
 RUNS = {name: CASES[name] for name in NAMES} | {
     f"{name}-chunked": CASES[name] | {"chunk_size": BATCH // 2} for name in CHUNKED
 }
+FROZEN = "swav-soft_cross_entropy-none-two-frozen"  # some parameters without a gradient
+RUNS[FROZEN] = CASES["swav-soft_cross_entropy-none-two"] | {"freeze_epochs": 1}
 # By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
 FAST = (
     "simclr-dclw-none-two-chunked",
     "simclr-eqco-none-all_pairs-num_negatives=7",
     "moco-infonce-none-two-num_negatives=6-symmetric=True",
     "moco-eqco-barlow-two-chunked",
+    "moco-infonce-none-two-key_norm=shuffle-norm_group=4-chunked",
     "simo-dcl-abscl-core",
     "byol-cosine-dimcl-all_pairs",
     "simsiam-cosine-abscl-two",
     "barlow_twins-barlow-dimcl-ecpp-chunked",
+    "vicreg-vicreg-none-two-chunked",
+    "lejepa-mse-sigreg-multicrop-chunked",
+    "swav-soft_cross_entropy-none-multicrop-chunked",
+    "dino-soft_cross_entropy-none-two",
+    FROZEN,
     "nnclr-dclw-dimcl-two",
     "supervised-cross_entropy-dimcl-two-chunked",
 )
@@ -108,6 +129,7 @@ def train(config: Config) -> Run:
     )
     how = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
     run: Run = {"loss": []}
+    objective.begin_epoch(0)
     for step, batch in enumerate(
         batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)
     ):

@@ -98,6 +98,15 @@ def test_digits_has_the_catalogs_sizes(val_fraction: float) -> None:
         )
 
 
+def test_without_a_validation_split_all_images_are_trained_on_and_the_test_is_scored() -> None:
+    train, val, test = digits()
+    whole_train, scored, same_test = digits(None)
+    assert sorted(rows(whole_train)) == sorted([*rows(train), *rows(val)])
+    assert scored is same_test
+    assert same(scored, test)
+    assert (len(whole_train), len(scored)) == DATASET["digits"].split_sizes(None)
+
+
 def test_digits_are_scikit_learns_each_in_exactly_one_split() -> None:
     """As multisets: a sample in two splits, or lost, would show."""
     raw = load_digits()

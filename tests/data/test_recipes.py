@@ -29,6 +29,8 @@ PAPERS: dict[tuple[str, int], tuple[float, tuple[float, ...], float, float]] = {
     ("moco_v2", 0): (0.2, (0.4, 0.4, 0.4, 0.1), 0.5, 0.0),
     ("byol", 0): (0.08, (0.4, 0.4, 0.2, 0.1), 1.0, 0.0),
     ("byol", 1): (0.08, (0.4, 0.4, 0.2, 0.1), 0.1, 0.2),
+    ("byol_224", 0): (0.08, (0.4, 0.4, 0.2, 0.1), 1.0, 0.0),
+    ("byol_224", 1): (0.08, (0.4, 0.4, 0.2, 0.1), 0.1, 0.2),
     ("ecpp_cifar", 0): (0.2, (0.4, 0.4, 0.4, 0.1), 0.0, 0.0),
     ("ecpp_imagenet", 0): (0.2, (0.8, 0.8, 0.8, 0.2), 0.5, 0.1),
 }
@@ -55,9 +57,9 @@ def seeded() -> Iterator[None]:
 
 def recipe_of(name: str, view: int) -> Recipe:
     owned = owned_params(PARTS, dataset="cifar10", recipe=name)
-    return recipes(
-        {**PARTS, **{n: default_of(n, PARTS, recipe=name) for n in owned}, "recipe": name}
-    )[view]
+    params = {n: default_of(n, PARTS, recipe=name) for n in owned}
+    # larger views are compared with torchvision's in test_augment.py
+    return recipes({**PARTS, **params, "recipe": name, "view_size": 0})[view]
 
 
 @functools.cache

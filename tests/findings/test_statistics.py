@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
+from clsweep.cli.status import confirm_notes
 from clsweep.errors import RequestError
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.sections import build_report
@@ -186,6 +188,48 @@ def test_several_studies_are_analysed_together(tmp_path):
     assert {"a/dcl", "c/dcl"} <= set(clsweep.open_results(first, same).robustness()["objective"])
     with pytest.raises(RequestError, match="given twice"):
         clsweep.open_results(first, first)
+
+
+FINAL = ["evaluation={train_on: all, score_on: test}", "dataset.val_fraction=null"]
+
+
+@pytest.mark.parametrize(("settings", "is_marked"), [([], False), (FINAL, True)])
+def test_scores_of_the_test_split_are_marked_wherever_they_are_shown(
+    tmp_path, command, settings, is_marked
+):
+    path = make_study(tmp_path / "out", settings=settings)
+    material = clsweep.open_results(path).material
+    assert ("test split" in material.metric_title) == is_marked
+    assert any("on the test split" in note for note in material.notes) == is_marked
+    for line in ("robustness", "trials", "status"):
+        assert ("test split" in command(line, path)[1]) == is_marked, line
+    for name in ("trials", "plan", "epochs"):
+        metadata = pq.read_schema(f"{path}/{name}.parquet").metadata or {}
+        assert (metadata.get(b"score_on") == b"test") == is_marked
+
+
+@pytest.mark.slow
+def test_a_report_on_the_test_split_says_so_and_its_scores_meet_no_others(tmp_path):
+    plain, final = make_study(tmp_path / "a"), make_study(tmp_path / "b", settings=FINAL)
+    page = render_markdown(build_report(clsweep.open_results(final)))
+    assert "best, of the test split" in page
+    assert "scored on the test split" in page
+    table = clsweep.open_results(f"{final}/trials.parquet").material
+    assert table.on_test
+    across = clsweep.open_results(plain, final).compare().query("reason == 'yardsticks'")
+    assert across["note"].str.contains("score_on").all()
+    assert len(across)
+
+
+@pytest.mark.parametrize("settings", [[], FINAL], ids=["validation", "test"])
+def test_a_confirmation_by_the_test_split_says_what_it_leaves_in(tmp_path, settings):
+    path = make_study(tmp_path / "out", settings=settings)
+    fresh = ["seeds=[10, 11]", "confirm={seeds: [12]}"]
+    make_study(tmp_path / "out" / "confirm", settings=[*settings, *fresh])
+    results = clsweep.open_results(path)
+    says = [note for note in confirm_notes(results, top=1) if "both of the test split" in note]
+    assert bool(says) == bool(settings)
+    assert len(results.confirm(top=1))
 
 
 def test_scores_of_different_yardsticks_are_not_compared(tmp_path):

@@ -7,7 +7,15 @@ import torch
 import torchvision
 from torch import Tensor, nn
 
-from clsweep.model.encoders import SpatialMean, conv4, resnet18, resnet50
+from clsweep.model.encoders import (
+    SpatialMean,
+    conv4,
+    resnet18,
+    resnet20,
+    resnet50,
+    resnet50_2x,
+    small_alexnet,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -142,3 +150,58 @@ def test_spatial_mean_gives_a_gradient_in_the_layout_of_its_input(
     )
     if memory_format is torch.channels_last:
         assert grads[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_small_alexnet_has_the_layers_of_its_paper() -> None:
+    """At 64 pixels nothing is averaged: the maps before fc6 are 7 x 7 of themselves."""
+    encoder, shapes = small_alexnet(), list[tuple[Tensor, Tensor]]()
+    convolutions = [m for m in encoder.modules() if isinstance(m, nn.Conv2d)]
+    assert [(m.in_channels, m.out_channels, m.kernel_size) for m in convolutions] == [
+        (3, 96, (3, 3)), (96, 192, (3, 3)), (192, 384, (3, 3)), (384, 384, (3, 3)),
+        (384, 192, (3, 3)),
+    ]  # fmt: skip
+    linear = [m for m in encoder.modules() if isinstance(m, nn.Linear)]
+    assert [(m.in_features, m.out_features) for m in linear] == [(192 * 49, 4096), (4096, 4096)]
+    pool = next(m for m in encoder.modules() if isinstance(m, nn.AdaptiveAvgPool2d))
+    pool.register_forward_hook(lambda _, given, out: shapes.append((given[0], out)))
+    assert encoder(images(2, 64)).shape == (2, encoder.num_features)
+    ((before, after),) = shapes
+    assert before.shape[2:] == (7, 7)
+    torch.testing.assert_close(before, after)
+    assert encoder(images(2, 16)).shape == (2, 4096)
+
+
+def test_resnet20_is_that_of_its_paper() -> None:
+    """20 layers with weights and 0.27 million parameters with its classifier (He et al., Table 6);
+    maps of 32, 16 and 8; and a block is its formula.
+    """
+    encoder, sides = resnet20(), list[tuple[int, ...]]()
+    convolutions = [m for m in encoder.modules() if isinstance(m, nn.Conv2d)]
+    assert len(convolutions) + 1 == 20
+    assert round((sum(p.numel() for p in encoder.parameters()) + 65 * 10) / 1e6, 2) == 0.27
+    for layer in (encoder.layer1, encoder.layer2, encoder.layer3):
+        layer.register_forward_hook(lambda _, __, out: sides.append(tuple(out.shape[1:])))
+    assert encoder(images(2, 32)).shape == (2, encoder.num_features)
+    assert sides == [(16, 32, 32), (32, 16, 16), (64, 8, 8)]
+    block, x_NCHW = encoder.layer2[0].eval(), torch.rand(2, 16, 8, 8)
+    with torch.no_grad():
+        residual = block.bn2(block.conv2(block.bn1(block.conv1(x_NCHW)).relu()))
+        shortcut = torch.zeros(2, 32, 4, 4)
+        shortcut[:, :16] = x_NCHW[:, :, ::2, ::2]
+        torch.testing.assert_close(block(x_NCHW), (residual + shortcut).relu())
+
+
+@pytest.mark.parametrize("stem", ["small", "standard"])
+def test_a_wide_resnet50_has_every_channel_twice(stem: str) -> None:
+    plain, wide = resnet50(stem=stem), resnet50_2x(stem=stem)
+    shapes, wider = (
+        {name: tuple(weights.shape) for name, weights in network.state_dict().items()}
+        for network in (plain, wide)
+    )
+    assert list(shapes) == list(wider)
+    for name, shape in shapes.items():
+        expected = tuple(side if side in (1, 3, 7) else 2 * side for side in shape)
+        assert wider[name] == expected, name
+    assert wide.num_features == 4096
+    with torch.no_grad():
+        assert wide.eval()(images(1, 32)).shape == (1, 4096)

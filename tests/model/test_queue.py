@@ -54,6 +54,17 @@ def test_the_latest_rows_are_kept(size: int, batch: int) -> None:
         assert numbers(memory) == latest
 
 
+@pytest.mark.parametrize(("size", "batch", "needed"), [(6, 3, 2), (7, 3, 3), (2, 3, 1), (1, 1, 1)])
+def test_it_is_full_when_the_last_random_row_is_gone(size: int, batch: int, needed: int) -> None:
+    memory = queue(size)
+    for step in range(needed + 3):
+        assert memory.is_full == (step >= needed)
+        memory.put(rows(batch), generator())
+    other = queue(size)
+    other.load_state_dict(memory.state_dict())
+    assert other.is_full
+
+
 def test_of_a_batch_larger_than_the_memory_random_distinct_rows_stay() -> None:
     """EqCo 2.3, K < N."""
     kept = set()

@@ -66,9 +66,8 @@ def build(
     """A framework with a small encoder, float64; what is no argument of a comparison is one of the
     framework.
     """
-    of_comparison = {
-        name: more.pop(name) for name in ("pair_reduction", "regularizer", "lam") if name in more
-    }
+    names = ("pair_reduction", "regularizer", "lam", "targets", "of_all_views")
+    of_comparison = {name: more.pop(name) for name in names if name in more}
     torch.manual_seed(seed)
     comparison = Comparison(
         criterion=criterion or partial(losses.infonce, tau=TAU), pairs=pairs, **of_comparison
@@ -317,6 +316,41 @@ def test_moco_with_a_queue_smaller_than_the_batch_keeps_random_distinct_keys_of_
     assert kept == {frozenset(rows) for rows in itertools.combinations(range(N), 4)}, (
         "any of the batch, no few of them"
     )
+
+
+@pytest.mark.parametrize("framework", ["moco", "simo"])
+def test_shuffled_keys_and_queries_are_grouped_differently(framework: str) -> None:
+    """MoCo 3.3: a group's embeddings are what the network makes of that group and view alone."""
+    parts = {"framework": framework, "loss": "infonce", "regularizer": "none", "views": "two"}
+    changes = {"key_norm": "shuffle", "norm_group": 4, "symmetric": True}
+    objective = new_state(small_config(parts, **changes), torch.device("cpu")).objective.train()
+    plain = new_state(small_config(parts), torch.device("cpu")).objective.train()
+    g = generator()
+    views = [torch.randn(16, 3, 8, 8, generator=g) for _ in range(2)]
+    e = objective(views)
+    for view, x in enumerate(views):
+        for group in range(4):
+            near, far = slice(4 * group, 4 * group + 4), slice(group, None, 4)
+            expected = plain.projector(plain.encoder(x[near]))
+            torch.testing.assert_close(e["online"][view][near], expected, rtol=1e-4, atol=1e-5)
+            expected = plain.projector(plain.encoder(x[far]))  # the copy's weights are the same
+            torch.testing.assert_close(e["target"][view][far], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_one_group_of_the_whole_batch_is_batch_norm_over_it() -> None:
+    parts = {"framework": "moco", "loss": "infonce", "regularizer": "none", "views": "two"}
+    views = [torch.randn(16, 3, 8, 8, generator=generator(view)) for view in range(2)]
+    shuffled, plain = (
+        new_state(small_config(parts, **changes), torch.device("cpu")).objective.train()(views)
+        for changes in ({"key_norm": "shuffle", "norm_group": 16}, {})
+    )
+    torch.testing.assert_close(shuffled["online"][0], plain["online"][0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(shuffled["target"][1], plain["target"][1], rtol=1e-4, atol=1e-5)
+
+
+def test_moco_v1_has_one_linear_layer() -> None:
+    objective = filled_moco(proj_layers=1)
+    assert [type(module) for module in objective.projector] == [nn.Linear]
 
 
 # SiMo.

@@ -11,7 +11,15 @@ import torch
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import default_of, owned_params
 from clsweep.data.augment import Recipe
-from clsweep.objective.views import draw_views, recipes
+from clsweep.objective.frameworks import Comparison
+from clsweep.objective.views import (
+    all_pairs,
+    core_pairs,
+    draw_views,
+    multicrop_pairs,
+    recipes,
+    targets,
+)
 
 COLOUR: dict[str, Any] = {
     "crop_scale": 0.3, "flip_prob": 0.4, "jitter_strength": 0.7, "jitter_saturation": 0.5,
@@ -24,8 +32,8 @@ ASYMMETRIC: dict[str, Any] = {
     "second_solarize_prob": 0.8,
 }
 MULTI_VIEW: dict[str, Any] = {
-    "num_views": 4, "crop_only_share": 0.0, "small_view_size": 6, "small_crop_scale": 0.05,
-    "small_crop_max": 0.14,
+    "num_views": 4, "num_global_views": 2, "crop_only_share": 0.0, "small_view_size": 6,
+    "small_crop_scale": 0.05, "small_crop_max": 0.14,
 }  # fmt: skip
 KINDS = ("core", "multicrop", "all_pairs", "ecpp")
 LARGE = Recipe(**COLOUR)
@@ -102,6 +110,9 @@ def test_every_second_view_has_what_the_recipe_owns() -> None:
         ("byol", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
                               solarize_prob=solarize)
                        for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
+        ("byol_224", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
+                                  solarize_prob=solarize, output_size=224)
+                           for blur, solarize in ((1.0, 0.0), (0.1, 0.2)))),
         ("ecpp_cifar", (Recipe(crop_scale=0.2, jitter_strength=0.5, blur_prob=0.0),) * 2),
         ("ecpp_imagenet", (Recipe(crop_scale=0.2, solarize_prob=0.1),) * 2),
     ],
@@ -123,6 +134,57 @@ def test_views_after_the_second_are_small_and_have_crops_of_their_own(
     kind: str, num_views: int
 ) -> None:
     assert made(kind, num_views=num_views) == (LARGE, LARGE, *[SMALL] * (num_views - 2))
+
+
+@pytest.mark.parametrize(("num_views", "num_global"), [(3, 3), (4, 3), (8, 2), (10, 2), (16, 4)])
+def test_views_after_the_global_ones_are_small(num_views: int, num_global: int) -> None:
+    found = made("multicrop", num_views=num_views, num_global_views=num_global)
+    assert found == (LARGE,) * num_global + (SMALL,) * (num_views - num_global)
+
+
+@pytest.mark.parametrize(
+    ("num_views", "scales", "small_scales"),
+    [(8, (0.14, 1.0), (0.05, 0.14)), (10, (0.4, 1.0), (0.05, 0.4)), (8, (0.3, 0.9), (0.05, 0.3))],
+    ids=["SwAV", "DINO", "another crop_max"],
+)
+def test_multicrop_of_the_papers(
+    num_views: int, scales: tuple[float, float], small_scales: tuple[float, float]
+) -> None:
+    """SwAV: 2 x 224 + 6 x 96; DINO: 2 x 224 + 8 x 96."""
+    crops = {"crop_scale": scales[0], "crop_max": scales[1]}
+    small = {"small_crop_scale": small_scales[0], "small_crop_max": small_scales[1]}
+    found = made("multicrop", num_views=num_views, small_view_size=96, **crops, **small)
+    assert [(r.crop_scale, r.crop_max, r.output_size) for r in found] == [
+        *[(*scales, None)] * 2,
+        *[(*small_scales, 96)] * (num_views - 2),
+    ]
+
+
+@pytest.mark.parametrize("num_views", [2, 3, 4, 10])
+@pytest.mark.parametrize("num_global", [2, 3, 4])
+def test_every_view_predicts_every_target_but_itself(num_views: int, num_global: int) -> None:
+    """SwAV's and DINO's two loops: over the global views, and over all others."""
+    if num_global > num_views:
+        return
+    comparison = Comparison(
+        criterion=lambda: torch.zeros(()),
+        pairs=multicrop_pairs(num_views, num_global),
+        targets=targets("global", num_views, num_global),
+    )
+    expected = {(i, v) for i in range(num_global) for v in range(num_views) if v != i}
+    assert set(comparison.directions) == expected
+    assert len(comparison.directions) == len(expected)
+
+
+def test_targets_of_the_other_kinds_of_views() -> None:
+    for kind, pairs, expected in [
+        ("all", all_pairs(3), {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)}),
+        ("first", core_pairs(3), {(0, 1), (0, 2)}),
+    ]:
+        found = Comparison(
+            criterion=lambda: torch.zeros(()), pairs=pairs, targets=targets(kind, 3, 2)
+        )
+        assert set(found.directions) == expected
 
 
 @pytest.mark.parametrize(

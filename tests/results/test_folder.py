@@ -18,7 +18,7 @@ import pytest
 
 from clsweep.api import open_results
 from clsweep.cli.status import trial_rows
-from clsweep.errors import RequestError
+from clsweep.errors import RequestError, UserError
 from clsweep.findings.references import reference_notes
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import (
@@ -323,8 +323,8 @@ def test_the_resolved_study_runs_again(local: ResultsFolder, plan: list[dict[str
         ("plan.parquet", None, r"plan\.parquet.*: this file of the results is missing"),
         ("plan.parquet", b"PAR1", r"plan\.parquet.*: cannot be read"),
         ("parts/trials/{}.parquet", b"x" * 99, r"cannot be read: .*runs again"),
-        ("study.yaml", b"a: [1", r"study\.yaml.*: cannot be read"),
-        ("study.yaml", b"", r"study\.yaml.*: expected a study"),
+        ("study.yaml", b"a: [1", r"study\.yaml.*:1: not valid YAML"),
+        ("study.yaml", b"", r"study\.yaml.*: expected a mapping"),
     ],
 )
 def test_a_damaged_file_is_named(
@@ -340,7 +340,7 @@ def test_a_damaged_file_is_named(
         Raw(folder).remove(name)
     else:
         Raw(folder).write(name, content)
-    with pytest.raises(RequestError, match=message):
+    with pytest.raises(UserError, match=message):
         (open_results(folder.path).study, open_results(folder.path).trials)
 
 

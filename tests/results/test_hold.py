@@ -10,15 +10,20 @@ import shlex
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
 import pytest
 
-from clsweep.errors import BusyError
+from clsweep.errors import BusyError, RequestError
+from clsweep.results import conditional
 from clsweep.results import hold as lock
+from clsweep.results.conditional import S3Object
 from clsweep.results.folder import ResultsFolder
+from clsweep.results.object_store import ObjectStore
 
 HOLD = """
 import sys
@@ -36,7 +41,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "CLAIM_PAUSE_S", 0.2)
     monkeypatch.setattr(lock, "RENEW_S", 0.2)
 
 
@@ -167,3 +171,171 @@ def test_a_run_that_was_taken_for_dead_is_told(s3: str) -> None:
         with pytest.raises(BusyError, match="on node7"):
             late.beat({"state": "running", "running": ["a-0"]})
     assert late.heartbeat()["owner"] == "another"  # and leaves it to the other
+
+
+# Conditional writes: the store decides between two that claim a folder at once.
+
+TAKE = """
+import sys, time
+from clsweep.errors import BusyError
+from clsweep.results import hold
+from clsweep.results.folder import ResultsFolder
+hold.STALE_S, hold.RENEW_S = 5.0, 0.1
+print("ready", flush=True)
+while line := sys.stdin.readline():
+    place, start = line.split()
+    folder = ResultsFolder(place)
+    folder._lock._object.read()  # connected: what follows is the claim alone
+    time.sleep(max(0.0, float(start) - time.time()))
+    try:
+        with folder.lock():
+            print("held", flush=True)
+            sys.stdin.readline()
+    except BusyError as error:
+        print(f"refused {error}", flush=True)
+        sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def two_runs() -> Iterator[Callable[[str], list[str]]]:
+    """Two processes that take a folder in the same instant; what each of them says."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", TAKE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+
+    def say(line: str) -> None:
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+
+    def hear() -> list[str]:
+        return [process.stdout.readline() for process in processes if process.stdout is not None]
+
+    def take(place: str) -> list[str]:
+        say(f"{place} {time.time() + 0.1}")
+        outcomes = hear()
+        say("")
+        return sorted(outcomes)
+
+    assert hear() == ["ready\n"] * 2
+    yield take
+    for process in processes:
+        process.communicate(timeout=60)
+
+
+def beside(place: str, number: int) -> str:
+    """Another folder of the same bucket."""
+    return place.replace("/out?", f"/out{number}?")
+
+
+def test_of_two_processes_that_start_in_the_same_instant_one_has_it(
+    s3: str, two_runs: Callable[[str], list[str]]
+) -> None:
+    for i in range(20):
+        held, refused = two_runs(beside(s3, i))
+        assert held == "held\n"
+        assert refused.startswith(f"refused {beside(s3, i)}: another clsweep run is writing here: ")
+
+
+def test_a_lease_that_has_run_out_is_taken_over_by_one_of_two(
+    s3: str, two_runs: Callable[[str], list[str]]
+) -> None:
+    for i in range(5):
+        killed = {"owner": "x", "host": "node7", "machine": "another boot", "pid": 1}
+        write_heartbeat(beside(s3, i), **killed, state="running", time=5.0)
+        held, refused = two_runs(beside(s3, i))
+        assert held == "held\n"
+        assert "another clsweep run is writing here: process " in refused
+
+
+def test_a_claim_that_the_store_gets_late_is_refused(s3: str, s3_server: Any) -> None:
+    """The time that a request takes has no limit that a pause could wait for."""
+    arrived, go_on = threading.Event(), threading.Event()
+    slow = [True]
+
+    def delay(environ: dict[str, Any]) -> None:
+        if environ["REQUEST_METHOD"] == "PUT" and slow and slow.pop():
+            arrived.set()
+            go_on.wait(20)
+
+    s3_server.refuse = delay
+    outcome: list[Any] = []
+
+    def claim() -> None:
+        try:
+            with ResultsFolder(s3).lock():
+                outcome.append("held")
+        except BusyError as error:
+            outcome.append(error)
+
+    late = threading.Thread(target=claim)
+    late.start()
+    assert arrived.wait(20)
+    with ResultsFolder(s3).lock():
+        go_on.set()
+        late.join()
+        assert isinstance(outcome[0], BusyError)
+        assert ResultsFolder(s3).is_running()
+
+
+def test_a_write_whose_answer_is_lost_is_known_for_ours(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, lost = S3Object.replace, []
+
+    def lose_the_first(self: S3Object, data: bytes, version: str | None) -> str | None:
+        made = real(self, data, version)
+        if not lost:
+            lost.append(made)
+            raise OSError("AWS Error SLOW_DOWN (HTTP status 503) during PutObject operation: slow")
+        return made
+
+    monkeypatch.setattr(S3Object, "replace", lose_the_first)
+    with ResultsFolder(s3).lock():
+        assert ResultsFolder(s3).is_running()
+    assert lost != [None]
+
+
+def test_a_conflict_that_the_store_leaves_open_is_asked_again(s3: str, s3_server: Any) -> None:
+    conflicts = [("409 Conflict", "ConditionalRequestConflict")]
+    s3_server.refuse = lambda environ: (
+        conflicts.pop() if environ["REQUEST_METHOD"] == "PUT" and conflicts else None
+    )
+    with ResultsFolder(s3).lock():
+        assert not conflicts
+
+
+def test_a_store_that_heeds_no_condition_is_refused(s3: str, s3_server: Any) -> None:
+    s3_server.conditional = False
+    try:
+        with (
+            pytest.raises(RequestError, match=r"does not heed the conditions .*If-None-Match"),
+            ResultsFolder(s3).lock(),
+        ):
+            pass
+    finally:
+        s3_server.conditional = True
+
+
+def test_without_the_client_a_run_is_refused_and_a_reader_is_not(
+    s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    conditional._client.cache_clear()
+    with (
+        pytest.raises(RequestError, match=r"pip install 'clsweep\[s3\]'"),
+        ResultsFolder(s3).lock(),
+    ):
+        pass
+    assert not ResultsFolder(s3).is_running()
+
+
+def test_a_store_without_a_client_for_conditions_is_refused() -> None:
+    other = ObjectStore("memory://x/y", pafs._MockFileSystem(), "x/y")
+    with pytest.raises(RequestError, match=r"conditional writes, which clsweep knows of s3:// al"):
+        other.versioned("heartbeat.json")

@@ -240,7 +240,9 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
     planned = study()
     trials = [t for t in plan_trials(planned) if t.objective == "untrained"]
     assert [(t.config, t.seed, t.sampler) for t in trials] == [(0, 3, "grid"), (0, 5, "grid")]
-    assert set(trials[0].params) == {*trial_owns(), "width", "probe_l2"}
+    assert set(trials[0].params) == {
+        *trial_owns(), "width", "probe_l2", "knn_k", "knn_temperature"
+    }  # fmt: skip
     [skip] = [note for note in plan_notes(planned) if note.startswith("skip: ")]
     assert skip.startswith("skip: 'untrained' does not own batch_size, tau, proj_dim: epochs is 0")
 
@@ -260,8 +262,8 @@ def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
         "sampler",
     ]
     sizes = ["image_size", "num_train", "num_classes", "images_digest"]
-    assert list(frame.columns[:16]) == [*ids, "dataset", "val_fraction", *sizes]
-    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[16:]) <= set(PARAM)
+    assert list(frame.columns[:17]) == [*ids, "dataset", "score_on", "val_fraction", *sizes]
+    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[17:]) <= set(PARAM)
     assert "gray_prob" not in frame.columns
     assert "stem" not in frame.columns
 
@@ -300,6 +302,7 @@ def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
     assert "encoder" not in rows[0]
     assert {
         "dataset",
+        "score_on",
         "val_fraction",
         "image_size",
         "num_train",

@@ -849,8 +849,8 @@ def test_asha_needs_a_score_before_the_last_epoch(broken):
     path, settings = asha(broken, "metric.name=linear_top1")
     [line] = lines_of_refusal(path, settings=settings)
     expected = (
-        "asha compares scores before the last epoch, expected knn_top1, knn_top5; "
-        "linear_top1 is scored at the"
+        "asha compares scores before the last epoch, expected knn_top1, knn_top5, "
+        "classifier_top1, classifier_top5; linear_top1 is scored at the"
     )
     assert_says(line, [f"metric.name: {expected}"])
 

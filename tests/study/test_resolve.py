@@ -301,7 +301,7 @@ search: {method: grid}
         ("simclr", "dclw", ", space: {delta: {choices: [1, 2]}}",
          "'a' does not own this parameter"),
         ("simclr", "dcl", ", views: ecpp, base: {small_view_size: 9}",
-         "expected at most 8, the side of the images"),
+         "expected at most 8, the side of the other views"),
         ("simclr", "dcl", ", views: core, base: {small_crop_max: 0.05}",
          "expected at most small_crop_max, 0.05"),
         ("simclr", "dcl", ", regularizer: dimcl, base: {lam: 1}, space: {tau: {choices: [0.1, 1]}}",
@@ -325,8 +325,60 @@ search: {method: grid}
         ("simclr", "dcl", ", views: core, space: {num_views: {choices: [2]}, pair_reduction: "
                           "{choices: [mean, sum]}}",
          "has no effect while num_views is 2"),
+        ("lejepa", "mse", "", "'none': nothing keeps lejepa from making all projections one"),
+        ("swav", "infonce", "", "Expected one of: soft_cross_entropy"),
+        ("swav", "soft_cross_entropy", ", views: multicrop, base: {num_global_views: 5}",
+         "expected at most num_views, 4, given 5"),
+        ("swav", "soft_cross_entropy", ", views: multicrop, base: {num_global_views: 4}, space: "
+                                       "{small_crop_max: {choices: [0.2, 0.5]}}",
+         "has no effect while all 4 views are global"),
+        ("simclr", "dcl", ", views: all_pairs, base: {num_global_views: 3}",
+         "'a' does not own this parameter"),
+        ("simclr", "dcl", ", views: core, base: {num_views: 17}",
+         "expected a value in [2, 16], given 17"),
+        ("simclr", "dcl", ", base: {crop_max: 0.05}",
+         "expected at most crop_max, 0.05, given 0.08"),
+        ("swav", "soft_cross_entropy", ", space: {swav_queue: {choices: [0, 64]}}",
+         "has no effect in 2 epochs while swav_queue_start is 15"),
+        ("swav", "soft_cross_entropy", ", base: {swav_queue: 0}, space: {swav_queue_start: "
+                                       "{choices: [0, 1]}}",
+         "has no effect while swav_queue is 0"),
+        ("dino", "soft_cross_entropy", ", base: {teacher_tau_epochs: 0}, space: "
+                                       "{teacher_tau_start: {choices: [0.02, 0.04]}}",
+         "has no effect while teacher_tau_epochs is 0"),
+        ("dino", "soft_cross_entropy", ", regularizer: dimcl, base: {lam: 1}, space: {momentum: "
+                                       "{choices: [0.9, 1]}}",
+         "has no effect while lam is 1"),
+        ("simclr", "dcl", ", regularizer: sigreg, base: {lam: 0}, space: {num_slices: {choices: "
+                          "[16, 64]}}",
+         "has no effect while lam is 0"),
+        ("moco", "infonce", ", base: {proj_layers: 1}, space: {proj_hidden: {choices: [8, 16]}}",
+         "has no effect while proj_layers is 1"),
+        ("moco", "infonce", ", base: {key_norm: shuffle, norm_group: 12}",
+         "groups of 12 do not make a batch of 32; it must divide it"),
+        ("moco", "infonce", ", base: {key_norm: shuffle, norm_group: 16, chunk_size: 8}",
+         "groups of 16 do not make a chunk of 8; it must divide it"),
+        ("moco", "infonce", ", base: {key_norm: sync}, space: {norm_group: {choices: [8, 16]}}",
+         "has no effect while key_norm is sync"),
         ("simclr", "dcl", ", base: {tsne_points: 3}",
          "expected 0, or 5 to 144, the images of the validation split"),
+        ("simclr", "dcl", ", base: {feature_layer: layer4}",
+         "expected one of what 'a' has: encoder, projector; given layer4"),
+        ("supervised", "cross_entropy", ", base: {feature_layer: projector}",
+         "expected one of what 'a' has: encoder; given projector"),
+        ("simclr", "dcl", ", base: {linear_every: scored, linear_probe: none}",
+         "has no effect while linear_probe is none"),
+        ("simclr", "dcl", ", base: {linear_probe: sgd_grid, probe_val_share: 0.005}",
+         "expected a share with an image of each of the 10 classes"),
+        ("simclr", "dcl", ", base: {finetune: sgd, finetune_labels: [0.5]}",
+         "expected some of 0.01, 0.1, 1, given 0.5"),
+        ("simclr", "dcl", ", base: {finetune_lr: 1}", "'a' does not own this parameter"),
+        ("simclr", "dcl", ", base: {lr_schedule: linear, lr_gamma: 0.5}",
+         "'a' does not own this parameter"),
+        ("simclr", "dcl", ", base: {knn_weights: uniform, knn_temperature: 0.5}",
+         "'a' does not own this parameter"),
+        ("simclr", "dcl", ", base: {transfer_dataset: digits}", "given digits, the study's own"),
+        ("simclr", "dcl", ", base: {view_size: 4}", "expected 0 or at least 8 pixels, given 4"),
     ],
 )  # fmt: skip
 def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, says):
@@ -334,6 +386,30 @@ def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, say
         load(text=PARTS_STUDY % (framework, loss, rest))
     assert says in str(caught.value)
     assert "objectives.a" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("framework", "multi_crop", "num_views"),
+    [
+        ("swav", "num_views: 8, crop_scale: 0.14, small_crop_scale: 0.05, small_crop_max: 0.14", 8),
+        ("dino", "num_views: 10, crop_scale: 0.4, small_crop_scale: 0.05, small_crop_max: 0.4", 10),
+    ],
+)
+def test_the_papers_multi_crops_can_be_planned(load, framework, multi_crop, num_views):
+    """SwAV: 2 x 224 + 6 x 96 pixels; DINO: 2 x 224 + 8 x 96."""
+    rest = f", views: multicrop, base: {{{multi_crop}}}"
+    text = PARTS_STUDY % (framework, "soft_cross_entropy", rest)
+    text = text.replace("{name: digits}", "{name: synthetic, image_size: 224}")
+    [row] = plan_frame(load(text=text)).to_dict("records")
+    assert (row["num_views"], row["num_global_views"], row["small_view_size"]) == (num_views, 2, 96)
+    assert row["crop_max"] == 1.0
+
+
+def test_shuffled_groups_are_asked_to_divide_only_where_they_count(load):
+    load(text=PARTS_STUDY % ("moco", "infonce", ", base: {norm_group: 12}"))  # key_norm: sync
+    rest = ", space: {key_norm: {choices: [sync, shuffle]}, batch_size: {choices: [32, 48]}}"
+    with pytest.raises(StudyError, match="groups of 32 do not make a batch of 48"):
+        load(text=PARTS_STUDY % ("moco", "infonce", rest))
 
 
 def test_with_one_direction_the_regularizer_depends_on_the_momentum(load):
@@ -529,3 +605,59 @@ def test_precisions_that_mean_nothing_here_are_refused(load, setting, expected):
     assert any(expected in line for line in refusals(load, setting))
     load("space.precision={choices: [fp32, bf16]}")
     load("base.precision=fp16", "resources.gpus_per_worker=1")
+
+
+# Evaluation.
+
+FINAL = "evaluation={train_on: all, score_on: test}"
+
+
+def test_a_published_protocol_trains_on_all_and_is_scored_on_the_test_split(load):
+    rows = load(FINAL).plan()
+    assert set(rows["score_on"]) == {"test"}
+    assert rows["val_fraction"].isna().all()
+    default = load().plan()
+    assert set(default["score_on"]) == {"validation"}
+    assert set(default["val_fraction"]) == {0.1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "keys", "says"),
+    [
+        (["evaluation={train_on: all}"], "evaluation", "given train_on: all with score_on: valid"),
+        (["evaluation={score_on: test}"], "evaluation", "given train_on: train with score_on: tes"),
+        ([FINAL, "dataset.val_fraction=0.2"], "dataset.val_fraction", "has no effect with"),
+        ([FINAL, "search={method: tpe, trials_per_objective: 2}",
+          "space.tau={low: 0.1, high: 1}", "space.sigma={low: 0.1, high: 1}"],
+         "search.method", "tpe would choose configurations by the test split"),
+    ],
+    ids=["all alone", "test alone", "val_fraction", "tpe"],
+)  # fmt: skip
+def test_what_makes_no_sense_with_the_test_split_is_refused(load, settings, keys, says):
+    (line,) = refusals(load, *settings)
+    assert f"{keys}: " in line
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("metric", "base", "says"),
+    [
+        ("classifier_top1", {}, "expected a framework that trains a classifier"),
+        ("transfer_linear_top1", {}, "expected a transfer_dataset, given none"),
+        ("finetune_1pct_top1", {}, "the metric is finetune_1pct_top1: expected sgd"),
+        ("finetune_1pct_top1", {"finetune": "sgd", "finetune_labels": "[0.1, 1]"},
+         "expected its share of the labels, given 0.1, 1"),
+    ],
+)  # fmt: skip
+def test_a_metric_that_no_trial_would_have_is_refused(load, metric, base, says):
+    settings = [f"base.{name}={value}" for name, value in base.items()]
+    lines = refusals(load, f"metric.name={metric}", *settings)
+    assert any(says in line for line in lines)
+
+
+def test_a_linear_score_at_every_scored_epoch_lets_asha_judge(load):
+    asha = ["scheduler.name=asha", "search={method: tpe, trials_per_objective: 2}",
+            "space.tau={low: 0.1, high: 1}", "space.sigma={low: 0.1, high: 1}",
+            "metric.name=linear_top1", "base.eval_every=1", "base.epochs=9"]  # fmt: skip
+    assert any("or set linear_every: scored" in line for line in refusals(load, *asha))
+    load(*asha, "base.linear_every=scored")

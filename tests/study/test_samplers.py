@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from threadpoolctl import threadpool_limits
 
 from clsweep.study import samplers
-from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, sampler_options
+from clsweep.study.samplers import SAMPLER_OPTIONS, build_sampler, sampler_options, storage
 
 CLASSES = {
     "random": optuna.samplers.RandomSampler,
@@ -52,10 +52,11 @@ def test_every_argument_that_decides_a_draw_is_given(
     given: dict[str, Any] = {}
     parameters = inspect.signature(CLASSES[method]).parameters
 
-    def note(**arguments: Any) -> None:
-        given.update(arguments)
+    class Noted:
+        def __init__(self, **arguments: Any) -> None:
+            given.update(arguments)
 
-    monkeypatch.setattr(optuna.samplers, CLASSES[method].__name__, note)
+    monkeypatch.setattr(optuna.samplers, CLASSES[method].__name__, Noted)
     build_sampler(method, 3)
     assert given["seed"] == 3
     assert set(parameters) - NO_CHOICE == set(given) - {"seed"}
@@ -107,6 +108,30 @@ def test_the_points_are_those_of_the_defaults(method: str) -> None:
         warnings.simplefilter("ignore")
         expected = drawn(CLASSES[method](seed=7, **arguments), 16)
     assert drawn(build_sampler(method, 7), 16) == expected
+
+
+@pytest.mark.usefixtures("imported")
+@pytest.mark.parametrize("method", ["random", "qmc"])
+def test_no_point_looks_through_all_the_others(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The time of many points would grow with their square."""
+    looked, real = [], optuna.storages.InMemoryStorage.get_all_trials
+
+    def look(self: Any, *arguments: Any, **options: Any) -> Any:
+        looked.append(1)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(optuna.storages.InMemoryStorage, "get_all_trials", look)
+    study = optuna.create_study(storage=storage(), sampler=build_sampler(method, 7))
+    points = []
+    for _ in range(100):
+        trial = study.ask(SPACE)
+        points.append(trial.params)
+        if trial.number == 0:
+            study.tell(trial, 0.0)
+    assert len(looked) < 10
+    assert points == drawn(build_sampler(method, 7), 100)
 
 
 def test_the_options_are_recorded_as_a_json_object() -> None:

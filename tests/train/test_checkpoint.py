@@ -442,6 +442,13 @@ def test_the_test_split_is_scored_with_the_same_yardstick(
     assert tests != {f"test_{name}": plain.result[name] for name in metrics}
 
 
+def test_a_trial_that_is_scored_on_the_test_split_scores_it_once() -> None:
+    config = {**CONFIG, "val_fraction": None}
+    plain, asked = attempt(config).result, attempt(config, test=True).result
+    assert {name for name in asked if name.startswith("test_")} == set()
+    assert asked["knn_top1"] == plain["knn_top1"]
+
+
 def test_the_test_scores_of_a_resumed_and_of_a_stopped_trial() -> None:
     assert_same(chain(CONFIG, kills=[1], test=True)[-1], attempt(CONFIG, test=True))
     stopped = attempt(CONFIG, stop_at=1, test=True).result

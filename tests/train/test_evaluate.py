@@ -12,7 +12,14 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from clsweep.train import evaluate
-from clsweep.train.evaluate import knn_scores, percent, top_hits, widest_float
+from clsweep.train.evaluate import (
+    classifier_scores,
+    knn_scores,
+    percent,
+    top_hits,
+    uniform_knn_scores,
+    widest_float,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -208,3 +215,30 @@ def test_hits_in_percent() -> None:
 def test_devices_without_float64() -> None:
     assert widest_float(torch.device("cuda")) == torch.float64
     assert widest_float(torch.device("mps")) == torch.float32
+
+
+@pytest.mark.parametrize("k", [1, 5, 30])
+def test_uniform_votes_with_ties_to_the_nearest_by_a_loop(k: int) -> None:
+    bank, bank_labels, queries, labels = clusters()
+    unit = [x.double().numpy() / x.double().norm(dim=1, keepdim=True).numpy()
+            for x in (bank, queries)]  # fmt: skip
+    top1 = top5 = ties = 0
+    for query, label in zip(unit[1], labels.tolist(), strict=True):
+        near = bank_labels.numpy()[np.argsort(-(unit[0] @ query), kind="stable")[:k]].tolist()
+        ranked = sorted(set(near), key=lambda c: (-near.count(c), near.index(c)))
+        ties += len(ranked) > 1 and near.count(ranked[0]) == near.count(ranked[1])
+        top1 += ranked[0] == label
+        top5 += label in ranked[:5]
+    assert (ties > 0) == (k > 1), "the example must have ties"
+    scores = uniform_knn_scores(bank, bank_labels, queries, labels, num_classes=8, knn_k=k)
+    assert scores == pytest.approx(
+        {"knn_top1": 100 * top1 / len(labels), "knn_top5": 100 * top5 / len(labels)}
+    )
+
+
+def test_a_classifier_is_scored_by_its_logits() -> None:
+    logits = torch.tensor([[3.0, 1, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5.0], [0, 0, 9, 0, 0, 0]])
+    scores = classifier_scores(logits, torch.tensor([0, 0, 2]))
+    assert scores == pytest.approx({"classifier_top1": 200 / 3, "classifier_top5": 200 / 3})
+    with pytest.raises(ValueError, match="diverged"):
+        classifier_scores(logits / 0, torch.tensor([0, 0, 2]))

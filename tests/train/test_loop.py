@@ -31,6 +31,7 @@ OBJECTIVES = ("simclr", "dcl", "dclw")
 EVERY_OBJECTIVE = (
     *OBJECTIVES,
     "exponential",
+    "shuffled",
     "align",
     "eqco",
     "moco",
@@ -40,6 +41,11 @@ EVERY_OBJECTIVE = (
     "ecpp",
     "lars",
     "adamw",
+    "vicreg",
+    "lejepa",
+    "swav",
+    "dino",
+    "adam",
 )
 STUDY = """
 name: loop
@@ -55,6 +61,8 @@ objectives:
   align: {framework: simclr, loss: align_uniform}
   eqco: {framework: simclr, loss: eqco, base: {num_negatives: 16}}
   moco: {framework: moco, loss: infonce, base: {num_negatives: 256, momentum: 0.9}}
+  shuffled: {framework: moco, loss: infonce,
+             base: {num_negatives: 256, key_norm: shuffle}}
   byol: {framework: byol, loss: cosine, regularizer: dimcl,
          base: {proj_hidden: 32, pred_hidden: 32, proj_dim: 16}}
   barlow: {framework: barlow_twins, loss: barlow, base: {proj_hidden: 32, proj_dim: 16}}
@@ -63,6 +71,14 @@ objectives:
   ecpp: {framework: simclr, loss: dcl, views: ecpp}
   lars: {framework: simclr, loss: infonce, base: {optimizer: lars}}
   adamw: {framework: simclr, loss: infonce, base: {optimizer: adamw}}
+  vicreg: {framework: vicreg, loss: vicreg, base: {proj_hidden: 32, proj_dim: 16}}
+  lejepa: {framework: lejepa, loss: mse, regularizer: sigreg, base: {proj_hidden: 32, proj_dim: 16}}
+  swav: {framework: swav, loss: soft_cross_entropy, views: multicrop,
+         base: {num_prototypes: 24, proj_hidden: 32, swav_queue: 128, swav_queue_start: 0}}
+  dino: {framework: dino, loss: soft_cross_entropy,
+         base: {num_prototypes: 24, proj_hidden: 32, proj_dim: 16, teacher_tau_epochs: 3}}
+  adam: {framework: simclr, loss: infonce,
+         base: {optimizer: adam, lr: 0.001, lr_schedule: step, lr_milestones: [0.2, 0.9]}}
 search: {method: grid}
 """
 NUM_TRAIN, STEPS = 1293, 1293 // 64  # digits without its validation split; full batches of 64
@@ -421,6 +437,30 @@ OTHER: dict[str, Any] = {
     "small_view_size": 6,
     "small_crop_scale": 0.05,
     "small_crop_max": 0.5,
+    "num_global_views": 3,
+    "crop_max": 0.5,
+    "sim_coeff": 1.0,
+    "std_coeff": 1.0,
+    "cov_coeff": 4.0,
+    "num_slices": 16,
+    "sigreg_points": 5,
+    "sigreg_t_max": 1.0,
+    "num_prototypes": 12,
+    "freeze_epochs": 0,
+    "sinkhorn_epsilon": 0.2,
+    "sinkhorn_iterations": 1,
+    "swav_queue": 0,
+    "swav_queue_start": 1,
+    "teacher_tau": 0.2,
+    "teacher_tau_start": 0.1,
+    "teacher_tau_epochs": 0,
+    "center_momentum": 0.0,
+    "key_norm": "shuffle",
+    "norm_group": 16,
+    "view_size": 12,
+    "decay_exclude": "none",
+    "lr_milestones": "0.4",
+    "lr_gamma": 0.5,
 }
 # Those act on the length of the trial and its scores, and have tests of their own or with the
 # scores.
@@ -440,7 +480,21 @@ NOT_ON_THE_LOSS |= {
     "probe_schedule",
     "weighting",
     "optimizer",
+    "lr_schedule",
     "recipe",
+}
+# Scores have tests of their own, in test_scores.py and test_probe.py.
+NOT_ON_THE_LOSS |= {
+    "feature_layer",
+    "knn_weights",
+    "linear_every",
+    "finetune",
+    "transfer_dataset",
+    "probe_optimizer",
+    "probe_momentum",
+    "probe_weight_decay",
+    "probe_batch_size",
+    "probe_views",
 }
 
 
@@ -461,21 +515,26 @@ def test_changing_an_owned_hyperparameter_changes_training(
     """In the first objective that owns it; that all who own it read it is a test of every
     combination.
     """
-    objective = next(o for o in EVERY_OBJECTIVE if name in owned(configs[o]))
+    objective = next(
+        o
+        for o in EVERY_OBJECTIVE
+        if name in owned(configs[o]) and configs[o][name] != OTHER[name]
+        if name != "norm_group" or configs[o]["key_norm"] == "shuffle"
+    )
     value = OTHER[name]
     if name == "momentum_schedule":
         value = "cosine" if configs[objective][name] == "constant" else "constant"
     assert configs[objective][name] != value
-    epochs = 2 if name == "warmup_epochs" else 1  # a warm-up is shorter than the trial
+    # a warm-up is shorter than the trial; the teacher's temperature begins where it begins
+    epochs = 2 if name in ("warmup_epochs", "teacher_tau") else 1
     other = losses(configs[objective], epochs=epochs, **{name: value})
-    least = (
-        0 if name == "precision" else 1e-5
-    )  # bf16 rounds the features, of which the first losses know little
+    # bf16 rounds the features, of which the first losses know little; biases decay slowly
+    least = 0 if name in ("precision", "decay_exclude") else 1e-5
     assert np.abs(other / base_losses(objective, epochs) - 1).max() > least
 
 
 def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) -> None:
-    assert set(TRAINING_OWNS) <= {*OTHER, "optimizer"}
+    assert set(TRAINING_OWNS) <= {*OTHER, "optimizer", "lr_schedule"}
     assert (
         set().union(*(owned(configs[objective]) for objective in EVERY_OBJECTIVE))
         == set(OTHER) | NOT_ON_THE_LOSS
@@ -493,6 +552,8 @@ def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) ->
         "critic_dim",
         "estimate_batches",
     }
+    elsewhere |= {"probe_lr_grid", "probe_val_share", "finetune_labels", "finetune_lr"}
+    elsewhere |= {"finetune_epochs", "finetune_batch_size", "finetune_weight_decay"}
     assert set(PARAM) == set(OTHER) | NOT_ON_THE_LOSS | elsewhere
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim import lr_scheduler
 
-from clsweep.train.optim import build_optimizer, lr_at, peak_lr
+from clsweep.catalog import PARAM
+from clsweep.train.optim import build_optimizer, build_schedule, cosine, lr_at, peak_lr
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,6 +26,7 @@ def config(**changes: Any) -> dict[str, Any]:
     return (
         values
         | {"sgd_momentum": 0.9, "lars_trust": 0.02, "adam_beta1": 0.8, "adam_beta2": 0.95}
+        | {"decay_exclude": "norm_bias"}
         | changes
     )
 
@@ -47,7 +50,9 @@ def test_peak_lr(rule: str, batch_size: int, expected: float) -> None:
 
 
 def test_lr_without_warmup_is_half_a_cosine() -> None:
-    actual = [lr_at(step, peak=3.0, num_steps=8, num_warmup_steps=0) for step in range(8)]
+    actual = [
+        lr_at(step, peak=3.0, num_steps=8, num_warmup_steps=0, schedule=cosine) for step in range(8)
+    ]
     assert actual[0] == 3.0
     assert actual[4] == pytest.approx(1.5, rel=1e-12)
     assert actual[7] == pytest.approx(1.5 * (1 + math.cos(math.pi * 7 / 8)), rel=1e-12)
@@ -56,7 +61,10 @@ def test_lr_without_warmup_is_half_a_cosine() -> None:
 
 def test_lr_warms_up_to_the_peak_and_then_falls() -> None:
     """4 warm-up steps of 12, peak 2: quarters of the peak, then a cosine over the other 8."""
-    actual = [lr_at(step, peak=2.0, num_steps=12, num_warmup_steps=4) for step in range(12)]
+    actual = [
+        lr_at(step, peak=2.0, num_steps=12, num_warmup_steps=4, schedule=cosine)
+        for step in range(12)
+    ]
     assert actual[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0], rel=1e-12)  # warm-up ends at the peak
     assert actual[4] == pytest.approx(2.0, rel=1e-12)
     assert actual[6] == pytest.approx(1 + math.sqrt(0.5), rel=1e-12)
@@ -70,10 +78,80 @@ def test_lr_is_torchs_cosine_schedule() -> None:
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
     for step in range(10):
-        actual = lr_at(step, peak=0.7, num_steps=10, num_warmup_steps=0)
+        actual = lr_at(step, peak=0.7, num_steps=10, num_warmup_steps=0, schedule=cosine)
         assert actual == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
         optimizer.step()
         schedule.step()
+
+
+def test_the_default_is_to_the_last_bit_what_it_was_without_a_choice() -> None:
+    def former(step: int, peak: float, num_steps: int, num_warmup_steps: int) -> float:
+        if step < num_warmup_steps:
+            return peak * (step + 1) / num_warmup_steps
+        progress = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
+        return peak * 0.5 * (1 + math.cos(math.pi * progress))
+
+    schedule = build_schedule({"lr_schedule": PARAM["lr_schedule"].default})
+    for peak, num_steps, warmup in ((0.3, 97, 0), (0.0123, 1000, 31), (7.7, 13, 12)):
+        actual = [
+            lr_at(step, peak=peak, num_steps=num_steps, num_warmup_steps=warmup, schedule=schedule)
+            for step in range(num_steps)
+        ]
+        assert actual == [former(step, peak, num_steps, warmup) for step in range(num_steps)]
+
+
+PER_EPOCH, EPOCHS, WARMUP = 7, 20, 2
+
+
+@pytest.mark.parametrize(
+    ("chosen", "torchs"),
+    [
+        ({"lr_schedule": "constant"}, lambda o, _: lr_scheduler.ConstantLR(o, 1.0, 1)),
+        ({"lr_schedule": "linear"}, lambda o, n: lr_scheduler.LinearLR(o, 1.0, 0.0, n)),
+        ({"lr_schedule": "cosine"}, lambda o, n: lr_scheduler.CosineAnnealingLR(o, n)),
+    ],
+    ids=["constant", "linear", "cosine"],
+)
+def test_schedules_are_torchs_after_a_warm_up(
+    chosen: dict[str, Any], torchs: Callable[[Any, int], Any]
+) -> None:
+    num_steps, num_warmup = EPOCHS * PER_EPOCH, WARMUP * PER_EPOCH
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
+    reference = torchs(optimizer, num_steps - num_warmup)
+    for step in range(num_steps):
+        actual = lr_at(
+            step,
+            peak=0.7,
+            num_steps=num_steps,
+            num_warmup_steps=num_warmup,
+            schedule=build_schedule(chosen),
+        )
+        if step < num_warmup:
+            assert actual == pytest.approx(0.7 * (step + 1) / num_warmup, rel=1e-12)
+            continue
+        assert actual == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-9)
+        optimizer.step()
+        reference.step()
+
+
+@pytest.mark.parametrize(("shares", "epochs"), [("0.6, 0.8", [12, 16]), ("0.35, 0.55", [7, 11])])
+def test_steps_are_torchs_at_whole_epochs(shares: str, epochs: list[int]) -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.7)
+    reference = lr_scheduler.MultiStepLR(optimizer, epochs, gamma=0.2)
+    schedule = build_schedule({"lr_schedule": "step", "lr_milestones": shares, "lr_gamma": 0.2})
+    for step in range(EPOCHS * PER_EPOCH):
+        actual = lr_at(
+            step,
+            peak=0.7,
+            num_steps=EPOCHS * PER_EPOCH,
+            num_warmup_steps=PER_EPOCH,
+            schedule=schedule,
+        )
+        if step >= PER_EPOCH:
+            assert actual == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12), step
+        optimizer.step()
+        if step % PER_EPOCH == PER_EPOCH - 1:
+            reference.step()
 
 
 def network() -> nn.Sequential:
@@ -107,6 +185,12 @@ def test_every_trainable_parameter_is_in_one_group_and_only_matrices_decay() -> 
         len(group["params"]) for group in build_optimizer(module, config()).param_groups
     )
     assert num_listed == len(decay) == 7
+
+
+def test_all_parameters_decay_where_none_is_excluded() -> None:
+    module = network()
+    groups = build_optimizer(module, config(decay_exclude="none")).param_groups
+    assert [(len(g["params"]), g["weight_decay"]) for g in groups] == [(7, 0.1), (0, 0.0)]
 
 
 def three_steps(
@@ -175,3 +259,18 @@ def test_three_steps_of_adamw() -> None:
         return p - 0.05 * ((0.1 if p.ndim > 1 else 0.0) * p + m / (v.sqrt() + 1e-8))
 
     three_steps("adamw", update)
+
+
+@pytest.mark.parametrize("decay_exclude", ["norm_bias", "none"])
+def test_three_steps_of_adam(decay_exclude: str) -> None:
+    """p = p - lr m / (sqrt v + 1e-8), of gradient + decay p: both means hold the penalty."""
+    means: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
+        g = grad + (0.1 if p.ndim > 1 or decay_exclude == "none" else 0.0) * p
+        m, v = means.get(name, (torch.zeros_like(p), torch.zeros_like(p)))
+        m, v = means[name] = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g**2
+        m, v = m / (1 - 0.8 ** (step + 1)), v / (1 - 0.95 ** (step + 1))
+        return p - 0.05 * m / (v.sqrt() + 1e-8)
+
+    three_steps("adam", update, decay_exclude=decay_exclude)

@@ -11,17 +11,37 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from clsweep.train import probe
 from clsweep.train.evaluate import top_hits
-from clsweep.train.probe import Standardiser, ridge_fit, ridge_probe, sgd_fit, sgd_probe
+from clsweep.train.probe import (
+    Standardiser,
+    ridge_fit,
+    ridge_probe,
+    sgd_grid_probe,
+    sgd_probe,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 Features = tuple[Tensor, Tensor, Tensor, Tensor]
-SGD: dict[str, Any] = {"probe_lr": 0.25, "probe_epochs": 20, "probe_schedule": "cosine", "seed": 0}
+PROTOCOL: dict[str, Any] = {
+    "probe_epochs": 20, "probe_schedule": "cosine", "probe_optimizer": "sgd",
+    "probe_momentum": 0.9, "probe_weight_decay": 0.0, "probe_batch_size": 256, "seed": 0,
+}  # fmt: skip
+SGD: dict[str, Any] = PROTOCOL | {"probe_lr": 0.25, "probe_views": "plain"}
+
+
+def sgd_fit(*bank: Tensor, num_classes: int, **arguments: Any) -> tuple[Tensor, Tensor]:
+    """The one fit of one learning rate."""
+    arguments = dict(arguments)
+    arguments.pop("probe_views", None)
+    lrs = (arguments.pop("probe_lr"),)
+    (fitted,) = probe.sgd_fit(*bank, num_classes=num_classes, probe_lrs=lrs, **arguments)
+    return fitted
 
 
 def clusters(
@@ -215,6 +235,89 @@ class TestSgd:
         torch.testing.assert_close(weight, layer.weight.detach().T, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(bias, layer.bias.detach(), rtol=1e-4, atol=1e-5)
 
+    def test_default_is_to_the_last_bit_what_it_was_without_choices(self) -> None:
+        """The loop as it stood when momentum, batch and decay were fixed."""
+        bank, labels, _, _ = clusters()
+        weight, bias = torch.zeros(10, 8), torch.zeros(8)
+        v_weight, v_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        generator, step, num_steps = torch.Generator().manual_seed(0), 0, 20 * 3
+        for _ in range(20):
+            for rows in torch.randperm(600, generator=generator).split(256):
+                grad = torch.addmm(bias, bank[rows], weight).softmax(dim=1)
+                grad -= F.one_hot(labels[rows], 8)
+                grad /= len(rows)
+                v_weight.mul_(0.9).addmm_(bank[rows].T, grad)
+                v_bias.mul_(0.9).add_(grad.sum(dim=0))
+                lr = 0.25 * 0.5 * (1 + math.cos(math.pi * (step / num_steps)))
+                weight.sub_(v_weight, alpha=lr)
+                bias.sub_(v_bias, alpha=lr)
+                step += 1
+        fitted = sgd_fit(bank, labels, num_classes=8, **SGD)
+        assert torch.equal(fitted[0], weight)
+        assert torch.equal(fitted[1], bias)
+
+    @pytest.mark.parametrize("views", ["plain", "augmented"])
+    def test_settings_are_those_of_torchs_optimiser(self, views: str) -> None:
+        bank, bank_labels, queries, labels = clusters()
+        given = {"probe_momentum": 0.995, "probe_weight_decay": 0.01, "probe_batch_size": 100}
+        given |= {"probe_schedule": "constant", "probe_epochs": 4}
+        moved = [bank + epoch for epoch in range(4)] if views == "augmented" else [bank] * 4
+        layer = nn.Linear(10, 8)
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.02, momentum=0.995, weight_decay=0.01)
+        generator = torch.Generator().manual_seed(0)
+        for epoch in range(4):
+            for rows in torch.randperm(600, generator=generator).split(100):
+                optimizer.zero_grad()
+                F.cross_entropy(layer(moved[epoch][rows]), bank_labels[rows]).backward()
+                optimizer.step()
+        hits = top_hits(layer(queries).detach(), labels)
+        arguments: dict[str, Any] = SGD | given | {"probe_lr": 0.02, "probe_views": views}
+        scores = sgd_probe(
+            bank, bank_labels, queries, labels,
+            num_classes=8, redraw=lambda epoch: bank + epoch, **arguments,
+        )  # fmt: skip
+        assert list(scores.values()) == pytest.approx((100 * hits / 400).tolist(), abs=1e-4)
+        arguments = PROTOCOL | given
+        ((weight, bias),) = probe.sgd_fit(
+            bank, bank_labels, num_classes=8, probe_lrs=(0.02,), **arguments,
+            redraw=(lambda epoch: bank + epoch) if views == "augmented" else None,
+        )  # fmt: skip
+        torch.testing.assert_close(weight, layer.weight.detach().T, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(bias, layer.bias.detach(), rtol=1e-4, atol=1e-5)
+
+    def test_lars_is_the_published_optimiser(self) -> None:
+        from pytorch_optimizer import LARS
+
+        bank, bank_labels, _, _ = clusters()
+        weight, bias = nn.Parameter(torch.zeros(8, 10)), nn.Parameter(torch.zeros(8))
+        optimizer = LARS([weight, bias], lr=1.2, momentum=0.9, weight_decay=0.01)
+        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5 * 3)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(5):
+            for rows in torch.randperm(600, generator=generator).split(256):
+                optimizer.zero_grad()
+                F.cross_entropy(F.linear(bank[rows], weight, bias), bank_labels[rows]).backward()
+                optimizer.step()
+                cosine.step()
+        arguments = SGD | {"probe_lr": 1.2, "probe_optimizer": "lars", "probe_epochs": 5}
+        fitted = sgd_fit(
+            bank, bank_labels, num_classes=8, **arguments | {"probe_weight_decay": 0.01}
+        )
+        torch.testing.assert_close(fitted[0], weight.detach().T, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(fitted[1], bias.detach(), rtol=1e-4, atol=1e-5)
+
+    def test_rates_fitted_together_are_those_fitted_alone(self) -> None:
+        bank, bank_labels, _, _ = clusters()
+        together = probe.sgd_fit(
+            bank, bank_labels, num_classes=8, probe_lrs=(0.01, 0.5), **PROTOCOL
+        )
+        for lr, (weight, bias) in zip((0.01, 0.5), together, strict=True):
+            alone = sgd_fit(bank, bank_labels, num_classes=8, **SGD | {"probe_lr": lr})
+            assert torch.equal(weight, alone[0])
+            assert torch.equal(bias, alone[1])
+
     def test_score_is_that_of_the_fit(self) -> None:
         bank, bank_labels, queries, labels = clusters()
         weight, bias = sgd_fit(bank, bank_labels, num_classes=8, **SGD)
@@ -256,7 +359,7 @@ class TestSgd:
             ({"probe_epochs": 0}, "probe_epochs: expected at least 1, given 0"),
             (
                 {"probe_schedule": "linear"},
-                "probe_schedule: expected 'cosine' or 'step', given 'linear'",
+                "probe_schedule: expected 'cosine' or 'step' or 'constant', given 'linear'",
             ),
         ],
     )
@@ -302,3 +405,46 @@ class TestBoth:
         features[which][3, 1] = value
         with pytest.raises(ValueError, match="not finite: it has diverged"):
             score(*features, num_classes=8, **arguments)
+
+
+class TestGrid:
+    GRID: dict[str, Any] = PROTOCOL | {"probe_views": "plain", "probe_val_share": 0.2}
+
+    def chosen(self, features: Features, grid: str, **changes: Any) -> dict[str, float]:
+        return sgd_grid_probe(*features, num_classes=8, probe_lr_grid=grid, **self.GRID | changes)
+
+    def test_best_rate_on_a_held_out_part_is_fitted_on_all(self) -> None:
+        """Against scikit-learn's split and a loop over the rates."""
+        features = clusters(num_bank=200)
+        bank, bank_labels = features[:2]
+        kept, judged = train_test_split(
+            np.arange(200), test_size=40, stratify=bank_labels.numpy(), random_state=0
+        )
+        kept, judged = np.sort(kept), np.sort(judged)
+        lrs, right = (1e-6, 0.01, 0.3), []
+        for lr in lrs:
+            arguments = SGD | {"probe_lr": lr}
+            weight, bias = sgd_fit(bank[kept], bank_labels[kept], num_classes=8, **arguments)
+            guessed = (bank[judged] @ weight + bias).argmax(dim=1)
+            right.append(int((guessed == bank_labels[judged]).sum()))
+        assert right[0] < max(right), "one rate must be too small"
+        best = lrs[int(np.argmax(right))]
+        expected = sgd_probe(*features, num_classes=8, **SGD | {"probe_lr": best})
+        assert self.chosen(features, "1e-6, 0.01, 0.3") == expected
+
+    def test_queries_take_no_part_in_choosing(self) -> None:
+        """Labels of the queries turned round: the fit, hence the guesses, must stay."""
+        bank, bank_labels, queries, labels = clusters(num_bank=200)
+        grid = "0.0001, 0.001, 0.01, 0.1, 1"
+        scores = [
+            self.chosen((bank, bank_labels, queries, (labels + turn) % 8), grid)["linear_top1"]
+            for turn in range(8)
+        ]
+        assert sum(scores) == pytest.approx(100), "each query has one guess, the same every time"
+
+    def test_one_that_overflows_is_not_chosen(self) -> None:
+        features = clusters(num_bank=200)
+        features = (1e25 * features[0], features[1], 1e25 * features[2], features[3])
+        with pytest.raises(ValueError, match="overflowed"):
+            self.chosen(features, "30")
+        assert self.chosen(features, "1e-28, 30")["linear_top1"] > 30

@@ -20,12 +20,28 @@ SPLIT = {
     "num_train": 1437,
     "num_classes": 10,
 }
-YARDSTICK = {**SPLIT, "knn_k": 1, "knn_temperature": 0.1, "linear_probe": "none"}
+YARDSTICK = {
+    **SPLIT,
+    "feature_layer": "encoder",
+    "knn_weights": "similarity",
+    "knn_k": 1,
+    "knn_temperature": 0.1,
+    "linear_probe": "none",
+    "finetune": "none",
+    "transfer_dataset": "none",
+}
+SGD = {
+    "linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3, "probe_schedule": "cosine",
+    "probe_optimizer": "sgd", "probe_momentum": 0.9, "probe_weight_decay": 0.0,
+    "probe_batch_size": 256, "probe_views": "plain",
+}  # fmt: skip
 
 
-def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
-    splits = load_splits(SPLIT, DataPlace())
-    train, val = splits.train, splits.val
+@pytest.mark.parametrize("val_fraction", [0.2, None], ids=["validation", "test"])
+def test_one_neighbour_of_the_raw_pixels_is_scikit_learns(val_fraction: float | None) -> None:
+    split_of = SPLIT | {"val_fraction": val_fraction}
+    splits = load_splits(split_of, DataPlace())
+    train, val = splits.train, splits.test if val_fraction is None else splits.val
     pixels = [
         split.images[split.rows].reshape(len(split), -1).astype(float) / 255
         for split in (train, val)
@@ -34,23 +50,27 @@ def test_one_neighbour_of_the_raw_pixels_is_scikit_learns() -> None:
     bank, queries = ((x - mean) / std for x in pixels)
     oracle = KNeighborsClassifier(1, metric="cosine").fit(bank, train.labels)
     expected = 100 * np.mean(oracle.predict(queries) == val.labels)
-    assert score_reference({"reference": "raw_pixels", **YARDSTICK}, place=DataPlace())[
+    assert score_reference({"reference": "raw_pixels", **YARDSTICK, **split_of}, place=DataPlace())[
         "knn_top1"
     ] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("probe", [{"linear_probe": "ridge", "probe_l2": 1e-3},
-                                   {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 3,
-                                    "probe_schedule": "cosine"}], ids=["ridge", "sgd"])  # fmt: skip
+                                   SGD, {**SGD, "probe_views": "augmented"}],
+                         ids=["ridge", "sgd", "augmented"])  # fmt: skip
 def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, object]) -> None:
-    encoder = {"encoder": "conv4", "width": 4, "seed": 3, **YARDSTICK, **probe, "knn_k": 20}
+    encoder = {"encoder": "conv4", "width": 4, "seed": 3, "view_size": 8, **YARDSTICK, **probe}
+    encoder["knn_k"] = 20
     scores = score_reference({"reference": "untrained", **encoder}, place=DataPlace())
-    trial = train_trial({**encoder, "epochs": 0, "tsne_points": 0}, lambda _: None)
+    trial = train_trial(
+        {**encoder, "epochs": 0, "tsne_points": 0, "linear_every": "last"}, lambda _: None
+    )
     assert scores == {name: trial[name] for name in scores}
     assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} == set(scores)
 
 
-def test_raw_pixels_need_no_seed() -> None:
-    probe = {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_schedule": "step"}
+@pytest.mark.parametrize("views", ["plain", "augmented"])
+def test_raw_pixels_need_no_seed(views: str) -> None:
+    probe = {**SGD, "probe_views": views, "probe_epochs": 4}
     scores = score_reference({"reference": "raw_pixels", **YARDSTICK, **probe}, place=DataPlace())
-    assert scores["linear_top1"] > 80
+    assert scores["linear_top1"] > (80 if views == "plain" else 40)

@@ -19,9 +19,9 @@ import numpy as np
 from clsweep.analysis import resample
 from clsweep.analysis.copies import Codes, copies
 from clsweep.analysis.noise import UNEVEN, chance_of
+from clsweep.analysis.seed_shift import two_way
 from clsweep.analysis.sweep import Array
 
-MOST_SEEDS = 500  # among which a shift is looked for
 # Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
 # scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
 WIDER, MOST = 1.02, 0.075
@@ -203,39 +203,26 @@ def _rounding(scores: Array) -> float:
 
 
 def _shift(table: Array, weights: Array, without: float | None = None) -> Doubt:
-    """That a part of the noise is common to all rows of a seed, of variance s_b^2: a two-way layout
-    with gaps.
+    """That a part of the noise is common to all rows of a seed, of variance s_b^2 (`two_way`).
 
     Its mean square, over that of the rest, is F with S - 1 degrees of freedom where there is none.
-    The mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2,  with s_b^2 from
-    E[SS_b] = (S - 1) s_e^2 + tr(A) s_b^2  (Henderson 1953, method 3). Seeds of one row say nothing.
+    The mean then varies by  s_b^2 sum_s (sum_c w_cs)^2 + s_e^2 sum_cs w_cs^2.  Seeds of one row say
+    nothing.
 
     without: what takes the place of the second term, of a sample of settings.
     """
     table = table[:, np.isfinite(table).sum(axis=0) > 1]
     table = table[np.isfinite(table).sum(axis=1) > 1]
-    if min(table.shape) < 2 or table.shape[1] > MOST_SEEDS:
+    if min(table.shape) < 2 or not (found := two_way(table)):
         return NO_DOUBT
-    present = np.isfinite(table)
-    counts = present.sum(axis=1)
-    left = np.where(present, table - resample.row_means(table)[:, None], 0.0)
-    design = np.diag(present.sum(axis=0)) - (present / counts[:, None]).T @ present
-    inverse = np.linalg.pinv(design, hermitian=True)
-    freedom = float(np.round(np.trace(inverse @ design)))
-    others_freedom = float((counts - 1).sum()) - freedom
-    if freedom < 1 or others_freedom < 1:
-        return NO_DOUBT
-    squares = float(left.sum(axis=0) @ inverse @ left.sum(axis=0))
-    others = max(0.0, float(np.square(left).sum()) - squares)
-    spread = float(np.trace(design))
-    ratios = 1.0 + spread / freedom * np.array(COMMON) / (1.0 - np.array(COMMON))
-    q, d, r, e = (np.array([x]) for x in (squares, freedom, others, others_freedom))
+    ratios = 1.0 + found.spread / found.freedom * np.array(COMMON) / (1.0 - np.array(COMMON))
+    parts = found.squares, found.freedom, found.others, found.others_freedom
+    q, d, r, e = (np.array([x]) for x in parts)
     chance = chance_of(q, d, r, e, ratios, *_doubted(d))
-    rest = others / others_freedom
-    common = max(0.0, (squares - freedom * rest) / spread)
-    alone = rest * np.square(weights).sum() if without is None else without
-    variance = common * np.square(weights.sum(axis=0)).sum() + alone
-    return Doubt(chance=float(chance[0]), variance=float(variance), freedom=freedom)
+    alone = found.others / found.others_freedom * np.square(weights).sum()
+    common = found.variance * np.square(weights.sum(axis=0)).sum()
+    variance = common + (alone if without is None else without)
+    return Doubt(chance=float(chance[0]), variance=float(variance), freedom=found.freedom)
 
 
 def _doubted(freedom: Array) -> tuple[float, Array]:

@@ -68,6 +68,9 @@ def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
     half, notes = _half_widths(sweep, used, groups, counts, centres, confidence)
     notes += [*said, *sweep.missing]
     places = _places(sweep, regions, groups)
+    ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
+    ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num_groups) > 0] = np.nan
+    ends = sweep.limited(ends)
     rows = []
     for group in range(num_groups):
         row = {
@@ -79,8 +82,8 @@ def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
             "value_high": regions.high[group],
             "num_configs": int(counts[group]),
             "mean": centres[group],
-            "low": sweep.limited(centres[group] - half[group]),
-            "high": sweep.limited(centres[group] + half[group]),
+            "low": ends[0, group],
+            "high": ends[1, group],
         }
         rows.append(row | noted(*notes, why=None if counts[group] else note(Reason.NO_SCORE)))
     return rows
@@ -133,7 +136,7 @@ def _half_widths(
         if not sweep.has_repeats:
             return none, [note(Reason.ONE_SEED)]
         seeds = np.isfinite(sweep.scores).sum(axis=1)
-        noise = noise_of(sweep.scores[sweep.alive])
+        noise = noise_of(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
         for k in np.flatnonzero(counts):
             rows = used & (groups == k)
             squares = np.where(rows, 1.0 / np.maximum(seeds, 1), 0.0) / counts[k] ** 2

@@ -5,7 +5,7 @@ per doubling.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +39,7 @@ class Response:
         balanced: whether all rows rest on the same settings of the other hyperparameters, or a fair
             sample of them.
         failing: (rows,) bool, more than half of the trials failed.
+        unknown: (rows,) bool, rows with a configuration that is `Sweep.unknown`.
         notes: what the table is made of.
     """
 
@@ -52,7 +53,8 @@ class Response:
     binned: bool = False
     of_seeds: bool = True
     balanced: bool = True
-    failing: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
+    failing: NDArray[np.bool_]
+    unknown: NDArray[np.bool_]
     notes: tuple[Note, ...] = ()
 
     @classmethod
@@ -67,6 +69,8 @@ class Response:
             middle=none,
             scores=sweep.scores,
             sampled=not sweep.is_grid,
+            failing=sweep.failing,
+            unknown=sweep.unknown,
         )
 
     @cached_property
@@ -112,7 +116,6 @@ def respond(sweep: Sweep, param: str) -> Response:
     if regions.is_binned:
         values = pd.Series(numbers_in(sweep.settings[param]))
         middle = np.asarray(values.groupby(levels).median().reindex(range(num)), dtype=np.float64)
-    measured = np.isfinite(sweep.scores) & ~sweep.failed
     return Response(
         param=param,
         label=regions.named.__getitem__,
@@ -125,7 +128,8 @@ def respond(sweep: Sweep, param: str) -> Response:
         of_seeds=sweep.samplers == ("grid",) and bool(np.isfinite(table).all()),
         balanced=balanced,
         failing=np.bincount(levels, sweep.failed.sum(axis=1), num)
-        > np.bincount(levels, measured.sum(axis=1), num),
+        > np.bincount(levels, sweep.num_measured, num),
+        unknown=np.bincount(levels, sweep.unknown, num) > 0,
         notes=tuple(notes),
     )
 

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
+from clsweep.analysis.noise import blindness
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.seed_shift import seed_shift
@@ -37,10 +38,11 @@ COLUMNS = {
     "pooled within-configuration seed variance, S = harmonic mean of seeds per configuration",
     "sd_star_low": "interval of sd_star",
     "sd_star_high": "",
-    "range": "best - worst (always >= 0): the drop that papers print",
+    "range": "best - worst (always >= 0): the drop that papers print; none where worst has none",
     "best": "m_i of the best configuration; picked on its own noise, so optimistic",
     "best_at": 'its swept hyperparameters, such as "tau=0.2"',
-    "worst": "m_i of the worst configuration",
+    "worst": "m_i of the worst configuration; none where one failed on every seed and counts as "
+    "the worst score seen. Intervals are then open (none) at the end that it could move",
     "worst_at": "its swept hyperparameters",
     "regret": "mean_i (L - m_i), always >= 0: what is lost on average by not tuning; L = level of "
     "the best, picked without the seed that scores it (cross-fitted, resample.best_level)",
@@ -89,6 +91,7 @@ COLUMNS = {
 STATISTICS = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
 LEVELS = ("mean", "iqm", "worst_10")  # in the metric's own sign
 TEXT = ("best_at", "worst_at", "band_param", "band_end", "noise_of")
+Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
 FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
 # Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
 FEW_RANDOM = 32
@@ -234,24 +237,24 @@ def _measure(
         notes.append(note(Reason.PESSIMISTIC, columns=FITTED))
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
-    measured = sweep.without_failed()
-    lost = int((sweep.alive & ~measured.alive).sum())
-    if sweep.failed_as == WORST and lost:
-        notes.append(note(Reason.WORST_UNKNOWN, lost=lost))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        bounds = _union(bounds, _intervals(_table(measured, options.by), options, []))
+        without = _table(sweep.without_failed(), options.by)
+        bounds = _union(bounds, _intervals(without, options, []))
+    if sweep.failed_as == WORST and (table.unknown.any() or _worst(table).any()):
+        notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
+        bounds = bounds and _opened(bounds, values, table, options)
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
         if key in bounds:
-            ends = sorted(factor * bound for bound in bounds[key])
-            row[f"{key}_low"], row[f"{key}_high"] = sweep.limited(ends) if key in LEVELS else ends
+            ends = bounds[key]
+            if key in LEVELS:
+                ends = sweep.limited(sweep.turned(*ends))
+            row[f"{key}_low"], row[f"{key}_high"] = ends
     return bool(bounds)
 
 
-def _intervals(
-    table: Response, options: Options, notes: list[Note]
-) -> dict[str, tuple[float, float]]:
+def _intervals(table: Response, options: Options, notes: list[Note]) -> Bounds:
     """The intervals of a table's statistics; appends to `notes`.
 
     A seed's shift of all rows is taken out, and widens the intervals of levels by its own.
@@ -264,6 +267,7 @@ def _intervals(
     bootstrap = options.bootstrap(population=table.sampled and not table.param)
     values = _by_row(resample.packed(scores))
     bounds = resample.intervals(values, bootstrap, within=options.within)
+    notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
         more = shift.half_width(options.confidence)
         for name in LEVELS:
@@ -278,9 +282,7 @@ def _by_row(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
 
 
-def _union(
-    a: dict[str, tuple[float, float]], b: dict[str, tuple[float, float]]
-) -> dict[str, tuple[float, float]]:
+def _union(a: Bounds, b: Bounds) -> Bounds:
     """Intervals that hold whatever failed trials count as: NaN where either has none."""
     if not b:
         return a
@@ -288,6 +290,38 @@ def _union(
         name: (float(np.minimum(low, b[name][0])), float(np.maximum(high, b[name][1])))
         for name, (low, high) in a.items()
     }
+
+
+def _worst(table: Response) -> NDArray[np.bool_]:
+    """The rows of the worst tenth of which most trials failed."""
+    rows = np.flatnonzero(table.alive)
+    means = resample.row_means(table.scores[rows])
+    return np.asarray(table.failing[rows[means.argsort()[: max(1, len(rows) // 10)]]])
+
+
+def _opened(
+    bounds: Bounds, values: NDArray[np.float64], table: Response, options: Options
+) -> Bounds:
+    """Intervals that hold however low the unknown rows are: NaN where no end does.
+
+    That of worst_10 has no lower one either where most trials of a row in it failed.
+    """
+    unknown = table.unknown[table.alive]
+    means, best = resample.row_means(values), resample.best_level(values)
+    low, high = (
+        dict(zip(bounds, ends, strict=True)) for ends in zip(*bounds.values(), strict=True)
+    )
+    low["worst_10"] = np.nan
+    if unknown.any():
+        low["mean"] = np.nan
+        high |= dict.fromkeys(("sd", "sd_star", "regret"), np.nan)
+        sunk = resample.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
+        is_trimmed = unknown.sum() <= len(means) / 4
+        low["iqm"] += sunk - resample.interquartile_mean(means) if is_trimmed else np.nan
+        near = resample.nearness(means[unknown], best, within=options.within)
+        for name in ("share", "tolerance_area"):
+            low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
+    return {name: (low[name], high[name]) for name in bounds}
 
 
 def _band(
@@ -298,10 +332,8 @@ def _band(
         return {}
     line = slope(sweep, table, confidence=options.confidence)
     row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * line.value}
-    if with_interval:
-        row["slope_low"], row["slope_high"] = sorted(
-            (sweep.sign * line.low, sweep.sign * line.high)
-        )
+    if with_interval and not (table.unknown | table.failing).any():
+        row["slope_low"], row["slope_high"] = sweep.turned(line.low, line.high)
     failing = np.flatnonzero(table.failing & table.alive).tolist()
     if values := tuple(table.label(at) for at in failing):
         notes.append(note(Reason.FAILING_VALUES, values=values))
@@ -340,8 +372,9 @@ def _extremes(table: Response, sign: float, *, with_worst: bool) -> dict[str, An
         "best_at": table.label(int(alive[top])),
     }
     if with_worst and len(alive) > 1:
-        row |= {"worst": sign * float(means[low]), "worst_at": table.label(int(alive[low]))}
-        row["range"] = means[top] - means[low]
+        row["worst_at"] = table.label(int(alive[low]))
+        if not table.unknown.any():
+            row |= {"worst": sign * float(means[low]), "range": means[top] - means[low]}
     return row
 
 

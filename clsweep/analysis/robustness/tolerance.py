@@ -91,6 +91,9 @@ def _curve(
             rest = resample.packed(measured.scores[measured.alive])
             low, high = _bounds(measured, rest, deltas + slack, options)
             bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
+        if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
+            near = _shares(_gaps(values)[None, unknown], deltas + slack)[0]
+            bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
     else:
         notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
     columns = deltas.tolist(), share.tolist(), bounds[0].tolist(), bounds[1].tolist()

@@ -41,6 +41,7 @@ from scipy.stats import qmc
 from clsweep.analysis import resample
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.seed_shift import two_way
 from clsweep.analysis.sweep import Array, Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
@@ -144,6 +145,7 @@ def anova(
     confidence: float,
     seed: int,
     groups: NDArray[np.intp] | None = None,
+    silent: NDArray[np.bool_] | None = None,
 ) -> tuple[list[dict[str, Any]], list[Note]]:
     """Rows of the sensitivity table for a complete grid (L_1, ..., L_d, S), and notes.
 
@@ -156,16 +158,18 @@ def anova(
     known, so the shares are of the variance of the means. Intervals: see `_share_interval`.
 
     groups: (n,) of copies among the cells, each has its own by default.
+    silent: (n,) cells whose scores are the level of failed trials, without noise.
     """
     values = cells.reshape(-1, cells.shape[-1])
     means = resample.row_means(values).reshape(cells.shape[:-1])
     groups = np.arange(len(values)) if groups is None else groups
-    noise = noise_of(values, groups, float(means.var()))
+    silent = np.zeros(len(values), dtype=bool) if silent is None else silent
+    noise = noise_of(values, groups, silent, float(means.var()))
     effects = effects_of(means, noise)
     texts = {term: " x ".join(names[axis] for axis in term) or HIGHER for term in effects}
     orders = {term: len(term) or 3 for term in effects}
     rows: list[dict[str, Any]]
-    if not (np.isfinite(values).sum(axis=1) > 1).any():
+    if not noise.freedom:
         shares = {term: part.variance / means.var() for term, part in effects.items()}
         rows = [
             {"term": texts[u], "order": orders[u], "first": x, "resolved": False}
@@ -217,13 +221,13 @@ class Noise:
     """The noise of a trial, that of a cell mean, and how well they are known.
 
     Attributes:
-        variance: s_w^2, of one trial.
-        residual: of one trial without the shifts of the seeds, on `freedom` degrees of freedom;
-            equal to `variance` where no shift is seen.
+        variance: s_w^2, of one trial, 0 in cells that are silent.
+        residual: of one trial elsewhere, without the shifts of the seeds, on `freedom` degrees of
+            freedom; equal to `variance` where no shift is seen and no cell is silent.
         per_mean: c.
         shift: mean square of the seeds on `shift_freedom`; 0 where no shift is seen.
         roots: (n, groups) the root of G, a column for each group of copies; None where noise is
-            even and no cell a copy.
+            even and no cell a copy or silent.
     """
 
     variance: float
@@ -274,26 +278,33 @@ class Noise:
         return scale, residual + np.maximum(of_seeds - residual, 0.0) / self.num_cells
 
 
-def noise_of(values: Array, groups: NDArray[np.intp], spread: float) -> Noise:
-    """The noise of cells (n, S), of which copies count once; spread: the variance of their means.
+def noise_of(
+    values: Array, groups: NDArray[np.intp], silent: NDArray[np.bool_], spread: float
+) -> Noise:
+    """The noise of cells (n, S), of which copies count once and silent ones not; spread: the
+    variance of their means.
 
     Scores that repeat to the last bit have no noise to test against: then every effect that is seen
     is one.
     """
-    firsts, codes = np.unique(groups, return_index=True, return_inverse=True)[1:]
-    own, least = values[firsts], 1e-12 * spread
+    rows = np.flatnonzero(~silent)
+    firsts, codes = np.unique(groups[rows], return_index=True, return_inverse=True)[1:]
+    own, least = values[rows[firsts]], 1e-12 * spread
     counts = np.isfinite(own).sum(axis=1)
-    freedom, mean_count = int((counts - 1).sum()), float(np.mean(1.0 / counts[codes]))
+    freedom = int((counts - 1).sum())
     if not freedom:
         return Noise(0.0, 0.0, 0.0, 0, len(values))
+    mean_count = float(np.mean(1.0 / counts[codes]))
     pooled = max(float(resample.noise_variance(own)), least)
-    plain = Noise(pooled, pooled, pooled * mean_count, freedom, len(values))
+    of_trial = pooled * len(rows) / len(values)
+    plain = Noise(of_trial, pooled, pooled * mean_count, freedom, len(values))
     if len(own) < len(values):
-        plain = replace(plain, roots=np.eye(len(own))[codes])
+        plain = replace(plain, roots=_members(len(values), rows, codes))
     squares = resample.noise_variance(own[:, None, :])
     known = counts > 1
     if not is_even(squares[known], counts[known] - 1):
-        return _uneven(plain, np.where(known, squares, pooled), counts, codes)
+        members = _members(len(values), rows, codes)
+        return _uneven(plain, np.where(known, squares, pooled), counts, members)
     return _blocked(plain, own, mean_count, least)
 
 
@@ -309,9 +320,16 @@ def is_even(squares: Array, freedom: Array) -> bool:
     return bool(p_values.min() * len(sums) >= UNEVEN)
 
 
-def _uneven(plain: Noise, squares: Array, counts: Array, codes: NDArray[np.intp]) -> Noise:
+def _members(size: int, rows: NDArray[np.intp], codes: NDArray[np.intp]) -> Array:
+    """(size, K) 1 where a row is in a group, of the groups' codes of some rows."""
+    members = np.zeros((size, int(codes.max()) + 1))
+    members[rows, codes] = 1.0
+    return members
+
+
+def _uneven(plain: Noise, squares: Array, counts: Array, members: Array) -> Noise:
     """The noise where each group (K,) has its own variance."""
-    roots = np.diag(np.sqrt(squares / plain.variance))[codes]
+    roots = members * np.sqrt(squares / plain.residual)
     sums = squares * (counts - 1)
     freedom = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
     return replace(plain, roots=roots, freedom=freedom, notes=(note(Reason.UNEVEN_CELLS),))
@@ -322,9 +340,11 @@ def _blocked(plain: Noise, own: Array, mean_count: float, least: float) -> Noise
     num, num_seeds = own.shape
     if num < 2 or num_seeds < 2 or not np.isfinite(own).all():
         return plain
-    shift, left = num * float(own.mean(axis=0).var(ddof=1)), (num - 1) * (num_seeds - 1)
-    residual = max((plain.variance * plain.freedom - shift * (num_seeds - 1)) / left, least)
-    if residual <= 0 or stats.f.sf(shift / residual, num_seeds - 1, left) >= SHIFT:
+    if not (found := two_way(own)):
+        return plain
+    shift, left = found.squares / found.freedom, found.others_freedom
+    residual = max(found.others / left, least)
+    if residual <= 0 or stats.f.sf(shift / residual, found.freedom, left) >= SHIFT:
         return plain
     return replace(
         plain,

@@ -102,7 +102,7 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
             continue
         names.append(name)
         if sweep.scales[name] == "category":
-            codes, uniques = values.factorize(use_na_sentinel=False)
+            codes, uniques = values.astype(str).factorize(sort=True)
             levels.append(np.eye(len(uniques)))
             columns.append(np.eye(len(uniques))[codes])
             continue

@@ -19,6 +19,7 @@ import pandas as pd
 
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.copies import Codes, copies
+from clsweep.analysis.noise import blindness
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space
@@ -130,8 +131,14 @@ def _rows(sweep: Sweep, confidence: float, seed: int) -> list[dict[str, Any]]:
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
         terms, said = anova.anova(
-            cells, sweep.params, confidence=confidence, seed=seed, groups=groups[order]
+            cells,
+            sweep.params,
+            confidence=confidence,
+            seed=seed,
+            groups=groups[order],
+            silent=sweep.silent[sweep.alive][order],
         )
+        notes += blindness(sweep.scores[sweep.alive & ~sweep.silent])
     else:
         common["method"] = "sobol"
         common["r2"], terms, said = _from_surrogate(
@@ -170,14 +177,14 @@ def _ceiling(sweep: Sweep) -> float:
 
 
 def _noise(sweep: Sweep) -> Array:
-    """(n,) variance of every configuration's mean, s_w^2 / S_i; 0 without a repeat: the surrogate's
-    nugget takes it.
+    """(n,) variance of every configuration's mean, s_w^2 / S_i; 0 where all trials failed, and
+    without a repeat: the surrogate's nugget takes it.
     """
-    scores = sweep.scores[sweep.alive]
+    scores, silent = sweep.scores[sweep.alive], sweep.silent[sweep.alive]
     counts = np.isfinite(scores).sum(axis=1)
-    return np.asarray(
-        resample.noise_variance(scores) / counts if sweep.has_repeats else np.zeros(len(counts))
-    )
+    if not (counts[~silent] > 1).any():
+        return np.zeros(len(counts))
+    return np.where(silent, 0.0, resample.noise_variance(scores[~silent]) / counts)
 
 
 def _from_surrogate(
@@ -195,7 +202,7 @@ def _from_surrogate(
         parameter moves, its noise included, would be taken for the response.
     """
     rng = np.random.default_rng(seed)
-    order = rng.permutation(len(inputs))
+    order = rng.permutation(np.lexsort(inputs.T))  # whatever the configurations' numbers are
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
     num = len(order)
     if not np.ptp(sweep.means[sweep.alive]) > 0:

@@ -73,7 +73,7 @@ def histogram_figures(material: Material) -> list[Figure]:
 
 
 def point_figures(material: Material) -> list[Figure]:
-    """The t-SNE map of the validation images by the best trial of each objective (DCL Fig. 4, DimCL
+    """The t-SNE map of the scored images by the best trial of each objective (DCL Fig. 4, DimCL
     Fig. 7-8).
     """
     points, trials = material.points, _scored(material)
@@ -278,8 +278,8 @@ def _panel(
     return Figure(
         name=slug,
         title=f"{trial['objective']}: map of the features",
-        caption=f"t-SNE of the validation images by the best trial ({trial['trial_id']}, {score}), "
-        "coloured by class. "
+        caption=f"t-SNE of the {'test' if material.on_test else 'validation'} images by the best "
+        f"trial ({trial['trial_id']}, {score}), coloured by class. "
         f"Distances between groups mean nothing.{shown}",
         chart=layers(
             [

@@ -48,7 +48,7 @@ def objectives(material: Material) -> list[str]:
 
 
 def metric_title(material: Material) -> str:
-    return f"{material.metric} ({material.unit})" if material.unit else material.metric
+    return material.metric_title
 
 
 def points_unit(material: Material) -> str:

@@ -45,6 +45,7 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
     if robustness.empty or np.isnan(numbers(robustness, "sd_star")).all():
         return None
     frame = in_order(_intervals(robustness, "sd_star", "sd_star_low", "sd_star_high"), material)
+    frame.loc[frame["low"].isna() | frame["high"].isna(), ["low", "high"]] = np.nan  # one is open
     frame["row"], frame["resolved"] = frame["objective"], True
     title = in_points("SD* due to hyperparameters", material)
     chart = _forest(

@@ -4,6 +4,7 @@ SVG and PNG.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -112,7 +113,7 @@ def legible_spec(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
             legible_spec(key): legible_spec(
-                " ".join(part.split()) if key == "title" and isinstance(part, str) else part
+                re.sub(r"[\r\n]+", " ", part) if key == "title" and isinstance(part, str) else part
             )
             for key, part in value.items()
         }

@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.marginals import COLUMNS, marginals
@@ -125,3 +126,15 @@ def test_options():
     with pytest.raises(ValueError, match="confidence: expected between 0 and 1, got 95"):
         marginals([], confidence=95)
     assert list(marginals([]).columns) == list(COLUMNS)
+
+
+def test_configurations_that_failed_on_every_seed_say_nothing_of_the_noise():
+    """The interval of a value without failures is the t interval of the noise of measured ones."""
+    scores = np.arange(6.0)[:, None] * 3 + np.random.default_rng(1).normal(size=(6, 3))
+    scores[:2] = np.nan
+    found = marginals([sweep(scores, {"tau": 2.0 ** np.arange(6)}, failed_as="worst")])
+    noise = scores[2:].var(axis=1, ddof=1).mean()
+    half = stats.t.ppf(0.975, 4 * 2) * np.sqrt(noise / 3)
+    middle = found[found["label"].isin(["8", "16"])]  # the highest and the lowest may be doubted
+    assert (middle["high"] - middle["mean"]).to_numpy() == pytest.approx([half, half])
+    assert found["low"].isna().tolist() == [True] * 2 + [False] * 4

@@ -249,3 +249,29 @@ def test_intervals_cover():
     assert all(least <= count for count in hits.values()), hits
     assert all(hits[term] <= most for term in ("a", "a x b", "seed noise")), hits
     assert false <= stats.binom.ppf(0.999, 300, 0.05)
+
+
+def test_cells_that_failed_on_every_seed_say_nothing_of_the_noise():
+    """F of a parameter, by hand: squares and degrees of freedom are those of the measured cells."""
+    rng = np.random.default_rng(0)
+    scores = 80 + rng.normal(size=(8, 3))
+    scores[:2] = np.nan
+    found = sweep(scores, grid(8), failed_as="worst")
+    table = sensitivity([found]).set_index("term")
+    level = np.nanmin(scores)
+    means = np.where(np.isnan(scores), level, scores).mean(axis=1)
+    noise = scores[2:].var(axis=1, ddof=1).mean()  # of a measured trial, on 6 * 2
+    roots = np.diag([0.0] * 2 + [1.0] * 6)
+    centred = np.eye(8) - 1 / 8
+    form = centred @ roots
+    trace, square = np.trace(form), np.trace(form @ form)
+    f = 8 * means.var() / (noise / 3) / trace
+    p = stats.f.sf(f, trace**2 / square, 12)
+    assert bool(table["resolved"].any()) == (p < 0.05)
+    cells, order = anova.cells_of(found)
+    silent = found.silent[order]
+    made = anova.noise_of(cells.reshape(8, -1), np.arange(8), silent, means.var())
+    effect = anova.effects_of(means[order], made)[0,]
+    assert not made.notes  # even, and no shift
+    assert made.p_value(effect) == pytest.approx(p)
+    assert made.variance == pytest.approx(noise * 6 / 8)

@@ -1,0 +1,109 @@
+"""What shapes the distribution of the projections: their variances and correlations (VICReg), or
+all of it (SIGReg).
+
+Shapes: V views, N samples of the global batch, D features, M slices, T points. Projections are raw.
+Half types are computed in float32, whatever autocast says; gradients have the inputs' type.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from clsweep.objective.contrast import check_positive, check_views, no_autocast, shape_of, wide
+
+_TARGET_STD = 1.0  # gamma of VICReg
+_VARIANCE_EPS = 1e-4  # epsilon of VICReg
+
+
+def vicreg(
+    z1_ND: Tensor,
+    z2_ND: Tensor,
+    sim_coeff: float = 25.0,
+    std_coeff: float = 25.0,
+    cov_coeff: float = 1.0,
+) -> Tensor:
+    """VICReg (Bardes et al. 2022, Eq. 1-6): l = sim s(z1, z2) + std [v(z1) + v(z2)] / 2 + cov
+    [c(z1) + c(z2)].
+
+    s = mean over samples and dimensions of (z1 - z2)^2. v = mean_d max(0, 1 - sqrt(var_d + 1e-4)).
+    c = sum_{i != j} C_ij^2 / D. Variance and covariance C have N - 1 in the denominator.
+
+    The coefficients 25, 25 and 1 belong to the authors' code, which is the reading here. The
+    paper's Eq. 5 sums s over dimensions where the code takes their mean. Its Eq. 6 adds v of both
+    views where the code halves their sum.
+
+    Args:
+        z1_ND, z2_ND: float (N, D), raw, N >= 2.
+        sim_coeff, std_coeff, cov_coeff: weights of invariance, variance and covariance, >= 0.
+
+    Raises:
+        ValueError: shapes differ, N < 2 (no statistics), a negative weight.
+    """
+    for name, value in (
+        ("sim_coeff", sim_coeff),
+        ("std_coeff", std_coeff),
+        ("cov_coeff", cov_coeff),
+    ):
+        if not value >= 0:
+            raise ValueError(f"{name}: expected a value >= 0, given {value}")
+    check_views(z1_ND, z2_ND, 2, "statistics")
+    z1_ND, z2_ND = wide(z1_ND), wide(z2_ND)
+    (std1, cov1), (std2, cov2) = _std_and_covariance(z1_ND), _std_and_covariance(z2_ND)
+    invariance = F.mse_loss(z1_ND, z2_ND)
+    return sim_coeff * invariance + std_coeff * (std1 + std2) / 2 + cov_coeff * (cov1 + cov2)
+
+
+def sigreg(
+    z_VND: Tensor,
+    num_slices: int = 256,
+    sigreg_points: int = 17,
+    sigreg_t_max: float = 5.0,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Sketched isotropic Gaussian regularization (LeJEPA Definition 2, Algorithm 1): how far the
+    projections of each view are from N(0, I).
+
+    The mean over views and random unit slices a of Epps and Pulley's statistic of x_n = <a, z_n>,
+    N integral |mean_n exp(i t x_n) - exp(-t^2/2)|^2 exp(-t^2/2) dt.
+
+    The integral runs over [-t_max, t_max] by the trapezoidal rule. Its integrand is even: as in the
+    authors' code the points lie on [0, t_max] and count twice. Algorithm 1 has t_max = 5 and its 17
+    points on the whole interval; the authors' code has t_max = 3. All views share the slices.
+
+    Args:
+        z_VND: float (..., N, D), raw, N >= 1.
+        num_slices: M, >= 1. sigreg_points: T, >= 2. sigreg_t_max: > 0.
+        generator: of the CPU, from which the slices are drawn in float32; None: torch's own.
+
+    Raises:
+        ValueError: shapes that do not fit, a parameter out of its range.
+    """
+    check_positive(num_slices=num_slices, sigreg_t_max=sigreg_t_max)
+    if not sigreg_points > 1:
+        raise ValueError(f"sigreg_points: expected a value > 1, given {sigreg_points}")
+    if z_VND.ndim < 2 or z_VND.numel() == 0:
+        raise ValueError(f"expected projections (..., N, D), given {shape_of(z_VND)}")
+    z_VND, num_samples = wide(z_VND), z_VND.shape[-2]
+    slices_MD = torch.randn(num_slices, z_VND.shape[-1], generator=generator).to(z_VND)
+    t_T = torch.linspace(0, sigreg_t_max, sigreg_points).to(z_VND)
+    phi_T = torch.exp(-t_T.square() / 2)
+    with no_autocast(z_VND):
+        x_VNM = z_VND @ F.normalize(slices_MD, dim=1).T
+    angle_VNMT = x_VNM[..., None] * t_T
+    real_VMT, imaginary_VMT = angle_VNMT.cos().mean(-3), angle_VNMT.sin().mean(-3)
+    distance_VMT = (real_VMT - phi_T).square() + imaginary_VMT.square()
+    return 2 * num_samples * torch.trapezoid(distance_VMT * phi_T, t_T).mean()
+
+
+def _std_and_covariance(z_ND: Tensor) -> tuple[Tensor, Tensor]:
+    """VICReg's v and c of one view."""
+    num_samples, dim = z_ND.shape
+    centred_ND = z_ND - z_ND.mean(0)
+    with no_autocast(centred_ND):
+        covariance_DD = centred_ND.T @ centred_ND / (num_samples - 1)
+    variance_D = covariance_DD.diagonal()
+    hinge = F.relu(_TARGET_STD - torch.sqrt(variance_D + _VARIANCE_EPS)).mean()
+    return hinge, (covariance_DD - torch.diag_embed(variance_D)).square().sum() / dim

@@ -1,0 +1,217 @@
+"""The frameworks in which some views are targets, which the other views predict: LeJEPA, SwAV and
+DINO.
+
+Which views are targets is said by the comparison: of `multicrop` the global ones. SwAV and DINO
+compare views by their scores on prototypes. They compute these where the whole batch is at hand, in
+`prepare`, alike on every worker: so what is sent between workers is no wider than a projection.
+
+Shapes: N samples of the global batch, D features of a projection, K prototypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from clsweep.model.queue import FeatureQueue
+from clsweep.objective.assignment import sinkhorn
+from clsweep.objective.frameworks import (
+    Criterion,
+    Embeddings,
+    MomentumFramework,
+    PairFramework,
+    unit,
+)
+
+
+class LeJEPA(PairFramework):
+    """Every view predicts the mean projection of the targets (LeJEPA 5.1, Algorithm 2), whose
+    gradient is not stopped.
+
+    The loss is the mean over views, the targets included. With the regularizer `sigreg` the total
+    is LeJEPA's.
+    """
+
+    norm = "hidden"
+
+    def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
+        online = prepared["online"]
+        targets = sorted({target for target, _ in self.comparison.directions})
+        centre_ND = torch.stack([online[view] for view in targets]).mean(0)
+        return torch.stack([criterion(z_ND, centre_ND) for z_ND in online.values()])
+
+
+class PrototypeFramework(PairFramework):
+    """A framework whose views are compared by their scores on prototypes.
+
+    The mean runs over all (target, prediction) alike, also where only one side of a pair is a
+    target. The prototypes stay as they are initialised for the first `freeze_epochs` epochs: they
+    then have no gradient at all, so that neither momentum nor weight decay moves them.
+    """
+
+    def __init__(self, *, num_prototypes: int, freeze_epochs: int, **shared: Any):
+        super().__init__(**shared)
+        self.prototypes = nn.Linear(shared["proj_dim"], num_prototypes, bias=False)
+        self.freeze_epochs, self.epoch = freeze_epochs, 0
+        # Every worker has the gradient of the whole batch for them: there is nothing to average.
+        self._ddp_params_and_buffers_to_ignore = ["prototypes.weight"]
+
+    @property
+    def frozen_first(self) -> Sequence[nn.Parameter]:
+        return list(self.prototypes.parameters())
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    @property
+    def weight_KD(self) -> Tensor:
+        """The prototypes, without gradient while they are frozen."""
+        weight_KD = self.prototypes.weight
+        return weight_KD.detach() if self.epoch < self.freeze_epochs else weight_KD
+
+    def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
+        scores, codes = prepared["scores"], prepared["codes"]
+        return torch.stack(
+            [criterion(scores[view], codes[target]) for target, view in self.comparison.directions]
+        )
+
+
+class SwAV(PrototypeFramework):
+    """A view predicts the codes of another: its assignment to prototypes by Sinkhorn-Knopp over the
+    global batch (SwAV Eq. 1-5).
+
+    From epoch `swav_queue_start` on every target view has a queue of its earlier projections. Once
+    full, these share the assignment (SwAV 3.2, "Working with small batches"). The prototypes have
+    length 1 whenever a step begins.
+    """
+
+    norm = "hidden"
+
+    def __init__(
+        self,
+        *,
+        sinkhorn_epsilon: float,
+        sinkhorn_iterations: int,
+        swav_queue: int,
+        swav_queue_start: int,
+        **shared: Any,
+    ):
+        super().__init__(**shared)
+        self.sinkhorn_epsilon, self.sinkhorn_iterations = sinkhorn_epsilon, sinkhorn_iterations
+        self.swav_queue_start = swav_queue_start
+        self._normalise()
+        targets = sorted({target for target, _ in self.comparison.directions}) * bool(swav_queue)
+        self.queues = nn.ModuleDict(
+            {str(view): FeatureQueue(swav_queue, shared["proj_dim"]) for view in targets}
+        )
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        e = super().prepare(embeddings, generator)
+        units = unit(e["online"])
+        scores = {view: z_ND @ self.weight_KD.T for view, z_ND in units.items()}
+        codes = {
+            target: self._codes(target, scores[target])
+            for target in sorted({target for target, _ in self.comparison.directions})
+        }
+        return e | {"unit": units, "scores": scores, "codes": codes}
+
+    @torch.no_grad()
+    def _codes(self, view: int, scores_NK: Tensor) -> Tensor:
+        together = scores_NK
+        queue = self._queues_in_use().get(view)
+        if queue is not None and queue.is_full:
+            together = torch.cat([scores_NK, queue.rows_KD @ self.weight_KD.T])
+        codes = sinkhorn(together, self.sinkhorn_epsilon, self.sinkhorn_iterations)
+        return codes[: len(scores_NK)]
+
+    def _queues_in_use(self) -> dict[int, FeatureQueue]:
+        if self.epoch < self.swav_queue_start:
+            return {}
+        return {int(view): cast(FeatureQueue, queue) for view, queue in self.queues.items()}
+
+    @torch.no_grad()
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        self._normalise()
+        for view, queue in self._queues_in_use().items():
+            queue.put(prepared["unit"][view].detach(), generator)
+
+    @torch.no_grad()
+    def _normalise(self) -> None:
+        self.prototypes.weight.copy_(F.normalize(self.prototypes.weight, dim=1))
+
+
+class DINO(MomentumFramework, PrototypeFramework):
+    """A view predicts the centred and sharpened scores that a momentum teacher gives to another
+    (DINO Eq. 1-4).
+
+    The head is a perceptron with GELU, whose output has length 1, and prototypes whose rows have
+    length 1: weight normalisation with its gain frozen at 1. The teacher sees the targets alone.
+    Its temperature rises linearly over `teacher_tau_epochs` epochs. The centre is a moving mean of
+    its scores.
+    """
+
+    activation = nn.GELU
+    centre_K: Tensor
+
+    def __init__(
+        self,
+        *,
+        teacher_tau: float,
+        teacher_tau_start: float,
+        teacher_tau_epochs: int,
+        center_momentum: float,
+        **shared: Any,
+    ):
+        super().__init__(**shared)
+        self.teacher_tau, self.teacher_tau_start = teacher_tau, teacher_tau_start
+        self.teacher_tau_epochs, self.center_momentum = teacher_tau_epochs, center_momentum
+        self.register_buffer("centre_K", torch.zeros(shared["num_prototypes"]))
+
+    @property
+    def followed(self) -> list[nn.Module]:
+        return [*super().followed, self.prototypes]
+
+    def teacher_tau_at(self, epoch: int) -> float:
+        """The teacher's temperature in an epoch, counted from 0."""
+        if epoch >= self.teacher_tau_epochs:
+            return self.teacher_tau
+        share = epoch / max(1, self.teacher_tau_epochs - 1)
+        return self.teacher_tau_start + share * (self.teacher_tau - self.teacher_tau_start)
+
+    def forward(self, views: Sequence[Tensor]) -> Embeddings:
+        directions = self.comparison.directions
+        return {
+            "online": self.project({v: views[v] for v in sorted({v for _, v in directions})}),
+            "target": self.project_target(
+                {t: views[t] for t in sorted({t for t, _ in directions})}
+            ),
+        }
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        e = super().prepare(embeddings, generator)
+        logits = _cosines(e["target"], cast(nn.Linear, self.target[-1]).weight)
+        temperature = self.teacher_tau_at(self.epoch)
+        codes = {
+            view: torch.softmax((scores_NK - self.centre_K) / temperature, dim=1)
+            for view, scores_NK in logits.items()
+        }
+        return e | {
+            "scores": _cosines(e["online"], self.weight_KD),
+            "logits": logits,
+            "codes": codes,
+        }
+
+    @torch.no_grad()
+    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
+        super().after_step(prepared, progress, generator)
+        mean_K = torch.stack([x.mean(0) for x in prepared["logits"].values()]).mean(0)
+        self.centre_K.lerp_(mean_K.to(self.centre_K.dtype), 1 - self.center_momentum)
+
+
+def _cosines(projections: Mapping[int, Tensor], weight_KD: Tensor) -> dict[int, Tensor]:
+    rows_KD = F.normalize(weight_KD, dim=1)
+    return {view: z_ND @ rows_KD.T for view, z_ND in unit(projections).items()}

@@ -1,0 +1,124 @@
+"""What the tables of a results folder must hold before anything is computed from them.
+
+Every function raises ValueError, or an error of Arrow's, that says what was expected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import string
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clsweep.catalog import PARAM
+from clsweep.results.schemas import ID_FIELDS, outcome_fields, param_fields, params_of, plan_schema
+from clsweep.results.tables import decode, distinct, typed
+from clsweep.study.continuation import defining
+from clsweep.study.space import declared_spaces
+
+KEYS = ("trial_id", "objective", "config", "seed")
+STATUSES = ("finished", "stopped", "failed")  # of a trial that has its row
+STUDY = b"study"  # in the metadata of a plan: the digest of the study that it is of
+_OF_IDS = (string.ascii_letters + string.digits + "._-").encode()  # they name files too
+
+
+def digest(tree: Mapping[str, Any]) -> bytes:
+    """Tells studies of different plans apart."""
+    text = json.dumps(defining(tree), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest().encode()
+
+
+def checked_plan(data: bytes) -> pa.Table:
+    """`plan.parquet`: the columns that it has, in their types."""
+    table = decode(data)
+    known = {field.name: field for field in param_fields(PARAM)}
+    told = {field.name: field for field in params_of(table.schema)}
+    names = [*told, *(name for name in known if name in table.column_names and name not in told)]
+    params = [known[name] if name in known else told[name] for name in names]
+    taken = {field.name for field in (*ID_FIELDS, *outcome_fields())}
+    if wrong := [field.name for field in params if field.name in taken]:
+        raise ValueError(f"column {wrong[0]!r}: expected no hyperparameter")
+    filled = (*KEYS, "sampler")
+    fields = [f for f in plan_schema(params) if f.name in filled or f.name in table.column_names]
+    plan = typed(table, fields, filled=filled)
+    if not plan.num_rows:
+        raise ValueError("expected the planned trials, found none")
+    ids = plan["trial_id"].cast(pa.binary()).to_pylist()
+    if b"".join(ids).translate(None, _OF_IDS):
+        raise ValueError("column 'trial_id': expected names of letters, digits, '.', '_' and '-'")
+    if len(set(ids)) < len(ids):
+        distinct(plan, "trial_id")
+    return plan.replace_schema_metadata(table.schema.metadata)
+
+
+def why_not_of(plan: pa.Table, tree: Mapping[str, Any]) -> str:
+    """Why a plan is not that of a recorded study; empty if it is."""
+    known = (plan.schema.metadata or {}).get(STUDY)
+    if known not in (None, digest(tree)):
+        return "study.yaml has changed since plan.parquet was made of it"
+    others = set(plan["objective"].unique().to_pylist()) - set(tree["objectives"])
+    if others:
+        return f"study.yaml has no objective '{min(others)}' of plan.parquet"
+    swept = {name for space in declared_spaces(tree).values() for name in space if name in PARAM}
+    missing = swept - set(plan.column_names)
+    if missing and tree.get("base", {}).get("epochs") != 0:  # else nothing is trained
+        return f"study.yaml sweeps '{min(missing)}', which is not in plan.parquet"
+    return ""
+
+
+def checked_rows(
+    data: bytes, fields: Sequence[pa.Field], *, filled: Collection[str], present: Collection[str]
+) -> pa.Table:
+    """These columns of a table that grows with the trials.
+
+    Args:
+        filled: those that have a value in every row.
+        present: those that are there, should there be any row.
+    """
+    table = decode(data, [field.name for field in fields])
+    return typed(table, fields, filled=filled, present=present if table.num_rows else ())
+
+
+def of_one_trial(table: pa.Table, trial_id: str, *, is_row: bool) -> pa.Table:
+    """A part, which holds rows of the trial of its name alone; `is_row`: one of them."""
+    others = pc.not_equal(table["trial_id"], trial_id)
+    if pc.any(others).as_py() or (is_row and table.num_rows != 1):
+        raise ValueError(f"expected {'one row' if is_row else 'rows'} of trial {trial_id}")
+    return table
+
+
+def in_plan_order(trials: pa.Table, plan: pa.Table, params: Iterable[str]) -> pa.Table:
+    """The trials' rows as they are planned.
+
+    Args:
+        trials: all of `KEYS`, status, and any other columns.
+        params: hyperparameters among them; what the plan says of one, its trial says too.
+    """
+    ranks = pc.index_in(trials["trial_id"], plan["trial_id"].combine_chunks()).combine_chunks()
+    if ranks.null_count:
+        name = trials.filter(pc.is_null(ranks))["trial_id"][0]
+        raise ValueError(f"trial {name} is not in plan.parquet")
+    if not ranks.cast(pa.int64()).equals(pa.arange(0, len(ranks))):  # else they stand in its order
+        order = pc.array_sort_indices(ranks)
+        trials, ranks = trials.take(order), ranks.take(order)
+        if pc.any(pc.equal(ranks[1:], ranks[:-1])).as_py():
+            distinct(trials, "trial_id")
+    if unknown := set(trials["status"].unique().to_pylist()) - set(STATUSES):
+        raise ValueError(f"status: expected {', '.join(STATUSES)}, found {min(unknown)!r}")
+    for name in KEYS[1:]:
+        planned, found = plan[name].take(ranks), trials[name]
+        if not planned.equals(found):
+            at = pc.index(pc.not_equal(planned, found), True).as_py()
+            raise ValueError(
+                f"trial {trials['trial_id'][at]}: {name}: expected {planned[at]} as planned, "
+                f"found {found[at]}"
+            )
+    for name in params:
+        gaps = trials[name].null_count
+        if gaps and gaps > plan[name].take(ranks).null_count:
+            raise ValueError(f"column {name!r}: expected the values of plan.parquet, found gaps")
+    return trials

@@ -1,0 +1,85 @@
+"""What the scores of an objective need of its hyperparameters and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clsweep.catalog import COMPONENT, FINETUNE_SHARES, Dataset, Metric
+from clsweep.catalog.rows import numbers
+from clsweep.display.numbers import setting
+from clsweep.study.document import Keys
+from clsweep.study.space import Objective
+
+Where = Callable[[Objective, str], Keys]  # where a hyperparameter of an objective was written
+Complain = Callable[[Keys, str], None]
+
+MIN_VIEW_SIZE = 8  # pixels a side, as of the images
+
+
+def check_metric(objective: Objective, metric: Metric, where: Where, error: Complain) -> None:
+    """A metric that an objective does not take would be missing from every trial of it."""
+    says, fixed = f"the metric is {metric.name}: expected ", objective.fixed
+    framework = COMPONENT["framework"][objective.parts["framework"]]
+    is_trained = "batch_size" in objective.owned
+    if metric.of == "classifier" and not (framework.needs_labels and is_trained):
+        error(
+            ("objectives", objective.name, "framework"),
+            f"{says}a framework that trains a classifier, as supervised, and epochs above 0",
+        )
+    if metric.of == "transfer" and fixed.get("transfer_dataset") == "none":
+        error(where(objective, "transfer_dataset"), f"{says}a transfer_dataset, given none")
+    if metric.part == "finetune" and "finetune_labels" in fixed:
+        shares = (FINETUNE_SHARES.get(s, "") for s in numbers(str(fixed["finetune_labels"])))
+        if not any(f"finetune_{share}_" in metric.name for share in shares):
+            message = f"{says}its share of the labels, given {fixed['finetune_labels']}"
+            error(where(objective, "finetune_labels"), message)
+
+
+def check_scores(
+    objective: Objective, dataset: Dataset, num_labelled: int, where: Where, error: Complain
+) -> None:
+    """What the scores of images need; `num_labelled` images are trained on with their class."""
+    fixed, classes = objective.fixed, dataset.num_classes
+    _check_layer(objective, where, error)
+    if fixed["linear_every"] == "scored" and fixed["linear_probe"] == "none":
+        error(where(objective, "linear_every"), "has no effect while linear_probe is none")
+    share = fixed.get("probe_val_share")
+    if share is not None and round(float(share) * num_labelled) < classes:
+        message = f"expected a share with an image of each of the {classes} classes, of "
+        message += f"{num_labelled} labelled images; given {setting(share)}"
+        error(where(objective, "probe_val_share"), message)
+    if "finetune_labels" in fixed:
+        _check_finetuning(objective, classes, num_labelled, where, error)
+    transfer = str(fixed["transfer_dataset"])
+    refused = {dataset.name: "the study's own", "imagefolder": "a folder of your own"}
+    if reason := refused.get(transfer):
+        message = f"expected another data set of the catalog, given {transfer}, {reason}"
+        error(where(objective, "transfer_dataset"), message)
+    smallest, _ = objective.extremes("view_size")
+    if 0 < smallest < MIN_VIEW_SIZE:
+        message = f"expected 0 or at least {MIN_VIEW_SIZE} pixels, given {smallest}"
+        error(where(objective, "view_size"), message)
+
+
+def _check_layer(objective: Objective, where: Where, error: Complain) -> None:
+    layer = objective.fixed["feature_layer"]
+    projector = ("projector",) if "proj_dim" in objective.owned else ()
+    blocks = COMPONENT["encoder"][str(objective.fixed["encoder"])].blocks
+    if layer not in (known := ("encoder", *projector, *blocks)):
+        message = f"expected one of what '{objective.name}' has: {', '.join(known)}; given {layer}"
+        error(where(objective, "feature_layer"), message)
+
+
+def _check_finetuning(
+    objective: Objective, num_classes: int, num_labelled: int, where: Where, error: Complain
+) -> None:
+    keys, shares = (
+        where(objective, "finetune_labels"),
+        numbers(str(objective.fixed["finetune_labels"])),
+    )
+    if not set(shares) <= set(FINETUNE_SHARES):
+        known, given = (", ".join(map(setting, each)) for each in (FINETUNE_SHARES, shares))
+        error(keys, f"expected some of {known}, given {given}")
+    elif round(shares[0] * num_labelled) < num_classes:
+        message = f"{setting(shares[0])} of {num_labelled} labelled images are fewer than the"
+        error(keys, f"{message} {num_classes} classes: expected larger shares")

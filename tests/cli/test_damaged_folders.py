@@ -1,0 +1,169 @@
+"""Every file of a results folder, damaged in every way, under every command: one line that names
+the file, or the very output of the undamaged folder.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clsweep.api import open_results
+from clsweep.cluster import runner
+from clsweep.cluster.search import PlanSearch
+from clsweep.errors import UserError
+from clsweep.results.journal import open_storage
+from tests.damage import KEPT, Damage, damages, make_folder
+
+LONGEST_S = 30
+NUM_PARTS = 20  # of the whole, for as many processes as there are
+Answer = tuple[int, str, str]
+Command = Callable[[Path], Answer]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def commands(
+    made: Path,
+    tmp_path: Path,
+    cli_command: Callable[..., Answer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[dict[str, Command]]:
+    """By name; those that write get a folder of their own. Runs go as far as Ray."""
+
+    def session(self: Any) -> bool:
+        self.lay_out()
+        self.kept().settle()
+        storage = open_storage(self._folder.journal_path, alone=True)
+        search = PlanSearch(self._study, self.left(), self._rows(), storage)
+        while row := search.next_row():
+            print(row["trial_id"])
+        return True
+
+    def printed(name: str) -> Command:
+        words = [name, "--format", "csv"]
+        return lambda out: cli_command(words[0], str(out), *words[1:])
+
+    def tables(out: Path) -> Answer:
+        results = open_results(out)
+        shown = [
+            getattr(results, name) for name in ("epochs", "histograms", "points", "references")
+        ]
+        return 0, "\n".join(table.to_csv() for table in shown), ""
+
+    def checkpoint(out: Path) -> Answer:
+        return 0, str(open_results(out).checkpoint(KEPT)), ""
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner._Run, "_session", session)
+    study, file = str(made.parent / "small.yaml"), str(tmp_path / "encoder.safetensors")
+    found: dict[str, Command] = {name: printed(name) for name in ("status", "trials", "robustness")}
+    found |= {name: printed(name) for name in ("sensitivity", "compare")}
+    found["status as shown"] = lambda out: cli_command("status", str(out))
+    found["export"] = lambda out: cli_command("export", f"{out}/{KEPT}", "--out", file)
+    found |= {"tables": tables, "checkpoint": checkpoint}
+    found["run"] = lambda out: cli_command("run", study, "--out", str(out))
+    found["confirm"] = lambda out: cli_command("confirm", str(out), "--format", "csv")
+    yield found
+    assert not os.path.exists("executed"), "code of the folder has run"
+
+
+def lay_out(made: Path, out: Path, damage: Damage | None) -> None:
+    """A copy of the folder, which always has the same name."""
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(made, out)
+    if damage:
+        damage.change(out / damage.file)
+
+
+def run(command: Command, out: Path) -> Answer:
+    signal.alarm(LONGEST_S)
+    try:
+        return command(out)
+    except UserError as error:
+        return 2, "", str(error)
+    finally:
+        signal.alarm(0)
+
+
+def fault(answer: Answer, expected: Answer, damage: Damage) -> str:
+    """What is wrong with an answer; empty if nothing is."""
+    code, _, err = answer
+    if answer == expected:
+        return ""
+    if code == 2:
+        names = [Path(damage.file).name, Path(damage.file).stem]
+        if damage.file.startswith(("parts/", "confirm/")):
+            names += ["trials.parquet or a part", "confirm"]
+        if not any(name in err for name in names) and not damage.is_fine:
+            return f"does not name the file: {err}"
+        if len(err.splitlines()) > 12 or "Traceback" in err or "secret" in err:
+            return f"is no clear message: {err}"
+        return ""
+    return "" if damage.is_fine else f"another answer without an error:\n{answer[1]}{err}"
+
+
+def check(
+    chosen: Sequence[Damage], commands: dict[str, Command], made: Path, tmp_path: Path
+) -> tuple[list[str], Counter[str]]:
+    out, faults, counts = tmp_path / "out", [], Counter[str]()
+    expected: dict[str, Answer] = {}
+    for damage in (None, *chosen):
+        for name, command in commands.items():
+            if name in (next(iter(commands)), "run", "confirm"):  # others change nothing
+                lay_out(made, out, damage)
+            if damage is None:
+                expected[name] = run(command, out)
+                assert expected[name][0] in (0, 130), expected[name]
+                continue
+            try:
+                answer = run(command, out)
+                wrong = fault(answer, expected[name], damage)
+                counts["same" if answer == expected[name] else f"exit {answer[0]}"] += 1
+            except BaseException as error:
+                wrong = f"{type(error).__name__}: {error}"
+                counts["raised"] += 1
+            if wrong:
+                faults.append(f"{damage.file}, {damage.name}, {name}: {wrong}")
+    return faults, counts
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise TimeoutError(f"no answer in {LONGEST_S} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("alarm")
+def test_a_sample_of_all_damages(made: Path, commands: dict[str, Command], tmp_path: Path) -> None:
+    chosen = random.Random(0).sample(list(damages(made)), 12)
+    faults, _ = check(chosen, commands, made, tmp_path)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(NUM_PARTS))
+@pytest.mark.usefixtures("alarm")
+def test_every_damage_of_every_file(
+    made: Path, commands: dict[str, Command], tmp_path: Path, part: int
+) -> None:
+    chosen = list(damages(made))[part::NUM_PARTS]
+    faults, counts = check(chosen, commands, made, tmp_path)
+    print(len(chosen), counts)
+    assert not faults, "\n".join(faults)

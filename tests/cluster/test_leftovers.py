@@ -1,0 +1,204 @@
+"""What a killed run has left goes, and nothing else: processes and folders are planted here, as if
+of Ray. `test_faults.py` kills real runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clsweep.cluster.leftovers import MARK, Leftovers, remove_leftovers
+from clsweep.results.folder import LEFTOVERS, ResultsFolder
+from clsweep.results.processes import descendants, here, living, temporary_prefix
+
+Start = Callable[[Path | None], int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that has a file open, and only waits; its id."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(file: Path | None) -> int:
+        with open(file or os.devnull, "ab") as output:
+            started.append(subprocess.Popen(["sleep", "600"], stdout=output))
+        return started[-1].pid
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def ended_pid() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+class Killed:
+    """A results folder, and what a run on it that was killed has left."""
+
+    def __init__(self, tmp_path: Path, start: Start):
+        self.folder = ResultsFolder(str(tmp_path / "out"))
+        self.ray = tmp_path / f"session_2026-01-02_03-04-05_678901_{ended_pid()}"
+        (self.ray / "logs").mkdir(parents=True)
+        (self.ray / MARK).write_text(self.folder.place(""))
+        self.log = self.ray / "logs" / "raylet.out"
+        self.agent = start(self.log)
+        self.since = living()[self.agent].start
+
+    def note(self, **changes: Any) -> None:
+        """What such a run has noted, but for the changes."""
+        noted = {
+            "machine": here(),
+            "ray": str(self.ray),
+            "scratch": None,
+            "processes": [[self.agent, self.since]],
+        }
+        self.folder.note_leftovers({**noted, **changes})
+
+    def is_alive(self) -> bool:
+        return self.agent in living()
+
+
+@pytest.fixture
+def killed(tmp_path: Path, start: Start) -> Killed:
+    return Killed(tmp_path, start)
+
+
+def test_what_a_killed_run_left_is_removed(killed: Killed) -> None:
+    scratch = Path(killed.folder.scratch)
+    (scratch / "clsweep-of-a-trial").mkdir(parents=True)
+    killed.note()
+    remove_leftovers(killed.folder)
+    assert not killed.is_alive()
+    assert not killed.ray.exists()
+    assert not scratch.exists()
+    assert killed.folder.leftovers() is None
+
+
+def test_a_recycled_id_and_a_stranger_stay(killed: Killed, start: Start) -> None:
+    stranger = start(None)
+    of_ray = start(killed.log)  # not noted with this start
+    noted = [
+        [stranger, living()[stranger].start],
+        [of_ray, living()[of_ray].start - 1],
+        [killed.agent, killed.since],
+    ]
+    killed.note(processes=noted)
+    remove_leftovers(killed.folder)
+    assert not killed.is_alive()
+    assert {stranger, of_ray} <= {*living()}
+
+
+def test_nothing_goes_while_the_driver_is_there(killed: Killed, start: Start) -> None:
+    driver = start(killed.log)
+    killed.ray = killed.ray.rename(killed.ray.with_name(f"session_2026-01-02_03-04-05_{driver}"))
+    killed.note()
+    remove_leftovers(killed.folder)
+    assert killed.is_alive()
+    assert killed.ray.exists()
+
+
+def edit_the_mark(killed: Killed) -> dict[str, Any]:
+    (killed.ray / MARK).write_text("/another/results/folder/")
+    return {}
+
+
+def lose_the_mark(killed: Killed) -> dict[str, Any]:
+    (killed.ray / MARK).unlink()
+    return {}
+
+
+def hide_behind_a_link(killed: Killed) -> dict[str, Any]:
+    link = killed.ray.parent / "link"
+    link.symlink_to(killed.ray.parent)
+    return {"ray": str(link / killed.ray.name)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        edit_the_mark,
+        lose_the_mark,
+        hide_behind_a_link,
+        lambda _: {"machine": "another"},
+        lambda killed: {"ray": str(killed.ray.parent)},
+        lambda killed: {"ray": f"{killed.ray}/../{killed.ray.name}"},
+        lambda _: {"ray": "/\0/session_1_1"},
+        lambda _: {"ray": f"/tmp/session_1_{'9' * 5000}"},
+        lambda _: {"ray": None},
+        lambda _: {"processes": {"1": 2}},
+        lambda killed: {"processes": [[killed.agent], killed.agent, [True, True], [[], {}], None]},
+        lambda _: {"processes": [[10**30, 1e308], [-1, 0], [0, 0]]},
+    ],
+)
+def test_a_damaged_or_hostile_note_harms_nothing(
+    killed: Killed, change: Callable[[Killed], dict[str, Any]]
+) -> None:
+    changes = change(killed)
+    killed.note(**changes)
+    remove_leftovers(killed.folder)
+    assert killed.is_alive()
+    assert killed.ray.exists() or "processes" in changes
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"7", b'{"machine"'])
+def test_a_note_that_cannot_be_read_is_none(killed: Killed, content: bytes) -> None:
+    place = Path(killed.folder.place(LEFTOVERS))
+    place.parent.mkdir()
+    place.write_bytes(content)
+    remove_leftovers(killed.folder)
+    assert killed.is_alive()
+
+
+def test_only_a_dead_run_s_temporary_folder_goes(
+    killed: Killed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, living_one, foreign = (
+        tmp_path / f"clsweep-{ended_pid()}-1-abc",
+        tmp_path / f"{temporary_prefix()}abc",
+        tmp_path / "thesis",
+    )
+    for path in (dead, living_one, foreign):
+        path.mkdir()
+        killed.note(scratch=str(path))
+        remove_leftovers(killed.folder)
+    assert [path.exists() for path in (dead, living_one, foreign)] == [False, True, True]
+
+
+def test_a_run_notes_all_that_it_has_started(tmp_path: Path, start: Start) -> None:
+    folder, ray = ResultsFolder(str(tmp_path / "out")), tmp_path / "session_1_1"
+    ray.mkdir()
+    with Leftovers(folder) as leftovers:
+        first = start(None)
+        leftovers.begin(str(ray))
+        second = start(None)
+        leftovers.note()
+        noted = json.loads(Path(folder.place(LEFTOVERS)).read_text())
+        assert {first, second} <= {pid for pid, _ in noted["processes"]}
+        assert all(living()[pid].start == since for pid, since in noted["processes"])
+    assert folder.leftovers() is None
+
+
+def test_the_children_s_children_are_found() -> None:
+    inner = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    outer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert outer.stdout is not None
+        pid = int(outer.stdout.readline())
+        assert {outer.pid, pid} <= descendants(os.getpid(), living())
+        os.kill(pid, 9)
+    finally:
+        outer.wait()

@@ -1,0 +1,99 @@
+"""An address where no Ray answers is a message within seconds; Ray itself asks for minutes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from clsweep.cluster import reach
+from clsweep.cluster.reach import require_answer
+from clsweep.errors import RequestError
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(reach, "resolve_ip_for_localhost", lambda host: host)
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        yield listening
+
+
+def refusal(address: str) -> str:
+    begin = time.monotonic()
+    with pytest.raises(RequestError) as caught:
+        require_answer(address)
+    assert time.monotonic() - begin < 4
+    message = str(caught.value)
+    assert message.startswith(f"--address {address[:80]}: ")
+    assert message.endswith("auto on a machine of the cluster, or HOST:PORT of its head")
+    return message
+
+
+def port_of(listener: socket.socket) -> int:
+    return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_listener_that_says_nothing_is_no_ray(listener: socket.socket, scheme: str) -> None:
+    listener.listen()
+    assert "does not answer as Ray does" in refusal(f"{scheme}127.0.0.1:{port_of(listener)}")
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_machine_that_swallows_everything_is_given_up(
+    listener: socket.socket, scheme: str
+) -> None:
+    listener.listen(0)  # once its queue is full, the kernel answers no further request
+    waiting = [socket.socket() for _ in range(4)]
+    for each in waiting:
+        each.setblocking(False)
+        each.connect_ex(listener.getsockname())
+    assert "does not answer within" in refusal(f"{scheme}127.0.0.1:{port_of(listener)}")
+    for each in waiting:
+        each.close()
+
+
+def test_a_closed_port_is_told_at_once(listener: socket.socket) -> None:
+    assert "Connection refused" in refusal(f"127.0.0.1:{port_of(listener)}")
+
+
+def test_a_name_whose_look_up_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(3) or [])
+    assert "head.example does not answer within" in refusal("head.example:6379")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", ":", "hello", "127.0.0.1", "127.0.0.1:", "host:0", "host:99999", "h:" + "9" * 9999],
+)
+def test_what_is_no_address_is_told(address: str) -> None:
+    assert "expected HOST:PORT, given " in refusal(address)
+
+
+def test_auto_asks_where_the_environment_points(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    require_answer("auto")  # Ray looks for a cluster of this machine
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port_of(listener)}")
+    assert "Connection refused" in refusal("auto")
+
+
+def test_what_speaks_its_protocol_is_let_pass() -> None:
+    with ThreadPoolExecutor() as threads:
+        server = grpc.server(threads)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        require_answer(f"127.0.0.1:{port}")
+        require_answer(f"ray://127.0.0.1:{port}")
+        server.stop(None)

@@ -1,0 +1,216 @@
+"""VICReg's and SIGReg's terms against the papers' equations, written out as loops, and against
+lightly.
+
+Shapes: V views, N samples, D features, M slices; z1 and z2 are two views.
+"""
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from clsweep.objective.distribution import sigreg, vicreg
+from tests.objective.test_losses import EXACT, dot, raw_views, value_and_grad
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SIZES = [(2, 3), (3, 1), (5, 8), (9, 4)]
+
+
+def centred_columns(z_ND: Tensor) -> list[Tensor]:
+    return [z_ND[:, d] - sum(z_ND[:, d]) / len(z_ND) for d in range(z_ND.shape[1])]
+
+
+def vicreg_reference(
+    z1_ND: Tensor, z2_ND: Tensor, sim_coeff: float, std_coeff: float, cov_coeff: float
+) -> Tensor:
+    """Eq. 1-6 with the means of the authors' code, over single numbers."""
+    num_samples, dim = z1_ND.shape
+    total = torch.zeros((), dtype=torch.float64)
+    for n in range(num_samples):
+        for d in range(dim):
+            total = total + sim_coeff * (z1_ND[n, d] - z2_ND[n, d]) ** 2 / (num_samples * dim)
+    for z_ND in (z1_ND, z2_ND):
+        columns = centred_columns(z_ND)
+        for i, a in enumerate(columns):
+            for j, b in enumerate(columns):
+                covariance = dot(a, b) / (num_samples - 1)
+                if i == j:
+                    hinge = (1 - torch.sqrt(covariance + 1e-4)).clamp(min=0)
+                    total = total + std_coeff * hinge / dim / 2
+                else:
+                    total = total + cov_coeff * covariance**2 / dim
+    return total
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scale", [0.2, 1.0])  # below 1 every deviation is pushed up
+@pytest.mark.parametrize("weights", [(25, 25, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)])
+def test_vicreg_is_that_of_its_paper(
+    weights: tuple[float, float, float], scale: float, size: tuple[int, int]
+) -> None:
+    inputs = [(scale * z).detach().requires_grad_() for z in raw_views(*size)]
+    names = ("sim_coeff", "std_coeff", "cov_coeff")
+    chosen = dict(zip(names, map(float, weights), strict=True))
+    expected = value_and_grad(partial(vicreg_reference, **chosen), *inputs)
+    torch.testing.assert_close(
+        value_and_grad(partial(vicreg, **chosen), *inputs), expected, **EXACT
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_lightlys_vicreg_agrees(size: tuple[int, int]) -> None:
+    import lightly.loss as lightly
+
+    inputs = raw_views(*size)
+    expected = value_and_grad(lightly.VICRegLoss(), *inputs)
+    torch.testing.assert_close(value_and_grad(vicreg, *inputs), expected, **EXACT)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("constant", [0.0, 3.0])
+def test_vicreg_is_finite_where_all_samples_are_one(dtype: torch.dtype, constant: float) -> None:
+    z_ND = torch.full((4, 3), constant, dtype=dtype)
+    inputs = [z_ND.clone().requires_grad_() for _ in range(2)]
+    value, grad = value_and_grad(vicreg, *inputs)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, torch.tensor(25.0 * (1 - 0.01)))  # sqrt(1e-4) is left
+    assert torch.isfinite(grad).all()
+
+
+@pytest.mark.parametrize("name", ["sim_coeff", "std_coeff", "cov_coeff"])
+@pytest.mark.parametrize("value", [-1.0, math.nan])
+def test_weights_of_vicreg_are_not_negative(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name}: expected a value >= 0, given {value}"):
+        vicreg(*raw_views(4, 3), **{name: value})
+
+
+def test_vicreg_needs_two_samples_of_one_shape() -> None:
+    with pytest.raises(ValueError, match="a single one has no statistics"):
+        vicreg(torch.ones(1, 3), torch.ones(1, 3))
+    with pytest.raises(ValueError, match="two views of one shape"):
+        vicreg(torch.ones(4, 3), torch.ones(4, 2))
+
+
+# SIGReg.
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def unit_slices(num_slices: int, dim: int, seed: int = 0) -> list[Tensor]:
+    rows = torch.randn(num_slices, dim, generator=generator(seed)).double()
+    return [row / torch.sqrt(dot(row, row)) for row in rows]
+
+
+def epps_pulley(x_N: list[Tensor], num_points: int, t_max: float) -> Tensor:
+    """N integral |mean exp(i t x) - phi|^2 phi, by trapezoids between all points of [-t_max,
+    t_max], in complex numbers.
+    """
+    half = [t_max * k / (num_points - 1) for k in range(num_points)]
+    points = [-t for t in reversed(half[1:])] + half
+
+    def integrand(t: float) -> Tensor:
+        phi = math.exp(-t * t / 2)
+        empirical = sum(torch.exp(1j * t * x) for x in x_N) / len(x_N)
+        return (empirical - phi).abs() ** 2 * phi
+
+    values = [integrand(t) for t in points]
+    steps = zip(points, points[1:], values, values[1:], strict=False)
+    return len(x_N) * sum((b - a) * (left + right) / 2 for a, b, left, right in steps)
+
+
+def sigreg_reference(*views: Tensor, num_slices: int, num_points: int, t_max: float) -> Tensor:
+    """Algorithm 2: the mean over views and slices of Algorithm 1."""
+    slices = unit_slices(num_slices, views[0].shape[1])
+    terms = [
+        epps_pulley([dot(a, z_D) for z_D in z_ND], num_points, t_max)
+        for z_ND in views
+        for a in slices
+    ]
+    return torch.stack(terms).mean()
+
+
+@pytest.mark.parametrize("size", [(1, 4), (3, 1), (5, 8)])
+@pytest.mark.parametrize(("num_slices", "num_points", "t_max"), [(1, 2, 1.0), (7, 9, 5.0)])
+def test_sigreg_is_the_statistic_of_its_paper(
+    num_slices: int, num_points: int, t_max: float, size: tuple[int, int]
+) -> None:
+    def ours(*views: Tensor) -> Tensor:
+        return sigreg(torch.stack(views), num_slices, num_points, t_max, generator=generator())
+
+    inputs = raw_views(*size)
+    expected = partial(sigreg_reference, num_slices=num_slices, num_points=num_points, t_max=t_max)
+    torch.testing.assert_close(
+        value_and_grad(ours, *inputs), value_and_grad(expected, *inputs), **EXACT
+    )
+
+
+@pytest.mark.parametrize("t_max", [3.0, 5.0])
+def test_lightlys_sigreg_agrees(t_max: float) -> None:
+    from lightly.loss.lejepa_loss import SIGReg
+
+    (z_ND, _), num_slices = raw_views(9, 4), 6
+    theirs = SIGReg(knots=17, t_max=t_max, num_vectors=num_slices).double()
+    theirs.t, theirs.phi = (  # theirs are of float32
+        (t := torch.linspace(0, t_max, 17).double()),
+        torch.exp(-t.square() / 2),
+    )
+    theirs.weights = 2 * t[1] * theirs.phi
+    theirs.weights[[0, -1]] /= 2
+    theirs._generate_unit_vectors = lambda *_: torch.stack(unit_slices(num_slices, 4), dim=1)
+    actual = value_and_grad(lambda z: sigreg(z, num_slices, 17, t_max, generator=generator()), z_ND)
+    torch.testing.assert_close(actual, value_and_grad(theirs, z_ND), rtol=1e-6, atol=1e-8)
+
+
+def test_sigreg_tells_a_gaussian_from_what_is_none() -> None:
+    """Of N samples of N(0, I) the statistic's mean does not depend on N; of others it grows with
+    N: a planted truth that no formula is shared with.
+    """
+
+    def of(z_ND: Tensor) -> float:
+        return float(sigreg(z_ND, 200, generator=generator(1)))
+
+    small, large = (torch.randn(n, 16, generator=generator(2)).double() for n in (200, 2000))
+    assert 0.3 < of(large) / of(small) < 3
+    for other in (0.3 * large, 3 * large, large + 0.5, large.sign() * (large[:, :1] > 0)):
+        assert of(other) > 20 * of(large)
+
+
+def test_slices_are_the_generators_and_new_at_every_call() -> None:
+    z_ND, shared = raw_views(6, 4)[0], generator()
+    first, second = (sigreg(z_ND, 5, generator=shared) for _ in range(2))
+    assert first != second
+    assert first == sigreg(z_ND, 5, generator=generator())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
+def test_sigreg_is_finite_wherever_training_may_go(scale: float, dtype: torch.dtype) -> None:
+    z_ND = (scale * raw_views(6, 4)[0]).detach().to(dtype).requires_grad_()
+    value, grad = value_and_grad(lambda z: sigreg(z, generator=generator()), z_ND)
+    assert value.dtype == torch.float32
+    assert torch.isfinite(value)
+    assert torch.isfinite(grad).all()
+    assert grad.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_slices": 0}, "num_slices: expected a value > 0, given 0"),
+        ({"sigreg_points": 1}, "sigreg_points: expected a value > 1, given 1"),
+        ({"sigreg_t_max": 0.0}, "sigreg_t_max: expected a value > 0, given 0"),
+    ],
+)
+def test_parameters_of_sigreg_have_their_ranges(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sigreg(torch.ones(4, 3), **wrong)
+
+
+def test_sigreg_needs_samples() -> None:
+    with pytest.raises(ValueError, match=r"expected projections \(..., N, D\), given \(3,\)"):
+        sigreg(torch.ones(3))

@@ -1,0 +1,117 @@
+"""Parquet files that tell when a bit of them has changed; no link leads out of a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from clsweep.errors import RequestError
+from clsweep.results.disk import LARGEST_DOCUMENT, Disk
+from clsweep.results.tables import decode, encode, typed
+
+TABLE = pa.table({"trial_id": ["a-0", "b-1"], "config": [0, 1], "tau": [0.1, None]})
+
+
+def test_any_flipped_bit_is_seen() -> None:
+    """Parquet's checksums of pages alone let some pass: those of the footer."""
+    data, rng = encode(TABLE), random.Random(0)
+    assert decode(data) == TABLE
+    for _ in range(300):
+        flipped = bytearray(data)
+        flipped[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        with contextlib.suppress(ValueError, OSError, pa.ArrowException):
+            assert decode(bytes(flipped)) == TABLE
+
+
+def test_many_rows_of_few_values_are_read() -> None:
+    table = pa.table({"epoch": [1] * 10_000, "count": list(range(10)) * 1000})
+    data = encode(table)
+    assert len(data) < 3000
+    assert decode(data) == table
+
+
+def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:
+    file = tmp_path / "x.parquet"
+    file.write_bytes(encode(TABLE))
+    assert pq.read_table(file, page_checksum_verification=True) == TABLE
+    data = bytearray(file.read_bytes())
+    data[data.index(b"a-0")] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(OSError, match=r"(?i)crc|checksum"):
+        pq.read_table(file, page_checksum_verification=True)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array(["0", "1"]), "expected int64, found string"),
+        (pa.array([0.0, float("nan")]), "nan"),
+        (pa.array([0.5, 1.0]), "truncated"),
+        (pa.array([0, None]), "found gaps"),
+        (pa.array([[0], [1]]), "expected int64, found list"),
+    ],
+)
+def test_a_column_of_another_kind_is_refused(column: pa.Array, message: str) -> None:
+    fields = [pa.field("config", pa.int64())]
+    with pytest.raises((ValueError, pa.ArrowException), match=message):
+        typed(pa.table({"config": column}), fields, filled=["config"])
+
+
+def test_what_holds_the_same_values_is_read() -> None:
+    fields = [pa.field("config", pa.int64()), pa.field("objective", pa.string())]
+    other = pa.table({"config": [0.0, 1.0], "objective": pa.array(["a", "b"]).dictionary_encode()})
+    found = typed(other, fields, filled=["config"])
+    assert found.to_pydict() == {"config": [0, 1], "objective": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        os.mkdir,
+        lambda path: os.symlink(path, path),
+        lambda path: os.symlink("nowhere", path),
+        lambda path: os.symlink("/etc/hostname", path),
+    ],
+    ids=["pipe", "folder", "loop", "dead link", "link out"],
+)
+def test_only_files_of_the_folder_are_opened(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "trials.parquet")
+    disk = Disk(str(tmp_path))
+    for action in (disk.is_file, disk.read):
+        with pytest.raises(RequestError, match=r"trials\.parquet: "):
+            action("trials.parquet")
+
+
+def test_nothing_is_written_listed_or_removed_outside(tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside", tmp_path / "inside"
+    outside.mkdir()
+    inside.mkdir()
+    (outside / "x").write_text("kept")
+    (inside / "parts").symlink_to(outside)
+    disk = Disk(str(inside))
+    for action in (
+        lambda: disk.write("parts/y", b"1"),
+        lambda: disk.remove("parts/x"),
+        lambda: disk.remove("../outside/x"),
+        lambda: disk.names("parts"),
+        lambda: disk.remove_unfinished(["parts"]),
+    ):
+        with pytest.raises(RequestError, match="expected to stay in this folder"):
+            action()
+    assert [path.name for path in outside.iterdir()] == ["x"]
+
+
+def test_a_document_without_end_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "heartbeat.json"
+    file.touch()
+    os.truncate(file, LARGEST_DOCUMENT + 1)
+    with pytest.raises(RequestError, match=r"expected at most 8,388,608 bytes, given 8,388,609"):
+        Disk(str(tmp_path)).read(file.name)

@@ -1,0 +1,261 @@
+"""What no study needs is refused at once, with its place, its number and the limit. What a large
+one needs takes time that grows with its size, not with the square of it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clsweep.errors import StudyError
+from clsweep.study import design, document
+from clsweep.study.resolve import load_study
+
+STUDY = """\
+name: large
+dataset: {name: digits, val_fraction: 0.2}
+seeds: [0, 1]
+base: {encoder: conv4, epochs: 1, batch_size: 32}
+space:
+  tau: {low: 0.1, high: 0.9, grid: [0.1, 0.2]}
+objectives:
+  a: {framework: simclr, loss: infonce}
+search: {method: grid}
+"""
+THOUSAND = "{grid: [" + ", ".join(f"{i / 2000 + 0.1:.4f}" for i in range(1000)) + "]}"
+Refuse = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def at_once() -> Iterator[None]:
+    """Seconds of this process, and no memory to speak of."""
+    begin, memory = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert time.process_time() - begin < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 500_000  # KiB
+
+
+@pytest.fixture
+def refuse(tmp_path: Path) -> Refuse:
+    """The message on a study in which texts are replaced; without its folder."""
+
+    def message(*changes: tuple[str, str], settings: tuple[str, ...] = ()) -> str:
+        text = STUDY
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        path = tmp_path / "study.yaml"
+        path.write_text(text)
+        with pytest.raises(StudyError) as caught:
+            load_study(path, settings=settings)
+        return str(caught.value).replace(f"{tmp_path}/", "")
+
+    return message
+
+
+# The number of trials.
+
+
+@pytest.mark.parametrize(
+    ("changes", "place", "counts"),
+    [
+        (
+            [("{low: 0.1, high: 0.9, grid: [0.1, 0.2]}", THOUSAND + f"\n  lr: {THOUSAND}\n"
+              f"  weight_decay: {THOUSAND}")],
+            "study.yaml:11: search",
+            "given 2,000,000,000: 2 seeds of 1,000,000,000 configurations, 1,000,000,000 of 'a'",
+        ),
+        (
+            [("{low: 0.1, high: 0.9, grid: [0.1, 0.2]}", THOUSAND + f"\n  lr: {THOUSAND}")],
+            "study.yaml:10: search",
+            "given 2,000,000: 2 seeds of 1,000,000 configurations",
+        ),
+        (
+            [("{method: grid}", "{method: qmc, trials_per_objective: 10000000}")],
+            "study.yaml:9: search",
+            "given 20,000,000: 2 seeds of 10,000,000 configurations",
+        ),
+        (
+            [("{method: grid}", "{method: tpe, trials_per_objective: 1000000000000}")],
+            "study.yaml:9: search",
+            "given 2,000,000,000,000: 2 seeds",
+        ),
+        (
+            [("{method: grid}", "{method: qmc, trials_per_objective: 499000}\n"
+              f"confirm: {{top: 1000000000000, seeds: {[*range(10, 20)]}}}")],
+            "study.yaml:10: confirm",
+            "given 4,990,000: 10 seeds of 499,000 configurations",
+        ),
+    ],
+    ids=["grid", "product with seeds", "qmc", "tpe", "confirm"],
+)  # fmt: skip
+def test_too_many_trials_are_counted_and_not_drawn(
+    refuse: Refuse, changes: list[tuple[str, str]], place: str, counts: str
+) -> None:
+    message = refuse(*changes)
+    assert message.startswith(f"{place}: expected at most 1,000,000 trials, {counts}")
+    assert "draw fewer configurations with method qmc" in message
+
+
+def test_the_limit_itself_is_planned(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    study = load_study(path, settings=["search={method: random, trials_per_objective: 500000}"])
+    assert design.count_configs(study, study.objectives[0]) * 2 == design.MAX_TRIALS
+
+
+def test_a_range_with_too_few_values_is_not_drawn_from_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(design, "MAX_REPEATS", 500)
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        STUDY.replace("0.9, grid: [0.1, 0.2]", "0.10000000000000002").replace(
+            "method: grid", "method: random, trials_per_objective: 64"
+        )
+    )
+    with pytest.raises(StudyError, match=r"trials_per_objective: expected at most \d, given 64: 5"):
+        design.plan_trials(load_study(path))
+
+
+def test_as_many_integers_as_there_are_have_a_count(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    wide = "space={queue: {low: 1, high: 9223372036854775807}}".replace("queue", "num_negatives")
+    moco = "objectives.a={framework: moco, loss: infonce}"
+    few = "search={method: random, trials_per_objective: 3}"
+    assert len(design.plan_trials(load_study(path, settings=[wide, moco, few]))) == 6
+
+
+# What a large study needs.
+
+
+def test_the_plan_of_many_seeds_takes_linear_time(tmp_path: Path) -> None:
+    path, durations = tmp_path / "study.yaml", []
+    for count in (2_000, 16_000):
+        path.write_text(STUDY.replace("[0, 1]", str([*range(count)])))
+        begin = time.process_time()
+        trials = design.plan_trials(load_study(path))
+        durations.append(time.process_time() - begin)
+        assert len(trials) == 2 * count
+        assert len({trial.trial_id for trial in trials}) == 2 * count
+    assert durations[1] < 24 * durations[0]  # 8 times as many seeds; the square would be 64
+
+
+# The file.
+
+
+def test_a_file_of_50_mb_is_not_read(refuse: Refuse) -> None:
+    message = refuse(("name: large\n", "name: large\n" + "# nothing\n" * 5_000_000))
+    assert message.startswith(
+        "study.yaml: expected a study file of at most 2,000,000 bytes, given "
+    )
+    assert "given 50,000,2" in message
+
+
+@pytest.mark.parametrize("source", ["/dev/zero", "pipe"])
+def test_what_has_no_end_is_no_study_file(tmp_path: Path, source: str) -> None:
+    path = tmp_path / "pipe" if source == "pipe" else Path(source)
+    if source == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(StudyError, match=f"{path}: expected a regular file, given a pipe or a de"):
+        load_study(path)
+
+
+def test_a_file_of_too_many_values_is_not_read_to_its_end(
+    refuse: Refuse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "MAX_NODES", 5_000)
+    many = "{grid: [" + "0," * 900_000 + "]}"
+    message = refuse(("{low: 0.1, high: 0.9, grid: [0.1, 0.2]}", many))
+    assert message == "study.yaml:6: the file holds more than 5,000 values."
+
+
+@pytest.mark.parametrize(
+    "nested", ["[" * 10_000 + "]" * 10_000, "[" * 100_000, "{a: " * 10_000 + "}" * 10_000]
+)
+def test_what_is_nested_without_end_is_refused(refuse: Refuse, nested: str) -> None:
+    assert refuse(("epochs: 1", f"epochs: {nested}")) == (
+        "study.yaml:4: nested more than 50 levels deep."
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("epochs: 1", "epochs: " + "1" * 10_000, "study.yaml:4: "),
+        ("[0, 1]", "[0, " + "1" * 10_000 + "]", "study.yaml:3: "),
+        ("name: large", "name: " + "a" * 1_000_000, "study.yaml:1: "),
+        ("loss: infonce", "loss: " + "a" * 1_000_000, "study.yaml:8: "),
+        ("epochs: 1", "? " + "a" * 1_000_000 + "\n  : 1", "study.yaml:4: "),
+    ],
+)
+def test_an_endless_text_is_one_line(refuse: Refuse, old: str, new: str, place: str) -> None:
+    message = refuse((old, new))
+    assert message.startswith(f"{place}expected at most 4,096 characters or digits in a value (")
+    assert len(message) < 200
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[0, 1]", "[0, " + "1" * 4_000 + "]"),
+        ("epochs: 1", "epochs: " + "1" * 4_000),
+        ("method: grid", "method: " + "g" * 4_000),
+        ("loss: infonce", "loss: " + "i" * 4_000),
+        ("{name: digits,", "{name: " + "i" * 4_000 + ","),
+        ("name: large", "name: " + "a" * 4_000),
+        ("epochs: 1", "e" * 1_000 + ": 1"),
+        ("  a:", "  " + "a" * 1_000 + ":"),
+    ],
+)
+def test_a_long_value_is_shown_by_its_beginning(refuse: Refuse, old: str, new: str) -> None:
+    assert max(map(len, refuse((old, new)).splitlines())) < 700
+
+
+def test_of_many_mistakes_the_first_are_listed(refuse: Refuse) -> None:
+    many = ", ".join(f"p{i}: 1" for i in range(2_000))
+    assert len(refuse(("epochs: 1", f"epochs: 1, {many}")).splitlines()) == 50
+    many = "".join(f"k{i}: 1\n" for i in range(1_000))
+    assert len(refuse(("name: large\n", f"name: large\n{many}")).splitlines()) == 50
+
+
+def test_too_many_objectives_are_counted(refuse: Refuse) -> None:
+    more = "".join(f"  o{i}: {{framework: simclr, loss: infonce}}\n" for i in range(1_000))
+    assert refuse(("search:", f"{more}search:")) == (
+        "study.yaml:7: objectives: expected at most 256 entries, given 1,001"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ("dataset={name: synthetic, image_size: 1000000}",),
+            "expected a value <= 512, given 1000",
+        ),
+        (("base.batch_size=1000000000000",), "expected at most 1150, the images that digits"),
+        (
+            ("base.batch_size=1000000000000", "base.chunk_size=7"),
+            "chunks of 7 do not make a batch of 1000000000000; nearest valid: 5, 8",
+        ),
+        (("resources.workers=1000000000",), "does not divide among 1000000000 workers; nearest"),
+    ],
+)
+def test_huge_numbers_are_answered_without_counting_up_to_them(
+    refuse: Refuse, settings: tuple[str, ...], said: str
+) -> None:
+    assert said in refuse(settings=settings)
+
+
+@pytest.mark.parametrize("setting", ["base.epochs", "base.width", "search.trials_per_objective"])
+def test_what_only_the_machine_can_refuse_is_planned(tmp_path: Path, setting: str) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(STUDY)
+    study = load_study(path, settings=[f"{setting}=1000000000000"])
+    assert len(design.plan_trials(study)) == 4

@@ -1,0 +1,310 @@
+"""Scores of a trained network on digits, each against a loop of its own."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import Tensor, nn
+
+from clsweep.catalog import DATASET
+from clsweep.data.augment import Recipe, apply, draw
+from clsweep.data.availability import DataPlace
+from clsweep.data.datasets import load_splits
+from clsweep.model.encoders import conv4, resnet18
+from clsweep.model.layers import layer_of
+from clsweep.train.evaluate import uniform_knn_scores
+from clsweep.train.finetune import Network, fine_tuned, labelled_rows
+from clsweep.train.images import Images, on_device
+from clsweep.train.loop import train_trial
+from clsweep.train.scores import Heads, augmented_features, score_encoder
+from clsweep.train.transfer import transfer_of
+from tests.contracts.combinations import COMBINATIONS, small_config, some_digits
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+CONFIG = small_config(COMBINATIONS["simclr-dcl-none-two"])
+SUPERVISED = small_config(COMBINATIONS["supervised-cross_entropy-none-two"])
+FINE = {"finetune": "sgd", "finetune_labels": "0.1, 1", "finetune_lr": 0.05, "finetune_epochs": 3,
+        "finetune_batch_size": 32, "finetune_weight_decay": 0.0}  # fmt: skip
+
+
+def encoder() -> Any:
+    torch.manual_seed(0)
+    return conv4(width=4).eval()
+
+
+@torch.no_grad()
+def on_pixels(network: nn.Module, images: Images) -> Tensor:
+    """Features by torch alone, all images at once."""
+    pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).float() / 255
+    x = (pixels - images.mean_1C11) / images.std_1C11
+    return network.eval()(x.expand(-1, 3, -1, -1))
+
+
+# Layers.
+
+
+def test_layers_are_what_their_modules_give() -> None:
+    network, x = resnet18(stem="small").eval(), torch.rand(2, 3, 16, 16)
+    with torch.no_grad():
+        maps = network.relu(network.bn1(network.conv1(x)))
+        for name in ("layer1", "layer2", "layer3", "layer4"):
+            maps = getattr(network, name)(maps)
+            expected = maps.mean(dim=(2, 3))
+            torch.testing.assert_close(layer_of(network, None, name)(x), expected)
+        projector = nn.Linear(512, 5)
+        torch.testing.assert_close(
+            layer_of(network, projector, "projector")(x), projector(expected)
+        )
+    assert layer_of(network, projector, "encoder") is network
+    with pytest.raises(LookupError, match="projector"):
+        layer_of(network, None, "projector")
+
+
+def test_scores_are_of_the_layer_that_is_asked_for() -> None:
+    """5-NN of the output, as DCL Table 11 has it."""
+    network, projector = encoder(), nn.Linear(16, 6)
+    train, val = some_digits(200), some_digits(300)
+    config = {**CONFIG, "feature_layer": "projector", "knn_weights": "uniform", "knn_k": 5}
+    scores, features = score_encoder(
+        network, train, val, config, last=False, heads=Heads(projector=projector)
+    )
+    whole = nn.Sequential(network, projector)
+    expected = [on_pixels(whole, images) for images in (train, val)]
+    torch.testing.assert_close(features, expected[1], rtol=1e-4, atol=1e-5)
+    assert scores == pytest.approx(
+        uniform_knn_scores(
+            expected[0], train.labels_N, expected[1], val.labels_N, num_classes=10, knn_k=5
+        ),
+        abs=0.4,
+    )
+
+
+@pytest.mark.parametrize("every", ["last", "scored"])
+def test_linear_scores_come_at_every_scored_epoch_where_asked(every: str) -> None:
+    rows: list[dict[str, Any]] = []
+    train_trial({**CONFIG, "linear_every": every}, rows.append)
+    assert ["linear_top1" in row for row in rows] == [every == "scored", True]
+
+
+# The classifier of a supervised trial.
+
+
+def test_a_supervised_trial_is_scored_by_its_own_classifier() -> None:
+    kept: dict[str, Any] = {}
+
+    class Store:
+        def load(self) -> None:
+            return None
+
+        def save(self, payload: bytes) -> None:
+            kept["payload"] = payload
+
+    result = train_trial(
+        {**SUPERVISED, "epochs": 3, "lr": 0.2}, lambda _: None, checkpoints=Store(), keep_end=True
+    )
+    from clsweep.train.checkpoint import unpack
+
+    state = unpack(kept["payload"])["state"]["objective"]
+    network, classifier = encoder(), nn.Linear(16, 10)
+    network.load_state_dict(result["encoder"])
+    classifier.load_state_dict({name: state[f"classifier.{name}"] for name in ("weight", "bias")})
+    splits = load_splits(SUPERVISED, DataPlace())
+    val = on_device(splits.val, splits.train, CPU)
+    guessed = on_pixels(nn.Sequential(network, classifier), val).argmax(dim=1)
+    expected = 100 * (guessed == val.labels_N).double().mean().item()
+    assert result["classifier_top1"] == pytest.approx(expected, abs=1e-6)
+    assert 15 < expected < 100
+    assert "classifier_top1" not in train_trial(CONFIG, lambda _: None)
+
+
+# Augmented views.
+
+
+def test_augmented_features_are_of_crops_and_flips_drawn_anew() -> None:
+    images, network = some_digits(60), encoder()
+    first, again, other = (
+        augmented_features(network, images, {"seed": 3}, epoch) for epoch in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other)
+    plain = on_pixels(network, images)
+    from clsweep.train.seeds import derived_seed
+
+    generator = torch.Generator().manual_seed(derived_seed(3, "probe views of epoch 0"))
+    recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)
+    pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).contiguous()
+    views = apply(pixels, draw(recipe, 60, 8, generator))
+    x = ((views - images.mean_1C11) / images.std_1C11).expand(-1, 3, -1, -1)
+    with torch.no_grad():
+        torch.testing.assert_close(first, network.eval()(x), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(first, plain)
+
+
+def every_score() -> tuple[Tensor, dict[str, float]]:
+    """Augmented features and all scores of one encoder, on each worker."""
+    probe = {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_views": "augmented",
+             "probe_schedule": "cosine", "probe_optimizer": "sgd", "probe_momentum": 0.9,
+             "probe_weight_decay": 0.0, "probe_batch_size": 64}  # fmt: skip
+    config = {**CONFIG, **FINE, **probe, "finetune_epochs": 1}
+    train, val, network = some_digits(201), some_digits(301), encoder()
+    scores, _ = score_encoder(network, train, val, config, last=True)
+    return augmented_features(network, train, config, 1), scores
+
+
+def test_workers_share_the_work_and_agree(run_workers: Callable[..., list[Any]]) -> None:
+    features, scores = every_score()
+    for shared, found in run_workers(__file__, "every_score", 2):
+        torch.testing.assert_close(shared, features, rtol=1e-5, atol=1e-6)
+        assert found == pytest.approx(scores, abs=100 / 301 + 1e-6)
+
+
+# Fine-tuning.
+
+
+def test_shares_of_the_labels_are_stratified_and_always_the_same() -> None:
+    labels = torch.from_numpy(load_digits().target)
+    rows = labelled_rows(labels, 0.1)
+    assert len(rows) == 180
+    assert labels[rows].bincount().tolist() == pytest.approx(
+        (labels.bincount() / 10).tolist(), abs=1
+    )
+    _, expected = train_test_split(
+        np.arange(1797), test_size=180, stratify=labels.numpy(), random_state=0
+    )
+    assert rows.tolist() == sorted(expected)
+    assert labelled_rows(labels, 1.0).tolist() == list(range(1797))
+
+
+def test_steps_of_fine_tuning_by_a_loop() -> None:
+    """Nesterov's step written out: v = 0.9 v + g; p = p - lr (g + 0.9 v), on a cosine; a rest of
+    one image makes no step.
+    """
+    images, network = some_digits(65), encoder()
+    given = Network(copy=lambda: copy.deepcopy(network), bank=images, query=images, at_once=64)
+    rows = torch.arange(65)
+    tuned = fine_tuned(
+        given, rows, num_classes=10, lr=0.1, epochs=2, batch_size=32, weight_decay=0.01, seed=4
+    )
+    from clsweep.train.seeds import derived_seed
+
+    generator = torch.Generator().manual_seed(derived_seed(4, "fine-tuning"))
+    recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)
+    model = nn.Sequential(copy.deepcopy(network), nn.Linear(16, 10)).train()
+    for p in model[1].parameters():
+        nn.init.zeros_(p)
+    pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).contiguous()
+    velocity = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    step = 0
+    for _ in range(2):
+        order = torch.randperm(65, generator=generator)
+        for chosen in (order[:32], order[32:64]):
+            views = apply(pixels[chosen], draw(recipe, 32, 8, generator))
+            x = ((views - images.mean_1C11) / images.std_1C11).expand(-1, 3, -1, -1)
+            model.zero_grad()
+            F.cross_entropy(model(x), images.labels_N[chosen]).backward()
+            lr = 0.05 * (1 + math.cos(math.pi * step / 4))
+            with torch.no_grad():
+                for name, p in model.named_parameters():
+                    grad = p.grad + 0.01 * p
+                    velocity[name] = 0.9 * velocity[name] + grad
+                    p -= lr * (grad + 0.9 * velocity[name])
+            step += 1
+    for mine, theirs in zip(tuned.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    assert all(torch.equal(a, b) for a, b in zip(
+        network.state_dict().values(), encoder().state_dict().values(), strict=True
+    )), "the trial's own encoder stays as it is"  # fmt: skip
+
+
+def test_more_labels_and_a_trial_beside() -> None:
+    plain = train_trial(CONFIG, lambda _: None)
+    tuned = train_trial({**CONFIG, **FINE, "finetune_epochs": 6}, lambda _: None)
+    assert "finetune_1pct_top1" not in tuned
+    assert tuned["finetune_100pct_top1"] > tuned["finetune_10pct_top1"] + 5
+    assert tuned["finetune_100pct_top1"] > 40
+    same = ("knn_top1", "linear_top1", "train_loss")
+    assert {name: tuned[name] for name in same} == {name: plain[name] for name in same}
+    assert all(torch.equal(tuned["encoder"][n], x) for n, x in plain["encoder"].items())
+
+
+# Another data set.
+
+
+@pytest.mark.parametrize("test", [False, True])
+def test_transfer_is_the_probe_on_the_other_data_set(
+    test: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images of 32 pixels and three channels, resized to the trial's 8 and normalised as its own,
+    by torchvision and a call of the probe.
+    """
+    from torchvision.transforms.v2.functional import resize
+
+    from clsweep.train.probe import ridge_probe
+
+    monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
+    config = {**CONFIG, "transfer_dataset": "synthetic"}
+    splits = load_splits(config, DataPlace())
+    transfer = transfer_of(config, splits, DataPlace(), CPU, test=test)
+    train, val = (on_device(s, splits.train, CPU) for s in (splits.train, splits.val))
+    network = encoder()
+    scores, _ = score_encoder(network, train, val, config, last=True, transfer=transfer)
+
+    sizes = {"image_size": 32, "num_train": 300, "num_classes": 10}
+    other = load_splits({**config, **sizes, "dataset": "synthetic"}, DataPlace())
+    scored = other.test if test else other.val
+
+    @torch.no_grad()
+    def features(split: Any) -> Tensor:
+        pixels = torch.from_numpy(split.images[split.rows]).permute(0, 3, 1, 2).float() / 255
+        small = resize(pixels, [8, 8], antialias=True)
+        return network.eval()((small - train.mean_1C11) / train.std_1C11)
+
+    expected = ridge_probe(
+        features(other.train), torch.from_numpy(other.train.labels),
+        features(scored), torch.from_numpy(scored.labels), num_classes=10, probe_l2=1e-3,
+    )  # fmt: skip
+    assert scores["transfer_linear_top1"] == pytest.approx(expected["linear_top1"], abs=1e-6)
+    assert scores["transfer_linear_top1"] != scores["linear_top1"]
+    assert transfer_of(CONFIG, splits, DataPlace(), CPU) is None
+
+
+# The size of the views.
+
+
+@pytest.mark.parametrize("size", [5, 16, 20])
+def test_images_are_scored_at_the_size_of_the_views(size: int) -> None:
+    from torchvision.transforms.v2.functional import resize
+
+    images = some_digits(20)
+    large = replace(images, view_size=size)
+    pixels = images.pixels_NHWC[images.rows_N].permute(0, 3, 1, 2).float() / 255
+    expected = (resize(pixels, [size, size], antialias=True) - images.mean_1C11) / images.std_1C11
+    actual = large.plain(torch.arange(20))
+    torch.testing.assert_close(actual, expected.expand(-1, 3, -1, -1), rtol=1e-4, atol=1e-5)
+    assert torch.equal(
+        replace(images, view_size=8).plain(torch.arange(20)), images.plain(torch.arange(20))
+    )
+
+
+def trial(**changes: Any) -> Mapping[str, Any]:
+    return train_trial({**CONFIG, **changes}, lambda _: None)
+
+
+def test_a_trial_of_larger_views_differs_and_one_of_the_images_size_does_not() -> None:
+    plain = trial()
+    assert trial(view_size=8)["train_loss"] == plain["train_loss"]
+    larger = trial(view_size=16)
+    assert larger["train_loss"] != plain["train_loss"]
+    assert larger["knn_top1"] > 30
