@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
 
+    from clsweep.analysis.reference import Printed
     from clsweep.findings.material import Material
 
 
@@ -94,6 +95,11 @@ class Results(StudyResults, Findings):
         if self._table:
             return super().side_table(kind)
         return side_table(self.studies, kind, metric=self.material.metric)
+
+    def printed(self, within: float | None) -> list[Printed]:
+        from clsweep.findings.printed import printed_of
+
+        return [table for study in self.studies for table in printed_of(study, within=within)]
 
     def figures(self, *, within: float | None = None) -> dict[str, alt.TopLevelMixin]:
         """Every figure of the report as an Altair chart, by name."""

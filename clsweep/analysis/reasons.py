@@ -32,6 +32,8 @@ class Reason(StrEnum):
     NO_COUNTERPART = auto()  # a has one setting, at which b has no score (a, at, b)
     NOBODY_COMPETES = auto()  # no objective sweeps this hyperparameter evenly
     YARDSTICKS = auto()  # the scores were made in different ways (a, b)
+    PRINTED_SPREAD = auto()  # a paper's number is a spread over settings, without an interval
+    OTHER_SCALE = auto()  # the run fixes these otherwise than the paper (params)
     NO_NEIGHBOURHOOD = auto()  # no configuration has enough neighbours
     NEIGHBOURS_FAILED = auto()  # none has enough neighbours, or one of them failed
 
@@ -50,6 +52,8 @@ class Reason(StrEnum):
     ONE_SEED = auto()  # no interval
     ONE_SEED_NO_SPREAD = auto()  # the spread cannot be told from the seed noise (stat)
     NOBODY_ELSE = auto()  # has a score here
+    SEVERAL_SETTINGS = auto()  # may be the one of a paper's number (configs)
+    PROTOCOL_UNKNOWN = auto()  # the study does not plan a paper's number at the paper's scale
 
     # What it would take.
     NEEDS_CONFIGS = auto()  # or more seeds (needs_configs)
@@ -143,6 +147,8 @@ UNRESOLVED = frozenset(
         Reason.ONE_SEED,
         Reason.ONE_SEED_NO_SPREAD,
         Reason.NOBODY_ELSE,
+        Reason.SEVERAL_SETTINGS,
+        Reason.PROTOCOL_UNKNOWN,
     }
 )
 

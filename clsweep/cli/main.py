@@ -353,6 +353,24 @@ def compare(
 
 
 @app.command()
+def reproduce(
+    paths: ResultsPaths,
+    within: Annotated[
+        float | None,
+        typer.Option("--within", min=0, help="largest difference that agrees; 1 point by default"),
+    ] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """The numbers that a paper printed beside what was measured, in the paper's layout: agrees,
+    differs, not resolved, or at another scale.
+    """
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import print_reproduction
+
+    print_reproduction(open_results(*paths), within=within, format=format)
+
+
+@app.command()
 def report(
     paths: ResultsPaths,
     out: Annotated[

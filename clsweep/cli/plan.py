@@ -22,6 +22,7 @@ from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
+from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.shipped import question, shipped_studies
 
 _PLURAL: dict[Part, str] = {
@@ -133,6 +134,10 @@ def plan_notes(study: Study) -> list[str]:
         )
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")
+    files = checked_files(study.document.source)
+    tables = [parse_printed(text, name) for name, text in files.items()]
+    if printed := [f"{t.first('item') or 'a paper'} ({len(t.rows)})" for t in tables if t.rows]:
+        notes.append(f"printed numbers for clsweep reproduce: {', '.join(printed)}")
     return notes
 
 

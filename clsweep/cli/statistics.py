@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_table
 from clsweep.display.text import printable
 from clsweep.errors import RequestError
+from clsweep.findings import reproduction as paper
 from clsweep.findings import tables as shown
 from clsweep.findings.references import reference_notes
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from clsweep.findings.statistics import Findings
+
+PAGE_WIDTH = 80  # columns of a paper's table on the screen
 
 
 def print_robustness(
@@ -46,6 +50,57 @@ def print_robustness(
         legend=about,
         notes=material.notes,
     )
+
+
+def print_reproduction(findings: Findings, *, within: float | None, format: Format) -> None:
+    """The tables of `clsweep reproduce`, each no wider than `PAGE_WIDTH`."""
+    frame = findings.reproduce(within=within)
+    if format in (Format.csv, Format.json):
+        print_table(records_of(frame), list(map(str, frame)), format=format)
+        return
+    if frame.empty:
+        print("The study has no printed numbers beside it.")
+        return
+    parts = paper.layouts(frame)
+    for part in parts:
+        if part.is_measured:
+            title = f"\n{part.paper}, {part.item}\n{part.title}"
+            _print_part(part.shown, format=format, title=title)
+    lines = [*paper.remarks(frame), *paper.unmeasured(parts), f"\n{paper.closing(frame)}"]
+    if frame["measured"].notna().any():
+        lines.insert(0, f"\n{paper.legend(frame)}")
+    for line in lines:
+        print(textwrap.fill(printable(line), PAGE_WIDTH, replace_whitespace=False))
+
+
+def _print_part(table: pd.DataFrame, *, format: Format, title: str) -> None:
+    if format is Format.md:
+        print(f"{title}\n")
+        print_table(records_of(table), format=format)
+        return
+    for names in _pages(table):
+        rows = records_of(table[names])
+        lines = [list(names), *([row[name] for name in names] for row in rows)]
+        widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
+        print("\n".join(map(printable, title.split("\n"))))
+        for line in lines:
+            padded = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
+            print(printable("  ".join(padded).rstrip()))
+        title = ""
+
+
+def _pages(table: pd.DataFrame) -> Iterator[list[str]]:
+    """The columns of each page: the first two, and as many others as fit."""
+    widths = {str(n): max(len(str(n)), *map(len, table[n])) + 2 for n in table}
+    first, others = list(widths)[:2], list(widths)[2:]
+    room = PAGE_WIDTH + 2 - sum(widths[name] for name in first)
+    page: list[str] = []
+    for name in others:
+        if page and sum(widths[n] for n in [*page, name]) > room:
+            yield [*first, *page]
+            page = []
+        page.append(name)
+    yield [*first, *page]
 
 
 def print_frame(

@@ -33,6 +33,7 @@ from clsweep.results.tally import Tally
 from clsweep.study.continuation import difference, extension
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.document import preset_names
+from clsweep.study.printed import checked_files, paper_cells
 
 if TYPE_CHECKING:
     from optuna.storages import JournalStorage
@@ -124,6 +125,7 @@ def run_trials(
         folder.keep_journal()
     if folder.exists():
         run.lay_out()
+        run.keep_printed()
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
@@ -174,6 +176,7 @@ class _Run:
         failed = {row["trial_id"] for row in self._rows() if row["status"] == "failed"}
         self._retried = failed if asked.retry_failed else set()
         self._losses: Counter[str] = Counter()
+        self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
 
     def left(self) -> list[PlannedTrial]:
@@ -247,6 +250,7 @@ class _Run:
             is_alone = ray_folder is not None
             capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
             self.lay_out()
+            self.keep_printed()
             kept = self.kept()
             kept.settle()
             concurrent = max(
@@ -355,6 +359,14 @@ class _Run:
                 failure_config=tune.FailureConfig(max_failures=0),
             ),
         )
+
+    def keep_printed(self) -> None:
+        """Take along the paper's numbers that lie beside the study: the folder then has all that
+        they are compared with.
+        """
+        files, self._printed = self._printed, {}
+        if files:
+            self._folder.add_printed(files, paper_cells(self._study.document.source))
 
     def lay_out(self) -> None:
         """Write plan and study where they are new, extended, or changed in what may change.

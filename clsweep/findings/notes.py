@@ -30,6 +30,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.NO_COUNTERPART: "{a} has one setting ({at}), at which {b} has no score",
     Reason.NOBODY_COMPETES: "no objective to compare",
     Reason.YARDSTICKS: "scored by different yardsticks: {a} against {b}",
+    Reason.OTHER_SCALE: "not the paper's: {params}",
     Reason.NO_NEIGHBOURHOOD: "no configuration has a neighbour in every direction",
     Reason.NEIGHBOURS_FAILED: "each configuration has a neighbour that failed, or too few "
     "neighbours",
@@ -49,6 +50,9 @@ TEXTS: Mapping[Reason, str] = {
     Reason.ONE_SEED: "one seed: no interval",
     Reason.ONE_SEED_NO_SPREAD: "one seed: no {stat}, which needs the seed noise",
     Reason.NOBODY_ELSE: "nobody else has a score here",
+    Reason.PRINTED_SPREAD: "a spread over settings, which clsweep robustness measures",
+    Reason.SEVERAL_SETTINGS: "{configs} configurations have the printed settings",
+    Reason.PROTOCOL_UNKNOWN: "the study does not plan it at the paper's scale",
     Reason.NEEDS_CONFIGS: "needs more configurations, about {needs_configs}, or more seeds",
     Reason.NEEDS_SEEDS: "needs about {needs_seeds} seeds for the seed noise to be a quarter of the "
     "spread",

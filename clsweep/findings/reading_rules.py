@@ -41,16 +41,19 @@ def unit_of(metric: str) -> str:
 
 
 def within_of(unit: str, sweeps: Sequence[Sweep]) -> float:
-    """One point of a percentage; of another metric a twentieth of the range of its levels, rounded
-    to 1, 2 or 5.
-    """
+    """What counts as near the best: `tolerance_of` the range of the levels."""
     import numpy as np
 
-    if unit == "%":
-        return 1.0
     levels = np.concatenate([x.means[x.alive] for x in (each.without_failed() for each in sweeps)])
-    part = float(np.ptp(levels)) / 20 if len(levels) else 0.0
-    if part <= 0:
+    return tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0)
+
+
+def tolerance_of(unit: str, width: float) -> float:
+    """One point of a percentage; of another metric a twentieth of a range of its values, rounded
+    to 1, 2 or 5.
+    """
+    part = width / 20
+    if unit == "%" or not part > 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(part))
     return float(

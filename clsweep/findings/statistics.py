@@ -17,6 +17,7 @@ from clsweep.findings.notes import worded
 if TYPE_CHECKING:
     import pandas as pd
 
+    from clsweep.analysis.reference import Printed
     from clsweep.analysis.sweep import Sweep
     from clsweep.findings.material import Material
 
@@ -211,6 +212,23 @@ class Findings:
         return self._ask(
             lambda m: links(m.trials, m.sweeps, metric=m.metric, diagnostics=m.diagnostics)
         )
+
+    @_remembered
+    def reproduce(self, *, within: float | None = None) -> pd.DataFrame:
+        """A paper's numbers beside what was measured: one row per printed number
+        (`analysis.reference`); none where no study has such numbers.
+
+        Args:
+            within: the largest difference that still agrees: 1 point by default, for a metric that
+                is not percent about a twentieth of the range that was printed.
+        """
+        from clsweep.analysis.reference import reproduce
+
+        return worded(reproduce(self.printed(within)))
+
+    def printed(self, within: float | None) -> Sequence[Printed]:
+        """The papers' tables that the studies have, with the trials that may answer them."""
+        return ()
 
     def _ask(self, question: Callable[[Material], pd.DataFrame]) -> pd.DataFrame:
         """The answer, its notes as text; a complaint has the place in front."""

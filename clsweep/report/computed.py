@@ -86,6 +86,11 @@ class Tables:
         )
 
     @cached_property
+    def printed(self) -> pd.DataFrame:
+        """A paper's numbers beside what was measured; may be empty."""
+        return self.findings.reproduce()
+
+    @cached_property
     def means(self) -> pd.DataFrame:
         self.say("comparison of means")
         return self.findings.compare(stat="mean")

@@ -7,19 +7,21 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
-from clsweep.analysis import confirmation, health, mechanism, reasons, recommend, tuning
+from clsweep.analysis import confirmation, health, mechanism, reasons, recommend, reference, tuning
 from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.comparison import winners
 from clsweep.analysis.robustness import marginals, tolerance
 from clsweep.analysis.robustness import table as robustness
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.display.numbers import count
+from clsweep.findings import reproduction as paper
 from clsweep.findings import tables as shown
 from clsweep.findings.statistics import Findings
 from clsweep.report.computed import Say, Tables
 from clsweep.report.figures import all as figures
+from clsweep.report.figures.encodings import slugs
 from clsweep.report.model import Figure, Report, Section, Table
-from clsweep.report.sentences import objectives, pairs
+from clsweep.report.sentences import objectives, pairs, reproduction
 from clsweep.report.sentences.words import Wording, listed
 
 # What the appendix explains: the name of a table -> its columns.
@@ -37,6 +39,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "confirmation": confirmation.FRESH_COLUMNS,
     "health": health.COLUMNS,
     "failure regions": health.REGION_COLUMNS,
+    "reproduction": reference.COLUMNS,
     "mechanism": mechanism.COLUMNS,
     "links": mechanism.LINK_COLUMNS,
 }
@@ -61,7 +64,8 @@ def build_report(
     material, sections = tables.material, []
     for name, section in _SECTIONS.items():
         say(name)
-        sections.append(section(tables))
+        if made := section(tables):
+            sections.append(made)
     return Report(
         title=material.title,
         facts=_facts(tables),
@@ -93,6 +97,7 @@ def _headlines(tables: Tables) -> tuple[str, ...]:
     """
     words = _words(tables)
     return (
+        *reproduction.summary(tables.printed),
         *objectives.unmeasured(tables.material.sweeps),
         *_first(pairs.spreads(tables.spreads, words), "Robustness"),
         *_first(pairs.means(tables.means, words), "Comparison"),
@@ -109,6 +114,33 @@ def _first(sentences: tuple[str, ...], section: str) -> tuple[str, ...]:
     return (
         *sentences[:HEADLINES],
         f"{len(sentences) - HEADLINES} further sentences on this stand under {section}.",
+    )
+
+
+def _reproduction(tables: Tables) -> Section | None:
+    """A paper's tables; nothing where the studies have no printed numbers."""
+    printed = tables.printed
+    if printed.empty:
+        return None
+    parts = paper.layouts(printed)
+    measured = [part for part in parts if part.is_measured]
+    names = slugs("paper", [f"{part.item} {part.title}" for part in measured])
+    return Section(
+        id="reproduction",
+        title="Reproduction: the paper's numbers beside what was measured",
+        sentences=(*reproduction.summary(printed), *reproduction.differing(printed)),
+        notes=(*paper.remarks(printed), *paper.unmeasured(parts)),
+        tables=tuple(
+            Table(
+                name=name,
+                title=f"{part.paper}, {part.item}: {part.title}",
+                caption=paper.legend(part.rows),
+                frame=part.rows,
+                shown=part.shown,
+            )
+            for name, part in zip(names, measured, strict=True)
+        ),
+        figures=tuple(figures.reproduction_figures(measured, tables.material)),
     )
 
 
@@ -407,7 +439,8 @@ def _appendix(tables: Tables) -> Section:
     )
 
 
-_SECTIONS: Mapping[str, Callable[[Tables], Section]] = {
+_SECTIONS: Mapping[str, Callable[[Tables], Section | None]] = {
+    "reproduction": _reproduction,
     "robustness": _robustness,
     "sensitivity": _sensitivity,
     "comparison": _comparison,

@@ -62,6 +62,7 @@ PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
 # of the files per trial, by their folder
 SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 JOURNAL = "optuna.journal"
+PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 LEFTOVERS = ".leftovers.json"
 _MISSING = "this file of the results is missing"
 
@@ -180,6 +181,20 @@ class ResultsFolder:
             lambda data: checked_rows(data, fields, filled=["reference"], present=[]),
         )
 
+    def printed(self) -> dict[str, str]:
+        """The files of a paper's numbers that the study has, by name; empty if it has none."""
+        names = sorted(name for name in self._files.names(PRINTED) if name.endswith(".csv"))
+        return {
+            name: self._decoded(f"{PRINTED}/{name}", lambda data: data.decode("utf-8"))
+            for name in names
+        }
+
+    def paper_cells(self) -> pa.Table:
+        """What the study plans at the paper's scale, a row for each configuration; of a folder
+        with `printed` files.
+        """
+        return self._decoded(f"{PRINTED}/{CELLS}", decode)
+
     def encoders(self) -> list[str]:
         """Trials whose encoder is stored, by id."""
         return self._stored("encoders")
@@ -262,7 +277,7 @@ class ResultsFolder:
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
         self._files.remove_unfinished(
-            ["", *SUFFIX, "parts/trials", *(f"parts/{name}" for name in SIDE_TABLES)]
+            ["", PRINTED, *SUFFIX, "parts/trials", *(f"parts/{name}" for name in SIDE_TABLES)]
         )
 
     def compact(self) -> None:
@@ -279,6 +294,15 @@ class ResultsFolder:
 
     def add_references(self, rows: Sequence[Row]) -> None:
         self._write_table("references.parquet", to_table(rows, references_schema()))
+
+    def add_printed(self, files: Mapping[str, str], cells: Sequence[Row]) -> None:
+        """Keep a paper's numbers: the files by name, and the study's cells at the paper's scale.
+        The files come last: with one of them there are cells.
+        """
+        params = param_fields({name for row in cells for name in row})
+        self._write_table(f"{PRINTED}/{CELLS}", to_table(cells, plan_schema(params)))
+        for name, text in files.items():
+            self._files.write(f"{PRINTED}/{name}", text.encode())
 
     def beat(self, state: Mapping[str, Any]) -> None:
         """Say that the study is alive, for `clsweep status` elsewhere.

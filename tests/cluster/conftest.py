@@ -94,6 +94,15 @@ OBJECTIVES: dict[str, object] = {
 }
 
 
+PRINTED = """\
+# item: Table 1
+# study: study.yaml
+objective,dataset,encoder,tau,metric,value
+dcl,digits,conv4,0.1,knn_top1,90.0
+dcl,digits,conv4,0.7,knn_top1,90.0
+"""
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """Objectives that train, that do not, that diverge and that need more memory than there is."""
@@ -101,6 +110,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     path, out = folder / "study.yaml", folder / "out"
     tree = study_tree(objectives=OBJECTIVES, checkpoints={"keep": "best"})
     path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    (folder / "table.csv").write_text(PRINTED)
     code, output, listeners = watched("run", path, "--out", out)
     return Finished(path=path, out=out, code=code, output=output, listeners=listeners)
 

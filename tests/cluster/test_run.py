@@ -96,6 +96,17 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished: Finished) -> None
     )
 
 
+def test_the_numbers_beside_a_study_travel_with_its_results(finished: Finished) -> None:
+    printed = (finished.path.parent / "table.csv").read_text()
+    assert (finished.out / "references" / "table.csv").read_text() == printed
+    found = clsweep.open_results(finished.out).reproduce()
+    trials = clsweep.open_results(finished.out).trials
+    mine = trials[(trials["objective"] == "dcl") & (trials["tau"] == 0.1)]
+    assert found["measured"][0] == pytest.approx(mine["knn_top1"].mean())
+    assert found["verdict"][0] in ("agrees", "differs", "not resolved")
+    assert found["verdict"][1] == "not measured"
+
+
 def test_a_local_run_listens_on_loopback_alone_and_offers_no_metrics(finished: Finished) -> None:
     assert_on_loopback(
         finished.listeners, "gcs_server", "raylet", "ray::ImplicitFunc", "ray::DashboardAgent"

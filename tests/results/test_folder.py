@@ -471,3 +471,14 @@ def test_a_folder_without_the_sizes_of_its_data_set_still_has_its_statistics(
     for row in old:
         folder.add_trial(outcome(row))
     assert len(open_results(folder.path).robustness()) == 4
+
+
+def test_a_papers_numbers_are_kept_with_the_cells_at_its_scale(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    assert folder.printed() == {}
+    folder.add_printed({"b.csv": "# study: x\n", "a.csv": "τ\n"}, plan[:2])
+    again = ResultsFolder(folder.path)
+    assert list(again.printed().items()) == [("a.csv", "τ\n"), ("b.csv", "# study: x\n")]
+    cells = again.paper_cells().to_pylist()
+    assert [row["tau"] for row in cells] == [row["tau"] for row in plan[:2]]

@@ -14,6 +14,7 @@ from clsweep.report.figures.forests import (
     sensitivity_figures,
 )
 from clsweep.report.figures.maps import heatmap_figures, winner_figures
+from clsweep.report.figures.reproduction import reproduction_figures
 from clsweep.report.figures.theme import svg_to_png, themed, to_svg
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "marginal_figures",
     "point_figures",
     "ratio_forest",
+    "reproduction_figures",
     "robustness_forest",
     "scatter_figures",
     "sensitivity_figures",

@@ -1,0 +1,383 @@
+"""A paper's numbers beside what was measured: difference, interval, verdict.
+
+Shape legend: n = configurations of an objective, S_i = scores of configuration i.
+
+The model is x_is = theta_i + e_is, and a printed number y is one more run of its configuration,
+rounded to its last decimal of size r. So for the mean m_i, with s^2 the noise of the seeds pooled
+over the configurations of the objective (`analysis.noise`),
+
+    m_i +- t s / sqrt(S_i)                                 the measured level
+    m_i - y +- t sqrt(s^2 / S_i + s^2 + r^2 / 12)          the difference, a prediction interval
+
+A printed standard deviation takes the place of the second s. Of how many runs a printed number is
+the mean is rarely known: as one run, it is never trusted too much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import special
+
+from clsweep.analysis.noise import noise_of
+from clsweep.analysis.reasons import COLUMNS as NOTE_COLUMNS
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.display.numbers import setting
+
+Array = NDArray[np.float64]
+
+
+class Verdict(StrEnum):
+    """What a printed number and a measured one say together."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    NOT_RESOLVED = "not resolved"
+    OTHER_SCALE = "other scale"
+    NOT_MEASURED = "not measured"
+    REFERENCE_ONLY = "reference only"
+
+
+RESOLVABLE = (Verdict.AGREES, Verdict.DIFFERS, Verdict.NOT_RESOLVED)
+PLACES = ("dataset", "encoder")
+FIRST = (*PLACES, "num_train", "epochs", "batch_size")  # of what differs in scale
+# Of chi-squared: how low the mean square of the seeds' shifts may lie by chance. Simulated: 95 %
+# intervals of even noise grow by 1 % over 11 configurations, and with shifts they hold 92 to 97 %.
+QUANTILE = 0.4
+COLUMNS = {
+    "item": "table or figure of the paper",
+    "value": "the printed number",
+    "spread": "the printed standard deviation",
+    "measured": "mean of the metric over the seeds that finished, of the configuration that has "
+    "the row's settings",
+    "low": "95 % t-interval of that mean, by the noise of the seeds pooled over the objective's "
+    "configurations",
+    "high": "its upper end",
+    "num_seeds": "seeds that finished",
+    "difference": "measured - printed, at the paper's scale",
+    "difference_low": "95 % interval of the difference, with the printed number as one more run: "
+    "t sqrt(s^2 / S + s^2 + r^2 / 12), r its last decimal; a printed spread takes the place of the "
+    "second s",
+    "difference_high": "its upper end",
+    "within": "the largest difference that still agrees",
+    "verdict": "agrees: the interval of the difference lies within +- within; differs: it excludes "
+    "0; other scale: the run fixes something otherwise than the paper",
+    "differs_in": "what the run fixes otherwise than the paper, by name",
+    "here": "its values in the run",
+    "there": "its values in the paper, or in the study of the paper",
+    "printed_note": "misprints and readings of the printed number",
+    **NOTE_COLUMNS,
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Printed:
+    """The printed numbers of one table, and the trials of one run that may answer them.
+
+    Attributes:
+        paper, item: what the table is called.
+        rows: one row a printed number: objective, dataset, encoder, `settings`, metric, value,
+            spread, rounding (the size of its last decimal) and note; texts may be empty, numbers
+            and settings NaN.
+        settings: the columns that hold hyperparameters, NaN = all values, or none.
+        reference_only: methods that the study does not train.
+        stand_ins: the paper's encoder -> the study's.
+        trials: the run's: objective, dataset, encoder, config, seed, status, hyperparameters and
+            metrics.
+        cells: what the study plans at the paper's scale, a row for each configuration, the
+            likeliest first.
+        fixed: metric -> the columns of `cells` that its numbers depend on.
+        within: metric -> the largest difference that still agrees.
+    """
+
+    paper: str
+    item: str
+    rows: pd.DataFrame
+    settings: tuple[str, ...]
+    trials: pd.DataFrame
+    cells: pd.DataFrame
+    fixed: Mapping[str, Sequence[str]]
+    within: Mapping[str, float]
+    reference_only: frozenset[str] = frozenset()
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def finished(self) -> dict[str, pd.DataFrame]:
+        """The trials that have finished, by objective."""
+        return {
+            str(name): group
+            for name, group in self.trials[self.trials["status"] == "finished"].groupby("objective")
+        }
+
+    @cached_property
+    def cells_of(self) -> dict[str, list[dict[str, Any]]]:
+        """The cells at the paper's scale, by objective."""
+        return {
+            str(name): _records(group)
+            for name, group in self.cells.groupby("objective", sort=False)
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """The mean of a configuration, and how sure it is.
+
+    Attributes:
+        noise: variance of one run, NaN without a repeat.
+        freedom: its degrees of freedom.
+    """
+
+    mean: float
+    num: int
+    noise: float
+    freedom: float
+
+    @property
+    def half_width(self) -> float:
+        return self._reach(self.noise / self.num, self.freedom)
+
+    def difference_half_width(self, *, spread: float, rounding: float) -> float:
+        """Of the interval of `mean` less a printed number, with its spread (NaN: that of a seed)
+        and the size of its last decimal.
+        """
+        mine = self.noise * (1 / self.num + math.isnan(spread))
+        whole = mine + rounding**2 / 12 + (0.0 if math.isnan(spread) else spread**2)
+        # Satterthwaite: what is not from the seeds is taken as known
+        freedom = self.freedom * (whole / mine) ** 2 if mine > 0 else math.inf
+        return self._reach(whole, freedom)
+
+    def _reach(self, variance: float, freedom: float) -> float:
+        if math.isnan(self.noise):
+            return math.nan
+        t = special.stdtrit(freedom, 0.975) if math.isfinite(freedom) else special.ndtri(0.975)
+        return float(t * math.sqrt(variance))
+
+
+def level_of(scores: Array, row: int) -> Level:
+    """The level of one configuration of a table (n, S), NaN = no score, of which each has one.
+
+    A seed that shifts all configurations alike leaves fewer degrees of freedom.
+    """
+    present = np.isfinite(scores)
+    counts = present.sum(axis=1)
+    noise = noise_of(scores)
+    squares = np.zeros(len(scores))
+    squares[row] = 1.0
+    variance, freedom = noise.of_sum(squares) if noise.freedom else (math.nan, math.nan)
+    return Level(
+        mean=float(scores[row, present[row]].mean()),
+        num=int(counts[row]),
+        noise=variance if variance > 0 else math.nan,
+        freedom=max(1.0, freedom * _share_of_freedom(scores)),
+    )
+
+
+def _share_of_freedom(scores: Array) -> float:
+    """How much of the n (S - 1) degrees of freedom of a pooled variance is left if seeds shift all
+    rows alike: Satterthwaite's, of the mean squares B of the seeds and E of the rest.
+
+        df = (B + (n - 1) E)^2 (S - 1) / (B^2 + (n - 1) E^2)
+
+    B is taken at what it may be, as few seeds shift alike by chance; of the rows that have every
+    seed that most rows have.
+    """
+    known = np.isfinite(scores)
+    common = known.sum(axis=0) > len(scores) / 2
+    values = scores[known[:, common].all(axis=1)][:, common]
+    num, seeds = values.shape
+    if num < 2 or seeds < 2:
+        return 1.0
+    rest = values - values.mean(axis=1, keepdims=True)
+    shifts = rest.mean(axis=0)
+    between = num * float(np.square(shifts).sum()) / special.chdtri(seeds - 1, 1.0 - QUANTILE)
+    within = float(np.square(rest - shifts).sum()) / ((num - 1) * (seeds - 1))
+    squares = between**2 + (num - 1) * within**2
+    return float((between + (num - 1) * within) ** 2 / (num * squares)) if squares else 1.0
+
+
+def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
+    """One row per printed number: paper, item, objective, dataset, encoder, the settings, metric
+    and `COLUMNS`.
+
+    Of a number that several runs may answer the rows that say most stay: one at the paper's scale
+    before one at another, that before none.
+    """
+    tables = [each for each in printed if not each.rows.empty]
+    settings = list(dict.fromkeys(name for each in tables for name in each.settings))
+    before = ["paper", "item", "objective", *PLACES, *settings, "metric"]
+    columns = [*before, *(name for name in COLUMNS if name not in before)]
+    table = pd.DataFrame([row for each in tables for row in _rows(each)], columns=columns)
+    rank = table["verdict"].map(_telling)
+    same = table.assign(rank=rank).groupby(before, dropna=False, sort=False)["rank"]
+    best = table[rank == same.transform("min")]
+    twice = best.duplicated(before) & ~best["verdict"].isin(RESOLVABLE)
+    return best[~twice].reset_index(drop=True)
+
+
+def _telling(verdict: str) -> int:
+    return 0 if verdict in RESOLVABLE else 1 + list(Verdict).index(Verdict(verdict))
+
+
+def _rows(printed: Printed) -> list[dict[str, Any]]:
+    return [
+        {"paper": printed.paper, "item": printed.item}
+        | {name: row[name] for name in ("objective", *PLACES, *printed.settings, "metric")}
+        | {"value": row["value"], "spread": row["spread"], "printed_note": row["note"]}
+        | _answer(row, printed)
+        for row in _records(printed.rows)
+    ]
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
+
+
+def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
+    """Measured numbers, verdict and notes of one printed number."""
+    if row["objective"] in printed.reference_only:
+        return _said(Verdict.REFERENCE_ONLY)
+    if math.isnan(row["value"]):
+        return _said(Verdict.NOT_MEASURED, why=note(Reason.PRINTED_SPREAD))
+    mine = printed.finished.get(row["objective"])
+    if mine is None:
+        return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
+    trials = _matching(_in_place(mine, row, printed), row, printed.settings)
+    if isinstance(trials, Note):
+        return _said(Verdict.NOT_MEASURED, why=trials)
+    metric = row["metric"]
+    scored = trials[trials[metric].notna()] if metric in trials else trials.iloc[:0]
+    if scored.empty:
+        return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
+    configs = scored["config"].unique()
+    if len(configs) > 1:
+        why = note(Reason.SEVERAL_SETTINGS, configs=len(configs))
+        return _said(Verdict.NOT_RESOLVED, why=why)
+    return _measured(row, printed, scored)
+
+
+def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) -> dict[str, Any]:
+    metric, config = row["metric"], scored["config"].iloc[0]
+    mine = printed.finished[row["objective"]].dropna(subset=[metric])
+    table = mine.pivot_table(index="config", columns="seed", values=metric)
+    level = level_of(table.to_numpy(dtype=float), table.index.tolist().index(config))
+    half = level.half_width
+    found: dict[str, Any] = {
+        "measured": level.mean,
+        "low": level.mean - half,
+        "high": level.mean + half,
+        "num_seeds": level.num,
+    }
+    cell = _cell(row, printed)
+    if cell is None:
+        return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
+    if apart := _apart(row, scored.iloc[0], cell, printed.fixed[metric]):
+        return found | _other_scale(apart)
+    within = printed.within[metric]
+    half = level.difference_half_width(spread=row["spread"], rounding=row["rounding"])
+    difference = level.mean - row["value"]
+    low, high = difference - half, difference + half
+    why = None
+    if math.isnan(half):
+        why = note(Reason.ONE_SEED if level.num == 1 else Reason.NO_NOISE)
+    return (
+        found
+        | {"difference": difference, "difference_low": low, "difference_high": high}
+        | {"within": within}
+        | _said(_verdict(low, high, within), why=why)
+    )
+
+
+def _verdict(low: float, high: float, within: float) -> Verdict:
+    """Of the interval of the difference; NaN is not resolved."""
+    if -within <= low and high <= within:
+        return Verdict.AGREES
+    return Verdict.DIFFERS if low > 0 or high < 0 else Verdict.NOT_RESOLVED
+
+
+def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) -> pd.DataFrame:
+    """The trials on the row's data set with its encoder; where the table has none of the run's,
+    every trial, as one of another scale.
+    """
+    rows, stand_ins = printed.rows, printed.stand_ins
+    for name in PLACES:
+        there = {stand_ins.get(value, value) for value in rows[name]}
+        if name in trials and row[name] and there & set(trials[name]):
+            trials = trials[trials[name] == stand_ins.get(row[name], row[name])]
+        rows = rows[rows[name] == row[name]]
+    return trials
+
+
+def _matching(
+    trials: pd.DataFrame, row: Mapping[str, Any], settings: Sequence[str]
+) -> pd.DataFrame | Note:
+    """The trials that have the row's settings, or why there are none."""
+    for name in settings:
+        if _is_empty(row[name]):
+            continue
+        if name not in trials or trials[name].isna().all():
+            return trials if trials.empty else note(Reason.NOT_SWEPT, param=name)
+        trials = trials[[_same(value, row[name]) for value in trials[name]]]
+    return trials
+
+
+def _cell(row: Mapping[str, Any], printed: Printed) -> Mapping[str, Any] | None:
+    """The configuration of the study at the paper's scale that the number belongs to."""
+    wanted = {name: row[name] for name in printed.settings if not _is_empty(row[name])}
+    wanted |= {n: printed.stand_ins.get(row[n], row[n]) for n in PLACES if row[n]}
+    for cell in printed.cells_of.get(row["objective"], ()):
+        if all(
+            # a live search has yet to choose what it sweeps
+            _is_empty(cell.get(name)) or _same(cell[name], value)
+            for name, value in wanted.items()
+        ):
+            return cell
+    return None
+
+
+def _apart(
+    row: Mapping[str, Any],
+    trial: Mapping[str, Any] | pd.Series[Any],
+    cell: Mapping[str, Any],
+    fixed: Sequence[str],
+) -> list[tuple[str, Any, Any]]:
+    """What the run fixes otherwise than the paper: name, value here, value there."""
+    paper = dict(cell) | {name: row[name] for name in PLACES if row[name]}
+    names = [*FIRST, *(name for name in fixed if name not in FIRST)]
+    return [
+        (name, trial.get(name), paper[name])
+        for name in names
+        if not _is_empty(paper.get(name)) and not _same(trial.get(name), paper[name])
+    ]
+
+
+def _other_scale(apart: Sequence[tuple[str, Any, Any]]) -> dict[str, Any]:
+    names = tuple(name for name, _, _ in apart)
+    return _said(Verdict.OTHER_SCALE, why=note(Reason.OTHER_SCALE, params=names)) | {
+        "differs_in": ", ".join(names),
+        "here": ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart),
+        "there": ", ".join(f"{name}={setting(there)}" for name, _, there in apart),
+    }
+
+
+def _said(verdict: Verdict, *, why: Note | None = None) -> dict[str, Any]:
+    return {"verdict": str(verdict), **noted(why=why)}
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value == "" or bool(pd.isna(value))
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two settings are one; a number may be given as a text."""
+    try:
+        return math.isclose(float(a), float(b), rel_tol=1e-9)
+    except (TypeError, ValueError):
+        return str(a) == str(b)

@@ -1,0 +1,160 @@
+"""The numbers that a paper printed, as they lie beside a study: CSV files that name it in a line
+`# study: FILE`.
+
+`studies/README.md` says what the columns hold. A results folder takes the files along, with the
+cells that the study plans at the paper's scale.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clsweep.catalog.rows import Row
+from clsweep.errors import StudyError, nearest
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.document import preset_names
+from clsweep.study.resolve import load_study
+
+CPU_PRESET = "cpu"  # the one preset that is never at the paper's scale
+ID_COLUMNS = ("objective", "dataset", "encoder")
+VALUE_COLUMNS = ("metric", "value", "spread", "delta", "delta_to", "note")
+REQUIRED = ("objective", "metric", "value")
+NUMBERS = ("value", "spread", "delta")
+STAND_IN = "; the study has "  # between the paper's encoder and the study's
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintedTable:
+    """One table of a paper.
+
+    Attributes:
+        header: what the `#` lines say, by their first word; a word may stand in several lines.
+        rows: as written, one for each printed number; a column that is missing is empty.
+        settings: the columns that hold hyperparameters.
+    """
+
+    header: Mapping[str, tuple[str, ...]]
+    rows: tuple[Mapping[str, str], ...]
+    settings: tuple[str, ...]
+
+    def first(self, key: str) -> str:
+        """What the header says under a key, or nothing."""
+        return next(iter(self.header.get(key, ())), "")
+
+    @property
+    def reference_only(self) -> frozenset[str]:
+        """Methods that the study does not train."""
+        lines = self.header.get("reference only", ())
+        return frozenset(name for line in lines for name in line.split("; "))
+
+    @property
+    def stand_ins(self) -> dict[str, str]:
+        """The paper's encoder -> the one that the study has in its place."""
+        lines = [line.partition(STAND_IN) for line in self.header.get("encoder", ())]
+        return {paper: study for paper, _, study in lines if study}
+
+
+def checked_files(study: str | Path) -> dict[str, str]:
+    """The text of each CSV file beside a study file that names it, by the file's name.
+
+    Raises:
+        StudyError: `parse_printed` cannot read one.
+    """
+    path = Path(study)
+    if not path.is_file():
+        return {}
+    texts = {file.name: _text(file) for file in sorted(path.parent.glob("*.csv"))}
+    files = {
+        name: text for name, text in texts.items() if path.name in _header(text).get("study", ())
+    }
+    for name, text in files.items():
+        parse_printed(text, str(path.parent / name))
+    return files
+
+
+def parse_printed(text: str, place: str) -> PrintedTable:
+    """Read one file.
+
+    Raises:
+        StudyError: a column is missing, a row has more or fewer cells than there are columns, or
+            what should be a number is none; with file and line.
+    """
+    lines = [
+        (number, line)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.strip() and not line.startswith("#")
+    ]
+    cells = list(csv.reader(line for _, line in lines))
+    columns = cells[0] if cells else []
+    for name in REQUIRED:
+        if name not in columns:
+            given = f"{nearest(name, columns)} Columns: {', '.join(columns) or 'none'}"
+            raise StudyError(f"{place}: no column '{name}'.{given}")
+    rows = [
+        _row(columns, row, f"{place}:{number}")
+        for (number, _), row in zip(lines[1:], cells[1:], strict=True)
+    ]
+    known = {*ID_COLUMNS, *VALUE_COLUMNS}
+    return PrintedTable(
+        header=_header(text),
+        rows=tuple(rows),
+        settings=tuple(name for name in columns if name not in known),
+    )
+
+
+def paper_cells(study: str | Path) -> list[Row]:
+    """What a study plans at the paper's scale, a row for each configuration: first without a
+    preset, then under each of its presets but `cpu`.
+
+    A preset that cannot be planned here, for want of its images, has none.
+    """
+    rows: list[Row] = []
+    for preset in [None, *(name for name in preset_names(study) if name != CPU_PRESET)]:
+        try:
+            planned = load_study(study, preset=preset)
+        except StudyError:
+            continue
+        seed = planned.sections.seeds[0]
+        rows += [plan_row(planned, t) for t in plan_trials(planned) if t.seed == seed]
+    return rows
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):  # not ours
+        return ""
+
+
+def _header(text: str) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.splitlines():
+        if line.startswith("# "):
+            key, _, rest = line.removeprefix("# ").partition(": ")
+            found[key] = (*found.get(key, ()), rest.strip())
+    return found
+
+
+def _row(columns: Sequence[str], cells: Sequence[str], place: str) -> dict[str, str]:
+    if len(cells) != len(columns):
+        raise StudyError(f"{place}: expected {len(columns)} cells, given {len(cells)}")
+    row = dict.fromkeys((*ID_COLUMNS, *VALUE_COLUMNS), "") | {
+        name: cell.strip() for name, cell in zip(columns, cells, strict=True)
+    }
+    for name in NUMBERS:
+        if row[name] and not _is_finite(row[name]):
+            raise StudyError(f"{place}: {name}: expected a number, given {row[name]!r:.80}")
+    if not row["value"] and not row["spread"]:
+        raise StudyError(f"{place}: expected a value or a spread, given neither")
+    return row
+
+
+def _is_finite(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

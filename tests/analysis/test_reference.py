@@ -1,0 +1,250 @@
+"""A paper's number against a measured one: the interval by its formula and by simulation, and what
+is compared with what.
+"""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.reasons import Reason
+from clsweep.analysis.reference import Printed, Verdict, level_of, reproduce
+
+# Rows of one noise, whose seeds differ in their mean by what the freedom of 6 allows for.
+EVEN = np.array([[90.0, 91.0, 92.0], [81.0, 81.4, 79.6], [71.2, 69.6, 70.6]])
+TAUS = [0.1, 0.2, 0.5]
+
+
+def trials_of(scores, *, objective="dcl", taus=TAUS, **fixed):
+    about = {"dataset": "cifar10", "encoder": "resnet18", "epochs": 200} | fixed
+    return pd.DataFrame(
+        {"objective": objective, "config": row, "seed": seed, "status": "finished", "tau": tau}
+        | about
+        | {"knn_top1": score}
+        for row, tau in enumerate(taus)
+        for seed, score in enumerate(scores[row])
+        if not math.isnan(score)
+    )
+
+
+def rows_of(values, *, objective="dcl", taus=TAUS, spread=math.nan, **more):
+    about = {"dataset": "cifar10", "encoder": "resnet18", "metric": "knn_top1", "note": ""}
+    return pd.DataFrame(
+        {"objective": objective, "tau": tau, "value": value, "spread": spread, "rounding": 0.1}
+        | about
+        | more
+        for tau, value in zip(taus, values, strict=True)
+    )
+
+
+def printed(rows, trials, *, cells=None, within=1.0, settings=("tau",), **more):
+    cells = trials.drop_duplicates("config") if cells is None else cells
+    return Printed(
+        paper="A paper",
+        item="Table 1",
+        rows=rows,
+        settings=settings,
+        trials=trials,
+        cells=cells.drop(columns="knn_top1", errors="ignore"),
+        fixed={"knn_top1": ("dataset", "encoder", "epochs")},
+        within={"knn_top1": within},
+        **more,
+    )
+
+
+def answer(*args, **options):
+    return reproduce([printed(*args, **options)])
+
+
+def freedom_of(scores):
+    """Satterthwaite's, from the two-way table of variances, with the seeds' at what it may be."""
+    num, seeds = scores.shape
+    interaction = scores - scores.mean(1)[:, None] - scores.mean(0) + scores.mean()
+    within = (interaction**2).sum() / (num - 1) / (seeds - 1)
+    between = num * scores.mean(0).var(ddof=1) * (seeds - 1) / stats.chi2.ppf(0.4, seeds - 1)
+    parts = {seeds - 1: between / num, (num - 1) * (seeds - 1): within * (num - 1) / num}
+    return sum(parts.values()) ** 2 / sum(part**2 / df for df, part in parts.items())
+
+
+def test_the_intervals_are_those_of_the_formula():
+    found = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN)).iloc[0]
+    variance = EVEN.var(axis=1, ddof=1).mean()
+    freedom = freedom_of(EVEN)
+    t = stats.t.ppf(0.975, freedom)
+    assert found["measured"] == pytest.approx(91.0)
+    assert found["high"] - found["measured"] == pytest.approx(t * math.sqrt(variance / 3))
+    # the rounding of 0.1 / sqrt(12) is known, so it adds a few degrees of freedom
+    whole = variance * (1 / 3 + 1) + 0.1**2 / 12
+    freedom *= (whole / (variance * (1 / 3 + 1))) ** 2
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(whole)
+    assert found["difference"] == pytest.approx(1.0)
+    assert found["difference_high"] - 1.0 == pytest.approx(half)
+    assert 1.0 - found["difference_low"] == pytest.approx(half)
+    assert found["num_seeds"] == 3
+
+
+def test_a_printed_spread_takes_the_place_of_the_noise_of_a_run():
+    wide = answer(rows_of([90.0, 80.0, 70.0], spread=30.0), trials_of(EVEN)).iloc[0]
+    exact = answer(rows_of([90.0, 80.0, 70.0], spread=0.0), trials_of(EVEN)).iloc[0]
+    own = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN)).iloc[0]
+    assert wide["difference_high"] - 1.0 == pytest.approx(1.96 * 30.0, rel=0.01)
+    assert exact["difference_high"] < own["difference_high"] < wide["difference_high"]
+
+
+@pytest.mark.parametrize("with_shift", [False, True])
+def test_the_difference_to_another_run_lies_in_its_interval_as_often_as_it_says(with_shift):
+    rng = np.random.default_rng(0)
+    covered, num = 0, 1500
+    for _ in range(num):
+        shift = rng.normal(0, 1.0, 4) * with_shift  # the last is the paper's
+        noise = rng.normal(0, 0.5, (11, 4)) + shift
+        level = level_of(80 + noise[:, :3], 4)
+        half = level.difference_half_width(spread=math.nan, rounding=0.1)
+        paper = round(80 + noise[4, 3], 1)
+        covered += abs(level.mean - paper) <= half
+    assert covered / num == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize("with_shift", [False, True])
+def test_the_level_lies_in_its_interval_as_often_as_it_says(with_shift):
+    rng = np.random.default_rng(1)
+    covered, num = 0, 1500
+    for _ in range(num):
+        noise = rng.normal(0, 0.5, (11, 3)) + rng.normal(0, 1.0, 3) * with_shift
+        level = level_of(noise, 4)
+        covered += abs(level.mean) <= level.half_width
+    assert covered / num == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("offset", "within", "verdict"),
+    [
+        (0.05, 1.0, Verdict.AGREES),
+        (0.3, 1.0, Verdict.AGREES),  # apart, and by less than matters
+        (0.3, 0.2, Verdict.DIFFERS),
+        (-3.0, 1.0, Verdict.DIFFERS),
+        (0.05, 0.01, Verdict.NOT_RESOLVED),
+    ],
+)
+def test_the_verdict_follows_the_interval(offset, within, verdict):
+    scores = np.array([[90.0, 90.05, 90.1], [80.0, 80.05, 80.1], [70.1, 70.05, 70.0]])
+    values = [90.05 - offset, 80.0, 70.0]
+    assert answer(rows_of(values), trials_of(scores), within=within)["verdict"][0] == verdict
+
+
+def test_one_seed_has_no_interval_and_no_verdict():
+    found = answer(rows_of([90.0, 80.0, 70.0]), trials_of(EVEN[:, :1]))
+    assert (found["verdict"] == Verdict.NOT_RESOLVED).all()
+    assert (found["reason"] == Reason.ONE_SEED).all()
+    assert found[["low", "high", "difference_low", "difference_high"]].isna().all(axis=None)
+    assert found["difference"][1] == pytest.approx(1.0)
+
+
+def test_seeds_without_noise_have_no_interval():
+    found = answer(rows_of([90.0] * 3), trials_of(np.full((3, 3), 90.0)))
+    assert set(found["reason"]) == {Reason.NO_NOISE}
+    assert set(found["verdict"]) == {Verdict.NOT_RESOLVED}
+
+
+def test_a_configuration_of_one_seed_has_the_noise_of_the_others():
+    scores = EVEN.copy()
+    scores[0, 1:] = math.nan
+    found = answer(rows_of([90.0, 80.0, 70.0]), trials_of(scores))
+    assert found["num_seeds"].tolist() == [1, 3, 3]
+    width = found["high"] - found["low"]
+    assert width[0] == pytest.approx(width[1] * math.sqrt(3))
+
+
+def test_what_the_run_fixes_otherwise_is_named_and_no_difference_is_taken():
+    cells = trials_of(EVEN).drop_duplicates("config")
+    there = trials_of(EVEN, dataset="digits", encoder="conv4", epochs=8)
+    found = answer(rows_of([20.0, 80.0, 70.0]), there, cells=cells)
+    assert set(found["verdict"]) == {Verdict.OTHER_SCALE}
+    assert set(found["differs_in"]) == {"dataset, encoder, epochs"}
+    assert set(found["here"]) == {"dataset=digits, encoder=conv4, epochs=8"}
+    assert set(found["there"]) == {"dataset=cifar10, encoder=resnet18, epochs=200"}
+    assert found["measured"].notna().all()
+    assert found["difference"].isna().all()
+
+
+def test_a_stand_in_for_the_papers_encoder_is_another_scale():
+    rows = rows_of([90.0, 80.0, 70.0], encoder="small_alexnet")
+    found = answer(rows, trials_of(EVEN), stand_ins={"small_alexnet": "resnet18"})
+    assert set(found["differs_in"]) == {"encoder"}
+
+
+def test_numbers_of_another_data_set_are_not_answered_by_this_one():
+    rows = pd.concat([rows_of([90.0] * 3), rows_of([60.0] * 3, dataset="stl10")])
+    found = answer(rows, trials_of(EVEN))
+    assert found["verdict"].tolist()[3:] == [Verdict.NOT_MEASURED] * 3
+    assert found["measured"].notna().tolist() == [True] * 3 + [False] * 3
+
+
+def test_the_encoder_of_another_data_set_is_another_scale():
+    rows = pd.concat([rows_of([90.0] * 3), rows_of([60.0] * 3, dataset="stl10", encoder="conv4")])
+    cells = pd.concat([trials_of(EVEN), trials_of(EVEN, dataset="stl10", encoder="conv4")])
+    found = answer(rows, trials_of(EVEN, encoder="conv4"), cells=cells)
+    assert found["verdict"].tolist() == [Verdict.OTHER_SCALE] * 3 + [Verdict.NOT_MEASURED] * 3
+    assert set(found["differs_in"][:3]) == {"encoder"}
+
+
+def test_settings_that_were_not_run_are_not_measured():
+    rows = rows_of([90.0, 80.0, 70.0, 60.0], taus=[*TAUS, 0.7])
+    found = answer(rows, trials_of(EVEN))
+    assert found["verdict"][3] == Verdict.NOT_MEASURED
+    rows = rows_of([90.0] * 3, layer="projector")
+    found = answer(rows, trials_of(EVEN), settings=("tau", "layer"))
+    assert set(found["reason"]) == {Reason.NOT_SWEPT}
+
+
+def test_failed_trials_answer_nothing():
+    trials = trials_of(EVEN)
+    trials.loc[trials["config"] == 0, "status"] = "failed"
+    found = answer(rows_of([90.0, 80.0, 70.0]), trials)
+    assert found["verdict"][0] == Verdict.NOT_MEASURED
+    assert found["verdict"][1] != Verdict.NOT_MEASURED
+
+
+def test_several_configurations_with_the_printed_settings_are_not_averaged():
+    found = answer(rows_of([80.0], taus=[math.nan]), trials_of(EVEN)).iloc[0]
+    assert (found["verdict"], found["reason"]) == (Verdict.NOT_RESOLVED, Reason.SEVERAL_SETTINGS)
+    assert math.isnan(found["measured"])
+
+
+def test_a_number_that_the_study_does_not_plan_has_no_verdict():
+    trials = trials_of(EVEN)
+    cells = trials[trials["tau"] != 0.1].drop_duplicates("config")
+    found = answer(rows_of([90.0, 80.0, 70.0]), trials, cells=cells).iloc[0]
+    assert (found["verdict"], found["reason"]) == (Verdict.NOT_RESOLVED, Reason.PROTOCOL_UNKNOWN)
+
+
+def test_methods_for_reference_and_printed_spreads_are_not_compared():
+    rows = pd.concat(
+        [
+            rows_of([90.0] * 3),
+            rows_of([95.0], objective="CMC", taus=[math.nan]),
+            rows_of([math.nan], taus=[math.nan], spread=1.4),
+        ]
+    )
+    found = answer(rows, trials_of(EVEN), reference_only=frozenset({"CMC"}))
+    assert found["verdict"].tolist()[3:] == [Verdict.REFERENCE_ONLY, Verdict.NOT_MEASURED]
+    assert found["reason"].tolist()[4] == Reason.PRINTED_SPREAD
+
+
+def test_of_several_runs_the_one_that_says_most_answers():
+    rows, cells = rows_of([91.0, 80.0, 70.0]), trials_of(EVEN).drop_duplicates("config")
+    runs = {
+        "part": trials_of(EVEN)[lambda t: t["config"] == 0],
+        "small": trials_of(EVEN, epochs=8)[lambda t: t["config"] < 2],
+    }
+    for order in (["part", "small"], ["small", "part"]):
+        found = reproduce(printed(rows, runs[name], cells=cells) for name in order)
+        kinds = [Verdict.NOT_RESOLVED, Verdict.OTHER_SCALE, Verdict.NOT_MEASURED]
+        assert found.sort_values("tau")["verdict"].tolist() == kinds
+
+
+def test_nothing_printed_is_an_empty_table():
+    assert reproduce([]).empty
+    assert "verdict" in reproduce([])
