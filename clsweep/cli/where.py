@@ -1,8 +1,11 @@
-"""The condition of `--where`: comparisons and arithmetic on columns, of bounded length and cost."""
+"""The condition of `--where`: comparisons and arithmetic on columns, of bounded length and cost, and
+few functions.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 MAX_LENGTH = 1_000  # characters: with bounded exponents it bounds the numbers too
 MAX_EXPONENT = 64
+FUNCTIONS = ("abs", "sqrt", "exp", "log", "log10")  # of a number
+GAPS = ("isna", "notna", "isnull", "notnull")  # methods of a column
 EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
 
 _SHAPES = (
@@ -36,6 +41,7 @@ def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
     # With types that know missing values no comparison with one holds; of texts pandas' eval
     # makes objects again.
     typed = frame.convert_dtypes()
+    where = re.sub(r"`(\w+)`", r"\1", where)  # as pandas has names quoted
     numbers = [name for name in typed if pd.api.types.is_numeric_dtype(typed[name])]
     try:
         _require_bounded(where, list(map(str, typed.columns)), set(map(str, numbers)))
@@ -52,12 +58,19 @@ def _require_bounded(where: str, columns: list[str], numbers: set[str]) -> None:
     """Raises ValueError with a reason unless pandas can evaluate it in a moment."""
     if len(where) > MAX_LENGTH:
         raise ValueError(f"expected at most {MAX_LENGTH:,} characters, given {len(where):,}")
-    for node in ast.walk(ast.parse(where.strip(), mode="eval")):
-        if not isinstance(node, _SHAPES):
+    tree = ast.parse(where.strip(), mode="eval")
+    calls = [node for node in ast.walk(tree) if _is_known_call(node)]
+    called = [node.func for node in calls if isinstance(node, ast.Call)]
+    for node in ast.walk(tree):
+        if node in called:
+            continue
+        if not isinstance(node, _SHAPES) and node not in calls:
             raise ValueError(
                 f"expected comparisons and arithmetic of columns, as in {EXAMPLE}, given "
-                f"{ast.unparse(node) or type(node).__name__!r:.80}"
+                f"{ast.unparse(node) or type(node).__name__!r:.80}{_instead(node)}"
             )
+        if isinstance(node, ast.Compare):
+            _require_no_none(node)
         if isinstance(node, ast.Name) and node.id not in columns:
             hint = nearest(node.id, columns)
             raise ValueError(f"no column {node.id!r:.80}.{hint} Columns: {', '.join(columns)}")
@@ -65,6 +78,37 @@ def _require_bounded(where: str, columns: list[str], numbers: set[str]) -> None:
             _require_numbers(node, numbers)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             _require_bounded_power(node)
+
+
+def _is_known_call(node: ast.AST) -> bool:
+    """`abs(tau - 0.1)` or `tau.isna()`."""
+    if not isinstance(node, ast.Call) or node.keywords:
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id in FUNCTIONS and len(node.args) == 1
+    is_method = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
+    return is_method and node.func.attr in GAPS and not node.args
+
+
+def _instead(node: ast.AST) -> str:
+    """What says the same as a method that is not taken."""
+    name = getattr(getattr(node, "func", None), "attr", None)
+    told = {"isin": "tau in [0.1, 0.2]", "between": "0.1 <= tau <= 0.2"}
+    if name in told:
+        return f". The same is: {told[name]}"
+    known = f"{', '.join(FUNCTIONS)}; of a column .{' .'.join(GAPS[:2])}"
+    more = "clsweep.open_results(...).trials.query(...) in Python takes more"
+    return f". Functions: {known}. {more}" if isinstance(node, ast.Call) else ""
+
+
+def _require_no_none(node: ast.Compare) -> None:
+    """No comparison with a missing value holds, so none is meant."""
+    for part in (node.left, *node.comparators):
+        if isinstance(part, ast.Constant) and part.value is None:
+            raise ValueError(
+                "expected .isna() or .notna() of a column, as in 'tau.isna()', given "
+                f"{ast.unparse(node)!r:.80}"
+            )
 
 
 def _require_numbers(node: ast.BinOp, numbers: set[str]) -> None:

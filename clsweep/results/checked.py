@@ -8,15 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from clsweep.catalog import PARAM
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, param_fields, params_of, plan_schema
-from clsweep.results.tables import decode, distinct, typed
+from clsweep.results.tables import decode, distinct, schema_of, typed
 from clsweep.study.continuation import defining
 from clsweep.study.space import declared_spaces
 
@@ -32,39 +32,61 @@ def digest(tree: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(text.encode()).hexdigest().encode()
 
 
-def checked_plan(data: bytes) -> pa.Table:
-    """`plan.parquet`: the columns that it has, in their types."""
-    table = decode(data)
+class Plan(NamedTuple):
+    """What every reader needs of `plan.parquet`.
+
+    Attributes:
+        keys: one row per planned trial: `KEYS`.
+        schema: of the whole table, its hyperparameters marked as such.
+    """
+
+    keys: pa.Table
+    schema: pa.Schema
+
+
+def checked_plan(data: bytes) -> Plan:
+    """`plan.parquet`, without the columns that few ask for."""
+    keys, schema = plan_columns(data, KEYS), _plan_schema(data)
+    if not keys.num_rows:
+        raise ValueError("expected the planned trials, found none")
+    texts = [chunk.buffers()[2] for chunk in keys["trial_id"].chunks]
+    if b"".join(text or b"" for text in texts).translate(None, _OF_IDS):
+        raise ValueError("column 'trial_id': expected names of letters, digits, '.', '_' and '-'")
+    distinct(keys, "trial_id")
+    return Plan(keys, schema)
+
+
+def plan_columns(data: bytes, columns: Collection[str]) -> pa.Table:
+    """Those of these columns that `plan.parquet` has, in their types."""
+    fields = [field for field in _plan_schema(data) if field.name in columns]
+    table = decode(data, [field.name for field in fields])
+    return typed(table, fields, filled=[f.name for f in fields if f.name in (*KEYS, "sampler")])
+
+
+def _plan_schema(data: bytes) -> pa.Schema:
+    found = schema_of(data)
     known = {field.name: field for field in param_fields(PARAM)}
-    told = {field.name: field for field in params_of(table.schema)}
-    names = [*told, *(name for name in known if name in table.column_names and name not in told)]
+    told = {field.name: field for field in params_of(found)}
+    names = [*told, *(name for name in known if name in found.names and name not in told)]
     params = [known[name] if name in known else told[name] for name in names]
     taken = {field.name for field in (*ID_FIELDS, *outcome_fields())}
     if wrong := [field.name for field in params if field.name in taken]:
         raise ValueError(f"column {wrong[0]!r}: expected no hyperparameter")
-    filled = (*KEYS, "sampler")
-    fields = [f for f in plan_schema(params) if f.name in filled or f.name in table.column_names]
-    plan = typed(table, fields, filled=filled)
-    if not plan.num_rows:
-        raise ValueError("expected the planned trials, found none")
-    ids = plan["trial_id"].cast(pa.binary()).to_pylist()
-    if b"".join(ids).translate(None, _OF_IDS):
-        raise ValueError("column 'trial_id': expected names of letters, digits, '.', '_' and '-'")
-    if len(set(ids)) < len(ids):
-        distinct(plan, "trial_id")
-    return plan.replace_schema_metadata(table.schema.metadata)
+    required = {*KEYS, "sampler"}
+    fields = [f for f in plan_schema(params) if f.name in required or f.name in found.names]
+    return pa.schema(fields, metadata=found.metadata)
 
 
-def why_not_of(plan: pa.Table, tree: Mapping[str, Any]) -> str:
+def why_not_of(plan: Plan, tree: Mapping[str, Any]) -> str:
     """Why a plan is not that of a recorded study; empty if it is."""
     known = (plan.schema.metadata or {}).get(STUDY)
     if known not in (None, digest(tree)):
         return "study.yaml has changed since plan.parquet was made of it"
-    others = set(plan["objective"].unique().to_pylist()) - set(tree["objectives"])
+    others = set(plan.keys["objective"].unique().to_pylist()) - set(tree["objectives"])
     if others:
         return f"study.yaml has no objective '{min(others)}' of plan.parquet"
     swept = {name for space in declared_spaces(tree).values() for name in space if name in PARAM}
-    missing = swept - set(plan.column_names)
+    missing = swept - set(plan.schema.names)
     if missing and tree.get("base", {}).get("epochs") != 0:  # else nothing is trained
         return f"study.yaml sweeps '{min(missing)}', which is not in plan.parquet"
     return ""
@@ -91,26 +113,31 @@ def of_one_trial(table: pa.Table, trial_id: str, *, is_row: bool) -> pa.Table:
     return table
 
 
-def in_plan_order(trials: pa.Table, plan: pa.Table, params: Iterable[str]) -> pa.Table:
+def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa.Table:
     """The trials' rows as they are planned.
 
     Args:
         trials: all of `KEYS`, status, and any other columns.
-        params: hyperparameters among them; what the plan says of one, its trial says too.
+        plan: `KEYS` and `params`.
+        params: hyperparameters; what the plan says of one, its trial says too.
     """
-    ranks = pc.index_in(trials["trial_id"], plan["trial_id"].combine_chunks()).combine_chunks()
-    if ranks.null_count:
-        name = trials.filter(pc.is_null(ranks))["trial_id"][0]
-        raise ValueError(f"trial {name} is not in plan.parquet")
-    if not ranks.cast(pa.int64()).equals(pa.arange(0, len(ranks))):  # else they stand in its order
+    first = plan.slice(0, trials.num_rows)
+    if trials["trial_id"].equals(first["trial_id"]):  # most often: all have ended
+        plan = first
+    else:
+        ranks = pc.index_in(trials["trial_id"], plan["trial_id"].combine_chunks()).combine_chunks()
+        if ranks.null_count:
+            name = trials.filter(pc.is_null(ranks))["trial_id"][0]
+            raise ValueError(f"trial {name} is not in plan.parquet")
         order = pc.array_sort_indices(ranks)
         trials, ranks = trials.take(order), ranks.take(order)
         if pc.any(pc.equal(ranks[1:], ranks[:-1])).as_py():
             distinct(trials, "trial_id")
+        plan = plan.take(ranks)
     if unknown := set(trials["status"].unique().to_pylist()) - set(STATUSES):
         raise ValueError(f"status: expected {', '.join(STATUSES)}, found {min(unknown)!r}")
     for name in KEYS[1:]:
-        planned, found = plan[name].take(ranks), trials[name]
+        planned, found = plan[name], trials[name]
         if not planned.equals(found):
             at = pc.index(pc.not_equal(planned, found), True).as_py()
             raise ValueError(
@@ -118,7 +145,6 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Iterable[str]) -> pa
                 f"found {found[at]}"
             )
     for name in params:
-        gaps = trials[name].null_count
-        if gaps and gaps > plan[name].take(ranks).null_count:
+        if trials[name].null_count > plan[name].null_count:
             raise ValueError(f"column {name!r}: expected the values of plan.parquet, found gaps")
     return trials

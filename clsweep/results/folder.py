@@ -31,11 +31,13 @@ from clsweep.errors import RequestError, UserError
 from clsweep.results.checked import (
     KEYS,
     STUDY,
+    Plan,
     checked_plan,
     checked_rows,
     digest,
     in_plan_order,
     of_one_trial,
+    plan_columns,
     why_not_of,
 )
 from clsweep.results.disk import Disk
@@ -137,8 +139,10 @@ class ResultsFolder:
 
     def plan(self, columns: Sequence[str] | None = None) -> pa.Table:
         """The planned trials, or those of these columns that they have."""
-        plan = self._plan.replace_schema_metadata(None)
-        return plan.select([n for n in columns or plan.column_names if n in plan.column_names])
+        known = self._plan.schema.names
+        names = [name for name in columns or known if name in known]
+        table = self._decoded("plan.parquet", lambda data: plan_columns(data, names))
+        return table.select(names).replace_schema_metadata(None)
 
     def params(self) -> list[str]:
         """The hyperparameters among the columns of plan and trials, of whatever version."""
@@ -157,8 +161,11 @@ class ResultsFolder:
             "trials", schema, [*columns, *present], filled=present, present=[metric]
         )
         params = [f.name for f in fields if f.name in columns and f.name != "precision"]
-        try:  # the plan is read last: no run records a trial before it is planned
-            return in_plan_order(table, self._plan, params).select(columns)
+        gaps = [name for name in params if table[name].null_count]
+        # the plan is read last: no run records a trial before it is planned
+        plan = self.plan([*KEYS, *gaps]) if gaps else self._plan.keys
+        try:
+            return in_plan_order(table, plan, gaps).select(columns)
         except ValueError as error:
             where = f"{self.place('trials.parquet')} or a part"
             raise RequestError(f"{where}: {str(error).splitlines()[0]}") from None
@@ -388,7 +395,7 @@ class ResultsFolder:
         return self._once("study.yaml", lambda data: recorded_study(data, place))
 
     @property
-    def _plan(self) -> pa.Table:
+    def _plan(self) -> Plan:
         return self._once("plan.parquet", checked_plan)
 
     def _once(self, name: str, decode: Callable[[bytes], Any]) -> Any:

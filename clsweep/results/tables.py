@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 
 _MARK, _MARK_SIZE = b"clsweep1", 12  # with the checksum behind it
 _TAIL_SIZE = 8  # the footer's length, and PAR1
-_LARGE = 2**20  # bytes
+_MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more than it saves
 # Runs of equal values take next to nothing, yet no table of ours comes near this.
 MOST_ROWS_PER_BYTE = 1000
 
@@ -40,28 +39,47 @@ def decode(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     view = memoryview(data)
     if not _has_checksum(view):
         return _read(data, columns, by_page=True)
-    if len(data) < _LARGE:
-        _verify(view)
-        return _read(data, columns, by_page=False)
-    with ThreadPoolExecutor(1) as thread:  # beside the reading, which uses several too
-        verifying = thread.submit(_verify, view)
-        try:
-            return _read(data, columns, by_page=False)
-        finally:
-            verifying.result()
+    _verify(view)
+    return _read(data, columns, by_page=False)
+
+
+def schema_of(data: bytes) -> pa.Schema:
+    """The columns that a Parquet file says it has."""
+    return pq.read_schema(pa.BufferReader(data))
 
 
 def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Table:
-    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=by_page)
-    if file.metadata.num_rows > MOST_ROWS_PER_BYTE * len(data):
-        raise ValueError(f"{file.metadata.num_rows:,} rows in {len(data):,} bytes")
-    names = file.schema_arrow.names
+    """Our texts repeat: they are read, and checked, once per value where there are many rows."""
+    source = pa.BufferReader(data)
+    metadata = pq.read_metadata(source)
+    num_rows, schema = metadata.num_rows, metadata.schema.to_arrow_schema()
+    if num_rows > MOST_ROWS_PER_BYTE * len(data):
+        raise ValueError(f"{num_rows:,} rows in {len(data):,} bytes")
+    names = schema.names
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise ValueError(f"column {twice[0]!r} stands twice")
+    texts = [field.name for field in schema if _family(field.type) == "text"]
+    file = pq.ParquetFile(
+        source,
+        metadata=metadata,
+        read_dictionary=_repeating(metadata, texts),
+        page_checksum_verification=by_page,
+    )
     table = file.read(columns=columns)
-    texts = [field.name for field in table.schema if _family(field.type) == "text"]
-    table.select(texts).validate(full=True)  # else the first look at a text may fail
-    return table
+    # else the first look at a text may fail
+    table.select([n for n in texts if n in table.column_names]).validate(full=True)
+    return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
+
+
+def _repeating(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
+    """Those of the columns that hold few values, many times each."""
+    if metadata.num_rows < _MANY_ROWS or not metadata.num_row_groups:
+        return []
+    first = metadata.row_group(0)
+    columns = [first.column(i) for i in range(first.num_columns)]
+    most = 4 * first.num_rows  # bytes: else the values are longer than their numbers
+    few = {c.path_in_schema for c in columns if c.total_uncompressed_size < most}
+    return [name for name in names if name in few]
 
 
 def typed(
@@ -96,7 +114,7 @@ def distinct(table: pa.Table, name: str) -> None:
     Raises:
         ValueError: one does.
     """
-    if pc.count_distinct(table[name]).as_py() < table.num_rows:
+    if len(table[name].unique()) < table.num_rows:
         counts = table[name].value_counts()
         value = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[0]
         raise ValueError(f"column {name!r}: {value} stands twice")

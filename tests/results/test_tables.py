@@ -37,6 +37,27 @@ def test_many_rows_of_few_values_are_read() -> None:
     assert decode(data) == table
 
 
+REPEATED = ["a", None, "ä", "b", ""] * 1000
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_texts_that_repeat_keep_values_gaps_and_type(kind: pa.DataType) -> None:
+    ids = [f"a-{number}" for number in range(5000)]
+    table = pa.table(
+        {"trial_id": ids, "loss": pa.array(REPEATED).cast(kind), "none": [None] * 5000}
+    )
+    for found in (decode(encode(table)), decode(encode(table), table.column_names[::-1])):
+        assert found.select(table.column_names) == table
+
+
+def test_a_repeated_text_that_is_none_is_seen() -> None:
+    values = pa.array([b"a", b"\xff"] * 2500).view(pa.string())
+    data = encode(pa.table({"loss": values, "tau": [0.1] * 5000}))
+    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+        decode(data)
+    assert decode(data, ["tau"]).column_names == ["tau"]
+
+
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     file.write_bytes(encode(TABLE))
