@@ -209,7 +209,7 @@ class Checks:
             self.error(
                 keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
             )
-        check_scores(objective, self.dataset, num_labelled, self._where, self.error)
+        check_scores(objective, self.dataset, self.sections.val_fraction, self._where, self.error)
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
         if points and not MIN_TSNE_POINTS <= points <= num_val:

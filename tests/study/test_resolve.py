@@ -401,6 +401,15 @@ def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, say
     assert "objectives.a" in str(caught.value)
 
 
+def test_a_transfer_needs_every_class_in_its_validation_split(load):
+    """Of the 1437 digits 7 are held out where 10,000 textures leave 50."""
+    text = PARTS_STUDY % ("simclr", "dcl", ", base: {transfer_dataset: digits}")
+    text = text.replace("{name: digits}", "{name: synthetic, val_fraction: %s}")
+    with pytest.raises(StudyError, match="each of the 10 classes of digits, given 7 images"):
+        load(text=text % 0.005)
+    load(text=text % 0.007)
+
+
 @pytest.mark.parametrize(
     ("base", "says"),
     [
