@@ -24,6 +24,7 @@ from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.shipped import question, shipped_studies
+from clsweep.study.space import Objective
 
 _PLURAL: dict[Part, str] = {
     "framework": "frameworks",
@@ -105,6 +106,21 @@ def plan_counts(study: Study) -> list[Row]:
     ]  # fmt: skip
 
 
+def _warm_up_notes(objective: Objective) -> list[str]:
+    """A teacher's temperature that never gets where the study says."""
+    if "teacher_tau" not in objective.owned:
+        return []
+    fewest, _ = objective.extremes("epochs")
+    _, rise = objective.extremes("teacher_tau_epochs")
+    share = 1.0 if fewest > rise else (fewest - 1) / max(1, rise - 1)
+    if share == 1:
+        return []
+    return [
+        f"note: '{objective.name}' does not reach teacher_tau: it trains {fewest} of the {rise} "
+        f"teacher_tau_epochs, which is {share:.0%} of the way from teacher_tau_start"
+    ]
+
+
 def plan_notes(study: Study) -> list[str]:
     """What a user should know before running: skips, replaced values, small spaces, missing
     intervals.
@@ -117,6 +133,7 @@ def plan_notes(study: Study) -> list[str]:
         for objective in study.objectives
         for reason, names in objective.skips.items()
     ]
+    notes += [note for objective in study.objectives for note in _warm_up_notes(objective)]
     limit = study.sections.search.trials_per_objective
     for row in plan_counts(study):
         if limit and row["configs"] < limit:

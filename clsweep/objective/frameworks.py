@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -47,6 +47,7 @@ class Comparison:
 
     `targets` are the views that others are compared with, where a framework tells targets from
     predictions; empty: all. A regularizer `of_all_views` takes these together, and a generator.
+    Its `draws` are a stream of its own: the negatives that a framework draws stay as they are.
     """
 
     criterion: Criterion
@@ -56,6 +57,7 @@ class Comparison:
     regularizer: Callable[..., Tensor] | None = None
     of_all_views: bool = False
     lam: float = 0.0
+    draws: Generator = field(default_factory=Generator, compare=False)
 
     @property
     def directions(self) -> list[tuple[int, int]]:
@@ -68,11 +70,11 @@ class Comparison:
         mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
         return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
 
-    def draw(self, generator: Generator) -> Embeddings:
+    def draw(self) -> Embeddings:
         """What the regularizer draws for a step: a seed, the same on every worker."""
         if not self.of_all_views:
             return {}
-        return {"seed": {0: torch.randint(2**62, (1,), generator=generator)}}
+        return {"seed": {0: torch.randint(2**62, (1,), generator=self.draws)}}
 
     def regularize(self, e: Embeddings) -> Tensor | None:
         """The regularizer over the same pairs, on the online projections before any predictor.
@@ -104,8 +106,10 @@ class Framework(nn.Module):
         """Parameters that have no gradient for some epochs."""
         return ()
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Called before the first step of an epoch, with the number of epochs that are done."""
+    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
+        """Called before the first step of an epoch, with the number of epochs that are done and
+        the seed of what this epoch draws for the regularizer.
+        """
 
     def forward(self, views: Sequence[Tensor]) -> Embeddings:
         """This worker's embeddings of its share of the batch, by view, not normalised."""
@@ -166,8 +170,11 @@ class PairFramework(Framework):
         features = self.encoder(x_NCHW)
         return self.projector(features), features
 
+    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
+        self.comparison.draws.manual_seed(seed)
+
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | self.comparison.draw(generator)
+        return embeddings | self.comparison.draw()
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         raise NotImplementedError
@@ -459,8 +466,11 @@ class Supervised(Framework):
         features = self.encoder(x_NCHW)
         return features, features
 
+    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
+        self.comparison.draws.manual_seed(seed)
+
     def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | self.comparison.draw(generator)
+        return embeddings | self.comparison.draw()
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         base = torch.stack(

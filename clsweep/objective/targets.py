@@ -64,7 +64,8 @@ class PrototypeFramework(PairFramework):
     def frozen_first(self) -> Sequence[nn.Parameter]:
         return list(self.prototypes.parameters())
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
+        super().begin_epoch(epoch, seed)
         self.epoch = epoch
 
     @property

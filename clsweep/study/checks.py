@@ -209,7 +209,7 @@ class Checks:
             self.error(
                 keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
             )
-        check_scores(objective, self.dataset, num_labelled, self._where, self.error)
+        check_scores(objective, self.dataset, self.sections.val_fraction, self._where, self.error)
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
         if points and not MIN_TSNE_POINTS <= points <= num_val:
@@ -234,7 +234,7 @@ class Checks:
         self._check_negatives(objective)
         self._check_crops(objective)
         self._check_small_views(objective)
-        self._check_queue(objective)
+        self._check_first_epochs(objective)
         _, warmup = objective.extremes("warmup_epochs")
         if warmup >= fewest_epochs > 0:
             message = (
@@ -302,13 +302,47 @@ class Checks:
                 )
                 self.error(self._where(objective, "crop_only_share"), message)
 
-    def _check_queue(self, objective: Objective) -> None:
-        if "swav_queue" not in objective.space:
-            return
-        start, (_, epochs) = objective.extremes("swav_queue_start")[0], objective.extremes("epochs")
-        if start >= epochs:
-            message = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
-            self.error(self._where(objective, "swav_queue"), message)
+    def _check_first_epochs(self, objective: Objective) -> None:
+        """Values that differ only beyond the last epoch train alike."""
+        _, epochs = objective.extremes("epochs")
+        if "swav_queue" in objective.owned:
+            self._check_queue(objective, epochs)
+        for name in ("freeze_epochs", "swav_queue_start"):
+            late = [value for value in self._ends(objective, name) if value >= epochs]
+            if len(late) > 1:
+                listed = ", ".join(map(str, late))
+                message = f"expected at most one value from {epochs} on, the epochs of a trial"
+                self.error(self._where(objective, name), f"{message}; {listed} train alike")
+        is_first = epochs == 1 and "teacher_tau" in objective.space
+        if is_first and objective.extremes("teacher_tau_epochs")[0] > 0:
+            message = "has no effect in 1 epoch, whose temperature is teacher_tau_start"
+            self.error(self._where(objective, "teacher_tau"), message)
+
+    def _check_queue(self, objective: Objective, epochs: int) -> None:
+        """A queue that begins too late, or that is never full, is none."""
+        start, _ = objective.extremes("swav_queue_start")
+        num_train, _ = self.dataset.split_sizes(self.sections.val_fraction)
+        queued = max(0, epochs - start) * num_train
+        sizes = self._ends(objective, "swav_queue") or objective.extremes("swav_queue")
+        unused = [size for size in sizes if size == 0 or size >= queued]
+        if "swav_queue" in objective.space and len(unused) > 1:
+            self.error(
+                self._where(objective, "swav_queue"),
+                f"has no effect in {epochs} epochs while swav_queue_start is {start}"
+                if not queued
+                else f"expected at most one of {', '.join(map(str, unused))}: in {epochs} epochs "
+                f"from {start} on a queue of {queued} is never full, and is none",
+            )
+        if "swav_queue_start" in objective.space and len(unused) == len(sizes) and any(sizes):
+            message = f"has no effect while a queue of {min(filter(None, sizes))} is never full"
+            self.error(self._where(objective, "swav_queue_start"), message)
+
+    def _ends(self, objective: Objective, name: str) -> tuple[Any, ...]:
+        """All values that a swept hyperparameter takes, of a range its ends; none if it is
+        fixed.
+        """
+        swept = objective.space.get(name)
+        return () if swept is None else swept.points or swept.extremes
 
     def _check_global_views(self, objective: Objective) -> None:
         if "num_global_views" not in objective.owned:

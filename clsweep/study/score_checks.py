@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clsweep.catalog import COMPONENT, FINETUNE_SHARES, Dataset, Metric
+from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, Dataset, Metric
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
 from clsweep.study.document import Keys
@@ -36,9 +36,14 @@ def check_metric(objective: Objective, metric: Metric, where: Where, error: Comp
 
 
 def check_scores(
-    objective: Objective, dataset: Dataset, num_labelled: int, where: Where, error: Complain
+    objective: Objective,
+    dataset: Dataset,
+    val_fraction: float | None,
+    where: Where,
+    error: Complain,
 ) -> None:
-    """What the scores of images need; `num_labelled` images are trained on with their class."""
+    """What the scores of images need; both data sets hold out the same `val_fraction`."""
+    num_labelled = dataset.split_sizes(val_fraction)[0] - dataset.num_unlabeled
     fixed, classes = objective.fixed, dataset.num_classes
     _check_layer(objective, where, error)
     if fixed["linear_every"] == "scored" and fixed["linear_probe"] == "none":
@@ -55,6 +60,13 @@ def check_scores(
     if reason := refused.get(transfer):
         message = f"expected another data set of the catalog, given {transfer}, {reason}"
         error(where(objective, "transfer_dataset"), message)
+    elif transfer != "none":
+        other = DATASET[transfer]
+        _, num_val = other.split_sizes(val_fraction)
+        if num_val < other.num_classes:
+            message = f"expected a val_fraction with an image of each of the {other.num_classes} "
+            message += f"classes of {transfer}, given {num_val} images"
+            error(where(objective, "transfer_dataset"), message)
     smallest, _ = objective.extremes("view_size")
     if 0 < smallest < MIN_VIEW_SIZE:
         message = f"expected 0 or at least {MIN_VIEW_SIZE} pixels, given {smallest}"

@@ -26,6 +26,7 @@ from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
 from clsweep.train.scores import DivergedError, Heads, diagnose, embed_in_plane, score_encoder
+from clsweep.train.seeds import derived_seed
 from clsweep.train.state import TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
 from clsweep.train.transfer import transfer_of
@@ -207,7 +208,8 @@ def train_epoch(
         statistics: collects the diagnostics of every step, if given.
     """
     model.train()
-    state.objective.begin_epoch(state.epoch)
+    draws_seed = derived_seed(config["seed"], f"regularizer of epoch {state.epoch}")
+    state.objective.begin_epoch(state.epoch, draws_seed)
     num_steps = config["epochs"] * (per_epoch := steps_per_epoch(images, config))
     schedule = build_schedule(config)
     watched = watched_parameters(state.objective.encoder)

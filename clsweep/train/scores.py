@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
 from clsweep.catalog.ownership import arguments
-from clsweep.catalog.rows import Row
+from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws, draw
 from clsweep.model.layers import layer_of
 from clsweep.objective.build import build_encoder
@@ -99,7 +99,6 @@ def _score_images(
     of: Of = "features",
 ) -> tuple[dict[str, float], Tensor]:
     """Scores of images, and the features of those that are scored."""
-    other = config["transfer_dataset"] if of == "transfer" else ""
     bank_ND, query_MD = (_features(layer, images) for images in (bank, query))
     _require_finite("the encoder's features are", config, bank_ND, query_MD)
     network = Network(
@@ -108,11 +107,13 @@ def _score_images(
         query=query,
         at_once=_at_once(query),
     )
-    given = {
+    given: dict[str, Any] = {
         "redraw": lambda epoch: augmented_features(layer, bank, config, epoch),
         "network": network,
-        "num_classes": DATASET[other].num_classes if other else config["num_classes"],
     }
+    if of == "transfer":
+        given |= {"num_classes": DATASET[config["transfer_dataset"]].num_classes}
+        given |= _transferred_tuning(config)
     scores = score_features(
         bank_ND,
         bank.labels_N,
@@ -123,6 +124,14 @@ def _score_images(
         of=of,
     )
     return scores, query_MD
+
+
+def _transferred_tuning(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fine-tuning on another data set is scored with all its labels, or not at all."""
+    if "finetune_labels" not in config:
+        return {}
+    is_asked = 1.0 in numbers(config["finetune_labels"])
+    return {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
 
 
 def score_features(

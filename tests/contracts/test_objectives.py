@@ -448,7 +448,7 @@ def one_epoch(config: Config) -> TrialState:
 WEIGHTLESS = [
     (n, r)
     for n in REPRESENTATIVES
-    for r in ("dimcl", "barlow")
+    for r in ("dimcl", "barlow", "sigreg")
     if r != CASES[n]["loss"] and CASES[n]["framework"] != "lejepa"  # which needs a regularizer
 ]
 
@@ -461,8 +461,9 @@ def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(
     included.
     """
     parts = {part: CASES[name][part] for part in ("framework", "loss", "views")}
-    plain = one_epoch(small_config(parts | {"regularizer": "none"}))
-    mixed = one_epoch(small_config(parts | {"regularizer": regularizer}, lam=0.0))
+    drawn = {n: CASES[name][n] for n in ("num_negatives", "symmetric") if n in CASES[name]}
+    plain = one_epoch(small_config(parts | {"regularizer": "none"}, **drawn))
+    mixed = one_epoch(small_config(parts | {"regularizer": regularizer}, lam=0.0, **drawn))
     assert differences(plain, mixed) == set()
 
 
@@ -506,7 +507,7 @@ def test_a_checkpoint_continues_bit_for_bit(name: str) -> None:
             "objective/centre_K",
             "/objective/prototypes.weight",
         ),
-        ("lejepa-mse-sigreg-two", "draw_generator", "/objective/encoder.layers.0.weight"),
+        ("lejepa-mse-sigreg-two", "view_generator", "/objective/encoder.layers.0.weight"),
     ],
 )
 def test_a_checkpoint_needs_each_of_its_parts(name: str, lost: str, differing: str) -> None:

@@ -41,6 +41,7 @@ from tests.objective.test_frameworks import (
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 K, TAU = 7, 0.1
+LEJEPA = {"framework": "lejepa", "loss": "mse", "regularizer": "sigreg", "views": "two"}
 MULTICROP: dict[str, Any] = {"pairs": multicrop_pairs(4), "targets": (0, 1)}
 PREDICTIONS = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3)]  # (target, view) of these
 
@@ -119,14 +120,41 @@ def test_lejepa_with_sigreg_is_the_total_of_its_paper() -> None:
 
 
 def test_the_regularizer_draws_alike_for_one_step_and_anew_for_the_next() -> None:
+    """And alike where an epoch begins again."""
+    z, regularizer = random_views(), partial(sigreg, num_slices=4)
+
+    def values(seed: int) -> list[float]:
+        objective = build(SimCLR, regularizer=regularizer, of_all_views=True, lam=0.5)
+        objective.begin_epoch(0, seed)
+        first, second = (objective.prepare({"online": z}, generator()) for _ in range(2))
+        return [objective.loss(e).regularizer.item() for e in (first, first, second)]
+
+    first = values(1)
+    assert first[0] == first[1] != first[2]
+    assert values(1) == first
+    assert not {*first} & {*values(2)}
+
+
+def test_each_epoch_and_seed_of_a_trial_has_draws_of_its_own() -> None:
+    def slices(seed: int, num_epochs: int) -> int:
+        config = small_config(LEJEPA, seed=seed)
+        state = new_state(config, torch.device("cpu"))
+        for _ in range(num_epochs):
+            train_epoch(state, state.objective, some_digits(16), config)
+        return int(state.objective.comparison.draw()["seed"][0])
+
+    found = [slices(0, 1), slices(0, 2), slices(1, 1)]
+    assert len(set(found)) == 3
+    assert slices(0, 2) == found[1]
+
+
+def test_the_regularizers_draws_leave_the_negatives_alone() -> None:
+    """With a weight of 0 it is the baseline bit for bit, also where negatives are drawn."""
+    shared = generator()
     regularizer = partial(sigreg, num_slices=4)
     objective = build(SimCLR, regularizer=regularizer, of_all_views=True, lam=0.5)
-    z, shared = random_views(), generator()
-    first, second = (objective.prepare({"online": z}, shared) for _ in range(2))
-    values = [objective.loss(e).regularizer.item() for e in (first, first, second)]
-    assert values[0] == values[1] != values[2]
-    again = objective.prepare({"online": z}, generator())
-    assert objective.loss(again).regularizer.item() == values[0]
+    objective.prepare({"online": random_views()}, shared)
+    assert torch.equal(shared.get_state(), generator().get_state())
 
 
 # SwAV.

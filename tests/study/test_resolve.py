@@ -343,6 +343,19 @@ search: {method: grid}
         ("swav", "soft_cross_entropy", ", base: {swav_queue: 0}, space: {swav_queue_start: "
                                        "{choices: [0, 1]}}",
          "has no effect while swav_queue is 0"),
+        ("swav", "soft_cross_entropy", ", space: {swav_queue_start: {choices: [0, 2, 3]}}",
+         "expected at most one value from 2 on, the epochs of a trial; 2, 3 train alike"),
+        ("swav", "soft_cross_entropy", ", base: {swav_queue_start: 1}, space: {swav_queue: "
+                                       "{choices: [0, 64, 1293]}}",
+         "expected at most one of 0, 1293: in 2 epochs from 1 on a queue of 1293 is never full"),
+        ("swav", "soft_cross_entropy", ", base: {swav_queue: 9999}, space: {swav_queue_start: "
+                                       "{choices: [0, 1]}}",
+         "has no effect while a queue of 9999 is never full"),
+        ("dino", "soft_cross_entropy", ", space: {freeze_epochs: {choices: [1, 2, 5]}}",
+         "expected at most one value from 2 on, the epochs of a trial; 2, 5 train alike"),
+        ("dino", "soft_cross_entropy", ", base: {epochs: 1}, space: {teacher_tau: {choices: "
+                                       "[0.04, 0.07]}}",
+         "has no effect in 1 epoch, whose temperature is teacher_tau_start"),
         ("dino", "soft_cross_entropy", ", base: {teacher_tau_epochs: 0}, space: "
                                        "{teacher_tau_start: {choices: [0.02, 0.04]}}",
          "has no effect while teacher_tau_epochs is 0"),
@@ -386,6 +399,32 @@ def test_what_the_parts_do_not_allow_is_refused(load, framework, loss, rest, say
         load(text=PARTS_STUDY % (framework, loss, rest))
     assert says in str(caught.value)
     assert "objectives.a" in str(caught.value)
+
+
+def test_a_transfer_needs_every_class_in_its_validation_split(load):
+    """Of the 1437 digits 7 are held out where 10,000 textures leave 50."""
+    text = PARTS_STUDY % ("simclr", "dcl", ", base: {transfer_dataset: digits}")
+    text = text.replace("{name: digits}", "{name: synthetic, val_fraction: %s}")
+    with pytest.raises(StudyError, match="each of the 10 classes of digits, given 7 images"):
+        load(text=text % 0.005)
+    load(text=text % 0.007)
+
+
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        ("epochs: 10, teacher_tau_epochs: 10", ""),
+        ("epochs: 1, teacher_tau_epochs: 0", ""),
+        ("epochs: 10, teacher_tau_epochs: 31", "trains 10 of the 31 teacher_tau_epochs, which is "
+                                               "30% of the way from teacher_tau_start"),
+        ("epochs: 1, teacher_tau_epochs: 1", "which is 0% of the way"),
+    ],
+)  # fmt: skip
+def test_a_teachers_temperature_that_is_never_reached_is_said(load, base, says):
+    study = load(text=PARTS_STUDY % ("dino", "soft_cross_entropy", f", base: {{{base}}}"))
+    notes = [note for note in plan_notes(study) if "teacher_tau" in note]
+    assert len(notes) == bool(says)
+    assert all(says in note for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.model.encoders import conv4, resnet18
 from clsweep.model.layers import layer_of
+from clsweep.train import finetune
 from clsweep.train.evaluate import uniform_knn_scores
 from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device
@@ -281,6 +282,28 @@ def test_transfer_is_the_probe_on_the_other_data_set(
 
 
 # The size of the views.
+
+
+@pytest.mark.parametrize(("labels", "shares"), [("0.01, 0.1", []), ("0.1, 1", [1.0])])
+def test_fine_tuning_elsewhere_takes_all_labels_or_does_not_run(
+    labels: str, shares: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tuned: list[float] = []
+
+    def fine_tuned(network: Any, rows_R: Tensor, **_: Any) -> nn.Module:
+        if len(network.bank) != len(train):
+            tuned.append(len(rows_R) / len(network.bank))
+        return nn.Sequential(network.copy(), nn.Linear(16, 10)).eval()
+
+    monkeypatch.setattr(finetune, "fine_tuned", fine_tuned)
+    monkeypatch.setitem(DATASET, "synthetic", replace(DATASET["synthetic"], num_train=300))
+    config = {**CONFIG, **FINE, "finetune_labels": labels, "transfer_dataset": "synthetic"}
+    splits = load_splits(config, DataPlace())
+    train, val = (on_device(s, splits.train, CPU) for s in (splits.train, splits.val))
+    transfer = transfer_of(config, splits, DataPlace(), CPU)
+    scores, _ = score_encoder(encoder(), train, val, config, last=True, transfer=transfer)
+    assert tuned == shares
+    assert ("transfer_finetune_100pct_top1" in scores) == bool(shares)
 
 
 @pytest.mark.parametrize("size", [5, 16, 20])
