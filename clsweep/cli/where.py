@@ -1,5 +1,5 @@
-"""The condition of `--where`: comparisons and arithmetic on columns, of bounded length and cost, and
-few functions.
+"""The condition of `--where`: comparisons, arithmetic and few functions of columns, of bounded
+length and cost.
 """
 
 from __future__ import annotations
@@ -84,10 +84,12 @@ def _is_known_call(node: ast.AST) -> bool:
     """`abs(tau - 0.1)` or `tau.isna()`."""
     if not isinstance(node, ast.Call) or node.keywords:
         return False
-    if isinstance(node.func, ast.Name):
-        return node.func.id in FUNCTIONS and len(node.args) == 1
-    is_method = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)
-    return is_method and node.func.attr in GAPS and not node.args
+    match node.func:
+        case ast.Name(id=name):
+            return name in FUNCTIONS and len(node.args) == 1
+        case ast.Attribute(value=ast.Name(), attr=name):
+            return name in GAPS and not node.args
+    return False
 
 
 def _instead(node: ast.AST) -> str:
@@ -114,7 +116,7 @@ def _require_no_none(node: ast.Compare) -> None:
 def _require_numbers(node: ast.BinOp, numbers: set[str]) -> None:
     """Arithmetic on a text repeats it: `status * 10**9`."""
     for part in _parts([node.left, node.right]):
-        is_text = isinstance(part, ast.Name) and part.id not in numbers
+        is_text = isinstance(part, ast.Name) and part.id not in {*numbers, *FUNCTIONS}
         if is_text or (isinstance(part, ast.Constant) and not isinstance(part.value, int | float)):
             raise ValueError(
                 f"expected numbers in {ast.unparse(node)!r:.80}, given {ast.unparse(part):.80}"

@@ -46,7 +46,8 @@ class Disk:
         root, path = os.path.realpath(self.folder), os.path.realpath(self.place(name))
         if os.path.commonpath([root, path]) != root:
             raise RequestError(
-                f"{self.place(name)}: expected to stay in this folder, given a link to {path}"
+                f"{self.place(name)}: expected to stay in this folder, given a link to {path}; "
+                "cp -rL makes a folder of the files themselves"
             )
         return path
 

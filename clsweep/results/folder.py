@@ -421,8 +421,9 @@ class ResultsFolder:
         )
 
     def _parts(self, kind: str) -> list[str]:
-        names = self._files.names(f"parts/{kind}")
-        return sorted(f"parts/{kind}/{name}" for name in names if name.endswith(".parquet"))
+        names = [n for n in self._files.names(f"parts/{kind}") if n.endswith(".parquet")]
+        # hidden ones are the system's: macOS writes ._x beside x, NFS keeps .nfs... for a while
+        return sorted(f"parts/{kind}/{name}" for name in names if not name.startswith("."))
 
     def _with_parts(
         self,
@@ -466,9 +467,12 @@ class ResultsFolder:
         raise RequestError(f"{self.path}: the results are being rewritten; try again")
 
     def _require_compacted(self, name: str, parts: Sequence[str]) -> None:
-        """Refuse a folder without a table that a compaction has written with the other one."""
+        """Refuse a folder without a table that a compaction has written with the other one: the
+        epochs first, and both before it removes parts.
+        """
         other = {"trials": "epochs", "epochs": "trials"}.get(name)
-        if parts or other is None or self._files.is_file(f"{name}.parquet"):
+        is_early = parts and name == "trials"
+        if is_early or other is None or self._files.is_file(f"{name}.parquet"):
             return
         if self._files.is_file(f"{other}.parquet") and self._decoded(
             f"{other}.parquet", lambda data: decode(data, ["trial_id"]).num_rows

@@ -21,6 +21,9 @@ _MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more th
 MOST_ROWS_PER_BYTE = 1000
 
 
+_MOST_TEXT = 2**31  # bytes of a column, written out: a few kilobytes of file can name far more
+
+
 def encode(table: pa.Table) -> bytes:
     """A table as a Parquet file with checksums."""
     sink = pa.BufferOutputStream()
@@ -68,7 +71,22 @@ def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Ta
     table = file.read(columns=columns)
     # else the first look at a text may fail
     table.select([n for n in texts if n in table.column_names]).validate(full=True)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_dictionary(column.type) and _family(column.type) == "text":
+            _require_bounded(name, column)
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
+
+
+def _require_bounded(name: str, column: pa.ChunkedArray) -> None:
+    """Refuse a text that would fill the memory once every row has it."""
+    lengths = [pc.binary_length(chunk.dictionary) for chunk in column.chunks]
+    if sum((pc.max(n).as_py() or 0) for n in lengths) * len(column) <= _MOST_TEXT:
+        return
+    sums = (
+        pc.sum(n.take(c.indices)).as_py() or 0 for n, c in zip(lengths, column.chunks, strict=True)
+    )
+    if (total := sum(sums)) > _MOST_TEXT:
+        raise ValueError(f"column {name!r}: {total:,} bytes of text in {len(column):,} rows")
 
 
 def _repeating(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:

@@ -47,6 +47,7 @@ def at_once() -> Iterator[None]:
         ("tau.isna()", [2]),
         ("not tau.isnull() and status.notna()", [0, 1]),
         ("abs(tau - 0.1) < 1e-9", [0]),
+        ("2 * abs(tau - 0.1) < 1e-9", [0]),
         ("log10(tau) < -0.9 or `batch_size` == 64", [0, 1]),
     ],
 )

@@ -132,6 +132,32 @@ def test_rows_are_readable_while_a_study_runs_and_in_plan_order(
     )
 
 
+def test_what_a_system_puts_beside_a_part_is_none(
+    local: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    local.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
+    for kind in ("trials", "epochs"):
+        part = Path(local.path, "parts", kind, f"{plan[0]['trial_id']}.parquet")
+        (part.parent / f"._{part.name}").write_bytes(b"of macOS")
+        (part.parent / f".nfs0001{part.name}").write_bytes(part.read_bytes())
+    results = open_results(local.path)
+    assert len(results.trials) == len(results.epochs) == 1
+    local.compact()
+    assert len(open_results(local.path).trials) == 1
+
+
+def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    folder.add_trial(outcome(plan[0]), epochs=[{"epoch": 1}])
+    folder.compact()
+    folder.add_trial(outcome(plan[1]), epochs=[{"epoch": 1}])
+    assert len(open_results(folder.path).epochs) == 2
+    folder._files.remove("epochs.parquet")
+    with pytest.raises(RequestError, match=r"epochs\.parquet.*missing"):
+        _ = open_results(folder.path).epochs
+
+
 def test_side_tables_hold_the_rows_of_recorded_trials(
     folder: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:

@@ -58,6 +58,16 @@ def test_a_repeated_text_that_is_none_is_seen() -> None:
     assert decode(data, ["tau"]).column_names == ["tau"]
 
 
+@pytest.mark.parametrize("store_schema", [True, False])
+def test_a_long_text_of_every_row_does_not_fill_the_memory(store_schema: bool) -> None:
+    text = pa.array(["x" * 200_000])
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), text)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"loss": column}), sink, store_schema=store_schema)
+    with pytest.raises(ValueError, match="20,000,000,000 bytes of text in 100,000 rows"):
+        decode(sink.getvalue().to_pybytes())
+
+
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     file.write_bytes(encode(TABLE))
