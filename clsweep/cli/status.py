@@ -60,7 +60,7 @@ def split_notes(results: Results) -> list[str]:
     return [SCORED_ON_TEST] if results.score_on == "test" else []
 
 
-def split_marked(rows: Sequence[Row], results: Results, format: Format) -> Sequence[Row]:
+def split_marked(rows: list[Row], results: Results, format: Format) -> list[Row]:
     """The rows with a column that says so, where scores are of the test split and no note can."""
     if results.score_on != "test" or format is Format.table:
         return rows
