@@ -26,9 +26,10 @@ def print_failures(results: Results) -> None:
 
 def print_confirmation(results: Results, *, top: int | None, format: Format) -> None:
     from clsweep.catalog import METRIC
-    from clsweep.cli.status import confirm_notes, confirm_rows
+    from clsweep.cli.status import confirm_notes, confirm_rows, split_marked
 
     rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))
+    rows = split_marked(rows, results, format)
     split = ", test split" if results.score_on == "test" else ""
     title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}{split}), once more"
     print_table(rows, format=format, title=title)

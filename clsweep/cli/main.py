@@ -189,6 +189,7 @@ def status(
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
+        split_marked,
         split_notes,
         status_headline,
         status_rows,
@@ -197,7 +198,7 @@ def status(
 
     while True:
         results = _open_study(path)
-        rows = status_rows(results)
+        rows = split_marked(status_rows(results), results, format)
         if watch is not None and format is Format.table:
             Console().clear()
         print_table(rows, format=format)
@@ -305,7 +306,12 @@ def sensitivity(
     frame = findings.sensitivity(*objectives or ())
     title = f"\nShares of the variance of {metric_of(findings)}, with 95 % intervals"
     print_frame(
-        frame, shown.sensitivity(frame), format=format, title=title, legend=shown.SENSITIVITY_LEGEND
+        frame,
+        shown.sensitivity(frame),
+        format=format,
+        title=title,
+        legend=shown.SENSITIVITY_LEGEND,
+        on_test=findings.material.on_test,
     )
 
 
@@ -349,7 +355,14 @@ def compare(
         f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=metric_of(findings), within=near)}"
     )
     legend = shown.COMPARISON_LEGENDS[stat.value].format(within=near)
-    print_frame(frame, shown.comparison(frame), format=format, title=title, legend=legend)
+    print_frame(
+        frame,
+        shown.comparison(frame),
+        format=format,
+        title=title,
+        legend=legend,
+        on_test=findings.material.on_test,
+    )
 
 
 @app.command()

@@ -49,6 +49,7 @@ def print_robustness(
         title=title,
         legend=about,
         notes=material.notes,
+        on_test=material.on_test,
     )
 
 
@@ -111,10 +112,16 @@ def print_frame(
     title: str,
     legend: str | Sequence[str],
     notes: Sequence[str] = (),
+    on_test: bool = False,
 ) -> None:
-    """For programs the whole table, for eyes the shown one, with its legend and notes."""
+    """For programs the whole table, for eyes the shown one, with its legend and notes.
+
+    Scores of the test split have a column that says so where no title does.
+    """
     for_programs = format in (Format.csv, Format.json)
     chosen = frame if for_programs else shown_frame
+    if on_test and format is not Format.table:
+        chosen = chosen.assign(score_on="test")
     print_table(records_of(chosen), list(map(str, chosen)), format=format, title=title)
     if format is Format.table:
         for line in [

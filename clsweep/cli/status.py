@@ -17,6 +17,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cli.where import selected
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import Number, is_number, settings, texts_of
+from clsweep.display.printing import Format
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
@@ -57,6 +58,13 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
 def split_notes(results: Results) -> list[str]:
     """That the scores are of the test split, where they are."""
     return [SCORED_ON_TEST] if results.score_on == "test" else []
+
+
+def split_marked(rows: list[Row], results: Results, format: Format) -> list[Row]:
+    """The rows with a column that says so, where scores are of the test split and no note can."""
+    if results.score_on != "test" or format is Format.table:
+        return rows
+    return [{**row, "score_on": "test"} for row in rows]
 
 
 def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -75,6 +75,7 @@ class Report:
         facts: name -> value, at the head of the page: "Studies", "Trials", "Metric", "Made at".
         verdicts: the sentences at the top.
         sources: the folders or files that it was made from, for the manifest.
+        on_test: every score is of the test split, which a column of the written tables says.
     """
 
     title: str
@@ -82,6 +83,7 @@ class Report:
     verdicts: tuple[str, ...]
     sections: tuple[Section, ...]
     sources: tuple[str, ...] = ()
+    on_test: bool = False
 
 
 def slug(text: str) -> str:

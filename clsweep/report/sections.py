@@ -72,6 +72,7 @@ def build_report(
         verdicts=(*material.notes, *_headlines(tables)),
         sections=tuple(sections),
         sources=material.sources,
+        on_test=material.on_test,
     )
 
 

@@ -17,6 +17,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.cli.status import confirm_notes
 from clsweep.errors import RequestError
+from clsweep.report.formats.folder import write_bundle
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.sections import build_report
 from clsweep.results.folder import ResultsFolder
@@ -203,6 +204,10 @@ def test_scores_of_the_test_split_are_marked_wherever_they_are_shown(
     assert any("on the test split" in note for note in material.notes) == is_marked
     for line in ("robustness", "trials", "status"):
         assert ("test split" in command(line, path)[1]) == is_marked, line
+    for line in ("robustness", "compare", "status"):
+        for kind in ("csv", "json", "md"):
+            out = command(line, path, "--format", kind)[1]
+            assert ("score_on" in out) == is_marked, (line, kind)
     for name in ("trials", "plan", "epochs"):
         metadata = pq.read_schema(f"{path}/{name}.parquet").metadata or {}
         assert (metadata.get(b"score_on") == b"test") == is_marked
@@ -214,6 +219,11 @@ def test_a_report_on_the_test_split_says_so_and_its_scores_meet_no_others(tmp_pa
     page = render_markdown(build_report(clsweep.open_results(final)))
     assert "best, of the test split" in page
     assert "scored on the test split" in page
+    write_bundle(build_report(clsweep.open_results(final)), tmp_path / "report")
+    written = sorted((tmp_path / "report").glob("*/*.csv"))
+    assert len(written) > 5
+    for file in written:
+        assert set(pd.read_csv(file)["score_on"]) <= {"test"}, file.name
     table = clsweep.open_results(f"{final}/trials.parquet").material
     assert table.on_test
     across = clsweep.open_results(plain, final).compare().query("reason == 'yardsticks'")

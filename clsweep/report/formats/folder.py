@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -147,16 +148,20 @@ def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
 
 def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
+
+    def marked(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(score_on="test") if report.on_test else frame
+
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
     yield "report.md", _encoded(render_markdown(report))
     for section in report.sections:
         for figure in section.figures:
             progress(f"figures/{figure.name}")
-            yield from _figure(figure)
+            yield from _figure(replace(figure, data=marked(figure.data)))
         for table in section.tables:
             progress(f"tables/{table.name}")
-            yield from _table(table)
+            yield from _table(replace(table, frame=marked(table.frame)))
 
 
 def _encoded(text: str) -> bytes:
