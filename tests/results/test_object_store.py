@@ -37,6 +37,7 @@ def refuse_for(server: S3Server, num_requests: int) -> None:
     server.refuse = lambda _: None if next(left, None) is None else SLOW_DOWN
 
 
+@pytest.mark.slow  # it waits
 def test_an_outage_is_waited_for_and_named_once(
     folder: ResultsFolder,
     s3_server: S3Server,
@@ -57,6 +58,7 @@ def test_an_outage_is_waited_for_and_named_once(
     assert notes[0].startswith(f"{folder.path}: the store answers SLOW_DOWN")
 
 
+@pytest.mark.slow  # it waits
 @pytest.mark.usefixtures("impatient")
 def test_an_outage_without_end_is_a_message(folder: ResultsFolder, s3_server: S3Server) -> None:
     s3_server.refuse = lambda _: SLOW_DOWN
@@ -66,6 +68,7 @@ def test_an_outage_without_end_is_a_message(folder: ResultsFolder, s3_server: S3
         folder.add_checkpoint("a-0", b"1")
 
 
+@pytest.mark.slow  # it waits
 @pytest.mark.usefixtures("s3", "impatient")
 def test_a_store_that_nobody_hears_from_is_a_message() -> None:
     closed = S3Server()
