@@ -153,10 +153,10 @@ class Component:
 
     What `impl` is called with, beside the names above, and gives:
 
-    - framework of images: encoder and comparison, by name; an `objective.frameworks.Framework`.
+    - framework of images: encoder and comparison, by name; an `objective.framework.Framework`.
       One that pairs views is a `PairFramework`, of which `compare` is enough to write.
     - framework of pairs: dim and criterion, by name; a module that maps x_ND and y_ND to the loss.
-    - loss: what the framework compares, see `objective.frameworks`. Mostly z1_ND and z2_ND of unit
+    - loss: what the framework compares, see `objective.framework`. Mostly z1_ND and z2_ND of unit
       length, with negatives, index_NK and skip_own by name where the framework has them: see
       `objective.losses.infonce`. Of `supervised` logits_NC and labels_N, of `byol` and `simsiam`
       p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, all raw. Of `swav` and `dino`

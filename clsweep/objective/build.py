@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clsweep.catalog import COMPONENT, Part, implementation
 from clsweep.catalog.ownership import arguments
-from clsweep.objective.frameworks import Comparison, Framework
+from clsweep.objective.framework import Comparison, Framework
 from clsweep.objective.views import num_global_views, targets
 
 

@@ -1,202 +1,28 @@
-"""The frameworks: what is compared with what.
-
-A framework turns one worker's views into embeddings (`forward`, local) and the embeddings of the
-global batch into a loss (`loss`); the training loop gathers in between. So no framework knows how
-many workers there are.
-
-Shapes: N samples of the global batch, D features of a projection, K negatives of a query. `i` and
-`j` are views.
-"""
+"""The frameworks. `objective.framework` says what one is, and what the shapes mean."""
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from clsweep.model.heads import RELU, Activation, Norm, mlp
+from clsweep.model.heads import mlp
 from clsweep.model.norms import group_norms
 from clsweep.model.queue import FeatureQueue
-from clsweep.objective.contrast import wide
-from clsweep.objective.views import Pairs
-
-# What a forward pass gives, by kind and view: "online" projections, "predicted", "target",
-# "logits".
-Embeddings = dict[str, dict[int, Tensor]]
-Criterion = Callable[..., Tensor]
-
-
-class Losses(NamedTuple):
-    """The loss of a step, and its two parts as means over the pairs of views."""
-
-    total: Tensor
-    base: Tensor
-    regularizer: Tensor | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """How views are compared: the loss of a pair, the pairs, and the regularizer's share (DimCL Eq.
-    6).
-
-    `targets` are the views that others are compared with, where a framework tells targets from
-    predictions; empty: all. A regularizer `of_all_views` takes these together, and a generator.
-    Its `draws` are a stream of its own: the negatives that a framework draws stay as they are.
-    """
-
-    criterion: Criterion
-    pairs: Pairs
-    targets: tuple[int, ...] = ()
-    pair_reduction: Literal["mean", "sum"] = "mean"
-    regularizer: Callable[..., Tensor] | None = None
-    of_all_views: bool = False
-    lam: float = 0.0
-    draws: Generator = field(default_factory=Generator, compare=False)
-
-    @property
-    def directions(self) -> list[tuple[int, int]]:
-        """(target, view that predicts it) of every pair, both ways where both are targets."""
-        both_ways = (way for i, j in self.pairs for way in ((i, j), (j, i)))
-        return [(i, j) for i, j in both_ways if not self.targets or i in self.targets]
-
-    def total(self, base: Tensor, regularizer: Tensor | None, num_terms: int) -> Losses:
-        """lam x regularizer + (1 - lam) x base, both summed over the terms or not."""
-        mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
-        return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
-
-    def draw(self) -> Embeddings:
-        """What the regularizer draws for a step: a seed, the same on every worker."""
-        if not self.of_all_views:
-            return {}
-        return {"seed": {0: torch.randint(2**62, (1,), generator=self.draws)}}
-
-    def regularize(self, e: Embeddings) -> Tensor | None:
-        """The regularizer over the same pairs, on the online projections before any predictor.
-
-        A view that only the momentum encoder has seen counts with that projection (DimCL Algorithm
-        1): encoding it online as well would change the base method, and lam = 0 would not be the
-        baseline.
-        """
-        if self.regularizer is None:
-            return None
-        views = {**e.get("target", {}), **e["online"]}
-        if self.of_all_views:
-            generator = Generator().manual_seed(int(e["seed"][0]))
-            return self.regularizer(torch.stack(list(views.values())), generator=generator)
-        return torch.stack([self.regularizer(views[i], views[j]) for i, j in self.pairs]).mean()
-
-
-class Framework(nn.Module):
-    """What a trial trains around its `encoder`.
-
-    A step calls `forward` on each worker, `prepare` and `loss` on the gathered embeddings. After
-    the optimiser `after_step` lets momentum encoders and memories follow.
-    """
-
-    encoder: nn.Module
-
-    @property
-    def frozen_first(self) -> Sequence[nn.Parameter]:
-        """Parameters that have no gradient for some epochs."""
-        return ()
-
-    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
-        """Called before the first step of an epoch, with the number of epochs that are done and
-        the seed of what this epoch draws for the regularizer.
-        """
-
-    def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        """This worker's embeddings of its share of the batch, by view, not normalised."""
-        raise NotImplementedError
-
-    def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Projections and features of images: what diagnostics look at."""
-        raise NotImplementedError
-
-    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        """The embeddings, and what is computed from them once for the global batch."""
-        return embeddings
-
-    def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
-        """The loss of the global batch from prepared embeddings."""
-        raise NotImplementedError
-
-    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
-        """Called after the optimiser's step; `progress` is the share of all steps that are done."""
-
-
-class PairFramework(Framework):
-    """An encoder and a projector whose views are compared pair by pair; each framework says how.
-
-    `compare` gives a criterion's value for one pair: one value, or one for each direction.
-    """
-
-    norm: Norm = "none"
-    activation: Activation = RELU
-
-    def __init__(
-        self,
-        *,
-        encoder: Any,
-        comparison: Comparison,
-        proj_dim: int,
-        proj_hidden: int,
-        proj_layers: int,
-    ) -> None:
-        super().__init__()
-        self.encoder, self.comparison = encoder, comparison
-        self.projector = mlp(
-            encoder.num_features,
-            proj_hidden,
-            proj_dim,
-            layers=proj_layers,
-            norm=self.norm,
-            activation=self.activation,
-        )
-
-    def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        return {"online": self.project(dict(enumerate(views)))}
-
-    def project(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        return per_view(lambda x: self.projector(self.encoder(x)), views)
-
-    def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.encoder(x_NCHW)
-        return self.projector(features), features
-
-    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
-        self.comparison.draws.manual_seed(seed)
-
-    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | self.comparison.draw()
-
-    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
-        raise NotImplementedError
-
-    def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
-        return self.comparison.total(
-            self.over_pairs(prepared, self.comparison.criterion).mean(),
-            self.comparison.regularize(prepared),
-            len(self.comparison.pairs),
-        )
-
-    def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
-        """A criterion's values for all pairs of views, (num_pairs, ...)."""
-        pairs = (self.compare(prepared, i, j, criterion) for i, j in self.comparison.pairs)
-        return torch.stack([_both_ways(directions) for directions in pairs])
-
-
-def _both_ways(directions: list[Tensor]) -> Tensor:
-    """One pair's values: the mean of scalar losses, or every direction's terms."""
-    if directions[0].ndim == 0:
-        return torch.stack(directions).mean(0)
-    return torch.cat(directions)
+from clsweep.objective.framework import (
+    Comparison,
+    Criterion,
+    Embeddings,
+    Framework,
+    Losses,
+    MomentumFramework,
+    PairFramework,
+    PredictorFramework,
+    per_view,
+    unit,
+)
 
 
 class SimCLR(PairFramework):
@@ -222,52 +48,6 @@ class SimCLR(PairFramework):
             return [criterion(z[i], z[j])]
         both = torch.cat([z[i], z[j]])
         return [criterion(z[a], z[b], negatives=both, **_chosen(e, a)) for a, b in ((i, j), (j, i))]
-
-
-class MomentumFramework(PairFramework):
-    """A framework whose targets come from a slowly following copy of encoder and projector (EqCo
-    B.1).
-    """
-
-    def __init__(
-        self, *, momentum: float, momentum_schedule: Literal["constant", "cosine"], **shared: Any
-    ):
-        super().__init__(**shared)
-        self.momentum, self.momentum_schedule = momentum, momentum_schedule
-        self.target = nn.ModuleList(copy.deepcopy(self.followed)).requires_grad_(False)
-
-    @property
-    def followed(self) -> list[nn.Module]:
-        """What has a slowly following copy in `target`, in this order."""
-        return [self.encoder, self.projector]
-
-    @torch.no_grad()
-    def project_target(self, views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        encoder, projector, *_ = self.target
-        return per_view(lambda x: projector(encoder(x)), views)
-
-    def momentum_at(self, progress: float) -> float:
-        """The momentum at a share of all steps; the cosine schedule raises it to 1 (BYOL)."""
-        if self.momentum_schedule == "constant":
-            return self.momentum
-        return 1 - (1 - self.momentum) * (math.cos(math.pi * progress) + 1) / 2
-
-    @torch.no_grad()
-    def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:
-        online = [p.detach() for module in self.followed for p in module.parameters()]
-        torch._foreach_lerp_(list(self.target.parameters()), online, 1 - self.momentum_at(progress))
-
-
-class PredictorFramework(PairFramework):
-    """A framework with a predictor on top of the online projections."""
-
-    def __init__(self, *, pred_hidden: int, **shared: Any):
-        super().__init__(**shared)
-        self.predictor = mlp(shared["proj_dim"], pred_hidden, shared["proj_dim"], norm="hidden")
-
-    def forward(self, views: Sequence[Tensor]) -> Embeddings:
-        online = self.project(dict(enumerate(views)))
-        return {"online": online, "predicted": per_view(self.predictor, online)}
 
 
 class KeyFramework(MomentumFramework):
@@ -496,24 +276,6 @@ class MICritic(nn.Module):
         queries_ND, keys_ND = self.of_x(x_ND), self.of_y(y_ND)
         loss: Tensor = self.criterion(queries_ND, keys_ND, negatives=keys_ND, skip_own=True)
         return loss
-
-
-def per_view(module: Callable[[Tensor], Tensor], views: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """`module` of every view; views of one size go through together, so that batch norm sees them
-    all.
-    """
-    sizes: dict[torch.Size, list[int]] = {}
-    for view, x in views.items():
-        sizes.setdefault(x.shape[1:], []).append(view)
-    outputs: dict[int, Tensor] = {}
-    for same in sizes.values():
-        out = module(torch.cat([views[view] for view in same]))
-        outputs.update(zip(same, out.chunk(len(same)), strict=True))
-    return outputs
-
-
-def unit(projections: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    return {view: F.normalize(wide(z_ND), dim=1) for view, z_ND in projections.items()}
 
 
 def _draw_others(

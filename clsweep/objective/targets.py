@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 
 from clsweep.model.queue import FeatureQueue
 from clsweep.objective.assignment import sinkhorn
-from clsweep.objective.frameworks import (
+from clsweep.objective.framework import (
     Criterion,
     Embeddings,
     MomentumFramework,

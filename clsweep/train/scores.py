@@ -18,7 +18,7 @@ from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws, draw
 from clsweep.model.layers import layer_of
 from clsweep.objective.build import build_encoder
-from clsweep.objective.frameworks import Framework
+from clsweep.objective.framework import Framework
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, tsne_points

@@ -11,7 +11,7 @@ from torch import nn
 
 from clsweep.model.winograd import use_winograd
 from clsweep.objective.build import build_encoder, build_objective
-from clsweep.objective.frameworks import Framework
+from clsweep.objective.framework import Framework
 from clsweep.train.collectives import sync_batch_norm
 from clsweep.train.optim import build_optimizer
 from clsweep.train.precision import Precision

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from clsweep.objective.contrast import wide
-from clsweep.objective.frameworks import Embeddings, Framework, Losses
+from clsweep.objective.framework import Embeddings, Framework, Losses
 from clsweep.train.collectives import gather, rank, world_size
 from clsweep.train.images import Batch, Chunks
 from clsweep.train.precision import Precision

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.objective import losses
+from clsweep.objective.framework import Comparison
 from clsweep.objective.frameworks import (
     BYOL,
     NNCLR,
     BarlowTwins,
-    Comparison,
     MICritic,
     MoCo,
     SimCLR,

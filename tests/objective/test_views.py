@@ -11,7 +11,7 @@ import torch
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import default_of, owned_params
 from clsweep.data.augment import Recipe
-from clsweep.objective.frameworks import Comparison
+from clsweep.objective.framework import Comparison
 from clsweep.objective.views import (
     all_pairs,
     core_pairs,

@@ -1,0 +1,40 @@
+"""Every built-in data set."""
+
+from __future__ import annotations
+
+from clsweep.catalog.rows import Dataset
+
+DATASETS = (
+    Dataset(name="digits", impl="clsweep.data.datasets:digits", num_train=1437, num_test=360,
+            image_size=8, channels=1, num_classes=10,
+            doc="handwritten digits embedded in scikit-learn; needs no download"),
+    Dataset(name="fashion_mnist", impl="clsweep.data.datasets:torchvision_arrays", num_train=60_000,
+            num_test=10_000, image_size=28, channels=1, num_classes=10, folder="FashionMNIST/raw",
+            reader="FashionMNIST", doc="Fashion-MNIST, torchvision's folder layout"),
+    Dataset(name="cifar10", impl="clsweep.data.datasets:torchvision_arrays", num_train=50_000,
+            num_test=10_000, image_size=32, channels=3, num_classes=10,
+            folder="cifar-10-batches-py", reader="CIFAR10",
+            doc="CIFAR-10, torchvision's folder layout"),
+    Dataset(name="cifar100", impl="clsweep.data.datasets:torchvision_arrays", num_train=50_000,
+            num_test=10_000, image_size=32, channels=3, num_classes=100, folder="cifar-100-python",
+            reader="CIFAR100", doc="CIFAR-100, torchvision's folder layout"),
+    Dataset(name="stl10", impl="clsweep.data.datasets:stl10", num_train=5_000,
+            num_unlabeled=100_000, num_test=8_000, image_size=96, channels=3, num_classes=10,
+            folder="stl10_binary", reader="STL10", arrays="clsweep.data.sources:stl10",
+            doc="STL-10, torchvision's folder layout; 100,000 more images without a class"),
+    Dataset(name="imagefolder", impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
+            image_size=224, channels=3, num_classes=0,
+            options=("image_size", "num_train", "num_classes"),
+            arrays="clsweep.data.sources:imagefolder",
+            doc="your own images: ROOT/train/CLASS/*.jpg and ROOT/val or ROOT/test"),
+    Dataset(name="synthetic", impl="clsweep.data.datasets:textures", num_train=10_000,
+            num_test=2_000, image_size=32, channels=3, num_classes=10,
+            options=("image_size", "num_train", "num_classes"),
+            arrays="clsweep.data.sources:synthetic_images",
+            doc="textures from a fixed seed; needs no download"),
+    Dataset(name="gaussian_mi", impl="clsweep.train.mutual_information:draw_pairs", kind="pairs",
+            owns=("mutual_information",), num_train=0, num_test=0, image_size=0, channels=0,
+            num_classes=0,
+            doc="correlated Gaussian vectors of known mutual information, drawn afresh at every "
+                "step (EqCo C)"),
+)  # fmt: skip
