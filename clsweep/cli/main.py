@@ -192,6 +192,7 @@ def status(
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
+        running_rows,
         split_marked,
         split_notes,
         status_headline,
@@ -206,6 +207,9 @@ def status(
             Console().clear()
         print_table(rows, format=format)
         if format is Format.table:
+            if running := running_rows(results):
+                print()
+                print_table(running, digits=3)
             print_failures(results)
             for note in [
                 *split_notes(results),

@@ -42,9 +42,6 @@ class Recorder:
     def started(self, row: Row) -> None:
         self._progress.started(row)
 
-    def reported(self, row: Row, epoch: Row) -> None:
-        self._progress.epoch(row, epoch)
-
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that has ended.
 
