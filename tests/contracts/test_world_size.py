@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.train.collectives import world_size
+from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import Batch, batches
 from clsweep.train.state import new_state
 from clsweep.train.step import accumulate_gradient
@@ -129,6 +130,7 @@ def train(config: Config) -> Run:
     )
     how = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
     run: Run = {"loss": []}
+    statistics = StepStatistics()
     objective.begin_epoch(0)
     for step, batch in enumerate(
         batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)
@@ -136,6 +138,8 @@ def train(config: Config) -> Run:
         state.optimizer.zero_grad()
         prepared, losses = accumulate_gradient(model, in_float64(batch), **how)
         run["loss"].append(losses.total.detach())
+        at_hand = {"objective": objective, "prepared": prepared, "watched": [], "config": config}
+        statistics.add_step(at_hand)
         if step == 0:
             run["gradient"] = {
                 n: p.grad.clone() for n, p in objective.named_parameters() if p.grad is not None
@@ -143,6 +147,7 @@ def train(config: Config) -> Run:
         state.optimizer.step()
         objective.after_step(prepared, (step + 1) / STEPS, state.draw_generator)
     assert len(run["loss"]) == STEPS
+    run["diagnostics"] = statistics.summary()
     run["state"] = {n: x for n, x in objective.state_dict().items() if isinstance(x, Tensor)}
     run["position"] = {n: x for n, x in objective.state_dict().items() if not isinstance(x, Tensor)}
     return run
@@ -185,6 +190,7 @@ def test_any_number_of_workers_train_as_one(together: Together, name: str, size:
     for worker in together(size, FAST if name in FAST else SLOW):
         run = worker[name]
         torch.testing.assert_close(run["loss"], expected["loss"], rtol=1e-8, atol=1e-10)
+        assert run["diagnostics"] == pytest.approx(expected["diagnostics"], rel=1e-8)
         assert_equal(run["gradient"], expected["gradient"])
         assert_equal(run["state"], expected["state"])
         assert run["position"] == expected["position"]

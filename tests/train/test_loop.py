@@ -97,6 +97,8 @@ LOOKS |= {
     "inter_class_distance",
     "grad_norm_mean",
     "grad_norm_cv",
+    "query_grad_norm_mean",
+    "query_grad_norm_cv",
     "q_b_mean",
     "q_b_cv",
 }
