@@ -140,6 +140,7 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) 
     assert {name: result[name] for name in kept} == {name: rows[-1][name] for name in kept}
     assert result["num_images"] == 2 * STEPS * 64
     assert result["lr_peak"] == 0.1 * 64 / 256
+    assert (result["pairs_per_image"], result["compute_per_image"]) == (1, 2)
     assert result["images_per_s"] == pytest.approx(
         result["num_images"] / sum(row["time_s"] for row in rows)
     )
