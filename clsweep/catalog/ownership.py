@@ -257,7 +257,7 @@ def switched_off_by(
     # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
     # loss does.
     all_online = parts["framework"] == "byol" or fixed.get("symmetric") is True
-    if name in ("momentum", "momentum_schedule") and (
+    if name in ("momentum", "momentum_schedule", "momentum_end") and (
         all_online or (parts["framework"] == "dino" and parts["views"] != "core")
     ):
         conditions += (("lam", 1.0),)

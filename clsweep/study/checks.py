@@ -232,6 +232,7 @@ class Checks:
                 f"expected at most {available}, given {largest}",
             )
         self._check_negatives(objective)
+        self._check_momentum(objective)
         self._check_crops(objective)
         self._check_small_views(objective)
         self._check_first_epochs(objective)
@@ -264,6 +265,20 @@ class Checks:
                 f"in {framework}; "
             )
             self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
+
+    def _check_momentum(self, objective: Objective) -> None:
+        """The momentum rises, and where it stays its end would be read by nothing."""
+        if "momentum_end" not in objective.owned:
+            return
+        keys = self._where(objective, "momentum_end")
+        _, start = objective.extremes("momentum")
+        lowest_end, _ = objective.extremes("momentum_end")
+        is_constant = self._points(objective, "momentum_schedule") == ("constant",)
+        if is_constant and keys[-2:] == ("base", "momentum_end"):
+            self.error(keys, "has no effect while momentum_schedule is constant")
+        elif start > lowest_end:
+            message = f"expected at least momentum, {setting(start)}, given {setting(lowest_end)}"
+            self.error(keys, message)
 
     def _check_crops(self, objective: Objective) -> None:
         _, lowest = objective.extremes("crop_scale")

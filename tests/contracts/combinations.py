@@ -133,6 +133,7 @@ def _variants() -> Iterator[tuple[str, Config]]:
         ("simo-eqco-dimcl-all_pairs", {"num_negatives": 7}),
         ("simo-infonce-none-two", {"momentum_schedule": "cosine"}),
         ("byol-cosine-none-two", {"momentum_schedule": "constant"}),
+        ("byol-cosine-none-two", {"momentum_end": 0.999}),
         ("simclr-dclw-none-two", {"dclw_detach": False}),
         ("simclr-dclw-none-two", {"weighting": "exponential"}),
         ("nnclr-dclw-none-two", {"weighting": "exponential"}),

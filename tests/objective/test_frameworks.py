@@ -477,6 +477,17 @@ def test_momentum_schedules() -> None:
     values = [cosine.momentum_at(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
     assert values == pytest.approx([0.9, 1 - 0.1 * (math.sqrt(0.5) + 1) / 2, 0.95, 1.0], abs=1e-12)
     assert [constant.momentum_at(progress) for progress in (0.0, 0.5, 1.0)] == [0.9] * 3
+    below = build(
+        BYOL,
+        losses.cosine,
+        pred_hidden=4,
+        momentum=0.9,
+        momentum_schedule="cosine",
+        momentum_end=0.98,
+    )
+    ends = [below.momentum_at(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
+    expected = [0.9, 0.98 - 0.08 * (math.sqrt(0.5) + 1) / 2, 0.94, 0.98]
+    assert ends == pytest.approx(expected, abs=1e-12)
     before = [p.clone() for p in cosine.target.parameters()]
     with torch.no_grad():
         cosine.encoder.layer.weight.add_(1.0)
