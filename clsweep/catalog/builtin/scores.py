@@ -79,8 +79,8 @@ DIAGNOSTICS = (
                source="SimSiam (2021)", doc="1 isotropic, 0 collapsed"),
     Diagnostic(name="intra_class_distance", impl="clsweep.train.diagnostics:intra_class_distance",
                takes=("features_ND", "labels_N", "num_classes"), source="DimCL Table 12",
-               doc="mean Euclidean distance of features of length 1 to the centroid of their class, "
-                   "0 to 1; the paper gives no formula"),
+               doc="mean Euclidean distance of features of length 1 to the centroid of their "
+                   "class, 0 to 1; the paper gives no formula"),
     Diagnostic(name="inter_class_distance", impl="clsweep.train.diagnostics:inter_class_distance",
                takes=("features_ND", "labels_N", "num_classes"), source="DimCL Table 12",
                doc="mean Euclidean distance between the centroids of two classes, 0 to 2"),
