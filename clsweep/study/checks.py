@@ -233,6 +233,7 @@ class Checks:
             )
         self._check_negatives(objective)
         self._check_momentum(objective)
+        self._check_whitening(objective)
         self._check_crops(objective)
         self._check_small_views(objective)
         self._check_first_epochs(objective)
@@ -265,6 +266,24 @@ class Checks:
                 f"in {framework}; "
             )
             self.error(keys, f"{message}given {most}. 0 takes all, whatever the batch size")
+
+    def _check_whitening(self, objective: Objective) -> None:
+        """A sub-batch has more samples than dimensions, and the batch is made of such."""
+        if "whitening_size" not in objective.owned:
+            return
+        keys = self._where(objective, "whitening_size")
+        sizes, batches = (self._points(objective, n) for n in ("whitening_size", "batch_size"))
+        if not sizes or not batches:
+            self.error(keys, "expected fixed values or choices of it and of batch_size")
+        _, dim = objective.extremes("proj_dim")
+        for size, batch in itertools.product(sizes, batches):
+            together = size or batch
+            if batch % together:
+                message = f"groups of {together} do not make a batch of {batch}; it must divide it"
+                self.error(keys, message)
+            elif together <= dim:
+                message = f"expected more than {dim}, the dimensions of proj_dim, given {together}"
+                self.error(keys, message)
 
     def _check_momentum(self, objective: Objective) -> None:
         """The momentum rises, and where it stays its end would be read by nothing."""

@@ -185,6 +185,7 @@ REPRESENTATIVES = (
     "simsiam-cosine-none-multicrop",
     "barlow_twins-barlow-none-two",
     "vicreg-vicreg-none-two",
+    "wmse-wmse-none-two",
     "lejepa-mse-sigreg-all_pairs",
     "swav-soft_cross_entropy-none-multicrop",
     "dino-soft_cross_entropy-none-multicrop",

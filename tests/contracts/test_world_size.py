@@ -49,6 +49,7 @@ NAMES = (
     "barlow_twins-barlow-none-two",
     "barlow_twins-barlow-dimcl-ecpp",
     "vicreg-vicreg-none-two",
+    "wmse-wmse-none-two",
     "lejepa-mse-sigreg-multicrop",
     "swav-soft_cross_entropy-none-multicrop",
     "swav-soft_cross_entropy-sigreg-two",
@@ -68,6 +69,7 @@ CHUNKED = (
     "byol-cosine-dimcl-all_pairs",
     "barlow_twins-barlow-dimcl-ecpp",
     "vicreg-vicreg-none-two",
+    "wmse-wmse-none-two",
     "lejepa-mse-sigreg-multicrop",
     "swav-soft_cross_entropy-none-multicrop",
     "dino-soft_cross_entropy-sigreg-multicrop",
@@ -78,6 +80,8 @@ RUNS = {name: CASES[name] for name in NAMES} | {
 }
 FROZEN = "swav-soft_cross_entropy-none-two-frozen"  # some parameters without a gradient
 RUNS[FROZEN] = CASES["swav-soft_cross_entropy-none-two"] | {"freeze_epochs": 1}
+SUB_BATCHES = "wmse-wmse-none-two-sub_batches"  # which samples are whitened together is drawn
+RUNS[SUB_BATCHES] = CASES["wmse-wmse-none-two"] | {"whitening_size": 8, "proj_dim": 5}
 # By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
 FAST = (
     "simclr-dclw-none-two-chunked",
@@ -90,6 +94,8 @@ FAST = (
     "simsiam-cosine-abscl-two",
     "barlow_twins-barlow-dimcl-ecpp-chunked",
     "vicreg-vicreg-none-two-chunked",
+    "wmse-wmse-none-two-chunked",
+    SUB_BATCHES,
     "lejepa-mse-sigreg-multicrop-chunked",
     "swav-soft_cross_entropy-none-multicrop-chunked",
     "dino-soft_cross_entropy-none-two",

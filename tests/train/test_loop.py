@@ -42,6 +42,7 @@ EVERY_OBJECTIVE = (
     "lars",
     "adamw",
     "vicreg",
+    "wmse",
     "lejepa",
     "swav",
     "dino",
@@ -71,6 +72,7 @@ objectives:
   ecpp: {framework: simclr, loss: dcl, views: ecpp}
   lars: {framework: simclr, loss: infonce, base: {optimizer: lars}}
   adamw: {framework: simclr, loss: infonce, base: {optimizer: adamw}}
+  wmse: {framework: wmse, loss: wmse, base: {proj_hidden: 32, proj_dim: 16}}
   vicreg: {framework: vicreg, loss: vicreg, base: {proj_hidden: 32, proj_dim: 16}}
   lejepa: {framework: lejepa, loss: mse, regularizer: sigreg, base: {proj_hidden: 32, proj_dim: 16}}
   swav: {framework: swav, loss: soft_cross_entropy, views: multicrop,
@@ -446,6 +448,7 @@ OTHER: dict[str, Any] = {
     "sim_coeff": 1.0,
     "std_coeff": 1.0,
     "cov_coeff": 4.0,
+    "whitening_size": 32,
     "num_slices": 16,
     "sigreg_points": 5,
     "sigreg_t_max": 1.0,
