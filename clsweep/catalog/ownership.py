@@ -29,6 +29,7 @@ from clsweep.catalog.rows import numbers
 ALL_THERE_IS = {
     "num_negatives": "all",
     "chunk_size": "batch_size",
+    "whitening_size": "batch_size",
     "proj_hidden": "features",
     "view_size": "image_size",
     "small_view_size": "auto",
@@ -228,6 +229,8 @@ def effective(
         values["chunk_size"] = min(
             values["chunk_size"] or values["batch_size"], values["batch_size"]
         )
+    if values.get("whitening_size") == 0 and values["batch_size"] is not None:
+        values["whitening_size"] = values["batch_size"]
     if values.get("view_size") == 0:
         values["view_size"] = dataset.image_size
     size = values.get("view_size", dataset.image_size)
@@ -257,7 +260,7 @@ def switched_off_by(
     # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
     # loss does.
     all_online = parts["framework"] == "byol" or fixed.get("symmetric") is True
-    if name in ("momentum", "momentum_schedule") and (
+    if name in ("momentum", "momentum_schedule", "momentum_end") and (
         all_online or (parts["framework"] == "dino" and parts["views"] != "core")
     ):
         conditions += (("lam", 1.0),)

@@ -159,9 +159,10 @@ class Component:
     - loss: what the framework compares, see `objective.framework`. Mostly z1_ND and z2_ND of unit
       length, with negatives, index_NK and skip_own by name where the framework has them: see
       `objective.losses.infonce`. Of `supervised` logits_NC and labels_N, of `byol` and `simsiam`
-      p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, all raw. Of `swav` and `dino`
-      scores_NK and targets_NK, of `lejepa` z_ND and its target. It gives a scalar. One that owns
-      weighting is called with the names that weightings own, too.
+      p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, of `wmse` these and order_N
+      by name, all raw. Of `swav` and `dino` scores_NK and targets_NK, of `lejepa` z_ND and its
+      target. It gives a scalar. One that owns weighting is called with the names that weightings
+      own, too.
     - regularizer: z1_ND and z2_ND, raw projections of two views; a scalar. `lam`, which it owns, is
       applied outside. One `of_all_views` has z_VND, all views, and by name the step's generator.
     - views: the number of views, 2 of `two`; the pairs (i, j) of positives. Others than `two` own

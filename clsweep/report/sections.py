@@ -389,6 +389,7 @@ def _trials(tables: Tables) -> Section:
         tables=(),
         figures=_figures(
             *figures.scatter_figures(tables.material, tables.findings.sensitivity()),
+            figures.pairing_figure(tables.material),
             *figures.point_figures(tables.material),
         ),
     )

@@ -53,6 +53,9 @@ _LOSS_FIELDS = (
 _RUN_FIELDS = (
     pa.field("lr_peak", pa.float64()),  # after lr_rule
     pa.field("num_crop_only", pa.int64()),  # views that crop_only_share came to
+    pa.field("pairs_per_image", pa.int64()),  # positive pairs of views (ECPP Table 1)
+    pa.field("compute_per_image", pa.float64()),  # views, small ones by their share of the area
+    pa.field("pairs_per_compute", pa.float64()),  # the ratio of these two (ECPP Fig. 1)
     pa.field("num_images", pa.int64()),  # images trained on, each with all its views
     pa.field("epochs_trained", pa.int64()),  # fewer than epochs if the trial was stopped
     # checkpoints that the trial went on from, after it was cut off

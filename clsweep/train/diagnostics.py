@@ -9,8 +9,9 @@ finite too, for a collapsed representation as well.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -181,18 +182,58 @@ def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | No
     """The coupling q_B of a step's anchors (DCL Eq. 4), in [0, 1], with eqco's margin; of a
     decoupled loss what InfoNCE's would be. None where samples are not contrasted at a temperature.
     """
-    framework = COMPONENT["framework"][config["framework"]]
-    is_contrast = framework.pairs_views and framework.views_of_negatives > 0
-    if not is_contrast or "tau" not in COMPONENT["loss"][config["loss"]].owns:
+    if not _contrasts_samples(config):
         return None
     multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
     values: Tensor = objective.over_pairs(prepared, multiplier)
     return values
 
 
+def query_grad_norm(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | None:
+    """||dl_n / dq_n|| of every query of a step (EqCo Eq. 7, A.2 and Fig. 4), >= 0, per unit of
+    length of q: the base loss l_n of the query alone, with its positive and negatives held fixed.
+
+    q is the normalised projection, in which the loss is differentiated freely (EqCo Eq. 11); with
+    infonce and eqco the norm is at most 2 / tau. Every anchor of a batch is a query. None where
+    samples are not contrasted at a temperature. No values where queries carry no gradient (nnclr),
+    or the loss knows no single query.
+    """
+    if not _contrasts_samples(config):
+        return None
+    norms = partial(_gradient_norms, objective.comparison.criterion)
+    values: Tensor = objective.over_pairs(prepared, norms)
+    return values
+
+
+def _contrasts_samples(config: Mapping[str, Any]) -> bool:
+    """Whether samples are contrasted with other samples at a temperature."""
+    framework = COMPONENT["framework"][config["framework"]]
+    is_contrast = framework.pairs_views and framework.views_of_negatives > 0
+    return is_contrast and "tau" in COMPONENT["loss"][config["loss"]].owns
+
+
+def _gradient_norms(
+    criterion: Callable[..., Tensor], z1_ND: Tensor, z2_ND: Tensor, **negatives: Any
+) -> Tensor:
+    """Norm of each query's gradient, (N,); in batch form (2N,), each view's anchors as queries."""
+    if not negatives:
+        if "negatives" not in inspect.signature(criterion).parameters:
+            return z1_ND.new_empty(0)  # an installed loss of the batch as a whole
+        both: dict[str, Any] = {"negatives": torch.cat([z1_ND, z2_ND]), "skip_own": True}
+        directions = (z1_ND, z2_ND), (z2_ND, z1_ND)
+        return torch.cat([_gradient_norms(criterion, *views, **both) for views in directions])
+    if not z1_ND.requires_grad:
+        return z1_ND.new_empty(0)
+    queries_ND = z1_ND.detach().requires_grad_()
+    negatives["negatives"] = negatives["negatives"].detach()
+    loss = criterion(queries_ND, z2_ND.detach(), **negatives)  # a mean over the queries
+    (grad_ND,) = torch.autograd.grad(loss * len(queries_ND), queries_ND)
+    return torch.linalg.vector_norm(grad_ND, dim=1)
+
+
 class StepStatistics:
     """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
-    and the gradient norms (DCL A.9, Fig. 5).
+    and the gradient norms (DCL A.9, Fig. 5; EqCo Fig. 4).
 
     Adding never waits for the device, and only sums are kept; `summary` and `histogram` wait.
     """

@@ -6,16 +6,18 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
-from clsweep.catalog import DATASET
+from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.ownership import num_crop_only
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.objective.framework import PairFramework
+from clsweep.objective.views import pairs_and_compute
 from clsweep.train.attempt import Attempt, Report
 from clsweep.train.checkpoint import CheckpointStore
 from clsweep.train.collectives import distributed, world_size
@@ -181,6 +183,9 @@ def _train(
             points = embed_in_plane(features, val, config) if is_last else []
         attempt.end_epoch(row, histogram, points)
     result = attempt.result(epoch_images)
+    if COMPONENT["framework"][config["framework"]].pairs_views:
+        pairs = cast(PairFramework, state.objective).comparison.pairs
+        result |= pairs_and_compute(config, pairs, train.size)
     if config["views"] != "two":
         result["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
     result |= {

@@ -271,13 +271,13 @@ def without_gradient(config: Config) -> set[str]:
     """Parameters whose gradient is zero whatever the data: biases whose addition is undone by what
     follows.
 
-    The projector's last bias: barlow_twins and vicreg centre the columns, lejepa takes the distance
-    of views; in byol the
+    The projector's last bias: barlow_twins, vicreg and wmse centre the columns, lejepa takes the
+    distance of views; in byol the
     predictor begins with a linear map and a batch norm. A regularizer that does not centre the
     columns sees it.
     """
     if (
-        config["framework"] not in ("barlow_twins", "vicreg", "lejepa", "byol")
+        config["framework"] not in ("barlow_twins", "vicreg", "wmse", "lejepa", "byol")
         or config["regularizer"] == "sigreg"
         or config.get("dim_standardize") is False
     ):

@@ -42,6 +42,7 @@ EVERY_OBJECTIVE = (
     "lars",
     "adamw",
     "vicreg",
+    "wmse",
     "lejepa",
     "swav",
     "dino",
@@ -71,6 +72,7 @@ objectives:
   ecpp: {framework: simclr, loss: dcl, views: ecpp}
   lars: {framework: simclr, loss: infonce, base: {optimizer: lars}}
   adamw: {framework: simclr, loss: infonce, base: {optimizer: adamw}}
+  wmse: {framework: wmse, loss: wmse, base: {proj_hidden: 32, proj_dim: 16}}
   vicreg: {framework: vicreg, loss: vicreg, base: {proj_hidden: 32, proj_dim: 16}}
   lejepa: {framework: lejepa, loss: mse, regularizer: sigreg, base: {proj_hidden: 32, proj_dim: 16}}
   swav: {framework: swav, loss: soft_cross_entropy, views: multicrop,
@@ -97,6 +99,8 @@ LOOKS |= {
     "inter_class_distance",
     "grad_norm_mean",
     "grad_norm_cv",
+    "query_grad_norm_mean",
+    "query_grad_norm_cv",
     "q_b_mean",
     "q_b_cv",
 }
@@ -138,6 +142,7 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) 
     assert {name: result[name] for name in kept} == {name: rows[-1][name] for name in kept}
     assert result["num_images"] == 2 * STEPS * 64
     assert result["lr_peak"] == 0.1 * 64 / 256
+    assert (result["pairs_per_image"], result["compute_per_image"]) == (1, 2)
     assert result["images_per_s"] == pytest.approx(
         result["num_images"] / sum(row["time_s"] for row in rows)
     )
@@ -425,6 +430,7 @@ OTHER: dict[str, Any] = {
     "num_negatives": 2,
     "momentum": 0.5,
     "momentum_schedule": "other",  # than the objective's own
+    "momentum_end": 0.6,
     "symmetric": True,
     "support_size": 16,
     "off_diag": 0.1,
@@ -442,6 +448,7 @@ OTHER: dict[str, Any] = {
     "sim_coeff": 1.0,
     "std_coeff": 1.0,
     "cov_coeff": 4.0,
+    "whitening_size": 32,
     "num_slices": 16,
     "sigreg_points": 5,
     "sigreg_t_max": 1.0,
@@ -520,6 +527,7 @@ def test_changing_an_owned_hyperparameter_changes_training(
         for o in EVERY_OBJECTIVE
         if name in owned(configs[o]) and configs[o][name] != OTHER[name]
         if name != "norm_group" or configs[o]["key_norm"] == "shuffle"
+        if name != "momentum_end" or configs[o]["momentum_schedule"] == "cosine"
     )
     value = OTHER[name]
     if name == "momentum_schedule":

@@ -41,6 +41,7 @@ METRICS = (
 )  # fmt: skip
 
 _Q_B, _GRAD_NORM = "clsweep.train.diagnostics:q_b", "clsweep.train.diagnostics:grad_norm"
+_QUERY_GRAD_NORM = "clsweep.train.diagnostics:query_grad_norm"
 DIAGNOSTICS = (
     Diagnostic(name="q_b_mean", impl=_Q_B, takes=("objective", "prepared", "config"),
                summary="mean", histogram=True, source="DCL Eq. 4",
@@ -51,6 +52,14 @@ DIAGNOSTICS = (
                source="DCL A.9", doc="gradient norm of the last two blocks"),
     Diagnostic(name="grad_norm_cv", impl=_GRAD_NORM, takes=("watched",), summary="cv",
                source="DCL A.9", doc="its coefficient of variation"),
+    Diagnostic(name="query_grad_norm_mean", impl=_QUERY_GRAD_NORM,
+               takes=("objective", "prepared", "config"), summary="mean",
+               source="EqCo Theorem 2, Fig. 4",
+               doc="norm of the gradient of each query's loss in the query, mean of the epoch's "
+                   "queries"),
+    Diagnostic(name="query_grad_norm_cv", impl=_QUERY_GRAD_NORM,
+               takes=("objective", "prepared", "config"), summary="cv", source="EqCo Fig. 4",
+               doc="its coefficient of variation"),
     Diagnostic(name="mi_bound", impl="clsweep.train.diagnostics:mi_bound",
                takes=("config", "base_loss"), unit="nats", source="EqCo Eq. 4",
                doc="bound of the mutual information between the views, of infonce and eqco"),
@@ -70,8 +79,9 @@ DIAGNOSTICS = (
                source="SimSiam (2021)", doc="1 isotropic, 0 collapsed"),
     Diagnostic(name="intra_class_distance", impl="clsweep.train.diagnostics:intra_class_distance",
                takes=("features_ND", "labels_N", "num_classes"), source="DimCL Table 12",
-               doc="mean distance of features to the centroid of their class, 0 to 1"),
+               doc="mean Euclidean distance of features of length 1 to the centroid of their "
+                   "class, 0 to 1; the paper gives no formula"),
     Diagnostic(name="inter_class_distance", impl="clsweep.train.diagnostics:inter_class_distance",
                takes=("features_ND", "labels_N", "num_classes"), source="DimCL Table 12",
-               doc="mean distance between the centroids of classes, 0 to 2"),
+               doc="mean Euclidean distance between the centroids of two classes, 0 to 2"),
 )  # fmt: skip
