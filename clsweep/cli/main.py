@@ -17,6 +17,7 @@ from clsweep.cli.endings import (
     EXIT_INVALID,
     command_line,
     exit_as,
+    left_out,
     print_confirmation,
     print_end,
     print_failures,
@@ -493,6 +494,11 @@ def main() -> None:
         app()
     except UserError as error:
         print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
+        sys.exit(EXIT_INVALID)
+    except ModuleNotFoundError as error:
+        if not (said := left_out(error, sys.argv)):
+            raise
+        print(said, file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
