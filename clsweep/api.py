@@ -194,7 +194,7 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.findings.from_trials import of_trials, read_trials, trials_file
+    from clsweep.findings.from_trials import as_told, of_trials, read_trials, trials_file
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
@@ -204,11 +204,8 @@ def open_results(
         table = of_trials(
             found,
             source=file,
-            metric=metric,
-            mode=mode,
-            params=params,
-            scales=scales,
             failed=failed,
+            **as_told(found, metric=metric, mode=mode, params=params, scales=scales),
         )
         return Results(table=table)
     if files := [path for path in paths if trials_file(path)]:

@@ -35,6 +35,7 @@ LAYERS = {
     "study": (RAY | TORCH, "data catalog display errors"),
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors version"),
+    "foreign": (HEAVY, "catalog errors"),
     "findings": (HEAVY, "analysis results study catalog display errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors version"),
@@ -46,8 +47,8 @@ LAYERS = {
     ),
     "cli": (
         RAY | OPTUNA,
-        "api trained report cluster train findings analysis results study objective model data "
-        "catalog display errors version",
+        "api trained report cluster train findings foreign analysis results study objective model "
+        "data catalog display errors version",
     ),
     "clsweep": (HEAVY, "api study"),
 }

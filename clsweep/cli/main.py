@@ -22,6 +22,7 @@ from clsweep.cli.endings import (
     print_end,
     print_failures,
 )
+from clsweep.cli.import_sweep import import_
 from clsweep.cli.options import (
     Address,
     Failed,
@@ -420,6 +421,9 @@ def report(
     for sentence in content.verdicts:
         print(f"- {printable(sentence)}")
     print(f"\nReport: {page}")
+
+
+app.command(name="import")(import_)
 
 
 @app.command()
