@@ -99,7 +99,7 @@ def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None
     trials = [
         ForeignTrial(group="w", status=t.status, settings={**t.settings, **t.results},
                      results={"lr": 0.0, **t.results})
-        for t in grid()
+        for t in (trial(**t.settings, wd=0.01 * i) for i, t in enumerate(grid()))
     ]  # fmt: skip
     sweep = ForeignSweep(trials=trials, mixed=True)
     found = import_sweep(sweep, Asked(metric="acc", mode="max"), "here")
