@@ -16,7 +16,9 @@ import clsweep
 
 PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
-TOP_LEVEL = {f"clsweep.{name}" for name in ("api", "errors", "trained", "version")} | {"clsweep"}
+TOP_LEVEL = {"clsweep"} | {
+    f"clsweep.{name}" for name in ("__main__", "api", "errors", "trained", "version")
+}
 
 RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}
 HEAVY = RAY | TORCH | OPTUNA
@@ -51,6 +53,7 @@ LAYERS = {
         "data catalog display errors version",
     ),
     "clsweep": (HEAVY, "api study"),
+    "__main__": (HEAVY, "cli"),
 }
 # Importing a file of these loads neither torch nor Ray, whatever it imports in turn.
 LIGHT = {*LAYERS} - {"model", "data", "objective", "train", "cluster", "trained"}

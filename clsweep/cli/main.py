@@ -25,6 +25,7 @@ from clsweep.cli.endings import (
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.options import (
     Address,
+    CatalogName,
     Failed,
     FailedOption,
     FormatOption,
@@ -41,7 +42,9 @@ from clsweep.cli.options import (
     Statistic,
     StudyPath,
     Within,
+    print_version,
 )
+from clsweep.cli.schema import schema
 from clsweep.display.printing import Format, print_table
 from clsweep.display.text import printable
 from clsweep.errors import UserError
@@ -54,17 +57,24 @@ app = typer.Typer(
     name="clsweep",
     help="Hyperparameter studies for contrastive and self-supervised learning, distributed on Ray.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
+@app.callback()
+def _every_command(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="what is installed"),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def catalog(
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="losses, params, ...: all by default")
-    ] = None,
+    kind: CatalogName = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and
@@ -424,6 +434,7 @@ def report(
 
 
 app.command(name="import")(import_)
+app.command()(schema)
 
 
 @app.command()
@@ -495,7 +506,7 @@ def export(
 def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
     try:
-        app()
+        app(prog_name="clsweep")
     except UserError as error:
         print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
         sys.exit(EXIT_INVALID)
