@@ -23,6 +23,7 @@ from clsweep.cli.endings import (
     print_failures,
 )
 from clsweep.cli.import_sweep import import_
+from clsweep.cli.new import new
 from clsweep.cli.options import (
     Address,
     CatalogName,
@@ -435,6 +436,7 @@ def report(
 
 app.command(name="import")(import_)
 app.command()(schema)
+app.add_typer(new, name="new")
 
 
 @app.command()
