@@ -8,6 +8,7 @@ and an address of its own, so that `ray stop` ends what is on that node and noth
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -254,5 +255,5 @@ def test_a_study_on_two_nodes_that_is_requeued_goes_on(
     rows = pq.read_table(out / "trials.parquet").to_pylist()
     assert [row["status"] for row in rows] == ["finished"] * 8
     ends = sorted((row["started_at"].timestamp(), row["wall_time_s"]) for row in rows[half:])
-    overlap = [a for (a, length), (b, _) in zip(ends, ends[1:], strict=False) if b < a + length]
+    overlap = [a for (a, length), (b, _) in itertools.pairwise(ends) if b < a + length]
     assert overlap, "a node of one CPU each: two trials at once are on both"
