@@ -92,6 +92,7 @@ HANDED_OVER = ("encoder", "normalisation")
 METRICS = {"knn_top1", "knn_top5"}
 PROBED = {"linear_top1", "linear_top5"}  # at the last epoch alone
 LOOKS = {"alignment", "uniformity", "feature_diversity", "effective_rank", "std_per_dim"}
+LOOKS |= {"rankme", "alpha_req", "spectrum_decay"}
 LOOKS |= {
     "intra_class_distance",
     "inter_class_distance",
