@@ -316,6 +316,39 @@ def sensitivity(
 
 
 @app.command()
+def picks(
+    paths: ResultsPaths,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """What scores without labels would have picked, and what that loses by the metric."""
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import metric_of, print_frame
+    from clsweep.findings import tables as shown
+    from clsweep.findings.reading_rules import label_free_scores
+
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    frame = findings.picks()
+    if frame.empty and format is Format.table:
+        needed = (
+            "" if label_free_scores(findings.material.metric) else "; give a --metric of labels"
+        )
+        print(f"The trials have no score without labels beside {metric_of(findings)}{needed}.")
+        return
+    print_frame(
+        frame,
+        shown.picks(frame),
+        format=format,
+        title=f"\nWhat scores without labels would have picked, by {metric_of(findings)}, with "
+        "95 % intervals",
+        legend=shown.PICKS_LEGEND,
+        on_test=findings.material.on_test,
+    )
+
+
+@app.command()
 def compare(
     paths: Annotated[
         list[str],

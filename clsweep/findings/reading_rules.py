@@ -139,6 +139,15 @@ def diagnostics_of(trials: pd.DataFrame, metric: str) -> tuple[str, ...]:
     return tuple(name for name in names if name in trials)
 
 
+def label_free_scores(metric: str) -> dict[str, str]:
+    """Scores that need no labels, by name, and which of their values are best; none beside a metric
+    that is one itself.
+    """
+    if metric in METRIC and METRIC[metric].takes:
+        return {}
+    return {row.name: row.mode for row in METRICS if row.takes}
+
+
 def defaults_of(trials: pd.DataFrame, params: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The catalog's default of every hyperparameter in each objective, as its parts and selections
     have it.
