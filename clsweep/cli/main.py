@@ -142,6 +142,10 @@ def run(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="run at most so many trials now")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
+    ] = None,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.api import default_out, open_results
@@ -150,13 +154,16 @@ def run(
 
     study = _study(path, preset, settings)
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
-    again = command_line("run", path, out=out, preset=preset, address=address, set=settings, **kept)
+    again = command_line(
+        "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
+    )
     asked = Request(
         address=address,
         resume=resume,
         retry_failed=retry_failed,
         max_concurrent=max_concurrent,
         limit=limit,
+        log=tuple(log or ()),
     )
     try:
         summary = run_study(study, out or default_out(study), asked)

@@ -48,7 +48,11 @@ class Progress:
         self._set_running(row, "running")
         if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_INTERVAL_S:
             self._last_line = time.monotonic()
-            self._console.print(Text(self.headline()), soft_wrap=True)
+            self.say(self.headline())
+
+    def say(self, text: str) -> None:
+        """A line above the table."""
+        self._console.print(Text(text), soft_wrap=True)
 
     def epoch(self, row: Row, epoch: Row) -> None:
         text = f"epoch {epoch['epoch']}/{row['epochs']}"
@@ -59,8 +63,9 @@ class Progress:
     def lost(self, row: Row) -> None:
         """A trial lost its process or machine."""
         self._set_running(row, None)
-        text = f"{row['trial_id']} lost its process or machine; it goes on from its last checkpoint"
-        self._console.print(Text(text), soft_wrap=True)
+        self.say(
+            f"{row['trial_id']} lost its process or machine; it goes on from its last checkpoint"
+        )
 
     def ended(self, row: Row) -> None:
         """A trial has its row; a failure is shown at once."""
@@ -71,7 +76,7 @@ class Progress:
         self._num_images += row["num_images"] or 0
         if row["status"] == "failed":
             reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
-            self._console.print(Text(f"{row['trial_id']} failed: {reason}"), soft_wrap=True)
+            self.say(f"{row['trial_id']} failed: {reason}")
 
     def _set_running(self, row: Row, text: str | None) -> None:
         """What a trial last said; None: it runs no longer."""
