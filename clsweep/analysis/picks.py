@@ -27,7 +27,7 @@ COLUMNS = {
     "config": "the one it picks: its best mean over the seeds",
     "of": "the objective that this configuration is of",
     "best": "level of the best configuration by the metric, picked on other seeds than it is "
-    "scored on; with one seed the best score",
+    "scored on, and no worse than the pick; with one seed the best score",
     "picked": "the metric's mean of the configuration that the score picks",
     "regret": "what the pick loses: best - picked, turned so that a loss is positive; from 0 to "
     "the plain difference of the means",
@@ -147,15 +147,15 @@ def _row(pool: _Pool, name: str, sign: float, confidence: float) -> dict[str, An
         return row | noted(*pool.notes, why=note(Reason.ONE_SCORED))
     means, pick = row_means(values), int(score.argmax())
     place = pool.scores[known].iloc[pick]
-    best = float(best_level(values))
-    regret = float(np.clip(best - means[pick], 0.0, means.max() - means[pick]))
+    loss = float(best_level(values)) - means[pick]
+    regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
     low, high, why = _interval(values, pick, confidence)
     link = rank_correlation(np.column_stack([score, means]), pool.withheld, confidence)
     said = [*link["note"], *pool.notes]
     return (
         row
         | {"config": place["config"], "of": place["objective"], "regret": regret}
-        | {"best": pool.sign * best, "picked": pool.sign * float(means[pick])}
+        | {"best": pool.sign * (means[pick] + regret), "picked": pool.sign * means[pick]}
         | {"low": min(low, regret), "high": max(high, regret)}
         | {name: link.get(of, np.nan) for name, of in _RHO.items()}
         | noted(*said, why=why)

@@ -192,4 +192,4 @@ def wanted_loggers(study: Study, names: Sequence[str]) -> list[LoggerSection]:
                 f"--log: unknown logger '{name}'.{nearest(name, LOGGERS)} Expected one of: "
                 f"{', '.join(LOGGERS)}"
             )
-    return [*study.sections.loggers, *(LoggerSection(name=name) for name in names)]
+    return [*study.sections.loggers, *map(LoggerSection.model_validate, names)]

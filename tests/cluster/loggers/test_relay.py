@@ -280,5 +280,6 @@ def test_a_study_and_a_command_name_loggers() -> None:
         LoggerSection.model_validate("tensorbord")
     with pytest.raises(ValueError, match="unknown option of mlflow 'url'"):
         LoggerSection.model_validate({"mlflow": {"url": "http://there"}})
+    assert [logger.name for logger in wanted_loggers(STUDY, ["wandb"])] == ["wandb"]
     with pytest.raises(RequestError, match=r"--log: unknown logger 'mlfow'.*'mlflow'"):
         wanted_loggers(STUDY, ["mlfow"])
