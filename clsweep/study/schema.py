@@ -178,7 +178,7 @@ class LoggerSection(_Section):
     def _as_written(cls, given: Any) -> Any:
         if isinstance(given, str):
             return {"name": given}
-        if isinstance(given, dict) and len(given) == 1:
+        if isinstance(given, dict) and len(given) == 1 and "name" not in given:
             [(name, options)] = given.items()
             return {"name": name, "options": {} if options is None else options}
         return given
