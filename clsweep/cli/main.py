@@ -23,6 +23,7 @@ from clsweep.cli.endings import (
 )
 from clsweep.cli.options import (
     Address,
+    ExplainOption,
     Failed,
     FailedOption,
     FormatOption,
@@ -38,6 +39,7 @@ from clsweep.cli.options import (
     Settings,
     Statistic,
     StudyPath,
+    WideOption,
     Within,
 )
 from clsweep.display.printing import Format, print_table
@@ -149,7 +151,7 @@ def run(
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import print_robustness
+    from clsweep.cli.statistics import Style, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
     study = _study(path, preset, settings)
@@ -174,7 +176,7 @@ def run(
         print("Nothing is left to run.")
     results = open_results(summary.path)
     if summary.finished:
-        print_robustness(results, by=None, within=None, format=Format.table)
+        print_robustness(results, by=None, within=None, style=Style())
     print_failures(results)
     print_end(summary, again)
     exit_as(summary)
@@ -193,6 +195,7 @@ def status(
     """
     import time
 
+    from clsweep.cli.statistics import print_note
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
@@ -218,7 +221,7 @@ def status(
                 *confirm_headline(results),
                 status_headline(results, rows),
             ]:
-                print(printable(note))
+                print_note(note)
         if watch is None:
             return
         time.sleep(watch)
@@ -234,19 +237,28 @@ def trials(
         str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")
     ] = None,
     top: Annotated[int | None, typer.Option("--top", min=1, help="only the first N rows")] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="these columns alone")
+    ] = None,
+    wide: WideOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.status import split_notes, trial_rows
+    from clsweep.cli.statistics import print_note
+    from clsweep.cli.status import TRIALS_SPARE, split_notes, trial_rows
     from clsweep.findings.references import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), _open_study(path)
-    rows, columns = trial_rows(results, where, sort, top, every_column=every_column)
-    print_table(rows, columns, format=format)
+    asked = [name.strip() for name in columns.split(",")] if columns else None
+    rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
+    spare = () if asked else TRIALS_SPARE
+    left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
     if format is Format.table:
         references = reference_notes(results.references, metric=results.metric)
         for note in [*split_notes(results), *references]:
-            print(printable(note))
+            print_note(f"- {note}")
+    if left_out:
+        print_note(f"(--wide adds {', '.join(left_out)})")
 
 
 @app.command()
@@ -261,13 +273,15 @@ def robustness(
     params: ParamsOption = None,
     scales: ScalesOption = None,
     failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
     """
     from clsweep.api import open_results
-    from clsweep.cli.statistics import print_robustness, scales_of
+    from clsweep.cli.statistics import Style, print_robustness, scales_of
 
     print_robustness(
         open_results(
@@ -280,7 +294,7 @@ def robustness(
         ),
         by=by,
         within=within,
-        format=format,
+        style=Style(format=format, wide=wide, explain=explain),
     )
 
 
@@ -295,11 +309,13 @@ def sensitivity(
     params: ParamsOption = None,
     scales: ScalesOption = None,
     failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     from clsweep.api import open_results
-    from clsweep.cli.statistics import metric_of, print_frame, scales_of
+    from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
     from clsweep.findings import tables as shown
 
     findings = open_results(
@@ -315,9 +331,10 @@ def sensitivity(
     print_frame(
         frame,
         shown.sensitivity(frame),
-        format=format,
+        style=Style(format=format, wide=wide, explain=explain),
         title=title,
         legend=shown.SENSITIVITY_LEGEND,
+        spare=shown.SENSITIVITY_SPARE,
         on_test=findings.material.on_test,
     )
 
@@ -328,11 +345,13 @@ def picks(
     metric: MetricOption = None,
     mode: ModeOption = None,
     params: ParamsOption = None,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
     from clsweep.api import open_results
-    from clsweep.cli.statistics import metric_of, print_frame
+    from clsweep.cli.statistics import Style, metric_of, print_frame
     from clsweep.findings import tables as shown
     from clsweep.findings.reading_rules import label_free_scores
 
@@ -347,10 +366,11 @@ def picks(
     print_frame(
         frame,
         shown.picks(frame),
-        format=format,
+        style=Style(format=format, wide=wide, explain=explain),
         title=f"\nWhat scores without labels would have picked, by {metric_of(findings)}, with "
         "95 % intervals",
         legend=shown.PICKS_LEGEND,
+        spare=shown.PICKS_SPARE,
         on_test=findings.material.on_test,
     )
 
@@ -373,12 +393,14 @@ def compare(
     params: ParamsOption = None,
     scales: ScalesOption = None,
     failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import metric_of, open_and_pair, print_frame, scales_of
+    from clsweep.cli.statistics import Style, metric_of, open_and_pair, print_frame, scales_of
     from clsweep.findings import tables as shown
 
     findings, pair = open_and_pair(
@@ -398,9 +420,49 @@ def compare(
     print_frame(
         frame,
         shown.comparison(frame),
-        format=format,
+        style=Style(format=format, wide=wide, explain=explain),
         title=title,
         legend=legend,
+        spare=shown.COMPARISON_SPARE,
+        on_test=findings.material.on_test,
+    )
+
+
+@app.command()
+def recommend(
+    paths: ResultsPaths,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """Which setting to use: of each objective the best one, and the one whose worst neighbour is
+    best.
+    """
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
+    from clsweep.findings import tables as shown
+
+    findings = open_results(
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
+    frame = findings.recommend()
+    print_frame(
+        frame,
+        shown.recommendation(frame, findings.material.confirmation),
+        style=Style(format=format, wide=wide, explain=explain),
+        title=f"\nSettings by {metric_of(findings)}, with 95 % intervals",
+        legend=shown.RECOMMENDATION_LEGEND,
+        spare=shown.RECOMMENDATION_SPARE,
         on_test=findings.material.on_test,
     )
 
