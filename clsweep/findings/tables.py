@@ -75,7 +75,7 @@ PICKS_LEGEND = (
     "configurations that were tried; rank correlation: with the metric, 1 where better by the "
     "score is better by the metric"
 )
-PICKS_SPARE = ("picked", "best", "of", "configs")  # what `--wide` adds
+PICKS_SPARE = ("picked", "best", "configs")  # what `--wide` adds
 RECOMMENDATION_LEGEND = (
     "score: mean over the study's seeds, by which it was picked, so optimistic; worst neighbour: "
     "the worst level among the setting itself and its neighbours, each shrunk towards the mean of "
@@ -336,8 +336,7 @@ def picks(frame: pd.DataFrame) -> pd.DataFrame:
             "objective": row["objective"],
             "score": row["score"],
             "configs": row["num_configs"],
-            "picks": row["config"],
-            "of": row["of"] if row["of"] != row["objective"] else "",
+            "picks": _pick(row),
             "best": unit.level(row, "best", _spread(row, "regret", "")),
             "picked": unit.level(row, "picked", _spread(row, "regret", "")),
             "loses": unit.interval(row, "regret", ""),
@@ -345,6 +344,13 @@ def picks(frame: pd.DataFrame) -> pd.DataFrame:
         }
         for row in records_of(frame)
     )
+
+
+def _pick(row: Mapping[str, Any]) -> str:
+    """The number of a configuration, behind its objective where it is one of several."""
+    if not is_number(row["config"]):
+        return ""
+    return " ".join([row["of"]] * (row["of"] != row["objective"]) + [f"{row['config']:.0f}"])
 
 
 def links(frame: pd.DataFrame) -> pd.DataFrame:
