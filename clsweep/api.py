@@ -287,6 +287,7 @@ def run(
     retry_failed: bool = False,
     max_concurrent: int | None = None,
     limit: int | None = None,
+    log: Sequence[str] = (),
 ) -> Results:
     """Run what is left of a study, and open its results.
 
@@ -298,6 +299,7 @@ def run(
         retry_failed: run failed trials again, from their checkpoints.
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
         limit: at most so many trials now.
+        log: loggers by name beside those of the study: tensorboard, wandb, mlflow.
 
     Raises:
         KeyboardInterrupt: the user interrupted; what has finished is kept.
@@ -312,6 +314,7 @@ def run(
         retry_failed=retry_failed,
         max_concurrent=max_concurrent,
         limit=limit,
+        log=tuple(log),
     )
     summary = run_study(study, out or default_out(study), asked)
     if summary.interrupted:

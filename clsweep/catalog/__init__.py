@@ -14,6 +14,7 @@ from clsweep.catalog.builtin import FINETUNE_SHARES, MIN_TSNE_POINTS
 from clsweep.catalog.rows import (
     DIAGNOSED_ENCODER,
     DIAGNOSED_STEP,
+    LABEL_FREE,
     OBJECTIVE_PARTS,
     SELECTED_PARTS,
     CatalogRow,
@@ -170,6 +171,8 @@ def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection
         known = DIAGNOSED_STEP if row.summary else DIAGNOSED_ENCODER
         return [("takes", row.takes, "value", known)]
     owns: tuple[str, Iterable[str], str, Collection[str]] = ("owns", row.owns, "parameter", PARAM)
+    if isinstance(row, Metric):
+        return [owns, ("takes", row.takes, "value", LABEL_FREE)]
     if not isinstance(row, Component):
         return [owns]
     return [

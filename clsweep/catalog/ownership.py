@@ -60,6 +60,10 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
         return False
     if metric.part and not COMPONENT[metric.part][trial[metric.part]].impl:
         return False
+    if "z1_ND" in metric.takes:
+        return bool(trial["epochs"] > 0)  # there is a projector
+    if "views_NVD" in metric.takes:
+        return bool(trial["lidar_views"])
     if metric.of == "classifier":
         return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
     if metric.part == "finetune":

@@ -263,7 +263,9 @@ class Metric:
             and what it owns. The bank is the training split, the query the split that is scored. Of
             pairs it is called with a function that draws a loss of fresh pairs, with the
             configuration, and by name with what it owns. Rows of one function share one call, and
-            own the same.
+            own the same. With `takes` it is called with that alone and gives a scalar.
+        takes: of a score that needs no labels: names of `LABEL_FREE`, in the order in which `impl`
+            is called with them.
         part: instead of `impl`: the trial's component of this part takes the score.
         owns: hyperparameters of the score: where they differ, scores are not compared.
         every_epoch: taken wherever an encoder is scored, not at the last epoch alone.
@@ -277,6 +279,7 @@ class Metric:
     mode: Literal["max", "min"]
     impl: str = ""
     part: Part | None = None
+    takes: tuple[str, ...] = ()
     owns: tuple[str, ...] = ()
     every_epoch: bool = False
     of: Literal["features", "classifier", "transfer"] = "features"
@@ -286,11 +289,18 @@ class Metric:
     doc: str
 
     @property
+    def needs_labels(self) -> bool:
+        return self.kind == "images" and not self.takes
+
+    @property
     def limits(self) -> tuple[float, float]:
         """The values that it can take: no interval of a level leaves them."""
         return (0.0, 100.0) if self.unit == "%" else (-math.inf, math.inf)
 
 
+# Features of the split that is scored; of its first images those of `lidar_views` views (N, V, D);
+# and projections of two views. All in evaluation mode.
+LABEL_FREE = ("features_ND", "views_NVD", "z1_ND", "z2_ND")
 # Projections of two views, in evaluation mode; features and classes of the validation split; the
 # mean loss of the epoch; and the trial's configuration.
 DIAGNOSED_ENCODER = (

@@ -157,6 +157,10 @@ def run(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="run at most so many trials now")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
+    ] = None,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.api import default_out, open_results
@@ -165,13 +169,16 @@ def run(
 
     study = _study(path, preset, settings)
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
-    again = command_line("run", path, out=out, preset=preset, address=address, set=settings, **kept)
+    again = command_line(
+        "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
+    )
     asked = Request(
         address=address,
         resume=resume,
         retry_failed=retry_failed,
         max_concurrent=max_concurrent,
         limit=limit,
+        log=tuple(log or ()),
     )
     try:
         summary = run_study(study, out or default_out(study), asked)
@@ -345,6 +352,42 @@ def sensitivity(
         title=title,
         legend=shown.SENSITIVITY_LEGEND,
         spare=shown.SENSITIVITY_SPARE,
+        on_test=findings.material.on_test,
+    )
+
+
+@app.command()
+def picks(
+    paths: ResultsPaths,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """What scores without labels would have picked, and what that loses by the metric."""
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import Style, metric_of, print_frame
+    from clsweep.findings import tables as shown
+    from clsweep.findings.reading_rules import label_free_scores
+
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    frame = findings.picks()
+    if frame.empty and format is Format.table:
+        needed = (
+            "" if label_free_scores(findings.material.metric) else "; give a --metric of labels"
+        )
+        print(f"The trials have no score without labels beside {metric_of(findings)}{needed}.")
+        return
+    print_frame(
+        frame,
+        shown.picks(frame),
+        style=Style(format=format, wide=wide, explain=explain),
+        title=f"\nWhat scores without labels would have picked, by {metric_of(findings)}, with "
+        "95 % intervals",
+        legend=shown.PICKS_LEGEND,
+        spare=shown.PICKS_SPARE,
         on_test=findings.material.on_test,
     )
 

@@ -98,13 +98,13 @@ class Progress:
         pause = PLAIN_S if now - self._start < BEGINNING_S else LATER_PLAIN_S
         if not self._console.is_terminal and now - self._last_line >= pause:
             self._last_line = now
-            self._say(self.headline(named=NAMED))
+            self.say(self.headline(named=NAMED))
 
     def lost(self, row: Row) -> None:
         """A trial lost its process or machine."""
         self._stopped(row)
         name = row["trial_id"]
-        self._say(f"{name} lost its process or machine; it goes on from its last checkpoint")
+        self.say(f"{name} lost its process or machine; it goes on from its last checkpoint")
 
     def ended(self, row: Row) -> None:
         """A trial has its row; a failure, and the end of a long one, is shown at once."""
@@ -114,11 +114,11 @@ class Progress:
         self._num_images += row["num_images"] or 0
         if row["status"] == "failed":
             reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
-            self._say(f"{row['trial_id']} failed: {reason}")
+            self.say(f"{row['trial_id']} failed: {reason}")
         elif not self._console.is_terminal and (row["wall_time_s"] or 0) >= LONG_TRIAL_S:
             score = row.get(self.tally.metric)
             told = "" if score is None else f": {self.tally.metric} {fixed(score)}"
-            self._say(f"{row['trial_id']} {row['status']} in {duration(row['wall_time_s'])}{told}")
+            self.say(f"{row['trial_id']} {row['status']} in {duration(row['wall_time_s'])}{told}")
 
     def _stopped(self, row: Row) -> None:
         self._running.pop(row["trial_id"], None)
@@ -169,7 +169,8 @@ class Progress:
         best = self.tally.standings.leader()
         return f"best {self.tally.metric} {fixed(best.score)} ({best.objective})" if best else ""
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """A line, above the table where there is one."""
         self._console.print(Text(text), soft_wrap=True)
 
     def _render(self) -> Group:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.driver_actor import FolderUnreachableError
+from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, ResultsFolder
@@ -24,8 +25,16 @@ from clsweep.version import VERSION
 class Recorder:
     """Turns the events of trials into rows and progress."""
 
-    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, kept: KeptFiles):
+    def __init__(
+        self,
+        study: Study,
+        folder: ResultsFolder,
+        progress: Progress,
+        kept: KeptFiles,
+        loggers: Loggers | None = None,
+    ):
         self._folder, self._progress, self._kept = folder, progress, kept
+        self._loggers = loggers
         self._is_live = study.sections.search.method in LIVE_METHODS
         self.trial_ids: set[str] = set()  # that have a row of this run
         resources = study.sections.resources
@@ -42,6 +51,12 @@ class Recorder:
 
     def started(self, row: Row) -> None:
         self._progress.started(row)
+        if self._loggers:
+            self._loggers.started(row)
+
+    def reported(self, row: Row, epoch: Row) -> None:
+        if self._loggers:
+            self._loggers.reported(row, epoch)
 
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that has ended.
@@ -63,6 +78,8 @@ class Recorder:
         self.trial_ids.add(row["trial_id"])
         if len(self.trial_ids) % PARTS_BEFORE_COMPACTION == 0:
             self._folder.compact()
+        if self._loggers:
+            self._loggers.ended(row, {**outcome, "epochs": side["epochs"]})
         self._kept.record(full)
         self._progress.ended({"wall_time_s": None, "num_images": None, **full})
 

@@ -17,6 +17,7 @@ from clsweep.cluster.capacity import require_capacity, running_cluster
 from clsweep.cluster.driver_actor import desk_here
 from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, remove_leftovers
+from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
@@ -54,6 +55,7 @@ class Request:
         retry_failed: run the trials again that have failed, from their checkpoints.
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
         limit: at most so many trials in this run.
+        log: loggers by name, beside those of the study.
     """
 
     address: str = "local"
@@ -61,6 +63,7 @@ class Request:
     retry_failed: bool = False
     max_concurrent: int | None = None
     limit: int | None = None
+    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,7 @@ def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunS
         RequestError: the folder holds another study or another run, or the cluster can never hold a
             trial.
     """
+    wanted_loggers(study, asked.log)
     folder, planned = ResultsFolder(str(out)), plan_trials(study)
     with folder.lock():
         if folder.exists():
@@ -273,7 +277,11 @@ class _Run:
             )
             share = Share(desk, capacity, concurrent)
             stack.enter_context(Heartbeat(folder, progress, share, leftovers))
-            recorder = Recorder(study, folder, progress, kept)
+            # What is confirmed is a study from a folder, which shall not say where to write.
+            wanted = [] if self._test else wanted_loggers(study, self._asked.log)
+            place = loggers_place(folder.local_path, study.sections.name)
+            loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
+            recorder = Recorder(study, folder, progress, kept, loggers)
             context = TrialContext.of(
                 study, folder, desk=desk, one_machine=is_alone, test=self._test
             )

@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -217,10 +217,11 @@ def _may_be_torch_s(error: BaseException) -> bool:
 def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     """One worker: Ray Train's local mode, inside this Tune actor, which holds the resources."""
     import ray.train
+    from ray import tune
     from ray.train.torch import TorchTrainer
 
     def train_here(_: object) -> Row:
-        return _train(row, context)
+        return _train(row, context, report=lambda epoch: tune.report({"epoch": epoch}))
 
     trainer = TorchTrainer(
         train_here,
@@ -262,11 +263,13 @@ def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
 
 def _train_worker(config: Mapping[str, Any]) -> Row:
     """One worker of a group. The workers' results agree; rank 0's is kept."""
-    return _train(config["row"], TrialContext.restored(config["context"]))
+    return _train(config["row"], TrialContext.restored(config["context"]), report=lambda _: None)
 
 
-def _train(row: Row, context: TrialContext) -> Row:
-    """Train on this worker's own device and threads; the result carries all epochs."""
+def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) -> Row:
+    """Train on this worker's own device and threads; the result carries all epochs, so that no
+    report can be lost.
+    """
     import torch
 
     from clsweep.train.loop import train_trial
@@ -282,6 +285,7 @@ def _train(row: Row, context: TrialContext) -> Row:
 
     def note(epoch: Row) -> bool:
         epochs.append(epoch)
+        report(epoch)
         return not _is_first_worker(context) or context.may_go_on(row, epoch)
 
     with limited_memory(row, device, context.gpus_per_worker):

@@ -105,7 +105,7 @@ def of_studies(
         unit=unit_of(name),
         mode=mode,
         params=params,
-        diagnostics=diagnostics_of(trials),
+        diagnostics=diagnostics_of(trials, name),
         symbols=SYMBOLS,
         sweeps=sweeps,
         chance=chance,

@@ -134,7 +134,7 @@ def of_trials(
         unit=unit,
         mode=mode,
         params=tuple(swept),
-        diagnostics=diagnostics_of(trials),
+        diagnostics=diagnostics_of(trials, name),
         symbols=SYMBOLS,
         sweeps=sweeps,
         chance=chance,
@@ -153,7 +153,7 @@ def of_trials(
 def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
     """The metric that is asked for, or the first known one, with a score if there is any."""
     columns = list(trials.columns)
-    known = [m.name for m in METRICS if m.name in columns]
+    known = [m.name for m in METRICS if m.name in columns and not m.takes]
     scored = [m for m in known if trials[m].notna().any()]
     name = next(iter([*scored, *known]), "") if asked is None else str(asked)
     if name in columns and name not in LABELS:

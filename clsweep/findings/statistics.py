@@ -214,6 +214,25 @@ class Findings:
         )
 
     @_remembered
+    def picks(self) -> pd.DataFrame:
+        """What each score without labels would have picked, and what that loses against the best by
+        the metric, per objective and over all of them. Empty where the metric needs no labels
+        itself.
+        """
+        from clsweep.analysis.picks import picks
+        from clsweep.findings.reading_rules import label_free_scores
+
+        return self._ask(
+            lambda m: picks(
+                m.trials,
+                m.sweeps,
+                metric=m.metric,
+                scores=label_free_scores(m.metric),
+                yardsticks=m.yardsticks,
+            )
+        )
+
+    @_remembered
     def reproduce(self, *, within: float | None = None) -> pd.DataFrame:
         """A paper's numbers beside what was measured: one row per printed number
         (`analysis.reference`); none where no study has such numbers.

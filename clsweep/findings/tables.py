@@ -70,6 +70,12 @@ COMPARISON_LEGENDS = {
     "std": "below 1: a depends less on its hyperparameters",
     "within": "positive: more of a's space is within {within} of a's own best",
 }
+PICKS_LEGEND = (
+    "picks: the configuration with the best mean of the score; loses: best - picked, among the "
+    "configurations that were tried; rank correlation: with the metric, 1 where better by the "
+    "score is better by the metric"
+)
+PICKS_SPARE = ("picked", "best", "configs")  # what `--wide` adds
 RECOMMENDATION_LEGEND = (
     "score: mean over the study's seeds, by which it was picked, so optimistic; worst neighbour: "
     "the worst level among the setting itself and its neighbours, each shrunk towards the mean of "
@@ -320,6 +326,31 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
         }
         for row in records_of(frame)
     )
+
+
+def picks(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per objective and score without labels."""
+    unit = _unit(frame["picked"])
+    return _shown(
+        {
+            "objective": row["objective"],
+            "score": row["score"],
+            "configs": row["num_configs"],
+            "picks": _pick(row),
+            "best": unit.level(row, "best", _spread(row, "regret", "")),
+            "picked": unit.level(row, "picked", _spread(row, "regret", "")),
+            "loses": unit.interval(row, "regret", ""),
+            "rank correlation": _share(row, "rho", "rho", most=2),
+        }
+        for row in records_of(frame)
+    )
+
+
+def _pick(row: Mapping[str, Any]) -> str:
+    """The number of a configuration, behind its objective where it is one of several."""
+    if not is_number(row["config"]):
+        return ""
+    return " ".join([row["of"]] * (row["of"] != row["objective"]) + [f"{row['config']:.0f}"])
 
 
 def links(frame: pd.DataFrame) -> pd.DataFrame:

@@ -7,7 +7,16 @@ from datetime import UTC, datetime
 
 import pandas as pd
 
-from clsweep.analysis import confirmation, health, mechanism, reasons, recommend, reference, tuning
+from clsweep.analysis import (
+    confirmation,
+    health,
+    mechanism,
+    picks,
+    reasons,
+    recommend,
+    reference,
+    tuning,
+)
 from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.comparison import winners
 from clsweep.analysis.robustness import marginals, tolerance
@@ -42,6 +51,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "reproduction": reference.COLUMNS,
     "mechanism": mechanism.COLUMNS,
     "links": mechanism.LINK_COLUMNS,
+    "picks": picks.COLUMNS,
 }
 
 KEYS = ("objective", "config")  # of a configuration
@@ -338,6 +348,29 @@ def _mechanism(tables: Tables) -> Section:
     )
 
 
+def _picks(tables: Tables) -> Section | None:
+    """Scores without labels; nothing where the trials have none."""
+    picked = tables.findings.picks()
+    if picked.empty:
+        return None
+    return Section(
+        id="picks",
+        title="Without labels: what other scores would have picked",
+        sentences=(),
+        notes=tuple(shown.notes(picked)),
+        tables=_tables(
+            _table(
+                "picks",
+                f"Scores without labels as judges of {tables.material.metric}",
+                f"With 95 % intervals. {shown.PICKS_LEGEND}.",
+                picked,
+                shown.picks,
+            )
+        ),
+        figures=(),
+    )
+
+
 def _recommendation(tables: Tables) -> Section:
     confirmed = tables.material.confirmation
     recommended = tables.findings.recommend()
@@ -448,6 +481,7 @@ _SECTIONS: Mapping[str, Callable[[Tables], Section | None]] = {
     "comparison": _comparison,
     "tuning cost": _tuning,
     "mechanism": _mechanism,
+    "without labels": _picks,
     "recommendation": _recommendation,
     "trials": _trials,
     "health": _health,

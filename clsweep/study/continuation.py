@@ -15,7 +15,7 @@ from clsweep.study.schema import LIVE_METHODS
 _ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
 # workers and devices, and `confirm` comes after the study.
-_NOT_DEFINING = ("resources", "encoders", "checkpoints", "confirm")
+_NOT_DEFINING = ("resources", "encoders", "checkpoints", "loggers", "confirm")
 _NOT_DEFINING_DATA = ("root", "cache", "download")
 
 

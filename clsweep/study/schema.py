@@ -159,6 +159,38 @@ class CheckpointsSection(_Section):
     every_s: Annotated[Number, Field(ge=0)] = 60.0  # seconds; at most one in so many
 
 
+# The loggers, and the options of each.
+LOGGERS = {
+    "tensorboard": ("path",),
+    "wandb": ("path", "project", "entity"),
+    "mlflow": ("uri", "experiment"),
+}
+
+
+class LoggerSection(_Section):
+    """`tensorboard`, or with options `{mlflow: {uri: http://...}}`."""
+
+    name: StrictStr
+    options: dict[StrictStr, StrictStr] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_written(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return {"name": given}
+        if isinstance(given, dict) and len(given) == 1 and "name" not in given:
+            [(name, options)] = given.items()
+            return {"name": name, "options": {} if options is None else options}
+        return given
+
+    @model_validator(mode="after")
+    def _known(self) -> LoggerSection:
+        known = LOGGERS[_choice("logger", self.name, LOGGERS)]
+        for option in self.options:
+            _choice(f"option of {self.name}", option, known)
+        return self
+
+
 class StudySections(_Section):
     name: Annotated[StrictStr, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
     dataset: DatasetSection
@@ -176,6 +208,7 @@ class StudySections(_Section):
     resources: ResourcesSection = ResourcesSection()
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
+    loggers: tuple[LoggerSection, ...] = ()
 
     @property
     def val_fraction(self) -> float | None:

@@ -26,6 +26,10 @@ def check_metric(objective: Objective, metric: Metric, where: Where, error: Comp
             ("objectives", objective.name, "framework"),
             f"{says}a framework that trains a classifier, as supervised, and epochs above 0",
         )
+    if "z1_ND" in metric.takes and not is_trained:
+        error(where(objective, "epochs"), f"{says}epochs above 0, as it looks at projections")
+    if "views_NVD" in metric.takes and fixed["lidar_views"] == 0:
+        error(where(objective, "lidar_views"), f"{says}lidar_views of 2 or more, as 10; given 0")
     if metric.of == "transfer" and fixed.get("transfer_dataset") == "none":
         error(where(objective, "transfer_dataset"), f"{says}a transfer_dataset, given none")
     if metric.part == "finetune" and "finetune_labels" in fixed:
@@ -46,6 +50,8 @@ def check_scores(
     num_labelled = dataset.split_sizes(val_fraction)[0] - dataset.num_unlabeled
     fixed, classes = objective.fixed, dataset.num_classes
     _check_layer(objective, where, error)
+    if fixed["lidar_views"] == 1:
+        error(where(objective, "lidar_views"), "expected 0, or 2 views and more, given 1")
     if fixed["linear_every"] == "scored" and fixed["linear_probe"] == "none":
         error(where(objective, "linear_every"), "has no effect while linear_probe is none")
     share = fixed.get("probe_val_share")

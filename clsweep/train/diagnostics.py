@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, DIAGNOSTICS, MIN_TSNE_POINTS, implementation
+from clsweep.catalog import COMPONENT, DIAGNOSTICS, METRICS, MIN_TSNE_POINTS, implementation
 from clsweep.catalog.ownership import num_others
+from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import npc_multiplier
 from clsweep.train.evaluate import widest_float
 
@@ -162,12 +163,28 @@ def mi_bound(config: Mapping[str, Any], base_loss: float) -> float | None:
 def diagnostics_of(at_hand: Mapping[str, Any]) -> dict[str, float]:
     """Every diagnostic of the catalog that takes no more than what is `at_hand`, by name, but those
     of steps; without those that such a trial has not.
+    """
+    return _taken([row for row in DIAGNOSTICS if not row.summary], at_hand)
+
+
+@torch.no_grad()
+def label_free_scores(at_hand: Mapping[str, Any]) -> dict[str, float]:
+    """Every metric of the catalog that needs no labels and takes no more than what is `at_hand`, by
+    name.
+    """
+    return _taken([row for row in METRICS if row.takes], at_hand)
+
+
+def _taken(
+    rows: Sequence[Diagnostic] | Sequence[Metric], at_hand: Mapping[str, Any]
+) -> dict[str, float]:
+    """What rows give of what is `at_hand`, those that take no more than that.
 
     Waits for the device once, and once inside of the singular values.
     """
     found: dict[str, Any] = {}
-    for row in DIAGNOSTICS:
-        if not row.summary and set(row.takes) <= set(at_hand):
+    for row in rows:
+        if set(row.takes) <= set(at_hand):
             value = implementation(row)(*(at_hand[name] for name in row.takes))
             if value is not None:
                 found[row.name] = value

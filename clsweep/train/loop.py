@@ -28,7 +28,14 @@ from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
 from clsweep.train.pulse import Pulse, Tell
-from clsweep.train.scores import DivergedError, Heads, diagnose, embed_in_plane, score_encoder
+from clsweep.train.scores import (
+    DivergedError,
+    Heads,
+    diagnose,
+    embed_in_plane,
+    score_encoder,
+    score_views,
+)
 from clsweep.train.seeds import derived_seed
 from clsweep.train.state import TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
@@ -115,6 +122,8 @@ def train_trial(
         tested = scored_images(splits.test, splits, config, device)
         transfer = transfer_of(config, splits, place, device, test=True)
         scores, _ = score(encoder, val=tested, heads=heads, last=last, transfer=transfer)
+        if heads.objective is not None:
+            scores |= score_views(heads.objective, tested, config)
         result |= {f"test_{name}": score for name, score in scores.items()}
     return result | {
         "peak_memory_gib": memory.peak_gib(),

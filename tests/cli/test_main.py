@@ -216,6 +216,7 @@ def test_a_wrong_word_exits_with_2_and_a_usage(clsweep, words, message):
         "trials",
         "robustness",
         "sensitivity",
+        "picks",
         "compare",
         "report",
         "confirm",
@@ -234,7 +235,7 @@ def test_help_names_the_command(clsweep, command):
 
 
 @pytest.mark.parametrize(
-    "command", ["trials", "status", "robustness", "sensitivity", "report", "confirm"]
+    "command", ["trials", "status", "robustness", "sensitivity", "picks", "report", "confirm"]
 )
 @pytest.mark.parametrize("kind", ["missing", "empty", "file"])
 def test_a_folder_without_results_is_refused(clsweep, tmp_path, command, kind):

@@ -94,6 +94,7 @@ HANDED_OVER = ("encoder", "normalisation")
 METRICS = {"knn_top1", "knn_top5"}
 PROBED = {"linear_top1", "linear_top5"}  # at the last epoch alone
 LOOKS = {"alignment", "uniformity", "feature_diversity", "effective_rank", "std_per_dim"}
+LOOKS |= {"rankme", "alpha_req", "spectrum_decay"}
 LOOKS |= {
     "intra_class_distance",
     "inter_class_distance",
@@ -244,9 +245,10 @@ def test_no_epochs_score_the_untrained_encoder(
 
     monkeypatch.setattr(loop, "train_epoch", forbidden)
     rows, result = run(configs["simclr"], epochs=0)
-    assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *METRICS, *PROBED})]
+    scores = METRICS | PROBED | {"rankme", "alpha_req"}
+    assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *scores})]
     counts = {"status": "finished", "epochs_trained": 0, "num_resumes": 0, "num_images": 0}
-    assert result == {**{name: rows[0][name] for name in METRICS | PROBED}, **counts, "points": []}
+    assert result == {**{name: rows[0][name] for name in scores}, **counts, "points": []}
     assert run(configs["dcl"], epochs=0)[1] == result, (
         "nothing but the encoder and the seed matters"
     )
@@ -476,6 +478,7 @@ NOT_ON_THE_LOSS = {
     "encoder",
     "eval_every",
     "knn_k",
+    "lidar_views",
     "knn_temperature",
     "linear_probe",
     "tsne_points",
