@@ -525,10 +525,10 @@ def test_impossible_sizes_are_refused(num_images: int, image_size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 2, 8, 8), (3, 8, 8)]
+    "shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 0, 8, 8), (3, 8, 8)]
 )
 def test_images_that_do_not_fit_the_draws_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"must have shape \(4, 1 or 3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(4, C, 8, 8\)"):
         apply(torch.zeros(shape), draw(Recipe(), 4, 8, generator()))
 
 

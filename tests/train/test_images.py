@@ -165,9 +165,9 @@ def test_the_next_images_are_read_while_these_are_used(monkeypatch: pytest.Monke
     class OnTheHost(Images):
         device = type("Device", (), {"type": "cuda"})()  # what is asked before anything is read
 
-        def fetch(self, chosen_M: Tensor) -> Callable[[], Tensor]:
+        def fetch(self, chosen_M: Tensor, draws: Any = ()) -> Callable[[], Any]:
             events.append("read")
-            return images.fetch(chosen_M)
+            return images.fetch(chosen_M, draws)
 
     groups = [(module._Drawn(rows, []), []) for rows in torch.arange(96).split(12)]
     for number, (group, read) in enumerate(module._ahead(OnTheHost(**vars(images)), groups)):
