@@ -23,6 +23,7 @@ from clsweep.catalog import (
     Part,
     Value,
 )
+from clsweep.catalog.open_encoders import ROWS, measured
 from clsweep.catalog.rows import numbers
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
@@ -39,7 +40,7 @@ TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
     "lr_schedule", "precision"
 )  # fmt: skip
-TRIAL_OWNS = ("epochs", "encoder", "view_size", "eval_every", "linear_every", "tsne_points")
+TRIAL_OWNS = ("epochs", "encoder", "init", "view_size", "eval_every", "linear_every", "tsne_points")
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
 
 
@@ -78,8 +79,9 @@ def yardstick_params() -> tuple[str, ...]:
 
 def reference_params() -> tuple[str, ...]:
     """What the scores of an untrained encoder depend on."""
-    of_encoders = dict.fromkeys(n for c in COMPONENT["encoder"].values() for n in c.owns)
-    return ("encoder", "view_size", *of_encoders, *yardstick_params())
+    rows = (*COMPONENT["encoder"].values(), *ROWS)
+    of_encoders = dict.fromkeys(n for c in rows for n in c.owns)
+    return ("encoder", "init", "view_size", *of_encoders, *yardstick_params())
 
 
 def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
@@ -210,6 +212,8 @@ def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
 def num_features(params: Mapping[str, Any]) -> int:
     """Width of the features of the encoder that these hyperparameters describe."""
     found = COMPONENT["encoder"][params["encoder"]].num_features
+    if found == 0:
+        return measured(params)
     if isinstance(found, int):
         return found
     factor, name = found
@@ -226,7 +230,8 @@ def effective(
     """
     values = dict(params)
     if values.get("proj_hidden") == 0 and values.get("width", 0) is not None:
-        values["proj_hidden"] = num_features(values)
+        sizes = {"image_size": dataset.image_size, "channels": dataset.channels}
+        values["proj_hidden"] = num_features(values | sizes)
     if values.get("num_negatives") == 0 and values["batch_size"] is not None:
         values["num_negatives"] = num_others(parts["framework"], values["batch_size"])
     if "chunk_size" in values and None not in (values["chunk_size"], values["batch_size"]):
@@ -287,7 +292,7 @@ def owners_of(name: str) -> str:
         return "training" if name in TRAINING_OWNS else "every trial"
     by_part: dict[str, list[str]] = {}
     for part, components in COMPONENT.items():
-        for c in components.values():
+        for c in (*components.values(), *(ROWS if part == "encoder" else ())):
             conditional = [
                 f"{c.name} with {loss}" for loss, owns in c.owns_with.items() if name in owns
             ]

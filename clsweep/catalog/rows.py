@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -49,8 +50,9 @@ class Param:
 
     `aliases` are what others call it: a study that uses one is told the name. `inert_when` are
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
-    on images of one channel, and is not owned there. The value of kind "numbers" is a text, such as
-    `0.6, 0.8`, of ascending numbers; a study file may give a list.
+    on images of other than three channels, and is not owned there. A choice may also be any text of
+    the regular expression `pattern`, which a reader knows as `beyond`. The value of kind "numbers"
+    is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Param:
     high: float = math.inf
     low_open: bool = False
     choices: tuple[str, ...] = ()
+    pattern: str = ""
+    beyond: tuple[str, ...] = ()
     sweepable: bool = True
     needs_rgb: bool = False
     inert_when: tuple[tuple[str, Value], ...] = ()
@@ -72,7 +76,7 @@ class Param:
     def bounds(self) -> str:
         """The valid values as a reader writes them: `(0, inf)`, `[1, 100]`, `none | linear`."""
         if self.kind == "choice":
-            return " | ".join(self.choices)
+            return " | ".join((*self.choices, *self.beyond))
         if self.kind == "bool":
             return "true | false"
         left = "(" if self.low_open or self.low == -math.inf else "["
@@ -86,7 +90,9 @@ class Param:
             ValueError: wrong type or out of bounds; the message is "expected ..., given ...".
         """
         if self.kind == "choice":
-            if value in self.choices and isinstance(value, str):
+            if isinstance(value, str) and (
+                value in self.choices or (self.pattern and re.fullmatch(self.pattern, value))
+            ):
                 return value
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         if self.kind == "bool":

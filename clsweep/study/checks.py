@@ -18,6 +18,8 @@ from clsweep.catalog import (
     MIN_TSNE_POINTS,
     Dataset,
 )
+from clsweep.catalog.initial import NONE
+from clsweep.catalog.open_encoders import is_open, measured
 from clsweep.catalog.ownership import ALL_THERE_IS, num_crop_only, num_others, switched_off_by
 from clsweep.display.numbers import setting
 from clsweep.study.document import Document, Keys
@@ -163,6 +165,8 @@ class Checks:
     def check(self, objective: Objective) -> None:
         """What follows from several keys together."""
         self._check_metric(objective)
+        if self.dataset.kind == "images":
+            self._check_encoder(objective)
         if self.dataset.kind == "pairs":
             self._check_pairs(objective)
         else:
@@ -189,6 +193,25 @@ class Checks:
                 )
 
         check_metric(objective, metric, self.dataset, self._where, self.error)
+
+    def _check_encoder(self, objective: Objective) -> None:
+        """Another library's encoder is built once, on no device, before anything runs; and so is
+        one that begins with the weights of a file.
+        """
+        encoder, init = str(objective.fixed["encoder"]), str(objective.fixed["init"])
+        if not is_open(encoder) and init == NONE:
+            return
+        sizes = {"image_size": self.dataset.image_size, "channels": self.dataset.channels}
+        if "width" in objective.space:
+            self.error(self._where(objective, "width"), "expected one value with init, given more")
+            return
+        for view_size in dict.fromkeys(objective.extremes("view_size")):
+            try:
+                measured({**objective.fixed, **sizes, "view_size": view_size})
+            except ValueError as error:
+                key = "init" if init != NONE and init.partition("#")[0] in str(error) else "encoder"
+                self.error(self._where(objective, key), str(error))
+                return
 
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:

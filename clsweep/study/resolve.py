@@ -17,6 +17,7 @@ from clsweep.catalog import (
     Dataset,
     Value,
 )
+from clsweep.catalog.initial import NONE, stated
 from clsweep.catalog.ownership import (
     aliases,
     default_of,
@@ -159,6 +160,8 @@ class _Resolver:
                 fixed.setdefault(param, default_of(param, parts, **selected))
         if fixed.get("precision") == "auto":
             fixed["precision"] = self._precision()
+        if fixed.get("init", NONE) != NONE:
+            fixed["init"] = self._initial(name, str(fixed["init"]))
         for param in space:
             if param in self.sections.base:
                 self.replaced.setdefault(param, []).append(name)
@@ -200,8 +203,9 @@ class _Resolver:
             return False
         parts: dict[str, str] = {part: getattr(section, part) for part in OBJECTIVE_PARTS}
         selected = all(
-            self._raw(part, section, parts) in [*COMPONENT[part]] for part in SELECTED_PARTS
-        )  # or a list
+            isinstance(raw := self._raw(part, section, parts), str) and raw in COMPONENT[part]
+            for part in SELECTED_PARTS
+        )
         return selected and refusal(parts, self.dataset) is None
 
     def _raw(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> object:
@@ -272,6 +276,17 @@ class _Resolver:
                 self.error(keys, str(error))
         if shared:
             self.taken.add((str(keys[-2]), param))
+
+    def _initial(self, name: str, path: str) -> str:
+        """The file of weights with its digest: one that changes makes another trial."""
+        try:
+            return stated(Path(path).expanduser())
+        except ValueError as error:
+            own = "init" in self.sections.objectives[name].base
+            self.error(
+                ("objectives", name, "base", "init") if own else ("base", "init"), str(error)
+            )
+            return NONE
 
     def _precision(self) -> str:
         """What `auto` stands for. The study alone decides, never the machine that a trial is on:

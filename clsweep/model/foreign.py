@@ -1,0 +1,173 @@
+"""Encoders of other libraries and of one's own: each a module that maps (N, C, H, W) to features,
+with `num_features` measured on the meta device.
+
+Shape suffixes: C channels, 3 where images are gray; S pixels a side.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clsweep.catalog import named
+from clsweep.errors import nearest
+
+_PROBE = 2  # images that a network is measured with
+
+
+def timm_encoder(
+    *, encoder: str, view_size: int, image_size: int, channels: int, pooling: str
+) -> nn.Module:
+    """A model of timm, `timm/NAME`, without classifier and untrained, for views of S x S.
+
+    Args:
+        pooling: `model` is what its authors chose; else avg, max or token (the class token).
+
+    Raises:
+        ValueError: no such model, no such pooling of it, or images that it does not take.
+    """
+    try:
+        import timm
+    except ImportError:
+        raise ValueError(f"{encoder}: expected timm: pip install 'clsweep[timm]'") from None
+    name = encoder.partition("/")[2]
+    known = timm.list_models()
+    if name.partition(".")[0] not in known:
+        raise ValueError(f"unknown model '{name}' of timm.{nearest(name, known)}")
+    given: dict[str, Any] = {} if pooling == "model" else {"global_pool": pooling}
+
+    def make() -> nn.Module:
+        size = view_size or image_size
+        sized = {"img_size": size}
+        # most take images of any size; those with positions want to be told, and may resample them
+        for options in ({**sized, "dynamic_img_size": True}, sized, {}):
+            try:
+                network: nn.Module = timm.create_model(
+                    name, pretrained=False, num_classes=0, in_chans=inputs(channels),
+                    **given, **options,
+                )  # fmt: skip
+            except TypeError as error:
+                if "unexpected keyword argument" not in str(error) or not options:
+                    raise
+            else:
+                return network
+        raise AssertionError
+
+    return _measured(make, encoder, view_size or image_size, channels)
+
+
+def torchvision_encoder(
+    *, encoder: str, view_size: int, image_size: int, channels: int
+) -> nn.Module:
+    """A classifier of torchvision, `torchvision/NAME`, without its last linear layer and untrained.
+
+    Raises:
+        ValueError: no such model, one without such a layer, or images that it does not take.
+    """
+    import torchvision
+
+    name, size = encoder.partition("/")[2], view_size or image_size
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        raise ValueError(f"unknown model '{name}' of torchvision.{nearest(name, known)}")
+    options: dict[str, Any] = {}
+    if name.startswith("vit_"):
+        options = {"image_size": size}
+    if name in ("googlenet", "inception_v3"):
+        options = {"aux_logits": False, "init_weights": False}
+
+    def make() -> nn.Module:
+        network: nn.Module = torchvision.models.get_model(name, weights=None, **options)
+        layers = [at for at, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+        if not layers:
+            raise ValueError(f"{encoder}: expected a linear layer as its classifier, given none")
+        network.set_submodule(layers[-1], nn.Identity())
+        return take_channels(network, channels)
+
+    return _measured(make, encoder, size, channels)
+
+
+def own_encoder(*, encoder: str, view_size: int, image_size: int, channels: int) -> nn.Module:
+    """What `module:function` returns. Of `channels` and `image_size` it is called with those that
+    it takes by name; without `channels` the first convolution is adapted to them.
+
+    Raises:
+        ValueError: no such function, or what it returns is no such module.
+    """
+    size = view_size or image_size
+    try:
+        function = named(encoder)
+        takes = inspect.signature(function).parameters
+    except (LookupError, TypeError) as error:
+        raise ValueError(str(error)) from None
+    given = {"channels": inputs(channels), "image_size": size}
+
+    def make() -> nn.Module:
+        network: Any = function(**{name: given[name] for name in given if name in takes})
+        if not isinstance(network, nn.Module):
+            raise ValueError(f"{encoder}: expected a torch.nn.Module, given {type(network)}")
+        return network if "channels" in takes else take_channels(network, channels)
+
+    return _measured(make, encoder, size, channels)
+
+
+def inputs(channels: int) -> int:
+    """Channels that an encoder is given: gray images are repeated in three."""
+    return 3 if channels == 1 else channels
+
+
+def take_channels(network: nn.Module, channels: int) -> nn.Module:
+    """The network with a first convolution of as many channels as images have, its weights drawn
+    anew with the spread of those that it replaces; as it is where it has three and they too.
+
+    Raises:
+        ValueError: it has no convolution to replace.
+    """
+    wanted = inputs(channels)
+    found = ((at, m) for at, m in network.named_modules() if isinstance(m, nn.Conv2d))
+    at, conv = next(found, ("", None))
+    if wanted == 3 and (conv is None or conv.in_channels == 3):
+        return network
+    if conv is None or conv.groups != 1:
+        raise ValueError(f"expected a first convolution to adapt to {channels} channels")
+    old: Any = conv
+    new = nn.Conv2d(
+        wanted, old.out_channels, old.kernel_size, old.stride, old.padding, old.dilation,
+        bias=old.bias is not None, padding_mode=old.padding_mode,
+    )  # fmt: skip
+    if not conv.weight.is_meta:
+        nn.init.normal_(new.weight, std=float(conv.weight.detach().std()))
+    network.set_submodule(at, new)
+    return network
+
+
+def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int) -> nn.Module:
+    """The network, with the width of its features.
+
+    Raises:
+        ValueError: it does not map images of this size to one vector each.
+    """
+    x_NCSS = torch.empty(_PROBE, inputs(channels), size, size, device="meta")
+    with torch.device("meta"), torch.no_grad():
+        blueprint = make().eval()
+        try:
+            features = blueprint(x_NCSS)
+        except Exception as error:  # libraries raise anything at sizes
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            shape = f"{size} x {size} pixels and {inputs(channels)} channels"
+            raise ValueError(
+                f"{name}: does not take images of {shape}: {reason}. Set view_size, or take "
+                "another encoder"
+            ) from None
+    if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != _PROBE:
+        given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(
+            f"{name}: expected features ({_PROBE}, D) of {_PROBE} images, given {given}"
+        )
+    network = make()
+    network.num_features = features.shape[1]  # type: ignore[assignment]
+    return network
