@@ -7,6 +7,7 @@ What such a name comes to is asked of a process of its own, so that no torch is 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -60,7 +61,8 @@ def is_open(name: str) -> bool:
 
 def measured(params: Mapping[str, Any]) -> int:
     """Width of the features of an encoder that the catalog does not know, and whether it can be
-    built and begin with the weights of `init`.
+    built and begin with the weights of `init`. Modules of one's own are looked for in the working
+    folder, too.
 
     Args:
         params: effective hyperparameters by name, with image_size and channels.
@@ -68,6 +70,8 @@ def measured(params: Mapping[str, Any]) -> int:
     Raises:
         ValueError: it cannot, in one line.
     """
+    if re.fullmatch(_PATTERNS[-1], str(params["encoder"])) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # Ray gives its workers this path of the driver's
     wanted = {name: params[name] for name in _MEASURED if params.get(name) is not None}
     found = json.loads(_asked(json.dumps(wanted, sort_keys=True)))
     if "error" in found:

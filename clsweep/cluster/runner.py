@@ -25,6 +25,7 @@ from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
 from clsweep.data.datasets import load_splits
+from clsweep.data.room import cache_room
 from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -465,6 +466,7 @@ def _require_data(study: Study, address: str) -> None:
         presets = preset_names(study.document.source)
         hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
         raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
+    cache_room(study.dataset, place)
     prepare(study.dataset, place)
     if study.dataset.files:
         load_splits(split_columns(study), place)  # what is wrong with the images is said now

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,12 @@ from torch.nn import functional as F
 
 from clsweep.catalog import DATASET
 from clsweep.data import datasets
+from clsweep.data import found as found_module
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import Splits, load_splits
 from clsweep.data.found import sized_dataset
+from clsweep.data.room import cache_room
+from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 from clsweep.train.images import Images, on_device
 
@@ -374,6 +379,43 @@ def test_flat_folders_without_images_are_refused(tmp_path: Path) -> None:
     assert "expected at least one image" in refusal("imagefiles", root)
 
 
+# Room on the disk.
+
+
+@pytest.mark.parametrize("sampled", [200, 5])
+@pytest.mark.parametrize("store_size", [12, 400])
+def test_the_room_of_pictures_is_known_before_they_are_decoded(
+    store_size: int, sampled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat(tmp_path / "set")
+    monkeypatch.setattr(found_module, "_SAMPLED", sampled)
+    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
+    row = replace(sized_dataset("imagefiles", place), store_size=store_size)
+    told = cache_room(row, place)
+    size, is_exact = found_module.cache_bytes(row, place)
+    assert is_exact == (sampled == 200)
+    assert ("about" in told) != is_exact
+    assert not (tmp_path / "cache").exists()
+    prepare(row, place)
+    [made] = (tmp_path / "cache").glob("*/train.npy")
+    assert abs(size - (made.stat().st_size - 128)) <= (0 if is_exact else 0.15 * size)
+
+
+def test_a_full_disk_is_refused_before_anything_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat(tmp_path / "set")
+    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
+    row = replace(sized_dataset("imagefiles", place), store_size=40)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=30_000))
+    with pytest.raises(RequestError, match=r"expected 4\d\.\d KiB free to keep imagefiles in, given "
+                                           r"29\.3 KiB"):  # fmt: skip
+        cache_room(row, place)
+    prepare(row, place)
+    assert "are free" in cache_room(row, place), "it is there already"
+
+
 # Only regular files.
 
 
@@ -457,8 +499,6 @@ def test_a_folder_that_changed_after_the_plan_is_refused(by_class: Path) -> None
 def test_scoring_resizes_the_whole_picture_and_takes_its_middle(by_class: Path) -> None:
     splits = load("imagefolder", by_class)
     held = on_device(splits.train, splits.train, torch.device("cpu"))
-    from dataclasses import replace
-
     from torchvision.transforms import v2
 
     held = replace(held, view_size=14)
