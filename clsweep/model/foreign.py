@@ -7,7 +7,7 @@ Shape suffixes: C channels, 3 where images are gray; S pixels a side.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ _PROBE = 2  # images that a network is measured with
 def timm_encoder(
     *, encoder: str, view_size: int, image_size: int, channels: int, pooling: str
 ) -> nn.Module:
-    """A model of timm, `timm/NAME`, without classifier and untrained, for views of S x S.
+    """A model of timm, `timm/NAME`, without classifier, dropout and stochastic depth, untrained,
+    for views of S x S.
 
     Args:
         pooling: `model` is what its authors chose; else avg, max or token (the class token).
@@ -54,7 +55,7 @@ def timm_encoder(
                 if "unexpected keyword argument" not in str(error) or not options:
                     raise
             else:
-                return network
+                return _split_norms(_without_dropout(network))
         raise AssertionError
 
     return _measured(make, encoder, view_size or image_size, channels)
@@ -63,7 +64,8 @@ def timm_encoder(
 def torchvision_encoder(
     *, encoder: str, view_size: int, image_size: int, channels: int
 ) -> nn.Module:
-    """A classifier of torchvision, `torchvision/NAME`, without its last linear layer and untrained.
+    """A classifier of torchvision, `torchvision/NAME`, without its last linear layer, dropout and
+    stochastic depth, untrained.
 
     Raises:
         ValueError: no such model, one without such a layer, or images that it does not take.
@@ -86,7 +88,7 @@ def torchvision_encoder(
         if not layers:
             raise ValueError(f"{encoder}: expected a linear layer as its classifier, given none")
         network.set_submodule(layers[-1], nn.Identity())
-        return take_channels(network, channels)
+        return take_channels(_without_dropout(network), channels)
 
     return _measured(make, encoder, size, channels)
 
@@ -110,6 +112,11 @@ def own_encoder(*, encoder: str, view_size: int, image_size: int, channels: int)
         network: Any = function(**{name: given[name] for name in given if name in takes})
         if not isinstance(network, nn.Module):
             raise ValueError(f"{encoder}: expected a torch.nn.Module, given {type(network)}")
+        if dropout := next((at for at, _ in _dropouts(network)), None):
+            raise ValueError(
+                f"{encoder}: {dropout}: expected no dropout, whose draws are no trial's own: a "
+                "trial that goes on, or has more workers, would be another"
+            )
         return network if "channels" in takes else take_channels(network, channels)
 
     return _measured(make, encoder, size, channels)
@@ -145,6 +152,54 @@ def take_channels(network: nn.Module, channels: int) -> nn.Module:
     return network
 
 
+_RATES = ("p", "drop_prob")  # under which modules keep how much they drop
+
+
+def _dropouts(network: nn.Module) -> Iterator[tuple[str, tuple[nn.Module, str]]]:
+    """Modules that drop at random what passes through them, with the name of the rate."""
+    for at, module in network.named_modules():
+        is_one = isinstance(module, nn.modules.dropout._DropoutNd)
+        if is_one or type(module).__name__ in ("StochasticDepth", "DropPath"):
+            for rate in _RATES:
+                if getattr(module, rate, 0):
+                    yield at, (module, rate)
+
+
+def _without_dropout(network: nn.Module) -> nn.Module:
+    for _, (module, rate) in _dropouts(network):
+        setattr(module, rate, 0.0)
+    return network
+
+
+def _split_norms(network: nn.Module) -> nn.Module:
+    """timm's batch norms with an activation as torch's own with the activation behind: only torch's
+    own are given the statistics of several workers, or of groups. All names stay.
+    """
+    from timm.layers import BatchNormAct2d
+
+    for module in network.modules():
+        if type(module) is BatchNormAct2d:
+            module.__class__ = nn.BatchNorm2d
+            module.register_forward_hook(_activate)
+    return network
+
+
+def _activate(module: Any, _: object, x_NCHW: Tensor) -> Tensor:
+    activated: Tensor = module.act(module.drop(x_NCHW))
+    return activated
+
+
+def _require_shared_norms(network: nn.Module, name: str) -> None:
+    """ValueError where batch norms are of a type that several workers cannot share."""
+    for at, module in network.named_modules():
+        is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if is_norm and type(module) not in (nn.BatchNorm1d, nn.BatchNorm2d):
+            raise ValueError(
+                f"{name}: {at}: expected batch norms of torch's own type, given "
+                f"{type(module).__name__}, whose statistics several workers could not share"
+            )
+
+
 def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int) -> nn.Module:
     """The network, with the width of its features.
 
@@ -169,5 +224,6 @@ def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int
             f"{name}: expected features ({_PROBE}, D) of {_PROBE} images, given {given}"
         )
     network = make()
+    _require_shared_norms(network, name)
     network.num_features = features.shape[1]  # type: ignore[assignment]
     return network

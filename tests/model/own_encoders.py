@@ -27,5 +27,9 @@ def maps(channels: int) -> nn.Module:
     return nn.Conv2d(channels, 6, 3)
 
 
+def dropping() -> nn.Module:
+    return nn.Sequential(Pooled(), nn.Dropout(0.5))
+
+
 def number() -> int:
     return 3

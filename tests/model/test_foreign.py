@@ -18,6 +18,7 @@ from clsweep.catalog.ownership import owned_params
 from clsweep.model.initial import load_initial
 from clsweep.model.measure import measure
 from clsweep.objective.build import build_encoder
+from clsweep.train import collectives
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -72,6 +73,40 @@ def test_a_model_of_timm_is_timms() -> None:
             assert torch.equal(network(images(32)), theirs(images(32)))
 
 
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "regnetx_002", "resnetv2_50x1_bit"])
+@pytest.mark.parametrize("is_training", [True, False])
+def test_norms_with_an_activation_are_split_and_compute_the_same(
+    name: str, is_training: bool
+) -> None:
+    timm = pytest.importorskip("timm")
+    network = build_encoder(config(f"timm/{name}"))
+    theirs = timm.create_model(name, num_classes=0)
+    theirs.load_state_dict(network.state_dict())
+    with torch.no_grad():
+        for _ in range(2):  # running statistics take part in the second
+            expected = theirs.train(is_training)(images(32))
+            assert torch.equal(network.train(is_training)(images(32)), expected)
+    assert list(theirs.state_dict()) == list(network.state_dict())
+
+
+def test_the_activation_behind_a_norm_stays_where_workers_share_its_statistics() -> None:
+    pytest.importorskip("timm")
+    network = build_encoder(config("timm/regnetx_002"))
+    expected = network.eval()(images(32))
+    hooks = collectives._hooks_of(network)
+    assert sum(map(bool, hooks.values())) > 5
+    shared = torch.nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    assert not torch.equal(shared(images(32)), expected), "torch leaves it behind"
+    assert torch.equal(collectives._with_hooks(shared, hooks)(images(32)), expected)
+
+
+@pytest.mark.parametrize("name", ["torchvision/convnext_tiny", "timm/vit_tiny_patch16_224"])
+def test_a_network_gives_the_same_features_twice_in_training(name: str) -> None:
+    network = build_encoder(config(name)).train()
+    with torch.no_grad():
+        assert torch.equal(network(images(32)), network(images(32)))
+
+
 def test_positions_of_a_vit_serve_small_views_too() -> None:
     """Multi-crop gives one network views of two sizes."""
     network = build_encoder(config("timm/vit_tiny_patch16_224", size=64)).eval()
@@ -103,6 +138,7 @@ def test_a_model_of_torchvision_gives_what_its_classifier_is_given() -> None:
         (config("torchvision/vgg11", size=16), "does not take images of 16 x 16 pixels"),
         (config("nowhere:net"), "expected module:function, given 'nowhere:net'"),
         (config("tests.model.own_encoders:nothing"), "has no attribute 'nothing'"),
+        (config("tests.model.own_encoders:dropping"), "1: expected no dropout"),
         (config("tests.model.own_encoders:number"), "expected a torch.nn.Module, given"),
         (config("tests.model.own_encoders:maps"), "expected features (2, D) of 2 images, given "
                                                   "(2, 6, 30, 30)"),
