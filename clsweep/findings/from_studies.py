@@ -286,7 +286,7 @@ def _yardsticks(
             found[prefix + str(objective)] = {
                 "score_on": study.score_on,  # no column in earlier versions
                 # a column that is empty says as little as one that is not there
-                **{n: row[n] for n in names if n in trials and row[n] not in (None, math.nan)},
+                **{n: row[n] for n in names if n in trials and row[n] == row[n]},
             }
     differing = [
         name for name in names if len({str(values.get(name)) for values in found.values()}) > 1
