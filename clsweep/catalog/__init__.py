@@ -11,6 +11,7 @@ from typing import Any
 
 from clsweep.catalog import builtin
 from clsweep.catalog.builtin import FINETUNE_SHARES, MIN_TSNE_POINTS
+from clsweep.catalog.open_encoders import EncoderTable
 from clsweep.catalog.rows import (
     DIAGNOSED_ENCODER,
     DIAGNOSED_STEP,
@@ -63,7 +64,7 @@ PARAM = {p.name: p for p in builtin.PARAMS}
 DATASET = {d.name: d for d in builtin.DATASETS}
 METRIC = {m.name: m for m in builtin.METRICS}
 DIAGNOSTIC = {d.name: d for d in builtin.DIAGNOSTICS}
-COMPONENT: dict[str, dict[str, Component]] = {}
+COMPONENT: dict[str, dict[str, Component]] = {"encoder": EncoderTable()}
 for _component in builtin.COMPONENTS:
     COMPONENT.setdefault(_component.part, {})[_component.name] = _component
 

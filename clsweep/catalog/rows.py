@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -49,8 +50,9 @@ class Param:
 
     `aliases` are what others call it: a study that uses one is told the name. `inert_when` are
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
-    on images of one channel, and is not owned there. The value of kind "numbers" is a text, such as
-    `0.6, 0.8`, of ascending numbers; a study file may give a list.
+    on images of other than three channels, and is not owned there. A choice may also be any text of
+    the regular expression `pattern`, which a reader knows as `beyond`. The value of kind "numbers"
+    is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Param:
     high: float = math.inf
     low_open: bool = False
     choices: tuple[str, ...] = ()
+    pattern: str = ""
+    beyond: tuple[str, ...] = ()
     sweepable: bool = True
     needs_rgb: bool = False
     inert_when: tuple[tuple[str, Value], ...] = ()
@@ -72,7 +76,7 @@ class Param:
     def bounds(self) -> str:
         """The valid values as a reader writes them: `(0, inf)`, `[1, 100]`, `none | linear`."""
         if self.kind == "choice":
-            return " | ".join(self.choices)
+            return " | ".join((*self.choices, *self.beyond))
         if self.kind == "bool":
             return "true | false"
         left = "(" if self.low_open or self.low == -math.inf else "["
@@ -86,7 +90,9 @@ class Param:
             ValueError: wrong type or out of bounds; the message is "expected ..., given ...".
         """
         if self.kind == "choice":
-            if value in self.choices and isinstance(value, str):
+            if isinstance(value, str) and (
+                value in self.choices or (self.pattern and re.fullmatch(self.pattern, value))
+            ):
                 return value
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         if self.kind == "bool":
@@ -217,8 +223,12 @@ class Dataset:
             x_ND and y_ND, D being `train.mutual_information.DIM`.
         owns: of pairs, hyperparameters of the data.
         num_unlabeled: images without a class, trained on beside the others.
-        images_digest: of names and sizes of the files, where these are the user's own.
+        images_digest: of names and sizes of the files, where these are the user's own; behind a +
+            that of the data set that scores are transferred to, where its are.
+        store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         options: those of the numbers that a study may choose or, of the user's own files, state.
+        keeps_whole: whether images are pictures of any size, of which views are crops.
+        files: "module:function": DataPlace -> a `data.found.Found`, of the user's own files.
         folder: of its files below `dataset.root`; empty if it needs none there.
         reader: torchvision's class that reads and fetches it, if there is one.
         arrays: "module:function": (Dataset, DataPlace) -> what its arrays in the cache are made of,
@@ -236,19 +246,28 @@ class Dataset:
     num_classes: int
     num_unlabeled: int = 0
     images_digest: str | None = None
+    store_size: int = 0
+    keeps_whole: bool = False
+    files: str = ""
     options: tuple[str, ...] = ()
     folder: str = ""
     reader: str = ""
     arrays: str = ""
     doc: str
 
+    @property
+    def makes_images(self) -> bool:
+        """Whether there are as many images as are asked for."""
+        return not self.files and bool(self.num_train) and "num_train" in self.options
+
     def split_sizes(self, val_fraction: float | None) -> tuple[int, int]:
         """Images to train on, unlabeled ones included, and images that are scored: of the
-        validation split, labelled ones alone. None: train on all, score the test split.
+        validation split, labelled ones alone if there are any. None: train on all, score the test
+        split.
         """
         if val_fraction is None:
             return self.num_train + self.num_unlabeled, self.num_test
-        num_val = round(self.num_train * val_fraction)
+        num_val = round((self.num_train or self.num_unlabeled) * val_fraction)
         return self.num_train - num_val + self.num_unlabeled, num_val
 
 
@@ -290,6 +309,7 @@ class Metric:
 
     @property
     def needs_labels(self) -> bool:
+        """Whether it compares with the classes of the images."""
         return self.kind == "images" and not self.takes
 
     @property

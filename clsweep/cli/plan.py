@@ -16,10 +16,13 @@ from clsweep.catalog import (
     Component,
     Part,
 )
+from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cli.entry import entry_tables
+from clsweep.data.room import cache_room
 from clsweep.display.numbers import setting, settings
+from clsweep.errors import RequestError, StudyError
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.printed import checked_files, parse_printed
@@ -122,6 +125,11 @@ def plan_notes(study: Study) -> list[str]:
     intervals.
     """
     notes = [f"note: {note}" for note in study.notes]
+    try:
+        room = cache_room(study.dataset, study.sections.dataset.place)
+    except RequestError as error:
+        raise StudyError(study.document.error(("dataset",), str(error))) from None
+    notes += [f"note: {room}"] if room else []
     if study.sections.evaluation.score_on == "test":
         notes.append(f"note: every trial is {SCORED_ON_TEST}")
     notes += [
@@ -174,7 +182,7 @@ def _component_rows(part: Part) -> list[Row]:
          "owns": _owns(c), "defaults": _defaults(c),
          "what": c.doc,
          "source": c.source}
-        for c in COMPONENT[part].values()
+        for c in (*COMPONENT[part].values(), *(ROWS if part == "encoder" else ()))
     ]  # fmt: skip
     empty = {name for name in ("losses", "owns", "defaults") if not any(row[name] for row in rows)}
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]

@@ -36,6 +36,7 @@ SPLIT_COLUMNS = (
     "score_on",
     "val_fraction",
     "image_size",
+    "store_size",
     "num_train",
     "num_classes",
     "images_digest",
@@ -284,7 +285,8 @@ def _yardsticks(
         for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
             found[prefix + str(objective)] = {
                 "score_on": study.score_on,  # no column in earlier versions
-                **{name: row[name] for name in names if name in trials},
+                # a column that is empty says as little as one that is not there
+                **{n: row[n] for n in names if n in trials and row[n] == row[n]},
             }
     differing = [
         name for name in names if len({str(values.get(name)) for values in found.values()}) > 1

@@ -19,6 +19,7 @@ class CheckBase:
     document: Document
     sections: StudySections
     dataset: Dataset
+    transferred: Mapping[str, Dataset]  # data sets in a folder of their own
     error: Callable[[Keys, str], None]
 
     def _where(self, objective: Objective, param: str) -> Keys:

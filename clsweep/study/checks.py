@@ -5,6 +5,8 @@ effect, budgets.
 from __future__ import annotations
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, METRICS, MIN_TSNE_POINTS
+from clsweep.catalog.initial import NONE
+from clsweep.catalog.open_encoders import is_open, measured
 from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
 from clsweep.display.numbers import setting
 from clsweep.study.check_batches import BatchChecks
@@ -37,17 +39,16 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
                     ("evaluation",), f"{self.dataset.name} is drawn afresh at every step: no splits"
                 )
             return
-        for key in ("image_size", "num_train", "num_classes"):
-            if key in self.document.tree["dataset"] and key not in self.dataset.options:
-                takers = ", ".join(row.name for row in DATASET.values() if key in row.options)
-                message = (
-                    f"expected on {takers} only, given on {self.dataset.name}; null removes a key"
+        for key, takers in self._takers().items():
+            if getattr(self.sections.dataset, key) is not None and self.dataset.name not in takers:
+                only = f"expected on {', '.join(takers)} only"
+                self.error(
+                    ("dataset", key), f"{only}, given on {self.dataset.name}; null removes a key"
                 )
-                self.error(("dataset", key), message)
-        if self.sections.dataset.download and self.dataset.name == "imagefolder":
+        if self.sections.dataset.download and self.dataset.files:
             self.error(
                 ("dataset", "download"),
-                "expected false, as imagefolder is your own files, given true",
+                f"expected false, as {self.dataset.name} is your own files, given true",
             )
         fraction, classes = self.sections.val_fraction, self.dataset.num_classes
         if fraction is None and "val_fraction" in self.document.tree["dataset"]:
@@ -63,6 +64,16 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
                 f"split; given {num_val}"
             )
             self.error(("dataset", "val_fraction"), message)
+
+    def _takers(self) -> dict[str, list[str]]:
+        """The data sets that take a key, where not all do."""
+        own = [row.name for row in DATASET.values() if row.files]
+        whole = [row.name for row in DATASET.values() if row.keeps_whole]
+        by_option = {
+            key: [row.name for row in DATASET.values() if key in row.options]
+            for key in ("image_size", "num_classes")
+        }
+        return {**by_option, "channels": own, "store_size": whole, "range": ["arrays"]}
 
     def check_gpus(self) -> None:
         """Ray gives out parts of one GPU or whole GPUs; NCCL needs a GPU of its own for each
@@ -120,6 +131,8 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
     def check(self, objective: Objective) -> None:
         """What follows from several keys together."""
         self._check_metric(objective)
+        if self.dataset.kind == "images":
+            self._check_encoder(objective)
         if self.dataset.kind == "pairs":
             self._check_pairs(objective)
         else:
@@ -145,7 +158,26 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
                     f"the metric is {metric.name}: expected {scoring}",
                 )
 
-        check_metric(objective, metric, self._where, self.error)
+        check_metric(objective, metric, self.dataset, self._where, self.error)
+
+    def _check_encoder(self, objective: Objective) -> None:
+        """Another library's encoder is built once, on no device, before anything runs; and so is
+        one that begins with the weights of a file.
+        """
+        encoder, init = str(objective.fixed["encoder"]), str(objective.fixed["init"])
+        if not is_open(encoder) and init == NONE:
+            return
+        sizes = {"image_size": self.dataset.image_size, "channels": self.dataset.channels}
+        if "width" in objective.space:
+            self.error(self._where(objective, "width"), "expected one value with init, given more")
+            return
+        for view_size in dict.fromkeys(objective.extremes("view_size")):
+            try:
+                measured({**objective.fixed, **sizes, "view_size": view_size})
+            except ValueError as error:
+                key = "init" if init != NONE and init.partition("#")[0] in str(error) else "encoder"
+                self.error(self._where(objective, key), str(error))
+                return
 
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:
@@ -165,7 +197,7 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
         available = f"{num_train}, the images that {self.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
         num_labelled = num_train - self.dataset.num_unlabeled
-        if knn_k > num_labelled:
+        if self.dataset.num_classes and knn_k > num_labelled:
             voters = f"{num_labelled}, the images with a class that {self.dataset.name} trains on"
             message = (
                 f"expected at most {voters if self.dataset.num_unlabeled else available}, "
@@ -176,7 +208,14 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
             self.error(
                 keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
             )
-        check_scores(objective, self.dataset, self.sections.val_fraction, self._where, self.error)
+        check_scores(
+            objective,
+            self.dataset,
+            self.sections.val_fraction,
+            self._where,
+            self.error,
+            other=self.transferred.get(str(objective.fixed["transfer_dataset"])),
+        )
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
         if points and not MIN_TSNE_POINTS <= points <= num_val:

@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
+from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
-from clsweep.data.augment import Draws, draw
+from clsweep.data.augment import Draws
 from clsweep.model.layers import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
-from clsweep.objective.views import draw_views, recipes
+from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
 from clsweep.train.finetune import Network, views_of
@@ -125,7 +125,8 @@ def _score_images(
         "network": network,
     }
     if of == "transfer":
-        given |= {"num_classes": DATASET[config["transfer_dataset"]].num_classes}
+        labels = [images.labels_N.max() for images in (bank, query)]
+        given |= {"num_classes": 1 + int(torch.stack(labels).max())}
         given |= _transferred_tuning(config)
     scores = score_features(
         bank_ND,
@@ -170,6 +171,8 @@ def score_features(
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
     found = [m for m in METRICS if m.needs_labels and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
+    if of == "features" and not config["num_classes"]:  # images without classes
+        found = [m for m in found if not m.needs_labels]
     return [m for m in found if last or m.every_epoch or m.part in every_epoch]
 
 
@@ -250,12 +253,13 @@ def _projections(
     """Of two views of the first images."""
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
-    draws = draw_views(recipes(config)[:2], len(rows), val.size, generator)
+    draws = val.draw(recipes(config)[:2], rows, generator)
     was_training = objective.training
     objective.eval()
     parts = []
     for chosen in rows.split(_at_once(val)):
-        views = make_views(val.take(chosen), [view[chosen] for view in draws], val)
+        chosen_draws = [view[chosen] for view in draws]
+        views = make_views(val.take(chosen, chosen_draws), chosen_draws, val)
         parts.append([objective.represent(x)[0] for x in views])
     z1_ND, z2_ND = (torch.cat(part) for part in zip(*parts, strict=True))
     objective.train(was_training)
@@ -308,14 +312,15 @@ def _several_views(network: nn.Module, images: Images, num_views: int) -> Tensor
     num, recipe = min(LIDAR_IMAGES, len(images)), views_of(images)
     views = []
     for _ in range(num_views):
-        draws = draw(recipe, num, images.size, generator)
+        draws = images.draw([recipe], torch.arange(num), generator)[0]
         make = partial(_view, images, draws)
         views.append(_features(network, images, make, num))
     return torch.stack(views, dim=1)
 
 
 def _view(images: Images, draws: Draws, chosen: Tensor) -> Tensor:
-    return make_views(images.take(chosen), [draws[chosen]], images)[0]
+    some = [draws[chosen]]
+    return make_views(images.take(chosen, some), some, images)[0]
 
 
 def augmented_features(
@@ -327,7 +332,7 @@ def augmented_features(
     seed = derived_seed(config["seed"], f"probe views of epoch {epoch}")
     generator, recipe = torch.Generator().manual_seed(seed), views_of(images)
     blocks = torch.arange(len(images)).split(DRAWN_AT_ONCE)
-    draws = Draws.join([draw(recipe, len(rows), images.size, generator) for rows in blocks])
+    draws = Draws.join([images.draw([recipe], rows, generator)[0] for rows in blocks])
 
     return _features(network, images, partial(_view, images, draws))
 
@@ -336,7 +341,7 @@ def _copy(encoder: nn.Module, config: Mapping[str, Any], device: torch.device) -
     """The same encoder as it was built: without the trial's graphs, and without batch norms that
     ask other workers.
     """
-    copied = seeded(build_encoder, config)
+    copied = seeded(build_encoder, {**config, "init": "none"})  # its weights are those of the other
     copied.load_state_dict(encoder.state_dict())
     return copied.to(device, memory_format=torch.channels_last)
 

@@ -16,6 +16,7 @@ from clsweep.catalog import (
     ownership,
 )
 from clsweep.catalog.builtin import COMPONENTS, DATASETS, DIAGNOSTICS, METRICS, PARAMS
+from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
 from clsweep.catalog.rows import named
 from clsweep.errors import nearest
 from clsweep.results.schemas import ID_FIELDS
@@ -47,7 +48,8 @@ def test_a_default_is_valid_and_of_its_type(param):
 
 @pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
 def test_every_parameter_has_an_owner(param):
-    owners = [c.name for c in COMPONENTS if param.name in {*c.owns, *sum(c.owns_with.values(), ())}]
+    components = (*COMPONENTS, *OPEN_ENCODERS)
+    owners = [c.name for c in components if param.name in {*c.owns, *sum(c.owns_with.values(), ())}]
     owners += [row.name for row in (*DATASETS, *METRICS) if param.name in row.owns]
     assert owners or param.name in (*ownership.TRAINING_OWNS, *ownership.trial_owns())
     assert ownership.owners_of(param.name)

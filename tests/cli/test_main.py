@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clsweep.catalog import COMPONENT, DATASETS, DIAGNOSTICS, METRICS, PARAMS
+from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.study.shipped import shipped_studies
@@ -32,7 +33,7 @@ KINDS = {
     "losses": COMPONENT["loss"],
     "regularizers": COMPONENT["regularizer"],
     "views": COMPONENT["views"],
-    "encoders": COMPONENT["encoder"],
+    "encoders": [*COMPONENT["encoder"], *(row.name for row in OPEN_ENCODERS)],
     "datasets": [d.name for d in DATASETS],
     "metrics": [m.name for m in METRICS],
     "diagnostics": [d.name for d in DIAGNOSTICS],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clsweep.catalog.builtin.components import COMPONENTS, RESNET_BLOCKS
 from clsweep.catalog.builtin.datasets import DATASETS
+from clsweep.catalog.open_encoders import PATTERN, ROWS
 from clsweep.catalog.rows import Param, Part
 
 
@@ -236,8 +237,16 @@ PARAMS = (
           source="DimCL V-B, DCL A.3: 224",
           doc="side of the views, and of the images that are scored, pixels; 0: the images'"),
     Param(name="encoder", aliases=("backbone", "arch", "architecture", "network"), kind="choice",
-          default="resnet18", choices=_names("encoder"), sweepable=False, source="DCL 4.1",
+          default="resnet18", choices=_names("encoder"), pattern=PATTERN,
+          beyond=tuple(row.name for row in ROWS), sweepable=False, source="DCL 4.1",
           doc="network that is trained and kept"),
+    Param(name="pooling", kind="choice", default="model", choices=("model", "avg", "max", "token"),
+          sweepable=False, source="timm",
+          doc="how a model of timm makes one vector of its maps or tokens; model: as its authors "
+              "did"),
+    Param(name="init", kind="choice", default="none", choices=("none",), pattern=r"(?s).+",
+          beyond=("PATH",), sweepable=False, source="-",
+          doc="file of weights that the encoder begins with: .safetensors, or of torch.save"),
     Param(name="width", aliases=("channels",), kind="int", default=32, low=4,
           source="engineering choice",
           doc="channels of the first convolution; features = 4 x width"),
