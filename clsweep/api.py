@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clsweep.analysis.sweep import STATUSES
+from clsweep.display.html import html_table
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import confirmed
 from clsweep.findings.statistics import Findings
@@ -47,6 +49,18 @@ class Results(StudyResults, Findings):
 
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how many trials of each objective ended how, and their scores."""
+        found = self.material
+        rows = []
+        for name, trials in found.trials.groupby("objective", sort=False):
+            scores = trials[found.metric].dropna()
+            counts = {status: int((trials["status"] == status).sum()) for status in STATUSES}
+            ends = {"lowest": scores.min(), "highest": scores.max()} if len(scores) else {}
+            rows.append({"objective": name, **counts, **ends})
+        note = "robustness(), sensitivity(), compare() and report() say what they mean."
+        return html_table(f"{found.title}: {found.metric_title}", rows, note)
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
@@ -194,7 +208,7 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.findings.from_trials import of_trials, read_trials, trials_file
+    from clsweep.findings.from_trials import as_told, of_trials, read_trials, trials_file
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
@@ -204,11 +218,8 @@ def open_results(
         table = of_trials(
             found,
             source=file,
-            metric=metric,
-            mode=mode,
-            params=params,
-            scales=scales,
             failed=failed,
+            **as_told(found, metric=metric, mode=mode, params=params, scales=scales),
         )
         return Results(table=table)
     if files := [path for path in paths if trials_file(path)]:

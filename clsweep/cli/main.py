@@ -17,12 +17,16 @@ from clsweep.cli.endings import (
     EXIT_INVALID,
     command_line,
     exit_as,
+    left_out,
     print_confirmation,
     print_end,
     print_failures,
 )
+from clsweep.cli.import_sweep import import_
+from clsweep.cli.new import new
 from clsweep.cli.options import (
     Address,
+    CatalogName,
     ExplainOption,
     Failed,
     FailedOption,
@@ -41,7 +45,9 @@ from clsweep.cli.options import (
     StudyPath,
     WideOption,
     Within,
+    print_version,
 )
+from clsweep.cli.schema import schema
 from clsweep.display.printing import Format, print_table
 from clsweep.display.text import printable
 from clsweep.errors import UserError
@@ -54,17 +60,24 @@ app = typer.Typer(
     name="clsweep",
     help="Hyperparameter studies for contrastive and self-supervised learning, distributed on Ray.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
+@app.callback()
+def _every_command(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="what is installed"),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def catalog(
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="losses, params, ...: all by default")
-    ] = None,
+    kind: CatalogName = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and
@@ -192,6 +205,7 @@ def status(
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
+        running_rows,
         split_marked,
         split_notes,
         status_headline,
@@ -206,6 +220,9 @@ def status(
             Console().clear()
         print_table(rows, format=format)
         if format is Format.table:
+            if running := running_rows(results):
+                print()
+                print_table(running, digits=3)
             print_failures(results)
             for note in [
                 *split_notes(results),
@@ -480,6 +497,11 @@ def report(
     print(f"\nReport: {page}")
 
 
+app.command(name="import")(import_)
+app.command()(schema)
+app.add_typer(new, name="new")
+
+
 @app.command()
 def confirm(
     path: ResultsPath,
@@ -549,9 +571,14 @@ def export(
 def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
     try:
-        app()
+        app(prog_name="clsweep")
     except UserError as error:
         print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
+        sys.exit(EXIT_INVALID)
+    except ModuleNotFoundError as error:
+        if not (said := left_out(error, sys.argv)):
+            raise
+        print(said, file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

@@ -18,8 +18,8 @@ from clsweep.catalog import (
 )
 from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
 from clsweep.catalog.rows import Row
+from clsweep.cli.entry import entry_tables
 from clsweep.display.numbers import setting, settings
-from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.printed import checked_files, parse_printed
@@ -43,8 +43,8 @@ _PLURAL: dict[Part, str] = {
 
 
 def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list[Row]]:
-    """The tables of the catalog, or the one of this kind, by title; `for_eyes`: numbers as a reader
-    writes them.
+    """The tables of the catalog, the one of this kind, or the entries of this name, by title;
+    `for_eyes`: numbers as a reader writes them.
     """
     tables = {plural: _component_rows(part) for part, plural in _PLURAL.items()}
     tables["datasets"] = [
@@ -73,11 +73,7 @@ def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list
     ]
     if kind is None:
         return tables
-    if kind not in tables:
-        raise RequestError(
-            f"catalog: unknown kind '{kind}'.{nearest(kind, tables)} Expected: {', '.join(tables)}"
-        )
-    return {kind: tables[kind]}
+    return {kind: tables[kind]} if kind in tables else entry_tables(kind, tables)
 
 
 def plan_matrix(study: Study) -> list[Row]:

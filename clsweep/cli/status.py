@@ -27,6 +27,7 @@ from clsweep.results.schemas import test_fields
 from clsweep.results.tally import Tally
 from clsweep.study.space import declared_axes
 
+MOST_RUNNING = 8  # trials under way that `clsweep status` lists
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 
@@ -86,6 +87,25 @@ def status_headline(results: Results, rows: Sequence[Row]) -> str:
             f"not running; {left} trials are left. Continue with the clsweep command that began it."
         )
     return "complete"
+
+
+def running_rows(results: Results) -> list[Row]:
+    """The trials under way with what they last said; none where they are too many to be read."""
+    if not results.folder.is_running():
+        return []
+    states = results.folder.heartbeat().get("trials", {})
+    if len(states) > MOST_RUNNING:
+        return []
+    return [
+        {
+            "running": trial_id,
+            "epoch": f"{state['epoch']}/{state['epochs']}",
+            "step": f"{state['step']}/{state['steps']}",
+            "loss": state["loss"],
+            "images/s": round(state["images_per_s"]),
+        }
+        for trial_id, state in states.items()
+    ]
 
 
 def failure_rows(results: Results) -> list[Row]:

@@ -18,6 +18,7 @@ from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
 from clsweep.study.samplers import sampler_options
 from clsweep.study.schema import LIVE_METHODS
+from clsweep.version import VERSION
 
 
 class Recorder:
@@ -33,7 +34,7 @@ class Recorder:
             "gpus_per_worker": float(resources.gpus_per_worker),
             "cpus_per_worker": resources.cpus_per_worker,
             "search_seed": study.sections.search.seed,
-            "clsweep_version": version("clsweep"),
+            "clsweep_version": VERSION,
             "ray_version": version("ray"),
             "optuna_version": version("optuna"),
             "git_commit": git_commit(),
@@ -41,9 +42,6 @@ class Recorder:
 
     def started(self, row: Row) -> None:
         self._progress.started(row)
-
-    def reported(self, row: Row, epoch: Row) -> None:
-        self._progress.epoch(row, epoch)
 
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that has ended.

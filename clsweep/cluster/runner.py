@@ -256,14 +256,17 @@ class _Run:
             concurrent = max(
                 1, min(self._asked.max_concurrent or capacity, capacity, len(self.left()))
             )
+            planned, recorded = folder.plan().to_pylist(), self.recorded()
             tally = Tally.of(
-                folder.plan().to_pylist(),
-                self.recorded(),
+                planned,
+                recorded,
                 metric=metric.name,
                 mode=metric.mode,
                 axes={objective.name: tuple(objective.space) for objective in study.objectives},
             )
-            progress = stack.enter_context(Progress(tally, concurrent=concurrent))
+            progress = stack.enter_context(
+                Progress(tally, planned=planned, recorded=recorded, concurrent=concurrent)
+            )
             journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
             desk = stack.enter_context(
                 desk_here(folder, rules, needed=rules is not None or not is_alone)

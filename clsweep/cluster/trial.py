@@ -6,19 +6,22 @@ itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
-from clsweep.cluster.driver_actor import TrialFiles, ask, node_id
+from clsweep.cluster.driver_actor import FolderUnreachableError, TrialFiles, ask, node_id
+from clsweep.cluster.said import say
 from clsweep.data.availability import DataPlace
 
 if TYPE_CHECKING:
@@ -97,6 +100,14 @@ class TrialContext:
         if place:
             os.makedirs(place, exist_ok=True)
         return tempfile.TemporaryDirectory(prefix="clsweep-", dir=place, ignore_cleanup_errors=True)
+
+    def tell(self, trial_id: str, state: Row) -> None:
+        """Let the driver know how far a trial is. What cannot be told is not worth a trial."""
+        with contextlib.suppress(OSError, FolderUnreachableError):
+            if self._is_near() and self.scratch:
+                say(self.scratch, trial_id, state)
+            elif self.desk:
+                ask(self.desk, "say", trial_id, state)
 
     def _is_near(self) -> bool:
         return self.near is None or self.near == node_id()
@@ -206,11 +217,10 @@ def _may_be_torch_s(error: BaseException) -> bool:
 def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     """One worker: Ray Train's local mode, inside this Tune actor, which holds the resources."""
     import ray.train
-    from ray import tune
     from ray.train.torch import TorchTrainer
 
     def train_here(_: object) -> Row:
-        return _train(row, context, report=lambda epoch: tune.report({"epoch": epoch}))
+        return _train(row, context)
 
     trainer = TorchTrainer(
         train_here,
@@ -252,13 +262,11 @@ def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
 
 def _train_worker(config: Mapping[str, Any]) -> Row:
     """One worker of a group. The workers' results agree; rank 0's is kept."""
-    return _train(config["row"], TrialContext.restored(config["context"]), report=lambda _: None)
+    return _train(config["row"], TrialContext.restored(config["context"]))
 
 
-def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) -> Row:
-    """Train on this worker's own device and threads; the result carries all epochs, so that no
-    report can be lost.
-    """
+def _train(row: Row, context: TrialContext) -> Row:
+    """Train on this worker's own device and threads; the result carries all epochs."""
     import torch
 
     from clsweep.train.loop import train_trial
@@ -274,7 +282,6 @@ def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) 
 
     def note(epoch: Row) -> bool:
         epochs.append(epoch)
-        report(epoch)
         return not _is_first_worker(context) or context.may_go_on(row, epoch)
 
     with limited_memory(row, device, context.gpus_per_worker):
@@ -288,6 +295,7 @@ def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) 
             checkpoint_every_s=context.checkpoint_every_s or 0.0,
             keep_end=context.keep_end,
             test=context.test,
+            tell=partial(context.tell, row["trial_id"]) if _is_first_worker(context) else None,
         )
     # no row: they go apart
     encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))

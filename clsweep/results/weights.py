@@ -7,7 +7,6 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from clsweep.catalog import COMPONENT, DATASET, PARAM
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
+from clsweep.version import VERSION
 
 Weights = dict[str, np.ndarray]
 
@@ -31,7 +31,7 @@ def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
     seen = row.get("view_size") or row.get("image_size")
     if image_size := seen or DATASET[row["dataset"]].image_size:
         about["image_size"] = image_size
-    return {**about, "normalisation": normalisation, "clsweep_version": version("clsweep")}
+    return {**about, "normalisation": normalisation, "clsweep_version": VERSION}
 
 
 def pack(weights: Mapping[str, np.ndarray], about: Row) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Dataset, Value
 from clsweep.catalog.ownership import effective, reference_params, yardstick_params
+from clsweep.display.html import html_table
 from clsweep.errors import StudyError
 from clsweep.study.document import Document, Keys
 from clsweep.study.samplers import build_sampler, storage
@@ -43,6 +44,19 @@ class Study:
     @property
     def name(self) -> str:
         return self.sections.name
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: each objective with its parts and how much is planned of it."""
+        seeds = len(self.sections.seeds)
+        rows = [
+            {"objective": o.name, **o.parts, "swept": ", ".join(o.space),
+             "sampler": sampler_of(self, o), "configurations": (n := count_configs(self, o)),
+             "trials": n * seeds}
+            for o in self.objectives
+        ]  # fmt: skip
+        metric = self.sections.metric.name
+        title = f"{self.name}: {metric} on {self.dataset.name}, {seeds} seeds"
+        return html_table(title, rows, " ".join(f"{note}." for note in self.notes))
 
     def plan(self) -> pd.DataFrame:
         """The planned trials, one row a trial; nothing has run."""

@@ -27,6 +27,7 @@ from clsweep.train.images import Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
+from clsweep.train.pulse import Pulse, Tell
 from clsweep.train.scores import DivergedError, Heads, diagnose, embed_in_plane, score_encoder
 from clsweep.train.seeds import derived_seed
 from clsweep.train.state import TrialState, new_state, untrained_encoder
@@ -47,6 +48,7 @@ def train_trial(
     checkpoint_every_s: float = 60.0,
     keep_end: bool = False,
     test: bool = False,
+    tell: Tell | None = None,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -68,6 +70,7 @@ def train_trial(
         keep_end: save a checkpoint after the last epoch too.
         test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
             that is scored on the test split anyway has its scores already.
+        tell: what hears every few seconds how far the trial is, see `Pulse`.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -92,7 +95,7 @@ def train_trial(
         keep_end=keep_end,
     )
     if DATASET[config["dataset"]].kind == "pairs":
-        return train_critic(config, attempt, device)
+        return train_critic(config, attempt, device, Pulse(config, tell))
     memory = PeakMemory(device)
     # all steps have one shape: worth trying what is fastest
     torch.backends.cudnn.benchmark = device.type == "cuda"
@@ -103,7 +106,10 @@ def train_trial(
     if config["epochs"] == 0:
         encoder, heads, result = _score_untrained(config, val, on_val, attempt, device)
     else:
-        encoder, heads, result = _train(config, train, val, on_val, attempt, device, cuda_graphs)
+        pulse = Pulse(config, tell)
+        encoder, heads, result = _train(
+            config, train, val, on_val, attempt, device, cuda_graphs, pulse
+        )
     if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         tested = scored_images(splits.test, splits, config, device)
@@ -141,6 +147,7 @@ def _train(
     attempt: Attempt,
     device: torch.device,
     cuda_graphs: bool,
+    pulse: Pulse,
 ) -> tuple[nn.Module, Heads, Row]:
     state = new_state(config, device)
     attempt.resume(state)
@@ -162,7 +169,7 @@ def _train(
         )
         statistics = StepStatistics() if is_scored else None
         start = time.perf_counter()
-        row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics)}
+        row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics, pulse)}
         row["time_s"] = time.perf_counter() - start
         if not math.isfinite(row["train_loss"]):
             raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
@@ -204,6 +211,7 @@ def train_epoch(
     images: Images,
     config: Mapping[str, Any],
     statistics: StepStatistics | None = None,
+    pulse: Pulse | None = None,
 ) -> Row:
     """One pass over the training split: mean losses, and the learning rate of the last step.
 
@@ -211,7 +219,13 @@ def train_epoch(
         state: advanced by one epoch.
         model: the state's objective, or what distributes it.
         statistics: collects the diagnostics of every step, if given.
+        pulse: looks at every step, if given.
+
+    Raises:
+        DivergedError: the loss is not finite, as the pulse sees.
     """
+    if pulse is not None:
+        pulse.begin_epoch(state.epoch + 1, steps_per_epoch(images, config))
     model.train()
     draws_seed = derived_seed(config["seed"], f"regularizer of epoch {state.epoch}")
     state.objective.begin_epoch(state.epoch, draws_seed)
@@ -256,6 +270,8 @@ def train_epoch(
         totals += torch.stack(
             [totals.new_zeros(()) if part is None else part.detach() for part in parts]
         )
+        if pulse is not None:
+            pulse.step(step + 1 - state.epoch * per_epoch, totals[0])
     state.epoch += 1
     row["train_loss"], row["base_loss"], regularizer = (totals / per_epoch).tolist()
     return row if losses.regularizer is None else row | {"regularizer_loss": regularizer}
