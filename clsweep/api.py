@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import confirmed
-from clsweep.findings.statistics import Findings
+from clsweep.findings.statistics import CellFindings, Findings
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.study.design import Study
+from clsweep.study.factors import with_factors
 
 if TYPE_CHECKING:
     import altair as alt
@@ -82,9 +83,22 @@ class Results(StudyResults, Findings):
         return super().trials if len(self._folders) == 1 else self.material.trials
 
     @cached_property
+    def cells(self) -> tuple[CellFindings, ...]:
+        """The cells of a study with factors, each with statistics of its own; else none."""
+        from clsweep.findings.of_cells import cells_of_study
+
+        if self._table or len(self._folders) != 1:
+            return ()
+        return cells_of_study(self, metric=self._metric, mode=self._mode, failed=self._failed)
+
+    @cached_property
     def material(self) -> Material:
         from clsweep.findings.from_studies import of_studies
+        from clsweep.findings.of_cells import require_alone, whole_material
 
+        if self.cells:
+            return whole_material(self, self.cells)
+        require_alone(self.studies)
         return self._table or of_studies(
             self.studies, metric=self._metric, mode=self._mode, failed=self._failed
         )
@@ -143,7 +157,7 @@ class Results(StudyResults, Findings):
         Raises:
             RequestError: nothing has been confirmed yet.
         """
-        return confirmed(self, top=top)
+        return with_factors(confirmed(self, top=top), self.study)
 
     def encoder(self, trial_id: str) -> nn.Module:
         """The trained encoder of a trial in eval mode, if the study kept it; images come

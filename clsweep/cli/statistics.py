@@ -119,7 +119,7 @@ def print_frame(
     Scores of the test split have a column that says so where no title does.
     """
     for_programs = format in (Format.csv, Format.json)
-    chosen = frame if for_programs else shown_frame
+    chosen = frame if for_programs else shown.with_levels(frame, shown_frame)
     if on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
     print_table(records_of(chosen), list(map(str, chosen)), format=format, title=title)

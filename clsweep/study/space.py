@@ -14,6 +14,8 @@ from typing import Any
 from clsweep.catalog import PARAM, Param, Value
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
+from clsweep.study.document import Document
+from clsweep.study.factors import cell_document, cells_of
 
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices")
 
@@ -76,11 +78,17 @@ class Dimension:
 class Objective:
     """One objective of a study: its four parts, its fixed hyperparameters, its own flat space."""
 
-    name: str
+    name: str  # with the cell in front where the study has factors
     parts: Mapping[str, str]
     fixed: Mapping[str, Value]
     space: Mapping[str, Dimension]
     skips: Mapping[str, tuple[str, ...]]  # reason -> shared parameters that are skipped for it
+    cell: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name in the study file, which all cells share."""
+        return self.name.removeprefix(f"{self.cell}/") if self.cell else self.name
 
     @property
     def owned(self) -> tuple[str, ...]:
@@ -105,6 +113,13 @@ def declared_spaces(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Read off the plain tree of `study.yaml`, so that a folder opens where its data set or its
     catalog is not at hand. What an objective does not own is not left out: it has no values there.
     """
+    if cells := cells_of(tree):
+        whole = Document("", dict(tree))
+        return {
+            cell.qualified(name): space
+            for cell in cells
+            for name, space in declared_spaces(cell_document(whole, cell).tree).items()
+        }
     shared, spaces = tree.get("space") or {}, {}
     for name, section in tree["objectives"].items():
         fixed, own = ((section or {}).get(key) or {} for key in ("base", "space"))
