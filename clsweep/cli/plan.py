@@ -22,6 +22,7 @@ from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
+from clsweep.study.factors import Cell, cells_of, factors_of, split_name
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.shipped import question, shipped_studies
 from clsweep.study.space import Objective
@@ -82,8 +83,15 @@ def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list
 
 def plan_matrix(study: Study) -> list[Row]:
     """One row per hyperparameter in use, one column per objective: swept (*), fixed, or not owned
-    (-).
+    (-). With factors the rows of each cell, under one another.
     """
+    if study.cells:
+        names = {o.label: "" for o in study.objectives}
+        return [
+            {**cell.levels, "param": row["param"], **names, **row}
+            for cell, rows in cell_matrices(study)
+            for row in rows
+        ]
     used = [p.name for p in PARAMS if any(p.name in o.owned for o in study.objectives)]
     parts = [
         {"param": part, **{o.name: o.parts[part] for o in study.objectives}}
@@ -95,11 +103,21 @@ def plan_matrix(study: Study) -> list[Row]:
     ]
 
 
+def cell_matrices(study: Study) -> list[tuple[Cell, list[Row]]]:
+    """The matrix of each cell of a study with factors, under the names of the study file."""
+    found = []
+    for cell, part in zip(cells_of(study.document.tree), study.cells, strict=True):
+        names = {o.name: o.label for o in part.objectives}
+        rows = [{names.get(key, key): v for key, v in row.items()} for row in plan_matrix(part)]
+        found.append((cell, rows))
+    return found
+
+
 def plan_counts(study: Study) -> list[Row]:
     """Configurations and trials per objective; counted, not drawn."""
     num_seeds = len(study.sections.seeds)
     return [
-        {"objective": o.name, "sampler": sampler_of(study, o),
+        {**split_name(study.document.tree, o.name), "sampler": sampler_of(study, o),
          "configs": (n := count_configs(study, o)),
          "seeds": num_seeds, "trials": n * num_seeds}
         for o in study.objectives
@@ -135,12 +153,12 @@ def plan_notes(study: Study) -> list[str]:
     ]
     notes += [note for objective in study.objectives for note in _warm_up_notes(objective)]
     limit = study.sections.search.trials_per_objective
-    for row in plan_counts(study):
+    for objective, row in zip(study.objectives, plan_counts(study), strict=True):
         if limit and row["configs"] < limit:
             number = (
                 "one configuration" if row["configs"] == 1 else f"{row['configs']} configurations"
             )
-            notes.append(f"note: '{row['objective']}' has only {number}: each runs once per seed")
+            notes.append(f"note: '{objective.name}' has only {number}: each runs once per seed")
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
         factor, first = scheduler.reduction_factor, study.sections.seeds[0]
@@ -164,7 +182,9 @@ def plan_trial_rows(study: Study, *, for_eyes: bool = True) -> list[Row]:
     """
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
     swept = [p.name for p in PARAMS if any(p.name in o.space for o in study.objectives)]
-    names = ("trial_id", "objective", "config", "seed", "sampler", *swept)
+    tree = study.document.tree
+    names = ("trial_id", *factors_of(tree), "objective", "config", "seed", "sampler", *swept)
+    rows = [{**row, **split_name(tree, row["objective"])} for row in rows]
     columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
     if for_eyes:
         columns |= {name: settings(columns[name]) for name in swept}

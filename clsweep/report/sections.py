@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pandas as pd
@@ -16,7 +16,8 @@ from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.display.numbers import count
 from clsweep.findings import reproduction as paper
 from clsweep.findings import tables as shown
-from clsweep.findings.statistics import Findings
+from clsweep.findings.statistics import CellFindings, Findings
+from clsweep.report.cells import cell_name, side_by_side
 from clsweep.report.computed import Say, Tables
 from clsweep.report.figures import all as figures
 from clsweep.report.figures.encodings import slugs
@@ -44,6 +45,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "links": mechanism.LINK_COLUMNS,
 }
 
+Sections = Mapping[str, Callable[[Tables], Section | None]]
 KEYS = ("objective", "config")  # of a configuration
 HEADLINES = 4  # sentences on one question at the top of the report
 
@@ -61,19 +63,32 @@ def build_report(
     near = findings.material.within if within is None else within
     say = progress or (lambda _: None)
     tables = Tables(findings=findings, within=near, say=say)
-    material, sections = tables.material, []
-    for name, section in _SECTIONS.items():
-        say(name)
-        if made := section(tables):
-            sections.append(made)
+    material = tables.material
+    if findings.cells:
+        verdicts, sections = side_by_side(
+            findings.cells, lambda cell: build_report(cell, within=near, progress=progress)
+        )
+        verdicts = (*reproduction.summary(tables.printed), *verdicts)
+        sections = (*_made({"reproduction": _reproduction}, tables), *sections)
+    else:
+        verdicts, sections = _headlines(tables), _made(_SECTIONS, tables)
     return Report(
         title=material.title,
         facts=_facts(tables),
-        verdicts=(*material.notes, *_headlines(tables)),
-        sections=tuple(sections),
+        verdicts=(*(() if findings.cells else material.notes), *verdicts),
+        sections=sections,
         sources=material.sources,
         on_test=material.on_test,
     )
+
+
+def _made(sections: Sections, tables: Tables) -> tuple[Section, ...]:
+    """The sections that there is something to say in."""
+    made = []
+    for name, section in sections.items():
+        tables.say(name)
+        made.append(section(tables))
+    return tuple(section for section in made if section)
 
 
 def _facts(tables: Tables) -> dict[str, str]:
@@ -84,12 +99,18 @@ def _facts(tables: Tables) -> dict[str, str]:
         "Results": ", ".join(material.sources),
         "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
         f"{', of the test split' if material.on_test else ''}",
-        "Objectives": str(len(material.sweeps)),
+        "Objectives": str(len({sweep.objective for sweep in material.sweeps})),
+        **({"Cells": _cells(tables.findings.cells)} if tables.findings.cells else {}),
         "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
         "Design": ", ".join(samplers),
         "Near the best": f"within {_words(tables).amount(tables.within)}",
         "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def _cells(cells: Sequence[CellFindings]) -> str:
+    """`4 of dataset and encoder: digits, conv4; ...`."""
+    return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
 
 
 def _headlines(tables: Tables) -> tuple[str, ...]:
@@ -440,7 +461,7 @@ def _appendix(tables: Tables) -> Section:
     )
 
 
-_SECTIONS: Mapping[str, Callable[[Tables], Section | None]] = {
+_SECTIONS: Sections = {
     "reproduction": _reproduction,
     "robustness": _robustness,
     "sensitivity": _sensitivity,

@@ -115,9 +115,8 @@ class CellResults(StudyResults):
         return cell_document(self.folder.document(), self.cell).tree
 
     def planned(self, columns: Sequence[str]) -> pa.Table:
-        return self._here(self.folder.plan([*columns, "objective"])).select(
-            [name for name in columns if name in self.whole.plan_table.column_names]
-        )
+        found = self._here(self.folder.plan(list(dict.fromkeys([*columns, "objective"]))))
+        return found.select([name for name in columns if name in found.column_names])
 
     @cached_property
     def plan_table(self) -> pa.Table:
