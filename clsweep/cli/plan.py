@@ -20,7 +20,7 @@ from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, nearest
-from clsweep.findings.notes import SCORED_ON_TEST
+from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name
 from clsweep.study.printed import checked_files, parse_printed
@@ -152,6 +152,8 @@ def plan_notes(study: Study) -> list[str]:
         for reason, names in objective.skips.items()
     ]
     notes += [note for objective in study.objectives for note in _warm_up_notes(objective)]
+    capacity = [name for name in SIZES if any(name in o.space for o in study.objectives)]
+    notes += [f"note: {CAPACITY.format(names=' and '.join(capacity))}"] if capacity else []
     limit = study.sections.search.trials_per_objective
     for objective, row in zip(study.objectives, plan_counts(study), strict=True):
         if limit and row["configs"] < limit:

@@ -12,7 +12,7 @@ from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import confirmed
 from clsweep.findings.material import Material
-from clsweep.findings.notes import SCORED_ON_TEST
+from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.findings.reading_rules import (
     SYMBOLS,
     chance_of,
@@ -315,6 +315,9 @@ def _notes(study: StudyResults) -> list[str]:
     num_planned = study.planned(["trial_id"]).num_rows
     left = num_planned - len(study.trials)
     notes = [f"{study.study['name']}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
+    swept = {name for space in declared_spaces(study.study).values() for name in space}
+    if names := [name for name in SIZES if name in swept]:
+        notes.append(CAPACITY.format(names=" and ".join(names)))
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
         notes.append(f"{study.study['name']}: {state}; {left} of {num_planned} trials are left")

@@ -12,6 +12,11 @@ from clsweep.display.numbers import count, mentioned, number
 if TYPE_CHECKING:
     import pandas as pd
 
+SIZES = ("encoder", "width")  # hyperparameters that make another network
+CAPACITY = (
+    "{names} swept: the networks differ in capacity and cost, so the best of them may only be the "
+    "largest"
+)
 TEXTS: Mapping[Reason, str] = {
     Reason.ADAPTIVE_SAMPLER: "{samplers} samples favour good configurations",
     Reason.MIXED_SAMPLERS: "{samplers} mixed, not one even design",

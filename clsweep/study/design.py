@@ -13,7 +13,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Dataset, Value
-from clsweep.catalog.ownership import effective, reference_params, yardstick_params
+from clsweep.catalog.ownership import (
+    effective,
+    reference_params,
+    without_other_encoders,
+    yardstick_params,
+)
 from clsweep.data.availability import DataPlace
 from clsweep.errors import StudyError
 from clsweep.study.document import Document, Keys
@@ -237,8 +242,9 @@ def placed_references(
         cell = study.of(trial.objective)
         if cell.dataset.kind == "pairs":
             continue
+        trial_params = without_other_encoders(trial.params)
         for reference, names in params.items():
-            row = {name: trial.params[name] for name in names if name in trial.params}
+            row = {name: trial_params[name] for name in names if name in trial_params}
             # a projector is nothing before it is trained
             is_there = reference != "untrained" or row.get("feature_layer") != "projector"
             if None not in row.values() and is_there:

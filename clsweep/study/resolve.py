@@ -192,7 +192,14 @@ class _Resolver:
         )
         # a sweep must not contain 0, see `check`
         trained = swept or self._lookup("epochs", section, parts) != 0
-        owned = owned_params(parts, dataset=self.dataset.name, trained=trained, **selected)
+        encoders = self._swept_encoders(section) or [selected["encoder"]]
+        each = [
+            owned_params(
+                parts, dataset=self.dataset.name, trained=trained, **selected | {"encoder": encoder}
+            )
+            for encoder in encoders
+        ]
+        owned = tuple(name for name in PARAM if any(name in own for own in each))
         if not self._is_known(section):
             owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
         skips: dict[str, tuple[str, ...]] = {}
@@ -215,6 +222,13 @@ class _Resolver:
                 else:
                     owns = _owns(name, owned)
                     self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
+            elif keys[-2] == "space" and not all(param in own for own in each):
+                lacking = [e for e, own in zip(encoders, each, strict=True) if param not in own]
+                self.error(
+                    keys,
+                    f"'{name}' sweeps {', '.join(lacking)} too, without {param}: expected an "
+                    "objective for each encoder, or another space",
+                )
             else:
                 self._take(keys, param, raw, fixed, space, shared)
         for param in owned:
@@ -293,6 +307,14 @@ class _Resolver:
             for part, name in named.items()
             if isinstance(name, str) and name in COMPONENT[part]
         }
+
+    def _swept_encoders(self, section: ObjectiveSection) -> list[str]:
+        """The known encoders that this objective sweeps; none where one is fixed."""
+        shared = {} if "encoder" in section.base else self.sections.space
+        raw = section.space.get("encoder", shared.get("encoder"))
+        given = raw.get("choices") if isinstance(raw, dict) else None
+        known = [*COMPONENT["encoder"]]
+        return [name for name in given if name in known] if isinstance(given, list) else []
 
     def _entries(
         self, at: Keys, section: ObjectiveSection

@@ -96,6 +96,13 @@ class Objective:
         return tuple(name for name in PARAM if name in self.fixed or name in self.space)
 
     @property
+    def encoders(self) -> tuple[str, ...]:
+        """The one that is fixed, or those that are swept."""
+        dimension = self.space.get("encoder")
+        values = dimension.choices if dimension else (self.fixed["encoder"],)
+        return tuple(map(str, values))
+
+    @property
     def num_grid_configs(self) -> int:
         """Size of the full grid over `points`."""
         return math.prod(len(d.points) for d in self.space.values())

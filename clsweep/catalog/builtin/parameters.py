@@ -229,7 +229,7 @@ PARAMS = (
           source="DimCL V-B (224); DCL 4.1",
           doc="side of the views, and of the images that are scored, pixels; 0: the images'"),
     Param(name="encoder", aliases=("backbone", "arch", "architecture", "network"), kind="choice",
-          default="resnet18", choices=_names("encoder"), sweepable=False, source="DCL 4.1",
+          default="resnet18", choices=_names("encoder"), source="DCL 4.1",
           doc="network that is trained and kept"),
     Param(name="width", aliases=("channels",), kind="int", default=32, low=4,
           source="engineering choice",
