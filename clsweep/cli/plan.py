@@ -22,7 +22,7 @@ from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
-from clsweep.study.factors import Cell, cells_of, factors_of, split_name
+from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.shipped import question, shipped_studies
 from clsweep.study.space import Objective
@@ -134,9 +134,19 @@ def _warm_up_notes(objective: Objective) -> list[str]:
     if share == 1:
         return []
     return [
-        f"note: '{objective.name}' does not reach teacher_tau: it trains {fewest} of the {rise} "
+        f"note: '{objective.label}' does not reach teacher_tau: it trains {fewest} of the {rise} "
         f"teacher_tau_epochs, which is {share:.0%} of the way from teacher_tau_start"
     ]
+
+
+def _objective_notes(study: Study) -> list[str]:
+    """What is to be said of the objectives of one cell."""
+    skips = [
+        f"skip: '{objective.label}' does not own {', '.join(names)}: {reason}"
+        for objective in study.objectives
+        for reason, names in objective.skips.items()
+    ]
+    return [*skips, *(note for each in study.objectives for note in _warm_up_notes(each))]
 
 
 def plan_notes(study: Study) -> list[str]:
@@ -146,12 +156,8 @@ def plan_notes(study: Study) -> list[str]:
     notes = [f"note: {note}" for note in study.notes]
     if study.sections.evaluation.score_on == "test":
         notes.append(f"note: every trial is {SCORED_ON_TEST}")
-    notes += [
-        f"skip: '{objective.name}' does not own {', '.join(names)}: {reason}"
-        for objective in study.objectives
-        for reason, names in objective.skips.items()
-    ]
-    notes += [note for objective in study.objectives for note in _warm_up_notes(objective)]
+    cells = zip(cells_of(study.document.tree) or [Cell({})], study.cells or [study], strict=True)
+    notes += told_of_cells([(cell, _objective_notes(part)) for cell, part in cells])
     capacity = [name for name in SIZES if any(name in o.space for o in study.objectives)]
     notes += [f"note: {CAPACITY.format(names=' and '.join(capacity))}"] if capacity else []
     limit = study.sections.search.trials_per_objective
