@@ -14,7 +14,7 @@ from clsweep.findings.statistics import CellFindings, Findings
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.study.design import Study
-from clsweep.study.factors import with_factors
+from clsweep.study.factors import cells_of, with_factors
 
 if TYPE_CHECKING:
     import altair as alt
@@ -42,8 +42,9 @@ class Results(StudyResults, Findings):
         metric: str | None = None,
         mode: str | None = None,
         failed: str = "worst",
+        cells: Sequence[CellFindings] = (),
     ) -> None:
-        self._folders, self._table = folders, table
+        self._folders, self._table, self._cells = folders, table, tuple(cells)
         self._metric, self._mode, self._failed = metric, mode, failed
 
     def __repr__(self) -> str:
@@ -88,7 +89,7 @@ class Results(StudyResults, Findings):
         from clsweep.findings.of_cells import cells_of_study
 
         if self._table or len(self._folders) != 1:
-            return ()
+            return self._cells
         return cells_of_study(self, metric=self._metric, mode=self._mode, failed=self._failed)
 
     @cached_property
@@ -96,12 +97,12 @@ class Results(StudyResults, Findings):
         from clsweep.findings.from_studies import of_studies
         from clsweep.findings.of_cells import require_alone, whole_material
 
+        if self._table:
+            return self._table
         if self.cells:
-            return whole_material(self, self.cells)
+            return whole_material(self.cells, self.trials, cells_of(self.study))
         require_alone(self.studies)
-        return self._table or of_studies(
-            self.studies, metric=self._metric, mode=self._mode, failed=self._failed
-        )
+        return of_studies(self.studies, metric=self._metric, mode=self._mode, failed=self._failed)
 
     def side_table(self, kind: str) -> pd.DataFrame:
         from clsweep.findings.from_studies import side_table
@@ -208,23 +209,14 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.findings.from_trials import of_trials, read_trials, trials_file
+    from clsweep.findings.from_trials import read_trials, trials_file
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
     paths = [os.fspath(source) for source in sources]
     if len(paths) == 1 and (file := trials_file(paths[0])):
-        found = read_trials(file)
-        table = of_trials(
-            found,
-            source=file,
-            metric=metric,
-            mode=mode,
-            params=params,
-            scales=scales,
-            failed=failed,
-        )
-        return Results(table=table)
+        options = {"metric": metric, "mode": mode, "params": params, "scales": scales}
+        return _of_table(read_trials(file), None, source=file, failed=failed, **options)
     if files := [path for path in paths if trials_file(path)]:
         raise RequestError(
             f"{files[0]}: a table of trials can only be analysed alone; with others, expected "
@@ -250,6 +242,7 @@ def analyse(
     params: Sequence[str] | None = None,
     scales: Mapping[str, str] | None = None,
     failed: str = "worst",
+    factors: Sequence[str] | None = None,
 ) -> Results:
     """The statistics on a table of trials that came from anywhere.
 
@@ -268,17 +261,29 @@ def analyse(
             them evenly, which a note names.
         failed: what failed trials count as, "worst", "chance" or "left out"; see `open_results`.
             Chance is known of a known metric with a column `num_classes`.
+        factors: which of the columns "dataset" and "encoder" are factors: each combination of their
+            values has statistics of its own. By default "dataset", where it has several values.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
-    from clsweep.findings.from_trials import of_trials
+    options = {"metric": metric, "mode": mode, "params": params, "scales": scales}
+    return _of_table(trials, factors, source="table", failed=failed, **options)
 
-    return Results(
-        table=of_trials(
-            trials, metric=metric, mode=mode, params=params, scales=scales, failed=failed
-        )
-    )
+
+def _of_table(
+    trials: pd.DataFrame, factors: Sequence[str] | None, *, source: str, **options: Any
+) -> Results:
+    """The results of a table of trials, cell by cell where it has factors."""
+    from clsweep.findings.from_trials import of_trials
+    from clsweep.findings.of_cells import cells_of_table, whole_material
+
+    def read(rows: pd.DataFrame) -> Material:
+        return of_trials(rows, source=source, **options)
+
+    cells = cells_of_table(trials, factors, source, read)
+    table = whole_material(cells, trials) if cells else read(trials)
+    return Results(table=table, cells=cells)
 
 
 def run(
