@@ -15,7 +15,7 @@ from clsweep.catalog.ownership import reference_params
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import SPLIT_COLUMNS
-from clsweep.study.factors import Cell, cell_document, with_factors
+from clsweep.study.factors import Cell, cell_document, factors_of, with_factors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,22 +69,31 @@ class StudyResults:
     @cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per trial and epoch; diagnostics where the encoder was scored."""
-        return to_frame(self.folder.side_table("epochs"))
+        return self._of_trials("epochs")
 
     @cached_property
     def histograms(self) -> pd.DataFrame:
         """Histograms of q_B: one row per trial, scored epoch and bin."""
-        return to_frame(self.folder.side_table("histograms"))
+        return self._of_trials("histograms")
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """t-SNE points of the last epoch's features: one row per trial and image."""
-        return to_frame(self.folder.side_table("points"))
+        return self._of_trials("points")
 
     @cached_property
     def references(self) -> pd.DataFrame:
         """Scores of raw pixels and of untrained encoders on the same yardstick."""
         return to_frame(self.folder.references())
+
+    def _of_trials(self, name: str) -> pd.DataFrame:
+        """A side table, with the study's factors as columns."""
+        frame = to_frame(self.folder.side_table(name))
+        if not (factors := factors_of(self.study)):
+            return frame
+        levels = self.trials.set_index("trial_id")[list(factors)]
+        columns = {factor: frame["trial_id"].map(levels[factor]) for factor in factors}
+        return frame.assign(**columns)[[*factors, *frame.columns]]
 
     @property
     def metric(self) -> str:
@@ -127,18 +136,6 @@ class CellResults(StudyResults):
         return self._here(self.whole.trials_table)
 
     @cached_property
-    def epochs(self) -> pd.DataFrame:
-        return self._of_trials(self.whole.epochs)
-
-    @cached_property
-    def histograms(self) -> pd.DataFrame:
-        return self._of_trials(self.whole.histograms)
-
-    @cached_property
-    def points(self) -> pd.DataFrame:
-        return self._of_trials(self.whole.points)
-
-    @cached_property
     def references(self) -> pd.DataFrame:
         """Those of the cell's data set, and of its encoders."""
         found = self.whole.references
@@ -162,9 +159,8 @@ class CellResults(StudyResults):
         at = rows.column_names.index("objective")
         return rows.set_column(at, rows.schema.field("objective"), names)
 
-    def _of_trials(self, frame: pd.DataFrame) -> pd.DataFrame:
-        if frame.empty:
-            return frame
+    def _of_trials(self, name: str) -> pd.DataFrame:
+        frame = to_frame(self.folder.side_table(name))
         here = self.trials_table["trial_id"].to_pylist()
         return frame[frame["trial_id"].isin(here)].reset_index(drop=True)
 

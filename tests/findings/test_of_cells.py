@@ -29,6 +29,7 @@ TREE = {
     },
     "search": {"method": "grid"},
 }
+SMALL = {"tau": {"choices": [0.1, 0.2, 0.5, 1.0]}}
 # Of each data set: its level, the depth of the curve of tau, and by what dcl is ahead.
 TRUTH = {"digits": (90, 8, 3), "fashion_mnist": (60, 2, -3)}
 STATISTICS = {
@@ -135,6 +136,9 @@ def test_frames_have_the_factor_and_the_names_of_the_file(crossed):
     for frame in (results.trials, results.plan):
         assert set(frame["objective"]) == {"simclr", "dcl"}
         assert frame["dataset"].value_counts().to_dict() == dict.fromkeys(TRUTH, 48)
+    epochs = results.epochs
+    assert next(iter(epochs)) == "dataset"
+    assert epochs["dataset"].value_counts().to_dict() == dict.fromkeys(TRUTH, 48)
     assert [cell.levels for cell in results.cells] == [{"dataset": name} for name in TRUTH]
 
 
@@ -145,7 +149,7 @@ def test_a_failure_counts_as_the_worst_of_its_own_data_set(tmp_path):
         hit = (row["dataset"], row["tau"], row["seed"]) == ("digits", 1.0, 0)
         return {"status": "failed", "knn_top1": None} if hit else {}
 
-    found = clsweep.open_results(make_study(tmp_path, outcome=fails)).robustness()
+    found = clsweep.open_results(make_study(tmp_path, outcome=fails, space=SMALL)).robustness()
     digits = found[found["dataset"] == "digits"]
     assert (digits["num_failed"] == 2).all()
     assert (digits["mean"] > 85).all()
@@ -153,7 +157,7 @@ def test_a_failure_counts_as_the_worst_of_its_own_data_set(tmp_path):
 
 def test_a_cell_without_an_objective_has_no_rows_of_it(tmp_path):
     levels = ["digits", {"name": "fashion_mnist", "objectives": {"dcl": None}}]
-    found = clsweep.open_results(make_study(tmp_path, factors={"dataset": levels}))
+    found = clsweep.open_results(make_study(tmp_path, factors={"dataset": levels}, space=SMALL))
     assert found.compare("dcl", "simclr")["dataset"].tolist() == ["digits"]
     assert len(found.robustness()) == 3
     with pytest.raises(RequestError, match=r"no objective 'dclw'\. Did you mean 'dcl'\?"):
@@ -161,7 +165,7 @@ def test_a_cell_without_an_objective_has_no_rows_of_it(tmp_path):
 
 
 def test_a_data_set_that_has_not_begun_is_named(tmp_path):
-    path = make_study(tmp_path, ended=lambda row: row["dataset"] == "digits")
+    path = make_study(tmp_path, ended=lambda row: row["dataset"] == "digits", space=SMALL)
     found = clsweep.open_results(path)
     assert set(found.robustness()["dataset"]) == {"digits"}
     assert "no trial has ended yet: fashion_mnist" in found.material.notes
