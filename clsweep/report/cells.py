@@ -1,29 +1,32 @@
-"""One report of a study with factors: the reports of its cells, section by section side by side."""
+"""One report of a study with factors: the sections of its cells side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
 from clsweep.findings.statistics import CellFindings, in_cell
-from clsweep.report.model import Figure, Report, Section, Table, slug
+from clsweep.report.model import Figure, Section, Table, slug
 
 ALIKE = ("formulas",)  # tables that say the same of every cell
 
 
 def side_by_side(
-    cells: Sequence[CellFindings], build: Callable[[CellFindings], Report]
-) -> tuple[tuple[str, ...], tuple[Section, ...]]:
-    """The verdicts of all cells, and their sections: a table has the factors as columns, a sentence
-    and a figure the cell in front.
+    cells: Sequence[CellFindings], made: Sequence[Sequence[Section]]
+) -> tuple[Section, ...]:
+    """The sections of all cells: a table has the factors as columns, a sentence and a figure the
+    cell in front.
+
+    Args:
+        cells: the cells.
+        made: the sections of each.
     """
-    reports = {cell_name(cell): build(cell) for cell in cells}
+    found = {cell_name(cell): sections for cell, sections in zip(cells, made, strict=True)}
     levels = {cell_name(cell): cell.levels for cell in cells}
-    verdicts = _told({name: report.verdicts for name, report in reports.items()})
-    ids = dict.fromkeys(s.id for report in reports.values() for s in report.sections)
-    return verdicts, tuple(_section(id_, reports, levels) for id_ in ids)
+    ids = dict.fromkeys(section.id for sections in made for section in sections)
+    return tuple(_section(id_, found, levels) for id_ in ids)
 
 
 def cell_name(cell: CellFindings) -> str:
@@ -32,19 +35,19 @@ def cell_name(cell: CellFindings) -> str:
 
 
 def _section(
-    id_: str, reports: Mapping[str, Report], levels: Mapping[str, Mapping[str, str]]
+    id_: str, made: Mapping[str, Sequence[Section]], levels: Mapping[str, Mapping[str, str]]
 ) -> Section:
     found = {
         name: section
-        for name, report in reports.items()
-        for section in report.sections
+        for name, sections in made.items()
+        for section in sections
         if section.id == id_
     }
     names = dict.fromkeys(table.name for section in found.values() for table in section.tables)
     return replace(
         next(iter(found.values())),
-        sentences=_told({name: section.sentences for name, section in found.items()}),
-        notes=_told({name: section.notes for name, section in found.items()}),
+        sentences=told({name: section.sentences for name, section in found.items()}),
+        notes=told({name: section.notes for name, section in found.items()}),
         tables=tuple(_table(name, found, levels) for name in names),
         figures=tuple(
             _figure(figure, name) for name, section in found.items() for figure in section.figures
@@ -77,7 +80,7 @@ def _figure(figure: Figure, cell: str) -> Figure:
     return replace(figure, name=f"{figure.name}-{slug(cell)}", title=f"{cell}: {figure.title}")
 
 
-def _told(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def told(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Every line with the cells that say it in front, unless all do."""
     about: dict[str, list[str]] = {}
     for name, lines in said.items():

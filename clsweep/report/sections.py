@@ -17,7 +17,7 @@ from clsweep.display.numbers import count
 from clsweep.findings import reproduction as paper
 from clsweep.findings import tables as shown
 from clsweep.findings.statistics import CellFindings, Findings
-from clsweep.report.cells import cell_name, side_by_side
+from clsweep.report.cells import cell_name, side_by_side, told
 from clsweep.report.computed import Say, Tables
 from clsweep.report.figures import all as figures
 from clsweep.report.figures.encodings import slugs
@@ -48,6 +48,16 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
 Sections = Mapping[str, Callable[[Tables], Section | None]]
 KEYS = ("objective", "config")  # of a configuration
 HEADLINES = 4  # sentences on one question at the top of the report
+# What a reader came for, in this order, by the section that has the rest of the sentences.
+QUESTIONS = (
+    "Robustness",
+    "Robustness",
+    "Comparison",
+    "Sensitivity",
+    "Robustness",
+    "Health",
+    "Recommendation",
+)
 
 
 def build_report(
@@ -64,18 +74,33 @@ def build_report(
     say = progress or (lambda _: None)
     tables = Tables(findings=findings, within=near, say=say)
     material = tables.material
-    if findings.cells:
-        verdicts, sections = side_by_side(
-            findings.cells, lambda cell: build_report(cell, within=near, progress=progress)
-        )
-        verdicts = (*reproduction.summary(tables.printed), *verdicts)
-        sections = (*_made({"reproduction": _reproduction}, tables), *sections)
-    else:
-        verdicts, sections = _headlines(tables), _made(_SECTIONS, tables)
+    cells = [Tables(findings=cell, within=near, say=say) for cell in findings.cells]
+    names = [cell_name(cell) for cell in findings.cells]
+    sections = _made({"reproduction": _reproduction} if cells else _SECTIONS, tables)
+    if cells:
+        found = [_made(_SECTIONS, cell) for cell in cells]
+        sections = (*sections, *side_by_side(findings.cells, found))
+    answers = (
+        _answers(tables)
+        if not cells
+        else [
+            told(dict(zip(names, said, strict=True)))
+            for said in zip(*map(_answers, cells), strict=True)
+        ]
+    )
+    most = max(HEADLINES, len(cells))
     return Report(
         title=material.title,
         facts=_facts(tables),
-        verdicts=(*(() if findings.cells else material.notes), *verdicts),
+        verdicts=(
+            *material.notes,
+            *reproduction.summary(tables.printed),
+            *(
+                line
+                for section, said in zip(QUESTIONS, answers, strict=True)
+                for line in _first(said, section, most)
+            ),
+        ),
         sections=sections,
         sources=material.sources,
         on_test=material.on_test,
@@ -113,29 +138,26 @@ def _cells(cells: Sequence[CellFindings]) -> str:
     return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
 
 
-def _headlines(tables: Tables) -> tuple[str, ...]:
-    """The sentences at the top: what a reader came for, in the order of the questions, a few on
-    each.
-    """
+def _answers(tables: Tables) -> list[tuple[str, ...]]:
+    """The sentences on each of the `QUESTIONS`."""
     words = _words(tables)
-    return (
-        *reproduction.summary(tables.printed),
-        *objectives.unmeasured(tables.material.sweeps),
-        *_first(pairs.spreads(tables.spreads, words), "Robustness"),
-        *_first(pairs.means(tables.means, words), "Comparison"),
-        *_first(objectives.effects(tables.findings.sensitivity()), "Sensitivity"),
-        *_first(objectives.bands(tables.robustness_by, words), "Robustness"),
-        *_first(objectives.failures(tables.findings.failure_regions()), "Health"),
-        *_first(objectives.confirmed(tables.material.confirmation, words), "Recommendation"),
-    )
+    return [
+        objectives.unmeasured(tables.material.sweeps),
+        pairs.spreads(tables.spreads, words),
+        pairs.means(tables.means, words),
+        objectives.effects(tables.findings.sensitivity()),
+        objectives.bands(tables.robustness_by, words),
+        objectives.failures(tables.findings.failure_regions()),
+        objectives.confirmed(tables.material.confirmation, words),
+    ]
 
 
-def _first(sentences: tuple[str, ...], section: str) -> tuple[str, ...]:
-    if len(sentences) <= HEADLINES + 1:
+def _first(sentences: tuple[str, ...], section: str, most: int) -> tuple[str, ...]:
+    if len(sentences) <= most + 1:
         return sentences
     return (
-        *sentences[:HEADLINES],
-        f"{len(sentences) - HEADLINES} further sentences on this stand under {section}.",
+        *sentences[:most],
+        f"{len(sentences) - most} further sentences on this stand under {section}.",
     )
 
 
