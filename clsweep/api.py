@@ -262,12 +262,15 @@ def analyse(
         failed: what failed trials count as, "worst", "chance" or "left out"; see `open_results`.
             Chance is known of a known metric with a column `num_classes`.
         factors: which of the columns "dataset" and "encoder" are factors: each combination of their
-            values has statistics of its own. By default "dataset", where it has several values.
+            values has statistics of its own. By default "dataset", where it has several names and
+            `params` does not have it.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
     options = {"metric": metric, "mode": mode, "params": params, "scales": scales}
+    if factors is None and "dataset" in (params or ()):
+        factors = ()
     return _of_table(trials, factors, source="table", failed=failed, **options)
 
 

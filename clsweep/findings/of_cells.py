@@ -62,7 +62,7 @@ def cells_of_table(
 
     Args:
         trials: the table.
-        factors: the columns that are factors; by default `dataset`, where it has several values.
+        factors: the columns that are factors; by default `dataset`, where it has several names.
         source: what messages call it.
         read: makes the material of one cell.
 
@@ -79,8 +79,7 @@ def cells_of_table(
             expected = f"expected of its columns {' or '.join(known) or 'none'}, given {name!r}"
             raise RequestError(f"{source}: factors: {expected}")
     if factors is None:
-        several = "dataset" in trials and trials["dataset"].astype(str).nunique() > 1
-        factors = ["dataset"] if several else []
+        factors = ["dataset"] if _is_named(trials.get("dataset")) else []
     names = [name for name in FACTORS if name in factors]
     if not names:
         return ()
@@ -90,6 +89,13 @@ def cells_of_table(
         levels = dict(zip(names, map(str, values), strict=True))
         found.append(CellFindings(levels, read(trials.loc[rows.index]), lambda _: pd.DataFrame()))
     return _alike(found)
+
+
+def _is_named(column: Any) -> bool:
+    """Whether a column has several names: numbers may be what a table swept."""
+    if column is None or not all(isinstance(value, str) for value in column):
+        return False
+    return len(set(column)) > 1
 
 
 def _alike(cells: Sequence[CellFindings]) -> tuple[CellFindings, ...]:

@@ -267,6 +267,9 @@ class CellFindings(Findings):
     ) -> None:
         self.levels, self._material, self._side_table = levels, material, side_table
 
+    def __repr__(self) -> str:
+        return f"CellFindings({', '.join(f'{name}={at}' for name, at in self.levels.items())})"
+
     @property
     def material(self) -> Material:
         return self._material

@@ -207,10 +207,13 @@ def _option_errors(document: Document, at: Keys, level: object) -> Iterator[str]
 def _conflicts(document: Document) -> Iterator[str]:
     """What a factor decides stands nowhere else."""
     tree = document.tree
+    levels = [level for level in tree["factors"].get("encoder", ()) if isinstance(level, dict)]
+    options = {key for level in levels for key in level} - {"name", "label", *PARTIAL}
     for at, section in _sections(tree) if "encoder" in tree["factors"] else ():
-        if isinstance(section, dict) and "encoder" in section:
+        decided = {"encoder", *(options if at[-1] == "space" else ())}
+        for name in decided & {*(section if isinstance(section, dict) else ())}:
             said = "expected in factors.encoder alone, given here too; null removes a key"
-            yield document.error((*at, "encoder"), said)
+            yield document.error((*at, name), said)
     if "dataset" in tree["factors"] and "name" in (tree.get("dataset") or {}):
         said = "expected in factors.dataset alone, given here too; null removes a key"
         yield document.error(("dataset", "name"), said)

@@ -294,3 +294,10 @@ def test_other_factors_of_a_table_are_named():
     assert len(found[["dataset", "encoder"]].drop_duplicates()) == 4
     with pytest.raises(RequestError, match="factors: expected of its columns dataset or encoder"):
         clsweep.analyse(trials, factors=["tau"])
+
+
+def test_a_data_set_that_is_named_as_a_hyperparameter_is_one():
+    trials = table().assign(config=lambda t: t["config"] + 3 * (t["dataset"] == "digits"))
+    found = clsweep.analyse(trials, params=["tau", "dataset"])
+    assert found.material.params == ("tau", "dataset")
+    assert not found.cells

@@ -180,6 +180,10 @@ def test_what_one_cell_alone_owns_is_skipped_elsewhere(load):
             {"space": {"encoder": {"choices": ["conv4"]}}},
             "space.encoder: expected in factors.encoder alone",
         ),
+        (
+            {"space": {"width": {"choices": [8, 16]}}},
+            "space.width: expected in factors.encoder alone",
+        ),
         ({"dataset": {"name": "digits"}}, "dataset.name: expected in factors.dataset alone"),
     ],
 )
