@@ -122,7 +122,8 @@ def test_data_sets_with_different_winners_have_different_winners(crossed):
 
 def test_the_order_of_data_sets_changes_no_number(crossed, tmp_path):
     turned = make_study(tmp_path, factors={"dataset": list(TRUTH)[::-1]})
-    for statistic, options in STATISTICS.items():
+    for statistic in ("robustness", "compare", "winners", "recommend"):
+        options = STATISTICS[statistic]
         first, second = (
             getattr(clsweep.open_results(path), statistic)(**options) for path in (crossed, turned)
         )
@@ -151,7 +152,7 @@ def test_a_failure_counts_as_the_worst_of_its_own_data_set(tmp_path):
 
     found = clsweep.open_results(make_study(tmp_path, outcome=fails, space=SMALL)).robustness()
     digits = found[found["dataset"] == "digits"]
-    assert (digits["num_failed"] == 2).all()
+    assert (digits["num_failed"] == 1).all()
     assert (digits["mean"] > 85).all()
 
 
