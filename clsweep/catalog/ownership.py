@@ -214,6 +214,18 @@ def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
     return PARAM[name].default
 
 
+def without_other_encoders(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of one trial without those of encoders that it does not have, where the
+    encoder is swept; of one that a live search has yet to choose, without those of all.
+    """
+    if "encoder" not in params:
+        return dict(params)
+    known = COMPONENT["encoder"]
+    own = known[params["encoder"]].owns if params["encoder"] is not None else ()
+    others = {name for row in known.values() for name in row.owns} - {*own}
+    return {name: value for name, value in params.items() if name not in others}
+
+
 def num_features(params: Mapping[str, Any]) -> int:
     """Width of the features of the encoder that these hyperparameters describe."""
     found = COMPONENT["encoder"][params["encoder"]].num_features
@@ -233,8 +245,9 @@ def effective(
 
     A value that a live search has not chosen yet is None, and what depends on it stays as it is.
     """
-    values = dict(params)
-    if values.get("proj_hidden") == 0 and values.get("width", 0) is not None:
+    values = without_other_encoders(params)
+    is_chosen = None not in (values.get("encoder", ""), values.get("width", 0))
+    if values.get("proj_hidden") == 0 and is_chosen:
         sizes = {"image_size": dataset.image_size, "channels": dataset.channels}
         values["proj_hidden"] = num_features(values | sizes)
     if values.get("num_negatives") == 0 and values["batch_size"] is not None:

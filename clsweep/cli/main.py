@@ -101,16 +101,32 @@ def plan(
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
     started.
     """
-    from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
+    from clsweep.cli.plan import (
+        cell_matrices,
+        plan_counts,
+        plan_matrix,
+        plan_notes,
+        plan_trial_rows,
+    )
 
     study = _study(path, preset, settings)
     if trials:
         for_eyes = format in (Format.table, Format.md)
         print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
-    print_table(plan_matrix(study), format=format, title="Hyperparameters (* swept, - not owned)")
+    title = "Hyperparameters (* swept, - not owned)"
+    if format is not Format.table or not study.cells:
+        print_table(plan_matrix(study), format=format, title=title)
     if format is not Format.table:
         return
+    if study.cells:
+        print(title)
+    known: list[dict[str, object]] = []
+    for cell, rows in cell_matrices(study):
+        differing = [row for row in rows if row not in known]
+        print(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
+        print_table(differing, format=format)
+        known = known or rows
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
     print(f"\n{sum(row['trials'] for row in counts)} trials in all")

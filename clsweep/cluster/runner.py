@@ -449,15 +449,18 @@ def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
     """How the user's own images have changed since the plan was made, which no file of the study
     says.
     """
-    planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
-    now = split_columns(study)
-    # none in old folders
     names = ("num_train", "num_unlabeled", "num_classes", "channels", "store_size", "images_digest")
-    known = [name for name in names if name in planned]
-    sizes = {name: now[name] for name in known}
-    return difference(
-        {name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}"
-    )
+    # none in old folders
+    known = [name for name in names if name in folder.plan().column_names]
+    plan = folder.plan(["objective", *known])
+    first = {row["objective"]: row for row in reversed(plan.to_pylist())}
+    changed: list[str] = []
+    for cell in study.cells or (study,):
+        now, at = split_columns(cell), f"images in {cell.dataset.name}"
+        for planned in (first[o.name] for o in cell.objectives[:1] if o.name in first):
+            sizes = {name: now[name] for name in known}
+            changed += difference({name: planned[name] for name in known}, sizes, at=at)
+    return list(dict.fromkeys(changed))
 
 
 def _require_data(study: Study, address: str) -> None:
@@ -465,6 +468,10 @@ def _require_data(study: Study, address: str) -> None:
     does so itself.
     """
     if address != "local":
+        return
+    for cell in study.cells:
+        _require_data(cell, address)
+    if study.cells:
         return
     place = study.sections.dataset.place
     others = {str(o.fixed.get("transfer_dataset", "none")) for o in study.objectives} - {"none"}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class TrialContext:
     """What all trials of a run share and no hyperparameter decides."""
 
-    data: DataPlace
+    places: Mapping[str, DataPlace]  # of each objective's data set
     workers: int
     gpus_per_worker: float
     cpus_per_worker: int
@@ -64,7 +64,7 @@ class TrialContext:
         sections, resources = study.sections, study.sections.resources
         checkpoints = sections.checkpoints
         return cls(
-            data=sections.dataset.place,
+            places={o.name: study.of(o.name).sections.dataset.place for o in study.objectives},
             results=folder.local_path or folder.path,
             near=node_id(),
             scratch=folder.scratch,
@@ -74,7 +74,7 @@ class TrialContext:
             checkpoint_every_s=None if checkpoints.keep == "none" else float(checkpoints.every_s),
             keep_end=checkpoints.keep == "best",
             keep_encoder=sections.encoders.keep != "none"
-            and study.dataset.kind == "images"
+            and all(cell.dataset.kind == "images" for cell in study.cells or (study,))
             and not test,
             test=test,
             workers=resources.workers,
@@ -86,7 +86,8 @@ class TrialContext:
     @classmethod
     def restored(cls, fields: Mapping[str, Any]) -> TrialContext:
         """From what `asdict` made of a context for the way through Ray."""
-        return cls(**{**fields, "data": DataPlace(**fields["data"])})
+        places = {name: DataPlace(**place) for name, place in fields["places"].items()}
+        return cls(**{**fields, "places": places})
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
@@ -292,7 +293,7 @@ def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) 
         result = train_trial(
             row,
             note,
-            place=context.data,
+            place=context.places[row["objective"]],
             device=device,
             cuda_graphs=context.cuda_graphs,
             checkpoints=None if context.checkpoint_every_s is None else files,

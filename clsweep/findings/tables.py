@@ -8,6 +8,7 @@ with as many decimals as its column needs.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of
 from clsweep.findings.notes import NOTES_APART, status, verdict
+from clsweep.study.factors import FACTORS
 
 MANY_NAMES = 4  # in front of one note
 
@@ -368,6 +370,18 @@ def links(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def levels_of(frame: pd.DataFrame) -> list[str]:
+    """The factors whose levels a table has side by side: its first columns."""
+    return list(itertools.takewhile(lambda name: name in FACTORS, map(str, frame)))
+
+
+def with_levels(frame: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """What one of the functions above makes of `frame`, with the factors of `frame` in front."""
+    others = [name for name in table if name not in levels_of(frame)]
+    levels = {name: frame[name].tolist() for name in levels_of(frame)}
+    return table.assign(**levels)[[*levels, *others]]
+
+
 def notes(frame: pd.DataFrame) -> list[str]:
     """The notes of a table, each once, with the objectives or pairs that it is about unless that is
     all of them.
@@ -375,12 +389,15 @@ def notes(frame: pd.DataFrame) -> list[str]:
     if "note" not in frame:
         return []
     about: dict[str, list[str]] = {}
+    levels = levels_of(frame)
     for row in records_of(frame):
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
         if texts and texts[0] and (reason := row.get("reason", "")):
             texts[0] = f"{status(reason)}: {texts[0]}"
+        cell = "/".join(row[name] for name in levels)
+        who = f"{cell}/{_about(row)}" if cell else _about(row)
         for text in filter(None, texts):
-            about.setdefault(text, []).append(_about(row))
+            about.setdefault(text, []).append(who)
     return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items()]
 
 

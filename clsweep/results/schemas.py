@@ -35,6 +35,7 @@ _SPLIT_FIELDS = (  # null for pairs of vectors
     pa.field("num_classes", pa.int64()),
     pa.field("images_digest", pa.string()),  # names and sizes of the files of an image folder
 )
+SPLIT_COLUMNS = tuple(field.name for field in _SPLIT_FIELDS)
 ID_FIELDS = (
     pa.field("trial_id", pa.string(), nullable=False),
     pa.field("study", pa.string()),

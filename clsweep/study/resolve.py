@@ -4,9 +4,11 @@ owns.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from clsweep.catalog import (
     COMPONENT,
@@ -31,14 +33,18 @@ from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.checks import Checks
 from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, read_document
-from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
+from clsweep.study.factors import Cell, cell_document, check_factors, told_of_cells
+from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import (
     DIMENSION_KEYS,
     Dimension,
     Objective,
     parse_dimension,
+    slug,
     store_size_of,
 )
+
+T = TypeVar("T")
 
 
 def load_study(
@@ -59,34 +65,103 @@ def load_study(
 
 def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     """Check a merged study file, see `load_study`."""
-    sections = parse_sections(document)
-    resolver = _Resolver(document, sections)
-    resolver.find_transferred()
-    objectives = tuple(
-        resolver.objective(name, section) for name, section in sections.objectives.items()
-    )
-    resolver.check_shared()
-    resolver.raise_errors()
-    resolver.size_store(objectives)
-    checks = Checks(document, sections, resolver.dataset, resolver.transferred, resolver.error)
-    for objective in objectives:
-        checks.check(objective)
-    checks.check_dataset()
-    checks.check_gpus()
-    checks.check_keys_in_use()
-    checks.check_evaluation()
-    checks.check_names()
-    resolver.raise_errors()
-    study = Study(
-        sections=sections,
-        dataset=resolver.dataset,
-        objectives=objectives,
-        notes=tuple(resolver.notes),
-        document=document,
-        preset=preset,
-    )
+    cells = check_factors(document)
+    study = _crossed(document, cells, preset) if cells else _Cell(document).study({*()}, preset)
     require_enumerable(study)
     return study
+
+
+class _Cell:
+    """One study without factors, in two steps: its objectives, and what holds for all of them."""
+
+    def __init__(self, document: Document):
+        self.document, self.sections = document, parse_sections(document)
+        self.resolver = _Resolver(document, self.sections)
+        self.resolver.find_transferred()
+        self.objectives = tuple(
+            self.resolver.objective(name, section)
+            for name, section in self.sections.objectives.items()
+        )
+
+    def study(self, taken: Set[tuple[str, str]], preset: str | None) -> Study:
+        """The checked study; `taken` are shared parameters that objectives of other cells own.
+
+        Raises:
+            StudyError: one line per mistake.
+        """
+        resolver, sections = self.resolver, self.sections
+        resolver.taken |= taken
+        resolver.check_shared()
+        resolver.raise_errors()
+        resolver.size_store(self.objectives)
+        checks = Checks(
+            self.document, sections, resolver.dataset, resolver.transferred, resolver.error
+        )
+        for objective in self.objectives:
+            checks.check(objective)
+        checks.check_dataset()
+        checks.check_gpus()
+        checks.check_keys_in_use()
+        checks.check_evaluation()
+        checks.check_names()
+        resolver.raise_errors()
+        return Study(
+            sections=sections,
+            dataset=resolver.dataset,
+            objectives=self.objectives,
+            notes=tuple(resolver.notes),
+            document=self.document,
+            preset=preset,
+        )
+
+
+def _crossed(document: Document, cells: Sequence[Cell], preset: str | None) -> Study:
+    """The study of all cells, each checked as a study of its own."""
+    opened = _of_each(cells, [partial(_Cell, cell_document(document, cell)) for cell in cells])
+    taken = {each for cell in opened for each in cell.resolver.taken}
+    plain = _of_each(cells, [partial(cell.study, taken, preset) for cell in opened])
+    studies = tuple(_in_cell(study, cell) for study, cell in zip(plain, cells, strict=True))
+    objectives = tuple(objective for study in studies for objective in study.objectives)
+    _require_apart(document, objectives)
+    notes = told_of_cells([(cell, study.notes) for cell, study in zip(cells, studies, strict=True)])
+    return replace(studies[0], objectives=objectives, notes=notes, document=document, cells=studies)
+
+
+def _in_cell(study: Study, cell: Cell) -> Study:
+    objectives = (replace(o, name=cell.qualified(o.name), cell=cell.name) for o in study.objectives)
+    return replace(study, objectives=tuple(objectives))
+
+
+def _of_each(cells: Sequence[Cell], makers: Sequence[Callable[[], T]]) -> list[T]:
+    """What is made of each cell; mistakes of several cells are told together.
+
+    Raises:
+        StudyError: one line per mistake, with its cell unless all have it.
+    """
+    made, errors = [], []
+    for cell, make in zip(cells, makers, strict=True):
+        try:
+            made.append(make())
+        except StudyError as error:
+            errors.append((cell, str(error).splitlines()))
+    if not errors:
+        return made
+    lines = told_of_cells(errors, num_cells=len(cells))
+    raise StudyError("\n".join(lines[:MAX_LINES]))
+
+
+def _require_apart(document: Document, objectives: Sequence[Objective]) -> None:
+    """Refuse too many objectives, or two whose trials would have one name."""
+    if len(objectives) > MAX_OBJECTIVES:
+        given = f"{len(objectives):,} in all cells together"
+        message = f"expected at most {MAX_OBJECTIVES} objectives, given {given}"
+        raise StudyError(document.error(("factors",), message))
+    slugs: dict[str, str] = {}
+    for objective in objectives:
+        other = slugs.setdefault(slug(objective.name), objective.name)
+        if other != objective.name:
+            message = f"'{other}' and '{objective.name}' would have one file name; give labels"
+            raise StudyError(document.error(("factors",), message))
 
 
 def _owns(name: str, owned: Collection[str]) -> str:
@@ -130,7 +205,14 @@ class _Resolver:
         )
         # a sweep must not contain 0, see `check`
         trained = swept or self._lookup("epochs", section, parts) != 0
-        owned = owned_params(parts, dataset=self.dataset, trained=trained, **selected)
+        encoders = self._swept_encoders(section) or [selected["encoder"]]
+        each = [
+            owned_params(
+                parts, dataset=self.dataset, trained=trained, **selected | {"encoder": encoder}
+            )
+            for encoder in encoders
+        ]
+        owned = tuple(name for name in PARAM if any(name in own for own in each))
         if not self._is_known(section):
             owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
         skips: dict[str, tuple[str, ...]] = {}
@@ -153,6 +235,13 @@ class _Resolver:
                 else:
                     owns = _owns(name, owned)
                     self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
+            elif keys[-2] == "space" and not all(param in own for own in each):
+                lacking = [e for e, own in zip(encoders, each, strict=True) if param not in own]
+                self.error(
+                    keys,
+                    f"'{name}' sweeps {', '.join(lacking)} too, without {param}: expected an "
+                    "objective for each encoder, or another space",
+                )
             else:
                 self._take(keys, param, raw, fixed, space, shared)
         for param in owned:
@@ -234,6 +323,14 @@ class _Resolver:
             for part, name in named.items()
             if isinstance(name, str) and name in COMPONENT[part]
         }
+
+    def _swept_encoders(self, section: ObjectiveSection) -> list[str]:
+        """The known encoders that this objective sweeps; none where one is fixed."""
+        shared = {} if "encoder" in section.base else self.sections.space
+        raw = section.space.get("encoder", shared.get("encoder"))
+        given = raw.get("choices") if isinstance(raw, dict) else None
+        known = [*COMPONENT["encoder"]]
+        return [name for name in given if name in known] if isinstance(given, list) else []
 
     def _entries(
         self, at: Keys, section: ObjectiveSection

@@ -27,6 +27,7 @@ from clsweep.data.availability import DataPlace
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted
+from clsweep.study.factors import cell_document, check_factors
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -222,6 +223,7 @@ class LoggerSection(_Section):
 class StudySections(_Section):
     name: Annotated[StrictStr, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
     dataset: DatasetSection
+    factors: None = None  # see `factors.py`: each cell is a study without
     evaluation: EvaluationSection = EvaluationSection()
     metric: MetricSection = MetricSection()
     seeds: Seeds
@@ -248,11 +250,14 @@ class StudySections(_Section):
 
 
 def parse_sections(document: Document) -> StudySections:
-    """The document's sections in their types.
+    """The document's sections in their types; of a study with factors those of its first cell.
 
     Raises:
         StudyError: one line per mistake: place, dotted key, expected, given, nearest name.
     """
+    if cells := check_factors(document):
+        sections = [parse_sections(cell_document(document, cell)) for cell in cells]
+        return sections[0]
     try:
         return StudySections.model_validate(document.tree)
     except ValidationError as error:

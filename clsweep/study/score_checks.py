@@ -118,7 +118,8 @@ def _wrong_transfer(
 def _check_layer(objective: Objective, where: Where, error: Complain) -> None:
     layer = objective.fixed["feature_layer"]
     projector = ("projector",) if "proj_dim" in objective.owned else ()
-    blocks = COMPONENT["encoder"][str(objective.fixed["encoder"])].blocks
+    each = [COMPONENT["encoder"][name].blocks for name in objective.encoders]
+    blocks = [name for name in each[0] if all(name in own for own in each)]
     if layer not in (known := ("encoder", *projector, *blocks)):
         message = f"expected one of what '{objective.name}' has: {', '.join(known)}; given {layer}"
         error(where(objective, "feature_layer"), message)

@@ -238,7 +238,7 @@ PARAMS = (
           doc="side of the views, and of the images that are scored, pixels; 0: the images'"),
     Param(name="encoder", aliases=("backbone", "arch", "architecture", "network"), kind="choice",
           default="resnet18", choices=_names("encoder"), pattern=PATTERN,
-          beyond=tuple(row.name for row in ROWS), sweepable=False, source="DCL 4.1",
+          beyond=tuple(row.name for row in ROWS), source="DCL 4.1",
           doc="network that is trained and kept"),
     Param(name="pooling", kind="choice", default="model", choices=("model", "avg", "max", "token"),
           sweepable=False, source="timm",
