@@ -399,8 +399,11 @@ def _require_same(
             f"{folder.path}: holds results already. Continue them with --resume, or give another "
             "--out."
         )
-    reasons = _changed_images(folder, study) or extension(
-        folder.study(), recorded_plan(folder), study, planned
+    reasons = (
+        _changed_images(folder, study, _OF_FILES)
+        or extension(folder.study(), recorded_plan(folder), study, planned)
+        # follows from the crops of all trials: an extension may change it, too
+        or _changed_images(folder, study, ("store_size",) if study.dataset.keeps_whole else ())
     )
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
@@ -434,15 +437,17 @@ def recorded_plan(folder: ResultsFolder) -> list[Row]:
     return [row | {"precision": decided} if row.get("precision") == "auto" else row for row in rows]
 
 
-def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
+_OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
+
+
+def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
     """How the user's own images have changed since the plan was made, which no file of the study
     says.
     """
     planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
     now = split_columns(study)
     # none in old folders
-    names = ("num_train", "num_unlabeled", "num_classes", "channels", "store_size", "images_digest")
-    known = [name for name in names if name in planned]
+    known = [name for name in names if name in planned or name == "store_size"]
     sizes = {name: now[name] for name in known}
     return difference(
         {name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}"
