@@ -410,8 +410,11 @@ def _require_same(
             f"{folder.path}: holds results already. Continue them with --resume, or give another "
             "--out."
         )
-    reasons = _changed_images(folder, study) or extension(
-        folder.study(), recorded_plan(folder), study, planned
+    reasons = (
+        _changed_images(folder, study, _OF_FILES)
+        or extension(folder.study(), recorded_plan(folder), study, planned)
+        # follows from the crops of all trials: an extension may change it, too
+        or _changed_images(folder, study, ("store_size",) if study.dataset.keeps_whole else ())
     )
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
@@ -445,21 +448,24 @@ def recorded_plan(folder: ResultsFolder) -> list[Row]:
     return [row | {"precision": decided} if row.get("precision") == "auto" else row for row in rows]
 
 
-def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
+_OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
+
+
+def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
     """How the user's own images have changed since the plan was made, which no file of the study
     says.
     """
-    names = ("num_train", "num_unlabeled", "num_classes", "channels", "store_size", "images_digest")
     # none in old folders
-    known = [name for name in names if name in folder.plan().column_names]
-    plan = folder.plan(["objective", *known])
+    there = [name for name in names if name in folder.plan().column_names]
+    plan = folder.plan(["objective", *there])
     first = {row["objective"]: row for row in reversed(plan.to_pylist())}
     changed: list[str] = []
     for cell in study.cells or (study,):
         now, at = split_columns(cell), f"images in {cell.dataset.name}"
+        known = [name for name in names if name in there or name == "store_size"]
         for planned in (first[o.name] for o in cell.objectives[:1] if o.name in first):
             sizes = {name: now[name] for name in known}
-            changed += difference({name: planned[name] for name in known}, sizes, at=at)
+            changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
     return list(dict.fromkeys(changed))
 
 

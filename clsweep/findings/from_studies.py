@@ -270,6 +270,8 @@ def _yardsticks(
     """What the scores of each objective depend on beside its encoder, where the studies differ in
     that.
     """
+    from pandas import isna
+
     names = [*DATA_COLUMNS, *metric_params(metric)]
     found: dict[str, dict[str, Any]] = {}
     for study, prefix in zip(studies, prefixes, strict=True):
@@ -278,7 +280,7 @@ def _yardsticks(
             found[prefix + str(objective)] = {
                 "score_on": study.score_on,  # no column in earlier versions
                 # a column that is empty says as little as one that is not there
-                **{n: row[n] for n in names if n in trials and row[n] == row[n]},
+                **{n: row[n] for n in names if n in trials and not isna(row[n])},
             }
     differing = [
         name for name in names if len({str(values.get(name)) for values in found.values()}) > 1

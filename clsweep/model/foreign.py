@@ -215,8 +215,8 @@ def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             shape = f"{size} x {size} pixels and {inputs(channels)} channels"
             raise ValueError(
-                f"{name}: does not take images of {shape}: {reason}. Set view_size, or take "
-                "another encoder"
+                f"{name}: does not take images of {shape}: {reason.rstrip('.')}. "
+                "Set view_size, or take another encoder"
             ) from None
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != _PROBE:
         given = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__

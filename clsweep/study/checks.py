@@ -164,6 +164,10 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
         """Another library's encoder is built once, on no device, before anything runs; and so is
         one that begins with the weights of a file.
         """
+        if "encoder" in objective.space:  # their choices are the catalog's own
+            if objective.fixed.get("init", NONE) != NONE:
+                self.error(self._where(objective, "init"), "expected one encoder with init")
+            return
         encoder, init = str(objective.fixed["encoder"]), str(objective.fixed["init"])
         if not is_open(encoder) and init == NONE:
             return

@@ -35,6 +35,7 @@ def study_schema() -> Schema:
             section["properties"][key] = {"$ref": f"#/$defs/{key}"}
     sections["ObjectiveSection"]["allOf"] = [*_losses(), *_ownership()]
     whole = _inlined(schema, sections)
+    _allow_factors(whole)
     whole["properties"]["presets"] = {
         "type": "object",
         "description": "parts of a study, laid over it by --preset; null removes a key",
@@ -71,6 +72,32 @@ def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
             "required": ["train_on", "score_on"],
         },
     ]
+
+
+def _allow_factors(whole: Schema) -> None:
+    """A study names its data set, or has it as a factor."""
+    data = whole["properties"]["dataset"]
+    data["required"].remove("name")
+    whole["required"].remove("dataset")
+    levels = {
+        "dataset": data["properties"]["name"],
+        "encoder": {"type": "string"},
+    }
+    whole["properties"]["factors"] = {
+        "description": "the study on several data sets and with several encoders, cell by cell",
+        **_mapping({name: _points(_level(level)) for name, level in levels.items()}),
+        "minProperties": 1,
+    }
+    named = {"properties": {"dataset": {"required": ["name"]}}, "required": ["dataset"]}
+    is_factor = {"properties": {"factors": {"required": ["dataset"]}}, "required": ["factors"]}
+    whole |= {"if": is_factor, "else": named}
+
+
+def _level(name: Schema) -> Schema:
+    """A level: a name, or a name with what goes with it."""
+    parts = {key: {"type": "object"} for key in ("base", "space", "objectives")}
+    label = {"name": name, "label": {"type": "string"}, **parts}
+    return {"anyOf": [name, {"type": "object", "properties": label, "required": ["name"]}]}
 
 
 def _one_of(docs: Mapping[str, str]) -> Schema:
@@ -148,10 +175,11 @@ def _ownership() -> list[Schema]:
     for part, rows in COMPONENT.items():
         if part not in OBJECTIVE_PARTS:
             others |= {name for row in rows.values() for name in row.owns} | {part}
-    return [_owned(param.name) for param in PARAMS if param.name not in others]
+    names = [param.name for param in PARAMS if param.name not in others]
+    return [rule for name in names for rule in _owned(name)]
 
 
-def _owned(name: str) -> Schema:
+def _owned(name: str) -> list[Schema]:
     where = [
         {"properties": {key: {"required": [name]}}, "required": [key]} for key in ("base", "space")
     ]
@@ -167,7 +195,7 @@ def _owned(name: str) -> Schema:
             if losses:
                 both = {part: {"enum": [row.name]}, "loss": {"enum": losses}}
                 owners.append({"properties": both, "required": [part]})
-    return {"if": {"anyOf": where}, "then": {"anyOf": owners}}
+    return [{"if": {"anyOf": where}, "then": {"anyOf": owners}}] if owners else []
 
 
 def _inlined(schema: Any, sections: Mapping[str, Schema]) -> Any:

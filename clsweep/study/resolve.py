@@ -235,7 +235,11 @@ class _Resolver:
                 else:
                     owns = _owns(name, owned)
                     self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
-            elif keys[-2] == "space" and not all(param in own for own in each):
+            elif (
+                keys[-2] == "space"
+                and self._is_known(section)
+                and not all(param in own for own in each)
+            ):
                 lacking = [e for e, own in zip(encoders, each, strict=True) if param not in own]
                 self.error(
                     keys,
