@@ -134,9 +134,9 @@ class Images:
         return self.normalise(x_MCHW)
 
     def labelled(self) -> Images:
-        """Those images that have a label; all where none has."""
+        """Those images that have a label."""
         chosen_M = (self.labels_N.cpu() >= 0).nonzero()[:, 0]
-        if len(chosen_M) in (0, len(self)):
+        if len(chosen_M) == len(self):
             return self
         on_device_M = chosen_M.to(self.device)
         if self.rows_N is None:

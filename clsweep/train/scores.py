@@ -171,8 +171,6 @@ def score_features(
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
     found = [m for m in METRICS if m.needs_labels and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
-    if of == "features" and not config["num_classes"]:  # images without classes
-        found = [m for m in found if not m.needs_labels]
     return [m for m in found if last or m.every_epoch or m.part in every_epoch]
 
 

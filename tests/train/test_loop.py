@@ -493,8 +493,10 @@ NOT_ON_THE_LOSS |= {
     "lr_schedule",
     "recipe",
 }
-# Scores have tests of their own, in test_scores.py and test_probe.py.
+# Scores have tests of their own, in test_scores.py and test_probe.py; init in
+# test_own_trials.py.
 NOT_ON_THE_LOSS |= {
+    "init",
     "feature_layer",
     "knn_weights",
     "linear_every",
@@ -558,6 +560,7 @@ def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) ->
     }  # colour; recipe byol alone
     elsewhere = views | {
         "stem",
+        "pooling",
         "mutual_information",
         "critic_hidden",
         "critic_dim",
