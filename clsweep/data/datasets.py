@@ -106,21 +106,27 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
             cache.
     """
     row = DATASET[config["dataset"]]
-    num_unlabeled = config.get("num_unlabeled")
-    num_unlabeled = row.num_unlabeled if num_unlabeled is None else num_unlabeled
+    num_unlabeled = _stated(config, "num_unlabeled", row.num_unlabeled)
     dataset = replace(
         row,
         image_size=config["image_size"],
         num_train=config["num_train"] - num_unlabeled,
         num_unlabeled=num_unlabeled,
         num_classes=config["num_classes"],
-        channels=config.get("channels") or row.channels,
-        store_size=config.get("store_size") or 0,
-        images_digest=(config.get("images_digest") or "").partition("+")[0] or None,
+        channels=_stated(config, "channels", row.channels),
+        store_size=_stated(config, "store_size", 0),
+        images_digest=_stated(config, "images_digest", "").partition("+")[0] or None,
     )
     if row.makes_images and dataset.num_train != row.num_train:
         dataset = replace(dataset, num_test=dataset.num_train // 5)
     return _load(dataset, config["val_fraction"], place)
+
+
+def _stated(config: Mapping[str, Any], name: str, default: Any) -> Any:
+    """What a row says; of a row of a DataFrame NaN and NA say nothing."""
+    value = config.get(name)
+    says_nothing = value is None or type(value).__name__ == "NAType" or value != value
+    return default if says_nothing else value
 
 
 def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:

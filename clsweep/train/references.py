@@ -44,6 +44,8 @@ def score_reference(
     whole = {**config, "view_size": 0}
     train, val = (scored_images(split, splits, whole, where) for split in scored)
     bank = train.labelled()
+    if not (len(bank) and len(val.labelled())):
+        return {}  # every score of pixels needs labels
     bank_ND, query_MD = _pixels(bank), _pixels(val)
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
     config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
