@@ -57,6 +57,8 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     """Whether a trial has this score at its end; `trial` is a row of the plan."""
     if metric.kind != DATASET[trial["dataset"]].kind:
         return False
+    if metric.of == "features" and metric.needs_labels and trial.get("num_classes") == 0:
+        return False
     if metric.part and not COMPONENT[metric.part][trial[metric.part]].impl:
         return False
     if metric.of == "classifier":
@@ -111,12 +113,13 @@ def arguments(config: Mapping[str, Any], part: Part) -> dict[str, Any]:
     return {name: config[name] for name in (*names, *component.takes)}
 
 
-def refusal(parts: Mapping[str, str], dataset: str) -> tuple[Part, str] | None:
+def refusal(parts: Mapping[str, str], dataset: str | Dataset) -> tuple[Part, str] | None:
     """Why these four parts make no objective on this data set, with the part that is wrong; None if
-    they do.
+    they do. A data set by name is as the catalog has it.
     """
     framework, loss, regularizer, views = (parts[part] for part in OBJECTIVE_PARTS)
-    row, data = COMPONENT["framework"][framework], DATASET[dataset]
+    data = DATASET[dataset] if isinstance(dataset, str) else dataset
+    row, dataset = COMPONENT["framework"][framework], data.name
     if row.kind != data.kind:
         return (
             "framework",
@@ -163,20 +166,22 @@ def _frameworks(kind: Kind, *, needs_labels: bool = True) -> list[str]:
 
 
 def owned_params(
-    parts: Mapping[str, str], *, dataset: str, trained: bool = True, **selected: str
+    parts: Mapping[str, str], *, dataset: str | Dataset, trained: bool = True, **selected: str
 ) -> tuple[str, ...]:
     """Names of the hyperparameters that an objective owns, in catalog order.
 
     Args:
         parts: framework, loss, regularizer and views by name, all present in the catalog.
-        dataset: name of the data set; one-channel images own no colour parameters.
+        dataset: the data set, by name as the catalog has it; images of other than three channels
+            own no colour parameters.
         trained: False for `epochs: 0`: nothing but the encoder itself can then change the score.
         selected: values of `encoder`, `linear_probe` and `weighting`, where they are not the
             defaults.
     """
     objective = [COMPONENT[part][parts[part]] for part in OBJECTIVE_PARTS]
-    kind = DATASET[dataset].kind
-    names = {*trial_owns(kind), *DATASET[dataset].owns}
+    data = DATASET[dataset] if isinstance(dataset, str) else dataset
+    kind = data.kind
+    names = {*trial_owns(kind), *data.owns}
     if kind == "pairs":
         names.update(objective[0].owns, objective[1].owns)
     elif trained:
@@ -185,7 +190,7 @@ def owned_params(
     for part in SELECTED_PARTS:
         if part in names:
             names.update(COMPONENT[part][selected.get(part, str(PARAM[part].default))].owns)
-    rgb = DATASET[dataset].channels == 3
+    rgb = data.channels == 3
     return tuple(p.name for p in PARAMS if p.name in names and (rgb or not p.needs_rgb))
 
 
@@ -232,10 +237,15 @@ def effective(
         values["view_size"] = dataset.image_size
     size = values.get("view_size", dataset.image_size)
     if values.get("small_view_size") == 0 and size is not None:
-        values["small_view_size"] = round(size * 3 / 7) if size >= 128 else size
+        values["small_view_size"] = small_view_size(size)
     if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
         values["small_crop_scale"] = values["crop_scale"]
     return values
+
+
+def small_view_size(view_size: int) -> int:
+    """Side of the views after the global ones where none is given, pixels."""
+    return round(view_size * 3 / 7) if view_size >= 128 else view_size
 
 
 def num_crop_only(share: float, num_views: int) -> int:

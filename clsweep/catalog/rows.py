@@ -216,8 +216,12 @@ class Dataset:
             x_ND and y_ND, D being `train.mutual_information.DIM`.
         owns: of pairs, hyperparameters of the data.
         num_unlabeled: images without a class, trained on beside the others.
-        images_digest: of names and sizes of the files, where these are the user's own.
+        images_digest: of names and sizes of the files, where these are the user's own; behind a +
+            that of the data set that scores are transferred to, where its are.
+        store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         options: those of the numbers that a study may choose or, of the user's own files, state.
+        keeps_whole: whether images are pictures of any size, of which views are crops.
+        files: "module:function": DataPlace -> a `data.found.Found`, of the user's own files.
         folder: of its files below `dataset.root`; empty if it needs none there.
         reader: torchvision's class that reads and fetches it, if there is one.
         arrays: "module:function": (Dataset, DataPlace) -> what its arrays in the cache are made of,
@@ -235,19 +239,28 @@ class Dataset:
     num_classes: int
     num_unlabeled: int = 0
     images_digest: str | None = None
+    store_size: int = 0
+    keeps_whole: bool = False
+    files: str = ""
     options: tuple[str, ...] = ()
     folder: str = ""
     reader: str = ""
     arrays: str = ""
     doc: str
 
+    @property
+    def makes_images(self) -> bool:
+        """Whether there are as many images as are asked for."""
+        return not self.files and bool(self.num_train) and "num_train" in self.options
+
     def split_sizes(self, val_fraction: float | None) -> tuple[int, int]:
         """Images to train on, unlabeled ones included, and images that are scored: of the
-        validation split, labelled ones alone. None: train on all, score the test split.
+        validation split, labelled ones alone if there are any. None: train on all, score the test
+        split.
         """
         if val_fraction is None:
             return self.num_train + self.num_unlabeled, self.num_test
-        num_val = round(self.num_train * val_fraction)
+        num_val = round((self.num_train or self.num_unlabeled) * val_fraction)
         return self.num_train - num_val + self.num_unlabeled, num_val
 
 
@@ -283,6 +296,11 @@ class Metric:
     kind: Kind = "images"
     unit: str = "%"
     doc: str
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether it counts images whose class is named rightly."""
+        return self.guesses > 0
 
     @property
     def limits(self) -> tuple[float, float]:

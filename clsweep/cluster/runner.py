@@ -24,6 +24,7 @@ from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
+from clsweep.data.datasets import load_splits
 from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -439,7 +440,8 @@ def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
     planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
     now = split_columns(study)
     # none in old folders
-    known = [name for name in ("num_train", "num_classes", "images_digest") if name in planned]
+    names = ("num_train", "num_unlabeled", "num_classes", "channels", "store_size", "images_digest")
+    known = [name for name in names if name in planned]
     sizes = {name: now[name] for name in known}
     return difference(
         {name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}"
@@ -456,13 +458,16 @@ def _require_data(study: Study, address: str) -> None:
     others = {str(o.fixed.get("transfer_dataset", "none")) for o in study.objectives} - {"none"}
     try:
         if not place.download:
-            for name in (study.dataset.name, *sorted(others)):
-                require_data(name, place.root_folder)
+            require_data(study.dataset.name, place.root_folder)
+            for name in sorted(others):
+                require_data(name, place.transferred.root_folder)
     except RequestError as error:
         presets = preset_names(study.document.source)
         hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
         raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
     prepare(study.dataset, place)
+    if study.dataset.files:
+        load_splits(split_columns(study), place)  # what is wrong with the images is said now
 
 
 def _trial_resources(study: Study) -> dict[str, float]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from torch import Generator
+from torch import Generator, Tensor
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import num_crop_only
@@ -78,7 +78,9 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
 
 
 def draw_views(
-    transforms: Sequence[Recipe], num_images: int, image_size: int, generator: Generator
+    transforms: Sequence[Recipe], num_images: int, image_size: int | Tensor, generator: Generator
 ) -> tuple[Draws, ...]:
-    """Independent views of each image of the global batch (DCL A.4)."""
+    """Independent views of each image of the global batch (DCL A.4); image_size as in
+    `data.augment.draw`.
+    """
     return tuple(draw(transform, num_images, image_size, generator) for transform in transforms)

@@ -26,8 +26,12 @@ _SPLIT_FIELDS = (  # null for pairs of vectors
     pa.field("score_on", pa.string()),  # validation | test: the split that every metric is of
     pa.field("val_fraction", pa.float64()),  # null: trained on all training images
     pa.field("image_size", pa.int64()),  # pixels a side
+    # shorter side of pictures that are kept whole, at most; null where images are squares
+    pa.field("store_size", pa.int64()),
+    pa.field("channels", pa.int64()),
     # with the validation split, which is taken from them, and unlabeled images
     pa.field("num_train", pa.int64()),
+    pa.field("num_unlabeled", pa.int64()),  # of them, those without a class
     pa.field("num_classes", pa.int64()),
     pa.field("images_digest", pa.string()),  # names and sizes of the files of an image folder
 )

@@ -36,6 +36,7 @@ class Checks:
     document: Document
     sections: StudySections
     dataset: Dataset
+    transferred: Mapping[str, Dataset]  # data sets in a folder of their own
     error: Callable[[Keys, str], None]
 
     def check_dataset(self) -> None:
@@ -54,17 +55,16 @@ class Checks:
                     ("evaluation",), f"{self.dataset.name} is drawn afresh at every step: no splits"
                 )
             return
-        for key in ("image_size", "num_train", "num_classes"):
-            if key in self.document.tree["dataset"] and key not in self.dataset.options:
-                takers = ", ".join(row.name for row in DATASET.values() if key in row.options)
-                message = (
-                    f"expected on {takers} only, given on {self.dataset.name}; null removes a key"
+        for key, takers in self._takers().items():
+            if getattr(self.sections.dataset, key) is not None and self.dataset.name not in takers:
+                only = f"expected on {', '.join(takers)} only"
+                self.error(
+                    ("dataset", key), f"{only}, given on {self.dataset.name}; null removes a key"
                 )
-                self.error(("dataset", key), message)
-        if self.sections.dataset.download and self.dataset.name == "imagefolder":
+        if self.sections.dataset.download and self.dataset.files:
             self.error(
                 ("dataset", "download"),
-                "expected false, as imagefolder is your own files, given true",
+                f"expected false, as {self.dataset.name} is your own files, given true",
             )
         fraction, classes = self.sections.val_fraction, self.dataset.num_classes
         if fraction is None and "val_fraction" in self.document.tree["dataset"]:
@@ -80,6 +80,16 @@ class Checks:
                 f"split; given {num_val}"
             )
             self.error(("dataset", "val_fraction"), message)
+
+    def _takers(self) -> dict[str, list[str]]:
+        """The data sets that take a key, where not all do."""
+        own = [row.name for row in DATASET.values() if row.files]
+        whole = [row.name for row in DATASET.values() if row.keeps_whole]
+        by_option = {
+            key: [row.name for row in DATASET.values() if key in row.options]
+            for key in ("image_size", "num_classes")
+        }
+        return {**by_option, "channels": own, "store_size": whole, "range": ["arrays"]}
 
     def check_gpus(self) -> None:
         """Ray gives out parts of one GPU or whole GPUs; NCCL needs a GPU of its own for each
@@ -178,7 +188,7 @@ class Checks:
                     f"the metric is {metric.name}: expected {scoring}",
                 )
 
-        check_metric(objective, metric, self._where, self.error)
+        check_metric(objective, metric, self.dataset, self._where, self.error)
 
     def _check_pairs(self, objective: Objective) -> None:
         if self.sections.resources.workers > 1:
@@ -198,7 +208,7 @@ class Checks:
         available = f"{num_train}, the images that {self.dataset.name} trains on"
         _, knn_k = objective.extremes("knn_k")
         num_labelled = num_train - self.dataset.num_unlabeled
-        if knn_k > num_labelled:
+        if self.dataset.num_classes and knn_k > num_labelled:
             voters = f"{num_labelled}, the images with a class that {self.dataset.name} trains on"
             message = (
                 f"expected at most {voters if self.dataset.num_unlabeled else available}, "
@@ -209,7 +219,14 @@ class Checks:
             self.error(
                 keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
             )
-        check_scores(objective, self.dataset, self.sections.val_fraction, self._where, self.error)
+        check_scores(
+            objective,
+            self.dataset,
+            self.sections.val_fraction,
+            self._where,
+            self.error,
+            other=self.transferred.get(str(objective.fixed["transfer_dataset"])),
+        )
         points = objective.fixed["tsne_points"]
         assert isinstance(points, int)
         if points and not MIN_TSNE_POINTS <= points <= num_val:

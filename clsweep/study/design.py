@@ -236,7 +236,10 @@ def split_columns(study: Study) -> dict[str, Any]:
         "score_on": study.sections.evaluation.score_on,
         "val_fraction": study.sections.val_fraction,
         "image_size": dataset.image_size,
+        "store_size": dataset.store_size or None,
+        "channels": dataset.channels,
         "num_train": dataset.num_train + dataset.num_unlabeled,
+        "num_unlabeled": dataset.num_unlabeled,
         "num_classes": dataset.num_classes,
         "images_digest": dataset.images_digest,
     }

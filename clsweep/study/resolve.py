@@ -5,6 +5,7 @@ owns.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from clsweep.catalog import (
@@ -24,13 +25,19 @@ from clsweep.catalog.ownership import (
     refusal,
     trial_owns,
 )
-from clsweep.data.folders import sized_dataset
+from clsweep.data.found import sized_dataset
 from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.checks import Checks
 from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
-from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension
+from clsweep.study.space import (
+    DIMENSION_KEYS,
+    Dimension,
+    Objective,
+    parse_dimension,
+    store_size_of,
+)
 
 
 def load_study(
@@ -53,12 +60,14 @@ def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     """Check a merged study file, see `load_study`."""
     sections = parse_sections(document)
     resolver = _Resolver(document, sections)
+    resolver.find_transferred()
     objectives = tuple(
         resolver.objective(name, section) for name, section in sections.objectives.items()
     )
     resolver.check_shared()
     resolver.raise_errors()
-    checks = Checks(document, sections, resolver.dataset, resolver.error)
+    resolver.size_store(objectives)
+    checks = Checks(document, sections, resolver.dataset, resolver.transferred, resolver.error)
     for objective in objectives:
         checks.check(objective)
     checks.check_dataset()
@@ -95,6 +104,7 @@ class _Resolver:
         self.errors: list[str] = []
         self.notes: list[str] = []
         self.dataset = self._sized()
+        self.transferred: dict[str, Dataset] = {}  # data sets in a folder of their own, by name
         self.taken: set[tuple[str, str]] = set()  # shared (section, name) that some objective took
         # shared base values that a space replaces, by objective
         self.replaced: dict[str, list[str]] = {}
@@ -119,7 +129,7 @@ class _Resolver:
         )
         # a sweep must not contain 0, see `check`
         trained = swept or self._lookup("epochs", section, parts) != 0
-        owned = owned_params(parts, dataset=self.dataset.name, trained=trained, **selected)
+        owned = owned_params(parts, dataset=self.dataset, trained=trained, **selected)
         if not self._is_known(section):
             owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
         skips: dict[str, tuple[str, ...]] = {}
@@ -172,7 +182,7 @@ class _Resolver:
                 )
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name
-        refused = refusal(parts, self.dataset.name) if self._are_known(section) else None
+        refused = refusal(parts, self.dataset) if self._are_known(section) else None
         if refused:
             part, reason = refused
             self.error((*at, part), reason)
@@ -192,7 +202,7 @@ class _Resolver:
         selected = all(
             self._raw(part, section, parts) in [*COMPONENT[part]] for part in SELECTED_PARTS
         )  # or a list
-        return selected and refusal(parts, self.dataset.name) is None
+        return selected and refusal(parts, self.dataset) is None
 
     def _raw(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> object:
         """The fixed value of `param` in this objective as it was written, or the default."""
@@ -274,21 +284,55 @@ class _Resolver:
             return "epochs is 0, and the untrained encoder depends on none of this"
         if self.dataset.kind == "pairs":
             return f"{self.dataset.name} is made of vectors, not of images"
-        if PARAM[param].needs_rgb and self.dataset.channels == 1:
-            return f"the images of {self.dataset.name} have one channel"
+        if PARAM[param].needs_rgb and (channels := self.dataset.channels) != 3:
+            given = "one channel" if channels == 1 else f"{channels} channels, not red, green, blue"
+            return f"the images of {self.dataset.name} have {given}"
         return "none of its parts uses it"
 
     def _sized(self) -> Dataset:
         """The data set with its sizes. Without those of a folder nothing else can be checked."""
         given = self.sections.dataset
-        options = {name: getattr(given, name) for name in DATASET[given.name].options}
+        row = DATASET[given.name]
+        if row.kind == "pairs":
+            return row
+        taken = [*row.options, "num_train", "fraction", *(["channels"] if row.files else [])]
+        options = {name: getattr(given, name) for name in dict.fromkeys(taken)}
         try:
             dataset = sized_dataset(given.name, given.place, **options)
         except RequestError as error:
-            raise StudyError(self.document.error(("dataset", "root"), str(error))) from None
-        if dataset.name == "imagefolder" and not dataset.images_digest:
+            key = "root" if row.files else "num_train" if given.num_train else "fraction"
+            raise StudyError(self.document.error(("dataset", key), str(error))) from None
+        if dataset.files and not dataset.images_digest:
             self.notes.append(f"{given.root} is not there: planned with the sizes stated for it")
         return dataset
+
+    def find_transferred(self) -> None:
+        """The data sets that scores are transferred to, where their files lie in a folder of their
+        own. Their digest is that of the trials, too.
+        """
+        if self.sections.dataset.transfer_root is None:
+            return
+        bases = (self.sections.base, *(o.base for o in self.sections.objectives.values()))
+        names = {str(base.get("transfer_dataset", "none")) for base in bases} & set(DATASET)
+        place, at = self.sections.dataset.place.transferred, ("dataset", "transfer_root")
+        if not names:
+            self.error(at, "has no effect without base.transfer_dataset")
+        for name in sorted(names):
+            try:
+                self.transferred[name] = found = sized_dataset(name, place)
+            except RequestError as error:
+                self.error(at, str(error))
+                continue
+            if found.images_digest:
+                digests = (self.dataset.images_digest or "", found.images_digest)
+                self.dataset = replace(self.dataset, images_digest="+".join(digests))
+
+    def size_store(self, objectives: Sequence[Objective]) -> None:
+        """As large as the smallest crop of any view needs its pictures, if it is not stated."""
+        if self.dataset.keeps_whole:
+            stated, size = self.sections.dataset.store_size, self.dataset.image_size
+            needed = (store_size_of(objective, size) for objective in objectives)
+            self.dataset = replace(self.dataset, store_size=stated or max(needed))
 
     # The study as a whole.
 

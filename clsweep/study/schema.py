@@ -37,6 +37,13 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
+def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
+    low, high = map(float, limits)
+    if not low < high:
+        raise ValueError(f"expected [low, high], given [{setting(low)}, {setting(high)}]")
+    return low, high
+
+
 def _repeated(seeds: tuple[int, ...]) -> int:
     return Counter(seeds).most_common(1)[0][0]
 
@@ -57,16 +64,37 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     name: StrictStr
     val_fraction: Annotated[Number, Field(gt=0, le=0.5)] = 0.1
-    root: StrictStr = DataPlace.root  # folder with torchvision's layout, or with train/ and val/
+    # folder with torchvision's layout, or of the user's own files
+    root: StrictStr = DataPlace.root
     cache: StrictStr = DataPlace.cache  # folder for what is decoded once
     download: StrictBool = False
     image_size: Annotated[StrictInt, Field(ge=8, le=512)] | None = None
     num_train: Annotated[StrictInt, Field(ge=100, le=10_000_000)] | None = None
+    fraction: Annotated[Number, Field(gt=0, lt=1)] | None = None  # of the training images
     num_classes: Annotated[StrictInt, Field(ge=2, le=1000)] | None = None
+    channels: Annotated[StrictInt, Field(ge=1, le=64)] | None = None
+    # of pictures that are kept whole: pixels that the shorter side has at most
+    store_size: Annotated[StrictInt, Field(ge=8, le=4096)] | None = None
+    # lowest and highest value of arrays whose type says none
+    range: Annotated[tuple[Number, Number], AfterValidator(_ascending)] | None = None
+    transfer_root: StrictStr | None = None  # of transfer_dataset; by default root
 
     @property
     def place(self) -> DataPlace:
-        return DataPlace(root=self.root, cache=self.cache, download=self.download).absolute()
+        place = DataPlace(
+            root=self.root,
+            cache=self.cache,
+            download=self.download,
+            value_range=", ".join(map(repr, self.range)) if self.range else None,
+            transfer_root=self.transfer_root or "",
+        )
+        return place.absolute()
+
+    @model_validator(mode="after")
+    def _one_number(self) -> DatasetSection:
+        if self.num_train is not None and self.fraction is not None:
+            raise ValueError("expected num_train or fraction, given both")
+        return self
 
     @field_validator("name")
     @classmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from clsweep.catalog import PARAM, Param, Value
+from clsweep.catalog.ownership import small_view_size
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
 
@@ -97,6 +98,22 @@ class Objective:
         if name in self.space:
             return self.space[name].extremes
         return self.fixed[name], self.fixed[name]
+
+
+def store_size_of(objective: Objective, image_size: int) -> int:
+    """Shorter side of pictures at which no crop of a view is blown up, pixels."""
+    from clsweep.data.pictures import needed_size
+
+    size = objective.extremes("view_size")[1] or image_size
+    if "crop_scale" not in objective.owned:
+        return needed_size(size, 1.0)
+    smallest, _ = objective.extremes("crop_scale")
+    needed = needed_size(size, smallest)
+    if "small_view_size" in objective.owned:
+        small = objective.extremes("small_view_size")[1] or small_view_size(size)
+        scale = objective.extremes("small_crop_scale")[0] or smallest
+        needed = max(needed, needed_size(small, scale))
+    return needed
 
 
 def declared_spaces(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -105,7 +105,7 @@ def std_per_dim(z_ND: Tensor) -> Tensor:
     return math.sqrt(z_ND.shape[1]) * _unit(z_ND, dim=1).std(dim=0, correction=0).mean()
 
 
-def intra_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor:
+def intra_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor | None:
     """Mean Euclidean distance of features of unit length to the centroid of their class, in [0, 1]
     (what DimCL Table 12 compares).
 
@@ -116,14 +116,18 @@ def intra_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int
         features_ND: any scale.
         labels_N: int64 classes in [0, num_classes).
     """
+    if not num_classes:  # images without classes
+        return None
     n_ND, centroid_CD, _ = _centroids(features_ND, labels_N, num_classes)
     return torch.linalg.vector_norm(n_ND - centroid_CD[labels_N], dim=1).mean()
 
 
-def inter_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor:
+def inter_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor | None:
     """Mean distance between the centroids of all pairs of classes present, in [0, 2]; 0 with fewer
     than two. Arguments as in `intra_class_distance`.
     """
+    if not num_classes:
+        return None
     _, centroid_CD, count_C = _centroids(features_ND, labels_N, num_classes)
     distance_CC = torch.cdist(centroid_CD, centroid_CD, compute_mode="donot_use_mm_for_euclid_dist")
     present_C = (count_C > 0).to(centroid_CD.dtype)

@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
+from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
-from clsweep.data.augment import Draws, draw
+from clsweep.data.augment import Draws
 from clsweep.model.layers import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
-from clsweep.objective.views import draw_views, recipes
+from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, tsne_points
 from clsweep.train.finetune import Network, views_of
@@ -112,7 +112,8 @@ def _score_images(
         "network": network,
     }
     if of == "transfer":
-        given |= {"num_classes": DATASET[config["transfer_dataset"]].num_classes}
+        labels = [images.labels_N.max() for images in (bank, query)]
+        given |= {"num_classes": 1 + int(torch.stack(labels).max())}
         given |= _transferred_tuning(config)
     scores = score_features(
         bank_ND,
@@ -157,6 +158,8 @@ def score_features(
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
     found = [m for m in METRICS if m.kind == "images" and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
+    if of == "features" and not config["num_classes"]:  # images without classes
+        found = [m for m in found if not m.needs_labels]
     return [m for m in found if last or m.every_epoch or m.part in every_epoch]
 
 
@@ -211,12 +214,13 @@ def diagnose(
     """
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
-    draws = draw_views(recipes(config)[:2], len(rows), val.size, generator)
+    draws = val.draw(recipes(config)[:2], rows, generator)
     was_training = objective.training
     objective.eval()
     parts = []
     for chosen in rows.split(_at_once(val)):
-        views = make_views(val.take(chosen), [view[chosen] for view in draws], val)
+        chosen_draws = [view[chosen] for view in draws]
+        views = make_views(val.take(chosen, chosen_draws), chosen_draws, val)
         parts.append([objective.represent(x)[0] for x in views])
     z1_ND, z2_ND = (torch.cat(part) for part in zip(*parts, strict=True))
     objective.train(was_training)
@@ -275,10 +279,11 @@ def augmented_features(
     seed = derived_seed(config["seed"], f"probe views of epoch {epoch}")
     generator, recipe = torch.Generator().manual_seed(seed), views_of(images)
     blocks = torch.arange(len(images)).split(DRAWN_AT_ONCE)
-    draws = Draws.join([draw(recipe, len(rows), images.size, generator) for rows in blocks])
+    draws = Draws.join([images.draw([recipe], rows, generator)[0] for rows in blocks])
 
     def make(chosen: Tensor) -> Tensor:
-        return make_views(images.take(chosen), [draws[chosen]], images)[0]
+        some = [draws[chosen]]
+        return make_views(images.take(chosen, some), some, images)[0]
 
     return _features(network, images, make)
 
