@@ -28,7 +28,8 @@ TABLES = ("trials", "epochs", "plan", "references", "histograms")
 VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
 
 _FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)")  # they are not kept
-_DECIMALS = re.compile(r"(\d+\.\d)\d+")
+_DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
+_MARKUP = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # an image has no use for it
 _LEFT_OUT = ("Made", "Results")  # facts that change with the day and the place
 
 
@@ -121,27 +122,36 @@ def answer(one: Kept, report: Report) -> str:
             "",
             one.question,
             "",
-            *(f"- {sentence}" for sentence in report.verdicts),
-            *(f"- {sentence}" for sentence in extra(one)),
+            *(f"- {sentence}" for sentence in (*findings(report), *extra(one))),
             "",
-            f"`{one.command}`: {len(trials)} trials, {hours:.1f} hours of one core, on "
+            f"`{one.command}`: {len(trials)} trials of {hours:.1f} hours in all, on "
             f"{one.run['machine']}; {versions}. [Report](../gallery/{name}/report.md).",
         ]
     )
 
 
+def findings(report: Report) -> list[str]:
+    """The sentences at the top, and who wins where."""
+    where = [text for part in report.sections if part.id == "comparison" for text in part.sentences]
+    return list(dict.fromkeys((*report.verdicts, *where)))
+
+
 def extra(one: Kept) -> list[str]:
-    """What the report's findings leave to its tables: means with intervals, largest distance."""
+    """What the findings leave to tables: scores with their intervals, the largest difference."""
     results = one.results
     printed = results.reproduce(within=one.run.get("within"))
     if not printed.empty:
         seen = printed[printed["measured"].notna()]
         worst = seen["difference"].abs().max()
         return [f"{len(seen)} numbers measured; the largest difference is {worst:.2f}."]
-    best = results.best_of_k().sort_values("k").groupby("objective", sort=False).tail(1)
+    best = results.best_of_k().groupby("objective", sort=False).tail(1)
     return [
-        f"{row.objective}: {row.expected:.1f} [{row.low:.1f}, {row.high:.1f}] at the best of its "
-        f"{row.k} settings, picked without the seed that scores it."
+        f"{row.objective}: {row.expected:.1f} [{row.low:.1f}, {row.high:.1f}]"
+        + (
+            f" at the best of {row.k} settings, picked without the seed that scores it."
+            if row.k > 1
+            else "."
+        )
         for row in best.itertuples()
         if row.expected == row.expected
     ]
@@ -158,7 +168,7 @@ def write_report(report: Report, folder: Path) -> None:
         for figure in section.figures:
             svg = to_svg(themed(spec_of(figure), dark=False, background="white"))
             path = folder / "figures" / f"{figure.name}.svg"
-            path.write_text(_DECIMALS.sub(r"\1", svg), encoding="utf-8")
+            path.write_text(_MARKUP.sub("", _DECIMALS.sub("", svg)), encoding="utf-8")
 
 
 if __name__ == "__main__":
