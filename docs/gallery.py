@@ -21,6 +21,7 @@ from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import spec_of
 from clsweep.report.model import Report
 from clsweep.report.sections import build_report
+from clsweep.study.shipped import question
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
@@ -50,11 +51,8 @@ class Kept:
 
     @property
     def question(self) -> str:
-        """The first comment of the study file, up to its first full stop or question mark."""
-        text = (DOCS.parent / "studies" / f"{self.run['study']}.yaml").read_text(encoding="utf-8")
-        lines = text[: text.index("\nname:")].splitlines()
-        words = " ".join(line.removeprefix("#").strip() for line in lines)
-        return re.split(r"(?<=[?.]) ", words)[0]
+        """What the study asks, as its file says."""
+        return question(DOCS.parent / "studies" / f"{self.run['study']}.yaml")
 
     @property
     def command(self) -> str:

@@ -50,8 +50,9 @@ def test_a_kept_study_is_one_of_the_files(gallery, folder):
     planned = clsweep.load_study(path, preset=kept.run.get("preset")).plan()
     assert set(planned["trial_id"]) == set(kept.results.plan["trial_id"])
     cells = ["objective", "config", "seed", "batch_size", "lr", "tau", "epochs"]
+    swept = dict.fromkeys(["batch_size", "lr", "tau"], "float64")
     both = [
-        plan.set_index("trial_id")[cells].sort_index().astype(str)
+        plan.set_index("trial_id")[cells].sort_index().astype(swept).astype(str)
         for plan in (planned, kept.results.plan)
     ]
     assert both[0].equals(both[1])
