@@ -105,8 +105,7 @@ class Results(StudyResults, Findings):
         """Every figure of the report as an Altair chart, by name."""
         from clsweep.report.sections import build_report
 
-        sections = build_report(self, within=within).sections
-        return {figure.name: figure.chart for section in sections for figure in section.figures}
+        return {figure.name: figure.chart for figure in build_report(self, within=within).figures}
 
     def report(
         self,

@@ -97,7 +97,7 @@ def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     complete = _complete(sweep)
     best = _best(sweep, complete)
-    row = {**start, "kind": "best", **_level(sweep, best, confidence)}
+    row = {**start, "kind": "best", **level_of(sweep, best, confidence)}
     notes = [note(Reason.PICKED), *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
@@ -121,7 +121,7 @@ def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str
     row = {
         **start,
         "kind": "robust",
-        **_level(sweep, robust, confidence),
+        **level_of(sweep, robust, confidence),
         **_around(sweep, around, robust),
     }
     return [*rows, {**row, **noted(*notes)}]
@@ -153,7 +153,7 @@ def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
     return {"neighbourhood_worst": worst, "num_neighbours": int(around.counts[row])}
 
 
-def _level(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
+def level_of(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
     """Mean of one configuration and its t-interval, with the noise of all where that is even."""
     present = np.isfinite(sweep.scores)
     num, at = int(present[row].sum()), int(sweep.alive[:row].sum())

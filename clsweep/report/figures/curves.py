@@ -62,7 +62,7 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         "early belongs to an "
         f"objective that forgives a wrong setting. {bands_text(frame)}",
         chart=layers(
-            _banded(frame, material, x, share, tips, marked=_sparse(frame)),
+            banded(frame, material, x, share, tips, marked=_sparse(frame)),
             describe=f"Share of the space within delta of the best {material.metric}, a line an "
             "objective.",
         ),
@@ -94,7 +94,7 @@ def best_of_k_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
     lines, said = reference_lines(
         material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
     )
-    charts = _banded(
+    charts = banded(
         frame, material, x, lambda field: score_axis(title, field), tips, marked=_sparse(frame)
     )
     return Figure(
@@ -167,7 +167,7 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         x = param_axis(
             material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        charts = _banded(
+        charts = banded(
             frame, material, x, lambda field: score_axis(title, field), tips, marked=True
         )
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
@@ -186,7 +186,7 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
     )
 
 
-def _banded(
+def banded(
     frame: pd.DataFrame,
     material: Material,
     x: alt.X,

@@ -85,7 +85,7 @@ def _charts(frame: pd.DataFrame, param: str, metric: str, material: Material) ->
         "objective",
         type="nominal",
         title=None,
-        scale=alt.Scale(domain=known if set(labels) <= set(known) else labels),
+        scale=alt.Scale(domain=[*known, *(label for label in labels if label not in known)]),
         legend=alt.Legend(**legend_place() | _columns(labels), values=labels),
     )
     x = param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
