@@ -78,9 +78,9 @@ def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     for _, group in known.groupby(by, sort=False, dropna=False):
         first = group.iloc[0]
         name = str(first["reference"]).replace("_", " ")
-        if first["reference"] == "untrained":
+        if is_encoder := first["reference"] != "raw_pixels":
             name += f" {first['encoder'] if several else 'encoder'}"
-        seeds = group.drop_duplicates("seed") if name != "raw pixels" else group.head(1)
+        seeds = group.drop_duplicates("seed") if is_encoder else group.head(1)
         rows.append(
             {
                 "objective": name,

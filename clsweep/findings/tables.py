@@ -17,7 +17,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of
+from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of, work
 from clsweep.findings.notes import status, verdict
 
 MANY_NAMES = 4  # in front of one note
@@ -78,10 +78,8 @@ RECOMMENDATION_LEGEND = (
 )
 
 LEADERBOARD_LEGEND = (
-    "best: mean of the best setting over its seeds, with its 95 % interval; the best was picked by "
-    "it, so it is a little too good. Fresh seeds: the same setting on seeds that took no part. "
-    "SD*: spread over the swept settings, seed noise taken out. Near the best: share of the "
-    "settings within {within}. Rows in italics are reached without training"
+    "Each at its best setting, with 95 % intervals; a best that was picked by its score is a "
+    "little too good. Near the best: within {within}. In italics: without training."
 )
 TOP_LEGEND = (
     "score: mean over the seeds, with its 95 % interval; picked by it, so optimistic; seeds: the "
@@ -139,11 +137,11 @@ def leaderboard(frame: pd.DataFrame, *, metric: str) -> pd.DataFrame:
                 "fresh seeds": unit.interval(row, "fresh"),
                 "SD*": unit.interval(row, "sd_star"),
                 "near the best": _share(row, "share_within", "share", most=2),
-                "hours": row["hours"],
+                "cost": work(row["hours"]) if is_number(row["hours"]) else "",
             }
             for row in records_of(frame)
         ),
-        droppable=("best setting", "fresh seeds", "SD*", "near the best", "hours"),
+        droppable=("best setting", "fresh seeds", "SD*", "near the best", "cost"),
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import pandas as pd
-
 from clsweep.findings import tables as shown
 from clsweep.report.computed import Tables
 from clsweep.report.figures import all as figures
@@ -44,6 +42,7 @@ def board(tables: Tables) -> Table:
         caption=shown.LEADERBOARD_LEGEND.format(within=shown.points(tables.within)),
         frame=tables.board,
         shown=shown.leaderboard(tables.board, metric=tables.material.metric_title),
+        soft=tuple(i for i, kind in enumerate(tables.board["kind"]) if kind == "reference"),
     )
 
 
@@ -88,7 +87,7 @@ def next_steps(tables: Tables) -> tuple[Step, ...]:
     needed = [
         math.ceil(value)
         for pair in (tables.means, tables.spreads)
-        for value in pair.get("needs_seeds", pd.Series(dtype=float)).dropna()
+        for value in pair["needs_seeds"].dropna()
     ]
     if needed and not tables.is_search:
         found.append(steps.more_seeds(min(needed)))

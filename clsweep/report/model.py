@@ -47,6 +47,7 @@ class Table:
         frame: what is written as Parquet and CSV.
         shown: the cells as the page shows them, strings or numbers; the header is the column names.
         anchors: the id of each row that is shown, for links from points; none where empty.
+        soft: numbers of the rows that are shown for comparison only, from 0.
         limit: rows of `shown` that the page has.
         more: rows of `frame` that are not even in `shown`.
     """
@@ -57,6 +58,7 @@ class Table:
     frame: pd.DataFrame
     shown: pd.DataFrame
     anchors: tuple[str, ...] = ()
+    soft: tuple[int, ...] = ()
     limit: int = 200
     more: int = 0
 

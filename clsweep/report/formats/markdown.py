@@ -95,8 +95,7 @@ def lines_of(frame: pd.DataFrame) -> str:
 
 
 def _step(step: Step) -> str:
-    command = step.command.replace("`", "'")
-    return f"- {text(step.sentence)}{f': `{command}`' if command else '.'}"
+    return f"- {text(step.sentence)}{f': {text(step.command)}' if step.command else '.'}"
 
 
 def _named(parts: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from clsweep.display.text import legible
 from clsweep.report.figures.theme import legible_spec, themed
 from clsweep.report.formats.frames import to_csv
 from clsweep.report.model import Figure, Report, Table, check, slug
-from clsweep.report.sentences.glossary import TERMS, pattern, term_of
+from clsweep.report.sentences.glossary import pattern, term_of
 
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
 MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it
@@ -192,7 +192,8 @@ def _explained(context: Context, text: str) -> Markup:
     """A text, escaped, in which the first mention of each term of the report's glossary is a link
     to it.
     """
-    out, end, left = Markup(), 0, set(context["report"].terms)
+    out, end, terms = Markup(), 0, context["report"].terms
+    left = set(terms)
     text = legible(text)
     for hit in pattern().finditer(text):
         name = term_of(hit[0])
@@ -200,7 +201,7 @@ def _explained(context: Context, text: str) -> Markup:
             continue
         left.remove(name)
         link = Markup('<a class="term" href="#{}" title="{}">{}</a>')
-        out += escape(text[end : hit.start()]) + link.format(_anchor(name), TERMS[name], hit[0])
+        out += escape(text[end : hit.start()]) + link.format(_anchor(name), terms[name], hit[0])
         end = hit.end()
     return out + escape(text[end:])
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, duration, settings
+from clsweep.display.numbers import count, settings, work
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured
 from clsweep.report.sentences.pairs import is_resolved
@@ -153,7 +153,7 @@ def _robust(spreads: list[Row]) -> Sentences:
         if len(won) == len(names) - 1:
             return (f"{name} depends least on its settings: {_against(won, name)}.",)
     if not resolved:
-        return ("That one depends less on its settings than another is not shown.",)
+        return ("No objective is shown to depend less on its settings than another.",)
     pairs = [
         f"{row['winner']} less than {row['b'] if row['winner'] == row['a'] else row['a']}"
         for row in resolved[:2]
@@ -194,13 +194,8 @@ def _protocol(material: Material, ours: pd.DataFrame) -> str:
     ]
     hours = ours["hours"].sum(min_count=1)
     if known(hours):
-        parts.append(f"{cost(hours)} of work")
+        parts.append(f"{work(hours)} of work")
     return ", ".join(part for part in parts if part)
-
-
-def cost(hours: float) -> str:
-    """`2 min`, `3.5 hours`: worker hours."""
-    return duration(3600 * hours) if hours < 1 else f"{number(hours)} hours"
 
 
 def _values(trials: pd.DataFrame, name: str) -> str:

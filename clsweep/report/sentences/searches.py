@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, number
+from clsweep.display.numbers import count, number, work
 from clsweep.findings.notes import is_measured
-from clsweep.report.sentences.answer import cost
 from clsweep.report.sentences.words import Open, Sentences, Wording, known, listed
 
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
@@ -54,7 +53,7 @@ def savings(table: pd.DataFrame) -> Sentences:
     """What stopping early saved, from `Findings.saved`."""
     out = []
     for row in records_of(table):
-        hours = f", about {cost(row['saved_hours'])}" if known(row["saved_hours"]) else ""
+        hours = f", about {work(row['saved_hours'])}" if known(row["saved_hours"]) else ""
         out.append(
             f"{row['objective']}: {count(row['stopped'])} of {count(row['trials'])} trials were "
             f"stopped early, which saved {number(100 * row['saved'])} % of the epochs{hours}."
