@@ -107,13 +107,13 @@ def importance(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int =
     return pd.DataFrame(rows, columns=list(IMPORTANCE_COLUMNS))
 
 
-def saved(trials: pd.DataFrame, epochs: Sequence[float]) -> pd.DataFrame:
+def saved(trials: pd.DataFrame, epochs: pd.Series[float]) -> pd.DataFrame:
     """One row per objective of which trials were stopped, with the columns of `SAVED_COLUMNS`.
 
     trials: objective, status and epochs_trained; wall_time_s and workers where recorded.
     epochs: that each of these trials would have trained.
     """
-    frame = trials.assign(planned=np.asarray(epochs, dtype=float))
+    frame = trials.assign(planned=epochs.to_numpy(dtype=float))
     frame = frame[frame["epochs_trained"].notna() & np.isfinite(frame["planned"])]
     time = frame["wall_time_s"] if "wall_time_s" in frame else pd.Series(np.nan, frame.index)
     workers = frame["workers"].fillna(1) if "workers" in frame else 1
@@ -175,14 +175,17 @@ def _importances(sweep: Sweep, alpha: float, rng: np.random.Generator) -> list[d
         if sweep.params:
             why = note(Reason.FEW_FOR_IMPORTANCE, configs=num, least=MIN_CONFIGS)
         return [{**common, "param": "", **noted(why=why)}]
-    ranks = pd.Series(sweep.means[sweep.alive]).rank().to_numpy(dtype=float)
+    ranks = pd.Series(sweep.means[sweep.alive]).rank().to_numpy(dtype=np.float64)
     if np.ptp(ranks) == 0:
         return [{**common, "param": "", **noted(why=note(Reason.EQUAL_SCORES))}]
-    drawn = rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1)
+    drawn: Array = rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1)
     found = []
     for name in sweep.params:
         groups = _groups(sweep, name)
-        size, null = _shares(ranks[None], groups)[0], _shares(drawn, groups)
+        size, null = (
+            _shares(ranks[None], groups)[0],
+            _shares(drawn, groups),
+        )
         chance = (1 + int((null >= size - 1e-12).sum())) / (1 + PERMUTATIONS)
         found.append((name, size, float(np.quantile(null, 1 - alpha)), chance))
     corrected = holm(np.array([chance for *_, chance in found]))

@@ -111,6 +111,7 @@ def of_studies(
         chance=chance,
         defaults=defaults_of(trials, params),
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
+        left=sum(_num_left(study) for study in studies),
         within=within_of(unit_of(name), sweeps),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=_yardsticks(studies, prefixes, name),
@@ -120,6 +121,7 @@ def of_studies(
             for objective in study.study["objectives"]
             if study.metric == name
         },
+        fresh_seeds={study.path: seeds for study in studies if (seeds := _fresh_seeds(study))},
         trials=trials,
     )
 
@@ -315,12 +317,23 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     )
 
 
+def _fresh_seeds(study: StudyResults) -> tuple[int, ...]:
+    """As many seeds as the study has, after the last of them; none where it names its own."""
+    if (study.study.get("confirm") or {}).get("seeds"):
+        return ()
+    seeds = study.study["seeds"]
+    return tuple(range(max(seeds) + 1, max(seeds) + 1 + len(seeds)))
+
+
+def _num_left(study: StudyResults) -> int:
+    return study.folder.plan(["trial_id"]).num_rows - len(study.trials)
+
+
 def _notes(study: StudyResults) -> list[str]:
     """What a reader must know before the numbers: that more is to come, or that devices
     differed.
     """
-    num_planned = study.folder.plan(["trial_id"]).num_rows
-    left = num_planned - len(study.trials)
+    num_planned, left = study.folder.plan(["trial_id"]).num_rows, _num_left(study)
     notes = [f"{study.study['name']}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from clsweep.findings import tables as shown
 from clsweep.report.computed import Tables
@@ -13,17 +14,17 @@ from clsweep.report.pieces import words_of
 from clsweep.report.sentences import answer, objectives, reproduction, steps
 from clsweep.report.sentences.words import Sentences
 
-MAX_HEROES = 4
+MAX_HEROES, SMALL_HEIGHT = 4, 190
+MANY_SEEDS = 30  # what needs more is too small a difference to go after
 KEYS = ("objective", "config")  # of a configuration
 
 
 def verdicts(tables: Tables) -> Sentences:
     """The answer; of a reproduction, whether the paper's numbers agree."""
     words = words_of(tables)
-    return (
-        *reproduction.summary(tables.printed),
-        *answer.verdict(tables.board, tables.means, tables.spreads, words),
-    )
+    said = answer.verdict(tables.board, tables.means, tables.spreads, words)
+    against = reproduction.summary(tables.printed)
+    return (*against, *said[: 1 if against else None])
 
 
 def notes(tables: Tables) -> Sentences:
@@ -62,9 +63,14 @@ def hero(tables: Tables) -> tuple[Figure, ...]:
         marginals = marginals.sort_values(
             "param", key=lambda names: names.map(order), kind="stable"
         )
-    if found := figures.marginal_figures(marginals, material):
-        return tuple(found[:MAX_HEROES])
+    if found := figures.marginal_figures(marginals, material)[:MAX_HEROES]:
+        return tuple(found if len(found) == 1 else map(_small, found))
     return tuple(figures.learning_figures(tables.findings.learning(), material)[:1])
+
+
+def _small(figure: Figure) -> Figure:
+    """One of several side by side."""
+    return replace(figure, chart=figure.chart.properties(height=SMALL_HEIGHT))
 
 
 def unresolved(tables: Tables, sections: Sequence[Section]) -> Sentences:
@@ -81,17 +87,21 @@ def unresolved(tables: Tables, sections: Sequence[Section]) -> Sentences:
 
 def next_steps(tables: Tables) -> tuple[Step, ...]:
     """What to do next, the most useful first."""
-    material, found = tables.material, []
-    for folder, names in _to_confirm(tables).items():
-        found.append(steps.confirm(folder, names))
+    material = tables.material
+    found = [steps.finish(material.left)] if material.left else []
+    if not material.left:
+        found += [
+            steps.confirm(folder, names, material.fresh_seeds.get(folder, ()))
+            for folder, names in _to_confirm(tables).items()
+        ]
     needed = [
         math.ceil(value)
         for pair in (tables.means, tables.spreads)
         for value in pair["needs_seeds"].dropna()
     ]
-    if needed and not tables.is_search:
+    if needed and min(needed) <= MANY_SEEDS and not tables.is_search:
         found.append(steps.more_seeds(min(needed)))
-    if len(material.sources) == 1 and material.confirmable:
+    if len(material.sources) == 1 and len(found) < 2 and material.confirmable:
         found.append(steps.look(material.sources[0], material.metric, material.mode))
     return tuple(found)
 

@@ -61,7 +61,7 @@ def build_report(
             sections.append(made)
     report = Report(
         title=material.title,
-        question=answer.question(material, tables.board),
+        question=answer.question(material, tables.board, tables.printed),
         verdicts=first.verdicts(tables),
         notes=first.notes(tables),
         board=first.board(tables),

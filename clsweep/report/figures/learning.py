@@ -35,7 +35,8 @@ def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]
     """
     if learning.empty or learning.groupby("objective")["epoch"].nunique().max() < 2:
         return []
-    drawn, found = [], []
+    drawn: list[str] = []
+    found: list[Figure] = []
     for axis in AXES:
         known = learning[np.isfinite(numbers(learning, axis))]
         if len(known) < len(learning) or any(_is_alike(learning, axis, one) for one in drawn):

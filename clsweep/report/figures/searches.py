@@ -55,13 +55,14 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         strokeWidth=2.5, interpolate="step-after"
     )
     points = {True: "datum.state == 'finished'", False: "datum.state != 'finished'"}
+    stopped = bool((frame["state"] != "finished").any())
     marks = [
         base.transform_filter(condition)
         .mark_point(filled=filled, size=40, opacity=0.75 if filled else 0.5)
         .encode(x, score_axis(title), hue, form, tooltip=tips)
         for filled, condition in points.items()
+        if filled or stopped
     ]
-    stopped = bool((frame["state"] != "finished").any())
     return Figure(
         name="history",
         title="The search: every configuration, and the best so far",

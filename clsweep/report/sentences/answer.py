@@ -28,17 +28,24 @@ from clsweep.report.sentences.words import (
 
 MANY_VALUES = 3  # of the protocol: more are given as a range
 DESIGNS = {
-    "grid": "the whole grid",
-    "qmc": "quasi-random settings",
-    "random": "random settings",
+    "grid": "a grid",
+    "qmc": "a quasi-random design",
+    "random": "a random design",
     "tpe": "a TPE search",
     "gp": "a Gaussian-process search",
 }
 
 
-def question(material: Material, board: pd.DataFrame) -> str:
-    """`Which of 3 objectives is best? digits, conv4, 8 epochs, ...; 0.1 hours of work.`"""
+def question(material: Material, board: pd.DataFrame, printed: pd.DataFrame) -> str:
+    """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`
+
+    printed: of `Findings.reproduce`; may be empty.
+    """
     ours = board[board["kind"] == "objective"]
+    if not printed.empty:
+        items = list(dict.fromkeys(printed["item"]))
+        asked = f"Do the numbers of {listed(items)} come out as printed?"
+        return f"{asked} {_protocol(material, ours)}."
     swept = list(dict.fromkeys(name for sweep in material.sweeps for name in sweep.params))
     what = f"Which of {len(ours)} objectives is best"
     if len(ours) == 1:
@@ -182,6 +189,7 @@ def _protocol(material: Material, ours: pd.DataFrame) -> str:
     trials = material.trials
     seeds = max((len(sweep.seeds) for sweep in material.sweeps), default=0)
     configs = sum(len(sweep.configs) for sweep in material.sweeps)
+    planned = sum(sweep.num_planned for sweep in material.sweeps)
     samplers = list(dict.fromkeys(name for s in material.sweeps for name in s.samplers))
     design = " and ".join(DESIGNS.get(name, name) for name in samplers)
     parts = [
@@ -189,13 +197,19 @@ def _protocol(material: Material, ours: pd.DataFrame) -> str:
         _values(trials, "encoder"),
         f"{epochs} epochs" if (epochs := _values(trials, "epochs")) else "",
         counted(seeds, "seed", "seeds"),
-        f"{design} of {count(configs)} configurations",
+        f"{design} of {_out_of(configs, planned)}",
         counted(len(trials), "trial", "trials"),
     ]
     hours = ours["hours"].sum(min_count=1)
     if known(hours):
         parts.append(f"{work(hours)} of work")
     return ", ".join(part for part in parts if part)
+
+
+def _out_of(num: int, planned: int) -> str:
+    """`20 configurations`, `20 configurations, 6 so far`."""
+    whole = counted(max(num, planned), "configuration", "configurations")
+    return whole if num >= planned else f"{whole}, {count(num)} so far"
 
 
 def _values(trials: pd.DataFrame, name: str) -> str:

@@ -43,7 +43,8 @@ TERMS: Mapping[str, str] = {
     "hyperparameter, among the settings that were tried.",
     "TPE": "Tree-structured Parzen estimator: a search that tries more where scores were good.",
     "ASHA": "Successive halving: the worse configurations are stopped early.",
-    **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in (*METRICS, *DIAGNOSTICS)},
+    **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in METRICS},
+    **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in DIAGNOSTICS},
 }
 
 

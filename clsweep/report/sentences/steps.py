@@ -5,23 +5,32 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from clsweep.display.numbers import count
 from clsweep.report.model import Step
 from clsweep.report.sentences.words import listed
 
 
-def confirm(folder: str, objectives: Sequence[str]) -> Step:
-    """Run the best settings of these objectives on fresh seeds."""
+def finish(num: int) -> Step:
+    """The study is not over."""
+    return Step(
+        sentence=f"{count(num)} trials are left: run the same command again and only they run"
+    )
+
+
+def confirm(folder: str, objectives: Sequence[str], seeds: Sequence[int]) -> Step:
+    """Run the best settings of these objectives on fresh seeds; `seeds` are those to name."""
+    named = f" --seeds {','.join(map(str, seeds))}" if seeds else ""
     return Step(
         sentence=f"Run the best of {listed(objectives)} on fresh seeds and on the test set",
-        command=f"clsweep confirm {shlex.quote(folder)}",
+        command=f"clsweep confirm {shlex.quote(folder)}{named}",
     )
 
 
 def more_seeds(num: int) -> Step:
     """So many seeds would resolve the first open comparison."""
     return Step(
-        sentence=f"About {num} seeds would resolve the first open comparison. Add them under "
-        "seeds: in the study file and run it again with the same --out; what has run is kept"
+        sentence=f"Run about {count(num)} seeds for the first open comparison: add them to seeds "
+        "in the study file. What has run is kept"
     )
 
 
