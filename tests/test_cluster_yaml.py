@@ -62,13 +62,13 @@ def test_no_port_of_ray_is_opened(config: dict[str, Any]) -> None:
     )  # what it would add to SSH and the group itself
 
 
-def test_the_readme_s_table_has_the_ports_of_both(
+def test_the_page_s_table_has_the_ports_of_both(
     config: dict[str, Any], ray_cluster: dict[str, Any]
 ) -> None:
     from ray.autoscaler._private.constants import AUTOSCALER_METRIC_PORT
     from ray.dashboard.consts import DASHBOARD_METRIC_PORT
 
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "cluster.md").read_text()
     rows = text[text.index("| open port |") :].partition("\n\n")[0].splitlines()[2:]
     cells = {row.split("|")[1].strip(): row for row in rows}
     said = {int(number) for ports in cells for number in re.findall(r"[0-9]+", ports)}

@@ -175,17 +175,15 @@ def _importances(sweep: Sweep, alpha: float, rng: np.random.Generator) -> list[d
         if sweep.params:
             why = note(Reason.FEW_FOR_IMPORTANCE, configs=num, least=MIN_CONFIGS)
         return [{**common, "param": "", **noted(why=why)}]
-    ranks = pd.Series(sweep.means[sweep.alive]).rank().to_numpy(dtype=np.float64)
+    ranks: Array = pd.Series(sweep.means[sweep.alive]).rank().to_numpy(dtype=np.float64)
     if np.ptp(ranks) == 0:
         return [{**common, "param": "", **noted(why=note(Reason.EQUAL_SCORES))}]
-    drawn: Array = rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1)
+    drawn = np.asarray(rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), dtype=np.float64)
     found = []
     for name in sweep.params:
         groups = _groups(sweep, name)
-        size, null = (
-            _shares(ranks[None], groups)[0],
-            _shares(drawn, groups),
-        )
+        size = float(_shares(ranks[None], groups)[0])
+        null = _shares(drawn, groups)
         chance = (1 + int((null >= size - 1e-12).sum())) / (1 + PERMUTATIONS)
         found.append((name, size, float(np.quantile(null, 1 - alpha)), chance))
     corrected = holm(np.array([chance for *_, chance in found]))

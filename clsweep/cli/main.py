@@ -23,6 +23,7 @@ from clsweep.cli.endings import (
 )
 from clsweep.cli.options import (
     Address,
+    ExplainOption,
     Failed,
     FailedOption,
     FormatOption,
@@ -38,6 +39,7 @@ from clsweep.cli.options import (
     Settings,
     Statistic,
     StudyPath,
+    WideOption,
     Within,
 )
 from clsweep.display.printing import Format, print_table
@@ -145,7 +147,7 @@ def run(
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import print_robustness
+    from clsweep.cli.statistics import Style, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
     study = _study(path, preset, settings)
@@ -167,7 +169,7 @@ def run(
         print("Nothing is left to run.")
     results = open_results(summary.path)
     if summary.finished:
-        print_robustness(results, by=None, within=None, format=Format.table)
+        print_robustness(results, by=None, within=None, style=Style())
     print_failures(results)
     print_end(summary, again)
     exit_as(summary)
@@ -186,6 +188,7 @@ def status(
     """
     import time
 
+    from clsweep.cli.statistics import print_note
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
@@ -211,7 +214,7 @@ def status(
                 *confirm_headline(results),
                 status_headline(results, rows),
             ]:
-                print(printable(note))
+                print_note(note)
         if watch is None:
             return
         time.sleep(watch)
@@ -227,19 +230,28 @@ def trials(
         str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")
     ] = None,
     top: Annotated[int | None, typer.Option("--top", min=1, help="only the first N rows")] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="these columns alone")
+    ] = None,
+    wide: WideOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.status import split_notes, trial_rows
+    from clsweep.cli.statistics import print_note
+    from clsweep.cli.status import TRIALS_SPARE, split_notes, trial_rows
     from clsweep.findings.references import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), _open_study(path)
-    rows, columns = trial_rows(results, where, sort, top, every_column=every_column)
-    print_table(rows, columns, format=format)
+    asked = [name.strip() for name in columns.split(",")] if columns else None
+    rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
+    spare = () if asked else TRIALS_SPARE
+    left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
     if format is Format.table:
         references = reference_notes(results.references, metric=results.metric)
         for note in [*split_notes(results), *references]:
-            print(printable(note))
+            print_note(f"- {note}")
+    if left_out:
+        print_note(f"(--wide adds {', '.join(left_out)})")
 
 
 @app.command()
@@ -254,13 +266,15 @@ def robustness(
     params: ParamsOption = None,
     scales: ScalesOption = None,
     failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
     """
     from clsweep.api import open_results
-    from clsweep.cli.statistics import print_robustness, scales_of
+    from clsweep.cli.statistics import Style, print_robustness, scales_of
 
     print_robustness(
         open_results(
@@ -273,7 +287,7 @@ def robustness(
         ),
         by=by,
         within=within,
-        format=format,
+        style=Style(format=format, wide=wide, explain=explain),
     )
 
 
@@ -288,11 +302,13 @@ def sensitivity(
     params: ParamsOption = None,
     scales: ScalesOption = None,
     failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
     from clsweep.api import open_results
-    from clsweep.cli.statistics import metric_of, print_frame, scales_of
+    from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
     from clsweep.findings import tables as shown
 
     findings = open_results(
@@ -308,9 +324,10 @@ def sensitivity(
     print_frame(
         frame,
         shown.sensitivity(frame),
-        format=format,
+        style=Style(format=format, wide=wide, explain=explain),
         title=title,
         legend=shown.SENSITIVITY_LEGEND,
+        spare=shown.SENSITIVITY_SPARE,
         on_test=findings.material.on_test,
     )
 
@@ -333,12 +350,14 @@ def compare(
     params: ParamsOption = None,
     scales: ScalesOption = None,
     failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import metric_of, open_and_pair, print_frame, scales_of
+    from clsweep.cli.statistics import Style, metric_of, open_and_pair, print_frame, scales_of
     from clsweep.findings import tables as shown
 
     findings, pair = open_and_pair(
@@ -358,9 +377,49 @@ def compare(
     print_frame(
         frame,
         shown.comparison(frame),
-        format=format,
+        style=Style(format=format, wide=wide, explain=explain),
         title=title,
         legend=legend,
+        spare=shown.COMPARISON_SPARE,
+        on_test=findings.material.on_test,
+    )
+
+
+@app.command()
+def recommend(
+    paths: ResultsPaths,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    scales: ScalesOption = None,
+    failed: FailedOption = Failed.worst,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """Which setting to use: of each objective the best one, and the one whose worst neighbour is
+    best.
+    """
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
+    from clsweep.findings import tables as shown
+
+    findings = open_results(
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
+    frame = findings.recommend()
+    print_frame(
+        frame,
+        shown.recommendation(frame, findings.material.confirmation),
+        style=Style(format=format, wide=wide, explain=explain),
+        title=f"\nSettings by {metric_of(findings)}, with 95 % intervals",
+        legend=shown.RECOMMENDATION_LEGEND,
+        spare=shown.RECOMMENDATION_SPARE,
         on_test=findings.material.on_test,
     )
 

@@ -63,6 +63,8 @@ FailedOption = Annotated[
     Failed,
     typer.Option("--failed", help="what failed trials count as: the worst score, a guess, nothing"),
 ]
+WideOption = Annotated[bool, typer.Option("--wide", help="every column, however wide the screen")]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="say what each column is")]
 FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
 
 

@@ -8,6 +8,7 @@ import contextlib
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from rich.console import Console
 
 from clsweep.api import open_results
 from clsweep.display.cells import records_of
-from clsweep.display.printing import Format, print_table
+from clsweep.display.printing import PIPED_WIDTH, Format, print_table, screen_width
 from clsweep.display.text import printable
 from clsweep.errors import RequestError
 from clsweep.findings import reproduction as paper
@@ -30,8 +31,17 @@ if TYPE_CHECKING:
 PAGE_WIDTH = 80  # columns of a paper's table on the screen
 
 
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How a table is asked for: in which format, with every column, with what its columns are."""
+
+    format: Format = Format.table
+    wide: bool = False
+    explain: bool = False
+
+
 def print_robustness(
-    findings: Findings, *, by: str | None, within: float | None, format: Format
+    findings: Findings, *, by: str | None, within: float | None, style: Style
 ) -> None:
     """The table of `clsweep robustness`, with which `clsweep run` ends too."""
     frame = findings.robustness(by=by, within=within)
@@ -40,15 +50,15 @@ def print_robustness(
         f"\nRobustness of {metric_of(findings)}, with 95 % intervals{f', by {by}' if by else ''}"
     )
     near = material.within if within is None else within
-    about = [shown.ROBUSTNESS_LEGEND.format(within=shown.points(near))]
-    about += reference_notes(findings.side_table("references"), metric=material.metric)
+    references = reference_notes(findings.side_table("references"), metric=material.metric)
     print_frame(
         frame,
         shown.robustness(frame, within=near),
-        format=format,
+        style=style,
         title=title,
-        legend=about,
-        notes=material.notes,
+        legend=shown.ROBUSTNESS_LEGEND.format(within=shown.points(near)),
+        notes=[*references, *material.notes],
+        spare=shown.ROBUSTNESS_SPARE,
         on_test=material.on_test,
     )
 
@@ -108,28 +118,44 @@ def print_frame(
     frame: pd.DataFrame,
     shown_frame: pd.DataFrame,
     *,
-    format: Format,
+    style: Style,
     title: str,
-    legend: str | Sequence[str],
+    legend: str,
     notes: Sequence[str] = (),
+    spare: Sequence[str] = (),
     on_test: bool = False,
 ) -> None:
-    """For programs the whole table, for eyes the shown one, with its legend and notes.
+    """For programs the whole table, for eyes the shown one, with its notes.
 
     Scores of the test split have a column that says so where no title does.
     """
-    for_programs = format in (Format.csv, Format.json)
-    chosen = frame if for_programs else shown_frame
+    format = style.format
+    chosen = frame if format in (Format.csv, Format.json) else shown_frame
     if on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
-    print_table(records_of(chosen), list(map(str, chosen)), format=format, title=title)
-    if format is Format.table:
-        for line in [
-            *([legend] if isinstance(legend, str) else legend),
-            *notes,
-            *shown.notes(frame),
-        ]:
-            print(printable(line))
+    names = list(map(str, chosen))
+    left_out = print_table(
+        records_of(chosen), names, format=format, title=title, spare=spare, wide=style.wide
+    )
+    if format is not Format.table:
+        return
+    for note in [*notes, *shown.notes(frame)]:
+        print_note(f"- {note}")
+    if style.explain:
+        print()
+        for line in legend.split("; "):
+            print_note(line)
+    more = [f"--wide adds {', '.join(left_out)}"] if left_out else []
+    more += [] if style.explain else ["--explain says what the columns are"]
+    if more:
+        print_note(f"({'; '.join(more)})")
+
+
+def print_note(text: str) -> None:
+    """A text as wide as the screen, no wider than a page; further lines of a list are indented."""
+    indent = "  " if text.startswith("- ") else ""
+    width = min(screen_width(), PIPED_WIDTH)
+    print(textwrap.fill(printable(text), width, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def metric_of(findings: Findings) -> str:

@@ -27,6 +27,9 @@ from clsweep.results.schemas import test_fields
 from clsweep.results.tally import Tally
 from clsweep.study.space import declared_axes
 
+# Columns of trials that a screen without room does without.
+TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
+
 
 def status_rows(results: Results) -> list[Row]:
     """Planned, finished, running, failed and the best configuration per objective."""
@@ -101,34 +104,53 @@ def failure_rows(results: Results) -> list[Row]:
 
 
 def trial_rows(
-    results: Results, where: str | None, sort: str | None, top: int | None, *, every_column: bool
+    results: Results,
+    where: str | None,
+    sort: str | None,
+    top: int | None,
+    *,
+    columns: Sequence[str] | None = None,
+    every_column: bool,
 ) -> tuple[list[Row], list[str]]:
-    """Trial rows, selected and sorted, and their columns; for eyes, only those that tell trials
-    apart.
+    """Trial rows, selected and sorted, and their columns: those asked for, or for eyes those that
+    tell trials apart.
     """
     frame = results.trials
-    axes = declared_axes(results.study, frame.columns)
-    swept = [name for name in frame.columns if any(name in each for each in axes.values())]
     if where:
         frame = frame[selected(frame, where)]
     if sort:
-        column = sort.removeprefix("-")
-        if column not in frame:
-            raise RequestError(f"--sort {sort}: no such column.{nearest(column, frame.columns)}")
+        column = _known(sort.removeprefix("-"), f"--sort {sort}", frame)
         frame = frame.sort_values(column, ascending=not sort.startswith("-"), kind="stable")
     if top:
         frame = frame.head(top)
+    if columns:
+        frame = frame[list(dict.fromkeys(_known(name, "--columns", frame) for name in columns))]
+    elif not every_column:
+        frame = frame[_telling(results, frame)]
     if not every_column:
-        shown = ["trial_id", "objective", *swept, "seed", "status", *_measured(frame), "train_loss"]
-        shown += ["images_per_s", "wall_time_s"]
-        if (frame["status"] == "stopped").any():
-            shown.append("epochs_trained")
-        if (frame["status"] == "failed").any():
-            shown.append("error_message")
-        texts = {name: settings(frame[name].tolist()) for name in swept}
+        axes = declared_axes(results.study, frame.columns)
+        texts = {name: settings(frame[name].tolist()) for each in axes.values() for name in each}
         texts |= {name: _scores(frame[name].tolist()) for name in _measured(frame)}
-        frame = frame[shown].assign(**texts)
+        frame = frame.assign(**texts)
     return records_of(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
+
+
+def _known(name: str, option: str, frame: pd.DataFrame) -> str:
+    if name not in frame:
+        raise RequestError(f"{option}: no column {name!r}.{nearest(name, frame.columns)}")
+    return name
+
+
+def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
+    """The columns that tell trials apart, and what was measured."""
+    axes = declared_axes(results.study, frame.columns)
+    swept = [name for name in frame.columns if any(name in each for each in axes.values())]
+    shown = ["trial_id", "objective", *swept, "seed", "status", *_measured(frame), *TRIALS_SPARE]
+    if (frame["status"] == "stopped").any():
+        shown.append("epochs_trained")
+    if (frame["status"] == "failed").any():
+        shown.append("error_message")
+    return shown
 
 
 def _scores(values: Sequence[Any]) -> list[str]:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -17,8 +18,9 @@ from rich.text import Text
 
 from clsweep.display.text import cell, is_numeric, markdown_table, printable
 
-FOLDED_WIDTH = 28  # a wider column may be folded
-PIPED_WIDTH = 200  # columns, where no terminal says how wide it is
+FOLDED_WIDTH = 28  # a column of wider texts may be folded,
+LEAST_WIDTH = 16  # to this
+PIPED_WIDTH = 110  # columns, where neither a terminal nor COLUMNS says how wide it is
 # More are printed line by line: to lay them out would take longer than to make them.
 MANY_ROWS = 500
 
@@ -39,11 +41,18 @@ def print_table(
     format: Format = Format.table,
     title: str = "",
     digits: int = 2,
-) -> None:
-    """Print rows that share their keys. Floats get `digits` decimals for eyes and full precision
-    for programs.
+    spare: Sequence[str] = (),
+    wide: bool = False,
+) -> list[str]:
+    """Print rows that share their keys; returns the columns that found no room.
 
-    `columns` names the keys, for a table that may have no row.
+    Floats get `digits` decimals for eyes and full precision for programs.
+
+    Args:
+        columns: the keys, for a table that may have no row.
+        spare: columns that may be left out of a table that is wider than the screen, the first to
+            go first.
+        wide: leave out and fold nothing.
     """
     if format is Format.json:
         print(
@@ -53,11 +62,13 @@ def print_table(
                 ensure_ascii=False,
             )
         )
-        return
+        return []
     keys = list(rows[0]) if rows else list(columns or ())
     if format is Format.csv:
         print(_csv(rows, keys), end="")
-        return
+        return []
+    room = math.inf if wide or format is not Format.table else screen_width()
+    keys, left_out = _fitting(rows, keys, spare, digits, room)
     cells = [[cell(row[key], digits) for key in keys] for row in rows]
     columns, title = [printable(key) for key in keys], printable(title)
     numeric = _numeric(cells, keys, rows)
@@ -68,13 +79,39 @@ def print_table(
     elif len(rows) > MANY_ROWS:
         print("\n".join([*([title] if title else []), *_lines(cells, columns, numeric)]))
     else:
-        console = Console()
         # Never narrower than the numbers: a cropped number reads as another one. The terminal wraps
         # long lines.
-        room = console.width if console.is_terminal else PIPED_WIDTH
-        Console(width=max(room, _least_width(cells, columns, numeric))).print(
+        whole = sum(_widths(cells, columns)) + 2 * len(columns)
+        width = whole if wide else min(whole, screen_width())
+        Console(width=max(width, _least_width(cells, columns, numeric), cell_len(title))).print(
             _rich_table(cells, columns, numeric, title)
         )
+    return left_out
+
+
+def screen_width() -> int:
+    """Columns of the terminal, or of whatever else is printed to."""
+    console = Console()
+    return console.width if console.is_terminal or "COLUMNS" in os.environ else PIPED_WIDTH
+
+
+def _fitting(
+    rows: Sequence[Mapping[str, Any]],
+    keys: Sequence[str],
+    spare: Sequence[str],
+    digits: int,
+    room: float,
+) -> tuple[list[str], list[str]]:
+    """The columns for which there is room, and those for which there is none."""
+    kept, left_out = list(keys), []
+    texts = {key: [cell(row[key], digits) for row in rows] for key in keys} if spare else {}
+    for name in (name for name in spare if name in keys):
+        cells = list(zip(*(texts[key] for key in kept), strict=True))
+        if _least_width(cells, kept, _numeric(cells, kept, rows)) <= room:
+            break
+        kept.remove(name)
+        left_out.append(name)
+    return kept, left_out
 
 
 def _rich_table(
@@ -95,7 +132,7 @@ def _rich_table(
             justify="right" if is_right else "left",
             overflow="fold",
             no_wrap=is_right or width <= FOLDED_WIDTH,
-            min_width=width if is_right else min(width, FOLDED_WIDTH),
+            min_width=_least(width, is_right),
         )
     for row in cells:
         table.add_row(*(Text(text) for text in row))
@@ -137,7 +174,12 @@ def _least_width(
 ) -> int:
     """Width at which no number and no short cell is cut: columns two apart, long texts folded."""
     widths = zip(_widths(cells, columns), numeric, strict=True)
-    return sum((width if is_right else min(width, FOLDED_WIDTH)) + 2 for width, is_right in widths)
+    return sum(_least(width, is_right) + 2 for width, is_right in widths)
+
+
+def _least(width: int, is_right: bool) -> int:
+    """The least width of a column whose widest text has `width`."""
+    return width if is_right or width <= FOLDED_WIDTH else LEAST_WIDTH
 
 
 def _is_number(value: Any) -> bool:

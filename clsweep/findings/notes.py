@@ -12,6 +12,8 @@ from clsweep.display.numbers import count, mentioned, number
 if TYPE_CHECKING:
     import pandas as pd
 
+NOTES_APART = "; "  # in one line; no text has it
+
 TEXTS: Mapping[Reason, str] = {
     Reason.ADAPTIVE_SAMPLER: "{samplers} samples favour good configurations",
     Reason.MIXED_SAMPLERS: "{samplers} mixed, not one even design",
@@ -22,7 +24,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.ONE_SCORED: "one configuration has a score",
     Reason.NOT_SWEPT: "does not sweep {param}",
     Reason.NOTHING_SWEPT: "no hyperparameter takes two values",
-    Reason.OFF_AXIS: "{params}: missing at some configurations, or without a place on the axis; "
+    Reason.OFF_AXIS: "{params}: missing at some configurations, or without a place on the axis: "
     "left out, and averaged over",
     Reason.FEW_SETTINGS: "fewer than {least} settings: no {stat}",
     Reason.FEW_PAIRED: "{configs} configurations have both, at least {least} are needed",
@@ -42,7 +44,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.FEW_FOR_IMPORTANCE: "{configs} configurations are too few to rank hyperparameters, "
     "which needs {least}",
     Reason.SURROGATE_WEAK: "the surrogate explains R2 = {r2} of a possible {ceiling}",
-    Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2}; with one seed the "
+    Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2}: with one seed the "
     "possible one is unknown",
     Reason.NO_EFFECT_PASSES: "no effect passes its test against the seed noise",
     Reason.FAILURES_DECIDE: "counted or left out, the failed trials give different winners",
@@ -66,7 +68,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.TRIALS_FAILED: "{failed} of {trials} trials failed and are left out",
     Reason.TRIALS_FAILED_AS_WORST: "{failed} of {trials} trials failed and count as the worst "
     "score seen ({level})",
-    Reason.WORST_UNKNOWN: "configurations that failed on most seeds: {lost}; how bad they are is "
+    Reason.WORST_UNKNOWN: "configurations that failed on most seeds: {lost}: how bad they are is "
     "not known, so intervals are open at the end that they could move",
     Reason.TRIALS_FAILED_AS_CHANCE: "{failed} of {trials} trials failed and count as chance "
     "({level})",
@@ -166,7 +168,7 @@ def _text(figure: Any) -> str:
 
 def text_of(*notes: Note) -> str:
     """Notes in one line; the objective that one is about stands before it."""
-    return "; ".join(
+    return NOTES_APART.join(
         f"{note.about}: {text}" if note.about else text
         for note in notes
         for text in (said(note.reason, dict(note.figures)),)

@@ -18,7 +18,7 @@ import pandas as pd
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of, work
-from clsweep.findings.notes import status, verdict
+from clsweep.findings.notes import NOTES_APART, status, verdict
 
 MANY_NAMES = 4  # in front of one note
 
@@ -30,11 +30,11 @@ _BANDS = (
 )
 # {within} is what `points` makes of it. Columns that are named here are in the tables below.
 ROBUSTNESS_LEGEND = (
-    "sd: spread over the swept configurations; sd*: without the seeds' noise; best: the best mean "
-    "of a configuration, range: best - worst mean, both picked by their own noise and so "
-    "optimistic; within {within}: share of the space that loses no more than that against the "
-    "best; worst 10 %: level of that tenth; these two are picked on other seeds than they are "
-    "scored on"
+    "best: the best mean of a configuration, picked by its own noise and so optimistic; worst 10 "
+    "%: level of that tenth of the space; within {within}: share of the space that loses no more "
+    "than that against the best; both of these are picked on other seeds than they are scored on; "
+    "sd*: spread over the swept configurations without the seeds' noise; sd: with it; range: best "
+    "- worst mean, optimistic as best is"
 )
 MORE_LEGEND = (
     "worst: the worst mean of a configuration, picked by its own noise and so pessimistic; regret: "
@@ -94,6 +94,13 @@ SAVED_LEGEND = (
     "saved: share of the epochs that were not trained; hours saved: of each stopped trial, its "
     "time per epoch times the epochs that it had left"
 )
+# Columns that a screen without room for all of them does without, the first to go first.
+ROBUSTNESS_SPARE = ("failed", "configs", "range", "mean", "sd", "seeds", "sd*")
+SENSITIVITY_SPARE = ("configs", "of possible", "null line", "R2")
+COMPARISON_SPARE = (
+    "least p", "detectable", "P(a > b)", "p", "needs configs", "seeds", "value b", "value a"
+)  # fmt: skip
+RECOMMENDATION_SPARE = ("neighbours", "config", "test", "worst neighbour")
 
 
 def points(within: float) -> str:
@@ -107,17 +114,17 @@ def robustness(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
     return _shown(
         {
             "objective": row["objective"],
+            "best": unit.level(row, "best", row["sd"]),
+            "at": row["best_at"],
+            "worst 10 %": unit.interval(row, "worst_10", least=1),
+            f"within {setting(within)}": _share(row, "share_within", "share"),
+            "sd*": unit.interval(row, "sd_star"),
+            "sd": unit.interval(row, "sd"),
+            "mean": unit.level(row, "mean", row["sd"]),
+            "range": unit.level(row, "range", row["sd"]),
             "configs": row["num_configs"],
             "seeds": row["num_seeds"],
             "failed": row["num_failed"],
-            "mean": unit.level(row, "mean", row["sd"]),
-            "sd": unit.interval(row, "sd"),
-            "sd*": unit.interval(row, "sd_star"),
-            "range": unit.level(row, "range", row["sd"]),
-            "best": unit.level(row, "best", row["sd"]),
-            "at": row["best_at"],
-            f"within {setting(within)}": _share(row, "share_within", "share"),
-            "worst 10 %": unit.interval(row, "worst_10", least=1),
         }
         for row in records_of(frame)
     )
@@ -372,7 +379,7 @@ def recommendation(frame: pd.DataFrame, confirmation: pd.DataFrame) -> pd.DataFr
             {
                 "objective": row["objective"],
                 "pick": row["kind"],
-                "config": row["config"],
+                "config": _whole(row["config"]),
                 "at": row["at"],
                 "score": unit.interval(row, "score", ""),
                 "worst neighbour": unit.level(
@@ -444,10 +451,11 @@ def notes(frame: pd.DataFrame) -> list[str]:
         return []
     about: dict[str, list[str]] = {}
     for row in records_of(frame):
-        if isinstance(row["note"], str) and row["note"]:
-            reason = row.get("reason", "")
-            start = f"{status(reason)}: " if reason else ""
-            about.setdefault(start + row["note"], []).append(_about(row))
+        texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
+        if texts and texts[0] and (reason := row.get("reason", "")):
+            texts[0] = f"{status(reason)}: {texts[0]}"
+        for text in filter(None, texts):
+            about.setdefault(text, []).append(_about(row))
     return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items()]
 
 

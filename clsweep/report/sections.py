@@ -296,7 +296,7 @@ def _recommendation(tables: Tables) -> Section:
                 "The best setting, and the one whose worst neighbour is best",
                 shown.RECOMMENDATION_LEGEND,
                 recommended,
-                lambda frame: shown.recommendation(frame, confirmed),
+                lambda frame: shown.recommendation(frame[frame["config"].notna()], confirmed),
             ),
             table_of("confirmation", "On fresh seeds and the test set", "", confirmed, shown.plain),
         ),

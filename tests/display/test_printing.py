@@ -197,3 +197,28 @@ def test_digits_count_for_eyes_alone(printed):
     row = {"a": 0.123456}
     assert printed([row], digits=4).split() == ["a", "0.1235"]
     assert printed([row], digits=4, format=Format.csv).split() == ["a", "0.123456"]
+
+
+WIDE = [{"name": "a" * 20, **{f"column {i}": i + 0.125 for i in range(6)}}]
+
+
+@pytest.mark.parametrize("width", ["40", "52", "64", "200"])
+def test_columns_that_may_be_spared_leave_in_their_order(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", width)
+    spare = ("column 5", "no such", "column 0", "column 3")
+    left_out = print_table(WIDE, spare=spare)
+    line = capsys.readouterr().out.splitlines()[0]
+    assert len(line.rstrip()) <= int(width) or len(left_out) == 3
+    known = [name for name in spare if name in WIDE[0]]
+    assert left_out == known[: len(left_out)]
+    assert [name for name in WIDE[0] if name in line] == [n for n in WIDE[0] if n not in left_out]
+    if left_out:  # none was left out for nothing
+        assert len(line.rstrip()) + 2 + len(left_out[-1]) > int(width)
+
+
+@pytest.mark.parametrize("format", Format)
+def test_nothing_is_spared_where_all_is_asked_for_or_a_program_reads(capsys, monkeypatch, format):
+    monkeypatch.setenv("COLUMNS", "30")
+    options = {"wide": True} if format is Format.table else {}
+    assert print_table(WIDE, spare=tuple(WIDE[0]), format=format, **options) == []
+    assert all(name in capsys.readouterr().out.replace("\n", " ") for name in ["column 5"])

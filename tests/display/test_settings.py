@@ -97,7 +97,8 @@ def test_markdown_says_the_same_and_programs_get_numbers(cli_command, study):
 
 
 @pytest.mark.parametrize("command", ["status", "robustness"])
-def test_the_best_setting(cli_command, study, command):
+def test_the_best_setting(cli_command, study, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     _, out, _ = cli_command(command, study[1])
     assert f" {BEST} " in out.replace("\n", " ")
 

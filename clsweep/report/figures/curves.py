@@ -11,6 +11,7 @@ from clsweep.findings.material import Material
 from clsweep.report.figures.encodings import (
     bands_text,
     colour,
+    has_interval,
     in_order,
     in_points,
     interval_tips,
@@ -206,7 +207,7 @@ def banded(
     line = base.mark_line(strokeWidth=2)
     point = base.mark_point(filled=True, size=60, opacity=1 if marked else 0)
     return [
-        band.encode(x, y("low"), alt.Y2("high"), hue),
+        *([band.encode(x, y("low"), alt.Y2("high"), hue)] if has_interval(frame) else []),
         line.encode(x, y("y"), hue),
         point.encode(x, y("y"), hue, form, tooltip=list(tips)),
     ]

@@ -24,6 +24,7 @@ from clsweep.report.figures.encodings import (
     slugs,
     tooltip,
 )
+from clsweep.report.figures.theme import GREY
 from clsweep.report.model import Figure
 
 MAX_LINES = 300  # more configurations than this are a grey mass
@@ -159,7 +160,7 @@ def _parallel(
     tips = [tooltip("at", "setting", number=False), tooltip("score", title)]
     base = alt.Chart(frame)
     ends = _ends(frame)
-    rules = alt.Chart(pd.DataFrame({"param": names})).mark_rule(strokeWidth=1, style="soft")
+    rules = alt.Chart(pd.DataFrame({"param": names})).mark_rule(color=GREY)
     labels = alt.Chart(ends)
     text = alt.Text("value", type="nominal")
     order = "best first" if material.mode == "max" else "lowest first"

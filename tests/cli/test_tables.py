@@ -1,0 +1,67 @@
+"""The tables of the statistics on a screen: as wide as it is, the answer first, all where asked."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from clsweep.findings import tables as shown
+from tests.planted import planted
+
+GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
+COMMANDS = {
+    "robustness": shown.ROBUSTNESS_LEGEND,
+    "sensitivity": shown.SENSITIVITY_LEGEND,
+    "compare": shown.COMPARISON_LEGENDS["mean"],
+    "recommend": shown.RECOMMENDATION_LEGEND,
+}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    """A Parquet file of two objectives, a peak at tau 0.1 the higher."""
+    frames = [
+        planted(
+            lambda at, height=height: height - 3 * abs(math.log2(at["tau"] / 0.1)),
+            objective=name,
+            grid=GRID,
+            noise=0.3,
+            seed=seed,
+        )
+        for seed, (name, height) in enumerate({"simclr": 80.0, "dcl": 78.0}.items())
+    ]
+    path = tmp_path_factory.mktemp("tables") / "trials.parquet"
+    pd.concat(frames, ignore_index=True).to_parquet(path)
+    return str(path)
+
+
+@pytest.mark.parametrize("width", [80, 110])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_table_is_no_wider_than_the_screen_and_names_what_it_leaves_out(
+    cli_command, monkeypatch, file, command, width
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = cli_command(command, file)
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= width
+    _, wide, _ = cli_command(command, file, "--wide")
+    heads = [next(x for x in text.splitlines() if x[:2] in ("ob", "a ")) for text in (out, wide)]
+    missing = out.partition("--wide adds ")[2].partition(";")[0].replace("\n", " ")
+    left_out = missing.split(", ") if missing else []
+    assert all(name in heads[1] for name in left_out)
+    assert len(heads[1].split()) == len(heads[0].split()) + len(" ".join(left_out).split())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_columns_are_is_said_where_asked(cli_command, monkeypatch, file, command):
+    monkeypatch.setenv("COLUMNS", "400")
+    legend = COMMANDS[command].split("; ")[-1].format(within="1 point")
+    said = [cli_command(command, file, *words)[1] for words in ((), ("--explain",))]
+    assert [" ".join(legend.split()) in " ".join(text.split()) for text in said] == [False, True]
+
+
+def test_the_recommended_setting_is_the_planted_peak(cli_command, monkeypatch, file):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = cli_command("recommend", file)
+    best = {line.split()[0]: line for line in out.splitlines() if " best " in line}
+    assert set(best) == {"simclr", "dcl"}
+    assert all("tau=0.1" in line for line in best.values())
