@@ -175,7 +175,7 @@ def _importances(sweep: Sweep, alpha: float, rng: np.random.Generator) -> list[d
         if sweep.params:
             why = note(Reason.FEW_FOR_IMPORTANCE, configs=num, least=MIN_CONFIGS)
         return [{**common, "param": "", **noted(why=why)}]
-    ranks: Array = pd.Series(sweep.means[sweep.alive]).rank().to_numpy(dtype=np.float64)
+    ranks = np.asarray(pd.Series(sweep.means[sweep.alive]).rank(), dtype=np.float64)
     if np.ptp(ranks) == 0:
         return [{**common, "param": "", **noted(why=note(Reason.EQUAL_SCORES))}]
     drawn = np.asarray(rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), dtype=np.float64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-    from clsweep.findings.statistics import Findings
+    from clsweep.findings.material import Material
 
 COLUMNS = {
     "objective": "name; of a reference what it is",
@@ -33,16 +33,25 @@ COLUMNS = {
 }
 
 
-def leaderboard(findings: Findings, *, within: float) -> pd.DataFrame:
-    """One row per objective and reference with the columns of `COLUMNS`, the best score first."""
+def leaderboard(
+    material: Material,
+    *,
+    recommended: pd.DataFrame,
+    robustness: pd.DataFrame,
+    health: pd.DataFrame,
+    confirmation: pd.DataFrame,
+    references: pd.DataFrame,
+) -> pd.DataFrame:
+    """One row per objective and reference with the columns of `COLUMNS`, the best score first.
+
+    The tables are those of `Findings` by these names, and two of its side tables.
+    """
     import pandas as pd
 
-    material = findings.material
-    best = findings.recommend().query("kind == 'best'").set_index("objective")
-    spread = findings.robustness(within=within).set_index("objective")
-    cost = findings.health().set_index("objective")
+    best = recommended.query("kind == 'best'").set_index("objective")
+    spread, cost = robustness.set_index("objective"), health.set_index("objective")
     swept = {sweep.objective for sweep in material.sweeps if sweep.params}
-    again = _confirmed(findings.side_table("confirmation"))
+    again = _confirmed(confirmation)
     rows = []
     for name in best.index:
         row: dict[str, Any] = {"objective": name, "kind": "objective", **best.loc[name].to_dict()}
@@ -50,7 +59,7 @@ def leaderboard(findings: Findings, *, within: float) -> pd.DataFrame:
         row |= again.get((name, best.loc[name, "config"]), {})
         row |= {"num_seeds": best.loc[name, "num_seeds"], "kind": "objective"}
         rows.append(row if name in swept else row | {"at": ""})
-    rows += _references(findings.side_table("references"), material.metric)
+    rows += _references(references, material.metric)
     frame = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     numbers = [name for name in COLUMNS if name not in ("objective", "kind", "at")]
     frame[numbers] = frame[numbers].astype(float)

@@ -182,7 +182,14 @@ class Findings:
         """
         from clsweep.findings.leaderboard import leaderboard
 
-        return leaderboard(self, within=_within(within, self.material))
+        return leaderboard(
+            self.material,
+            recommended=self.recommend(),
+            robustness=self.robustness(within=_within(within, self.material)),
+            health=self.health(),
+            confirmation=self.side_table("confirmation"),
+            references=self.side_table("references"),
+        )
 
     @_remembered
     def top(self, num: int = 5) -> pd.DataFrame:

@@ -2,64 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pandas as pd
 
-from clsweep.analysis import (
-    confirmation,
-    mechanism,
-    reasons,
-    recommend,
-    reference,
-    searching,
-    tuning,
-)  # fmt: skip
-from clsweep.analysis import (
-    health as healths,
-)
-from clsweep.analysis import (
-    learning as curves,
-)
-from clsweep.analysis.comparison import table as comparison
-from clsweep.analysis.comparison import winners
-from clsweep.analysis.robustness import marginals, tolerance
-from clsweep.analysis.robustness import table as robustness
-from clsweep.analysis.sensitivity import table as sensitivity
-from clsweep.findings import leaderboard
+from clsweep.analysis import reasons
 from clsweep.findings import tables as shown
 from clsweep.report.computed import Tables
 from clsweep.report.figures import all as figures
 from clsweep.report.figures.distributions import drawn_trials
+from clsweep.report.formulas import FORMULAS
 from clsweep.report.model import Section, Table, trial_anchor
 from clsweep.report.pieces import figures_of, section, table_of, tables_of, words_of
 from clsweep.report.sentences import objectives, searches
 
-# What the appendix explains: the name of a table -> its columns.
-FORMULAS: Mapping[str, Mapping[str, str]] = {
-    "most tables": reasons.COLUMNS,
-    "leaderboard": leaderboard.COLUMNS,
-    "robustness": robustness.COLUMNS,
-    "tolerance": tolerance.COLUMNS,
-    "sensitivity": sensitivity.COLUMNS,
-    "marginals": marginals.COLUMNS,
-    "comparison": comparison.COLUMNS,
-    "winners": winners.COLUMNS,
-    "search history": searching.HISTORY_COLUMNS,
-    "best of a search": searching.TOP_COLUMNS,
-    "importance": searching.IMPORTANCE_COLUMNS,
-    "stopped early": searching.SAVED_COLUMNS,
-    "best of k": tuning.COLUMNS,
-    "tuning cost": tuning.COST_COLUMNS,
-    "recommendation": recommend.COLUMNS,
-    "confirmation": confirmation.FRESH_COLUMNS,
-    "learning curves": curves.COLUMNS,
-    "health": healths.COLUMNS,
-    "failure regions": healths.REGION_COLUMNS,
-    "reproduction": reference.COLUMNS,
-    "mechanism": mechanism.COLUMNS,
-    "links": mechanism.LINK_COLUMNS,
-}
 MAX_LISTED = 1000  # rows of the table of trials
 TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
 TRIAL_OUTCOMES = ("epochs_trained", "wall_time_s")

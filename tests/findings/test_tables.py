@@ -11,7 +11,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
 from clsweep.findings import tables as shown
-from clsweep.report.conduct import FORMULAS
+from clsweep.report.formulas import FORMULAS
 from clsweep.report.sections import build_report
 from tests.planted import planted
 
