@@ -20,7 +20,6 @@ HISTORY_COLUMNS = {
     "objective": "name, in order of first appearance",
     "tried": "1 for the configuration that was planned first, 2 for the next, ...",
     "config": "its number within its objective",
-    "at": "its swept hyperparameters",
     "score": "mean of the metric over its trials; of stopped ones where they stopped",
     "num_seeds": "seeds that finished",
     "best": "the best score so far among configurations with as many seeds as any has",
@@ -71,26 +70,26 @@ def history(sweeps: Sequence[Sweep], trials: pd.DataFrame, metric: str) -> pd.Da
     groups = [trials["objective"], trials["config"]]
     worst = rank.groupby(groups).max().to_dict()
     seen = trials[metric].astype(float).groupby(groups).mean().to_dict()
-    rows: list[dict[str, Any]] = []
+    frames = []
     for sweep in sweeps:
         measured = sweep.without_failed()
-        counts, means, best = measured.num_measured, measured.means, np.nan
-        whole = counts == max(counts.max(initial=1), 1)
-        for i, config in enumerate(sweep.configs):
-            best = np.fmax(best, means[i]) if whole[i] else best
-            rows.append(
+        counts = measured.num_measured
+        whole = np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)
+        keys = [(sweep.objective, config) for config in sweep.configs]
+        frames.append(
+            pd.DataFrame(
                 {
                     "objective": sweep.objective,
-                    "tried": i + 1,
-                    "config": config,
-                    "at": sweep.label(i),
-                    "score": seen[sweep.objective, config],
-                    "num_seeds": int(counts[i]),
-                    "best": sweep.sign * best,
-                    "state": STATUSES[worst[sweep.objective, config]],
+                    "tried": np.arange(1, len(keys) + 1),
+                    "config": sweep.configs,
+                    "score": [seen[key] for key in keys],
+                    "num_seeds": counts,
+                    "best": sweep.sign * np.fmax.accumulate(whole),
+                    "state": [STATUSES[worst[key]] for key in keys],
                 }
             )
-    return pd.DataFrame(rows, columns=list(HISTORY_COLUMNS))
+        )
+    return pd.concat(frames, ignore_index=True)[list(HISTORY_COLUMNS)]
 
 
 def importance(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int = 0) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +23,7 @@ from clsweep.findings.reading_rules import (
     unit_of,
     within_of,
 )
-from clsweep.results.reading import StudyResults
+from clsweep.results.reading import StudyResults, to_frame
 from clsweep.study.space import declared_axes, declared_spaces
 
 if TYPE_CHECKING:
@@ -124,6 +124,24 @@ def of_studies(
         fresh_seeds={study.path: seeds for study in studies if (seeds := _fresh_seeds(study))},
         trials=trials,
     )
+
+
+def epochs_of(
+    studies: Sequence[StudyResults], trials: Collection[str], *, metric: str
+) -> pd.DataFrame:
+    """trial_id, epoch, time_s and the metric of some trials, whose rows alone become pandas'."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    prefixes = _prefixes(studies)
+    ids = pa.array(dict.fromkeys(name.removeprefix(p) for name in trials for p in ("", *prefixes)))
+
+    def read(study: StudyResults) -> pd.DataFrame:
+        table = study.folder.side_table("epochs")
+        names = [n for n in ("trial_id", "epoch", "time_s", metric) if n in table.column_names]
+        return to_frame(table.select(names).filter(pc.is_in(table["trial_id"], ids)))
+
+    return _together(studies, prefixes, read)
 
 
 def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd.DataFrame:

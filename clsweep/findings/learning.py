@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import COMPONENT, METRIC
@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def learning_of(
-    material: Material, epochs: pd.DataFrame, recommended: pd.DataFrame
+    material: Material,
+    epochs_of: Callable[[Collection[str]], pd.DataFrame],
+    recommended: pd.DataFrame,
 ) -> pd.DataFrame:
-    """`analysis.learning` of the best configuration of each objective."""
+    """`analysis.learning` of the best configuration of each objective; epochs_of: trial ids ->
+    their epochs.
+    """
     from clsweep.analysis.learning import learning_curves
 
     best = recommended[recommended["kind"] == "best"]
@@ -27,12 +31,10 @@ def learning_of(
     chosen = chosen[picked]
     known = METRIC.get(material.metric)
     return learning_curves(
-        epochs,
+        epochs_of(set(chosen["trial_id"])),
         chosen,
         metric=material.metric,
-        pairs={row["trial_id"]: pairs_of_views(row) for row in chosen.to_dict("records")}
-        if "trial_id" in chosen
-        else {},
+        pairs={row["trial_id"]: pairs_of_views(row) for row in chosen.to_dict("records")},
         limits=known.limits if known else (-float("inf"), float("inf")),
     )
 

@@ -6,7 +6,7 @@ plan and defaults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -55,9 +55,15 @@ class Findings:
         raise NotImplementedError
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        """What few statistics ask for: references, epochs, histograms, points or confirmation; may
-        be empty.
+        """What few statistics ask for: references, histograms, points or confirmation; may be
+        empty.
         """
+        import pandas as pd
+
+        return pd.DataFrame()
+
+    def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
+        """The rows of the epochs of these trials; may be empty."""
         import pandas as pd
 
         return pd.DataFrame()
@@ -230,7 +236,7 @@ class Findings:
         """
         from clsweep.findings.learning import learning_of
 
-        return learning_of(self.material, self.side_table("epochs"), self.recommend())
+        return learning_of(self.material, self.epochs_of, self.recommend())
 
     @_remembered
     def health(self) -> pd.DataFrame:

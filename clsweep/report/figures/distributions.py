@@ -25,6 +25,7 @@ from clsweep.report.figures.encodings import (
     param_title,
     reference_lines,
     score_axis,
+    settings_at,
     shape,
     slugs,
     tooltip,
@@ -124,17 +125,12 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
 
 
 def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Material) -> Figure:
-    labels = {
-        (sweep.objective, config): sweep.label(i)
-        for sweep in material.sweeps
-        for i, config in enumerate(sweep.configs)
-    }
     called, title = param_title(material, param), metric_title(material)
     frame = pd.DataFrame(
         {
             "objective": rows["objective"].to_numpy(),
             "trial": rows["trial_id"].to_numpy(),
-            "setting": [labels[key] for key in zip(rows["objective"], rows["config"], strict=True)],
+            "setting": settings_at(material, rows),
             "seed": rows["seed"].to_numpy(),
             "link": [f"#{trial_anchor(str(name))}" for name in rows["trial_id"]],
             "y": numbers(rows, material.metric).round(4),

@@ -168,6 +168,24 @@ def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT, describe: str
     )
 
 
+def settings_at(material: Material, rows: pd.DataFrame) -> list[str]:
+    """The setting of the configuration of each row, by objective and config: `tau=0.2, lr=1`.
+
+    Few rows: each costs a look at all configurations.
+    """
+    place = {
+        sweep.objective: {config: i for i, config in enumerate(sweep.configs)}
+        for sweep in material.sweeps
+    }
+    labels = {sweep.objective: sweep.label for sweep in material.sweeps}
+    found: dict[tuple[str, object], str] = {}
+    keys = list(zip(rows["objective"], rows["config"], strict=True))
+    for name, config in keys:
+        if (name, config) not in found:
+            found[name, config] = labels[name](place[name][config])
+    return [found[key] for key in keys]
+
+
 def has_interval(frame: pd.DataFrame) -> bool:
     return bool((frame["low"].notna() & frame["high"].notna()).any())
 

@@ -20,6 +20,7 @@ from clsweep.report.figures.encodings import (
     metric_title,
     param_title,
     score_axis,
+    settings_at,
     shape,
     slugs,
     tooltip,
@@ -37,9 +38,10 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
     frame = in_order(history.rename(columns=columns).dropna(subset=["y"]), material)
     if frame.empty:
         return None
-    frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
     if len(frame) > MAX_POINTS:
         frame = frame.iloc[np.linspace(0, len(frame) - 1, MAX_POINTS).astype(int)]
+    frame = frame.assign(at=settings_at(material, frame))
+    frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
     title = metric_title(material)
     x = alt.X("x", type="quantitative", title="configurations tried", axis=alt.Axis(format="d"))
     tips = [
@@ -82,7 +84,7 @@ def parallel_figures(material: Material, scores: pd.DataFrame) -> list[Figure]:
     """Every configuration as a line across its hyperparameters, a figure for each objective that
     sweeps two or more; the colour is the score.
 
-    scores: objective, config, score and at, a row a configuration, as `history` has them.
+    scores: objective, config and score, a row a configuration, as `history` has them.
     """
     sweeps = [sweep for sweep in material.sweeps if len(sweep.params) > 1]
     known = scores.dropna(subset=["score"])
@@ -108,6 +110,7 @@ def _lines(sweep: Sweep, scores: pd.DataFrame) -> pd.DataFrame:
         best = best.iloc[np.linspace(0, len(best) - 1, MAX_LINES).astype(int)]
     row_of = {config: row for row, config in enumerate(sweep.configs)}
     rows = best["config"].map(row_of).to_numpy(dtype=int)
+    at = [sweep.label(row) for row in rows]
     parts = []
     for name in sweep.params:
         values = sweep.settings[name].iloc[rows]
@@ -119,7 +122,7 @@ def _lines(sweep: Sweep, scores: pd.DataFrame) -> pd.DataFrame:
                     "value": settings(values.tolist()),
                     "config": best["config"].to_numpy(),
                     "score": best["score"].to_numpy(),
-                    "at": best["at"].to_numpy(),
+                    "at": at,
                 }
             )
         )
