@@ -158,7 +158,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
     ]
     lines, said = reference_lines(material, frame["y"].to_numpy(dtype=float), title)
     hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
-    cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=0.65)
+    cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
     lost = len(material.trials) - len(_scored(material))
     sampled = (
         f"{count(len(frame))} of {count(total)} trials, drawn at random with a fixed seed"
@@ -287,7 +287,7 @@ def _panel(
         else None
     )
     span, none = alt.Scale(domain=[-1.05, 1.05]), None
-    chart = alt.Chart(frame).mark_point(filled=True, size=26, opacity=0.75)
+    chart = alt.Chart(frame).mark_point(filled=True, size=26, opacity=1, fillOpacity=0.75)
     shown = (
         f" {count(len(frame))} of {count(len(points))} images, drawn at random with a fixed seed."
         if len(frame) < len(points)

@@ -28,7 +28,7 @@ from clsweep.report.figures.encodings import (
 from clsweep.report.figures.theme import GREY
 from clsweep.report.model import Figure
 
-MAX_LINES = 300  # more configurations than this are a grey mass
+MAX_LINES = 150  # more configurations than this are a grey mass
 MAX_POINTS = 1500
 
 
@@ -61,7 +61,7 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
     stopped = bool((frame["state"] != "finished").any())
     marks = [
         base.transform_filter(condition)
-        .mark_point(filled=filled, size=40, opacity=0.75 if filled else 0.5)
+        .mark_point(filled=filled, size=40, opacity=1, fillOpacity=0.75, strokeOpacity=0.6)
         .encode(x, score_axis(title), hue, form, tooltip=tips)
         for filled, condition in points.items()
         if filled or stopped
@@ -176,10 +176,10 @@ def _parallel(
         chart=layers(
             [
                 rules.encode(x),
-                base.mark_line(strokeWidth=1.8, opacity=0.7).encode(
+                base.mark_line(strokeWidth=1.8, opacity=1, strokeOpacity=0.7).encode(
                     x, y, hue, detail="config:N", tooltip=tips
                 ),
-                base.mark_point(filled=True, size=30, opacity=0.9).encode(x, y, hue, tooltip=tips),
+                base.mark_point(filled=True, size=30, opacity=1).encode(x, y, hue, tooltip=tips),
                 labels.transform_filter("datum.place == 0")
                 .mark_text(dy=14, style="soft")
                 .encode(x, y, text=text),

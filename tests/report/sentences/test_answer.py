@@ -108,8 +108,8 @@ GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64]}
 
 def report_of(*objectives, **options):
     trials = [
-        planted(lambda at, e=edge: 90 - e - e * abs(math.log2(at["tau"] / 0.1)), objective=name, seed=i,
-                **{"grid": GRID} | options)
+        planted(lambda at, e=edge: 90 - e * (1 + abs(math.log2(at["tau"] / 0.1))), objective=name,
+                seed=i, **{"grid": GRID} | options)
         for i, (name, edge) in enumerate(objectives)
     ]  # fmt: skip
     return build_report(clsweep.analyse(pd.concat(trials, ignore_index=True)))
