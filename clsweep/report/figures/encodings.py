@@ -25,7 +25,8 @@ NUMBER = ".4~r"  # four significant digits, never an exponent
 HEIGHT = 260
 ROW_HEIGHT = 40
 MAX_TICKS = 12  # more grid values than this and the axis picks its own
-LEGEND_COLUMNS = alt.ExprRef("width > 460 ? 4 : 2")
+# No chart's width crosses this once its axes are laid out, which would cut the legend off.
+LEGEND_COLUMNS = alt.ExprRef("width > 380 ? 3 : 2")
 
 
 def slugs(prefix: str, texts: Sequence[str]) -> list[str]:

@@ -43,7 +43,13 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
     frame = frame.assign(at=settings_at(material, frame))
     frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
     title = metric_title(material)
-    x = alt.X("x", type="quantitative", title="configurations tried", axis=alt.Axis(format="d"))
+    x = alt.X(
+        "x",
+        type="quantitative",
+        title="configurations tried",
+        scale=alt.Scale(zero=False, nice=False, padding=8),
+        axis=alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False),
+    )
     tips = [
         tooltip("objective", "objective", number=False),
         tooltip("at", "setting", number=False),
