@@ -182,7 +182,7 @@ def test_the_first_screen_answers_before_anything_else():
     page = Elements(render_page(report(section(), more)))
     words = " ".join(" ".join(page.texts).split())
     order = ["Which of 2 objectives", "DCL is the most robust.", "Raw pixels reach more.",
-             "Leaderboard", "Hero", "clsweep confirm runs/tau", "1 question not resolved",
+             "Leaderboard", "clsweep confirm runs/tau", "1 question not resolved", "Hero",
              "More questions", "Who is robust?", "What do the words mean?"]  # fmt: skip
     places = [words.index(part) for part in order]
     assert places == sorted(places)
