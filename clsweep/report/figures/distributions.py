@@ -37,6 +37,7 @@ MAX_PANEL_POINTS = 1000
 MAX_SCATTERS = 4
 MAX_LABELS = 20  # more classes than this have no legend
 SEED = 0
+_SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
 def scatter_figures(material: Material, sensitivity: pd.DataFrame | None = None) -> list[Figure]:
@@ -50,6 +51,7 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     trials, drawn = _scored(material), drawn_trials(material)
     if trials.empty:
         return []
+    drawn = drawn.assign(**{_SETTING: settings_at(material, drawn)})  # once for all figures
     tables = {param: drawn[drawn[param].notna()] for param in params}
     tables = {param: rows for param, rows in tables.items() if not rows.empty}
     totals = {param: int(trials[param].notna().sum()) for param in tables}
@@ -130,7 +132,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
         {
             "objective": rows["objective"].to_numpy(),
             "trial": rows["trial_id"].to_numpy(),
-            "setting": settings_at(material, rows),
+            "setting": rows[_SETTING].to_numpy(),
             "seed": rows["seed"].to_numpy(),
             "link": [f"#{trial_anchor(str(name))}" for name in rows["trial_id"]],
             "y": numbers(rows, material.metric).round(4),
