@@ -28,7 +28,7 @@ def learning_of(
     trials = material.trials
     chosen = trials[trials["status"] == "finished"]
     picked = [key in keys for key in zip(chosen["objective"], chosen["config"], strict=True)]
-    chosen = chosen[picked]
+    chosen = chosen.loc[picked]  # of no trial, an empty list would choose among columns
     known = METRIC.get(material.metric)
     return learning_curves(
         epochs_of(set(chosen["trial_id"])),
