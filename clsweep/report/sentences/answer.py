@@ -11,7 +11,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import count, settings, work
+from clsweep.display.numbers import ROUNDING, count, settings, work
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured
 from clsweep.report.sentences.pairs import is_resolved
@@ -112,6 +112,8 @@ def _best(ours: list[Row], means: list[Row], words: Wording) -> Sentences:
     lead, low, high = row["estimate"], row["low"], row["high"]
     if row["a"] != winner:
         lead, low, high = -lead, -high, -low
+    if math.isclose(lead, 0, abs_tol=ROUNDING * (high - low)):
+        return (f"No winner is shown: {winner} and {second} score the same on average.",)
     side = "higher" if words.mode == "max" else "lower"
     where = " on average over the swept settings" if any(text(one["at"]) for one in ours) else ""
     beaten = [
