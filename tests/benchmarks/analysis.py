@@ -133,8 +133,10 @@ def make_objective(
         status=np.where(failed, "failed", "finished"),
         error_class=np.where(failed, "RuntimeError", None),
         error_message=np.where(failed, "x" * 200, None),
-        **{field.name: score for field in metric_fields()},
-        **{number: rng.random(len(frame)) for number in numbers},
+        **(
+            {field.name: score for field in metric_fields()}
+            | {number: rng.random(len(frame)) for number in numbers}
+        ),
         wall_time_s=30.0,
         device="cpu",
         workers=1,
