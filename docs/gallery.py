@@ -28,7 +28,8 @@ RESULTS = DOCS / "results"
 TABLES = ("trials", "epochs", "plan", "references", "histograms")
 VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
 
-_FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)")  # they are not kept
+# Links to files that are not kept.
+_FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)| in \[tables/[^]]*\]\([^)]*\)")
 _DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
 _MARKUP = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # an image has no use for it
 _LEFT_OUT = ("Made", "Results")  # facts that change with the day and the place
