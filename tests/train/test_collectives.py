@@ -302,7 +302,7 @@ def test_half_types_go_through_the_global_batch_norm_as_through_torchs(tracked: 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "contiguous": Tensor.contiguous,
     "channels_last": lambda x: x.contiguous(memory_format=torch.channels_last),
-    "neither": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3)[:, :, ::1],
+    "neither": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
     "flat": lambda x: x.mean((2, 3)),
 }
 
