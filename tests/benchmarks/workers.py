@@ -71,7 +71,7 @@ def child(case: str, seconds: float, meeting: str, rank: int, num_workers: int) 
         dist.init_process_group("gloo", init_method=place, rank=rank, world_size=num_workers)
     config, device = planned(case), torch.device("cpu")
     split, batch = load_splits(config, DataPlace()).train, config["batch_size"]
-    rows = torch.arange(max(2, 512 // batch) * batch).numpy()  # an epoch of few steps
+    rows = torch.arange(max(2, 256 // batch) * batch).numpy()  # an epoch of few steps
     train, state = on_device(split.take(rows), split, device), new_state(config, device)
     model = distributed(state.objective) if num_workers > 1 else state.objective
     train_epoch(state, model, train, config)  # what happens once
