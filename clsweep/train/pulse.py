@@ -32,8 +32,9 @@ class Pulse:
         self._told_at, self._told_step = monotonic(), 0
         self._epoch = self._num_steps = 0
 
-    def begin_epoch(self, epoch: int, num_steps: int) -> None:
-        self._epoch, self._num_steps, self._told_step = epoch, num_steps, 0
+    def begin_epoch(self, epoch: int, num_steps: int, done: int = 0) -> None:
+        """`done`: steps of it that an earlier attempt has done."""
+        self._epoch, self._num_steps, self._told_step = epoch, num_steps, done
 
     def step(self, done: int, total: Tensor) -> None:
         """After `done` steps of the epoch, whose losses come to `total`.
