@@ -9,7 +9,7 @@ from typing import Any
 
 from clsweep.cluster.leftovers import Leftovers
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.said import heard
+from clsweep.cluster.said import ask_to_save, heard
 from clsweep.cluster.sharing import Share
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -19,15 +19,22 @@ JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object s
 
 
 class Heartbeat:
-    """A context manager: says that the study is alive and what runs, and follows the other studies
-    of the cluster.
+    """A context manager: says that the study is alive and what runs, follows the other studies of
+    the cluster, and has trials save where a machine is about to go.
     """
 
     def __init__(
-        self, folder: ResultsFolder, progress: Progress, share: Share, leftovers: Leftovers
+        self,
+        folder: ResultsFolder,
+        progress: Progress,
+        share: Share,
+        leftovers: Leftovers,
+        *,
+        is_alone: bool,
     ):
         self._folder, self._progress, self._share = folder, progress, share
-        self._leftovers = leftovers
+        self._leftovers, self._is_alone = leftovers, is_alone
+        self._draining: frozenset[str] = frozenset()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
@@ -52,12 +59,25 @@ class Heartbeat:
             # of Ray: the cluster is going away, and the trials will tell
             with contextlib.suppress(Exception):
                 self._share.update(running)
+                if not self._is_alone:
+                    self._look_for_preemption()
             self._leftovers.note()
             if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
                 journal_kept = time.monotonic()
                 with contextlib.suppress(RequestError):  # its last copy, at the end, must succeed
                     self._folder.keep_journal()
         self._say({"state": "ended", "running": []})
+
+    def _look_for_preemption(self) -> None:
+        """Ask for checkpoints where a machine is about to be taken away: Ray knows by its
+        autoscaler, or by `ray drain-node`.
+        """
+        from ray._private.state import state  # as Ray Train's own watcher does
+
+        draining = frozenset(state.get_draining_nodes())
+        if draining - self._draining:
+            ask_to_save(self._folder.scratch, f"draining {' '.join(sorted(draining))}")
+        self._draining = draining
 
     def _say(self, state: dict[str, Any]) -> None:
         # A full disk is reported by the first row that does not fit, and so is a folder that
