@@ -9,12 +9,14 @@ from typing import Any
 
 from clsweep.cluster.leftovers import Leftovers
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.said import ask_to_save, heard
+from clsweep.cluster.said import ask_to_save, heard, reported
 from clsweep.cluster.sharing import Share
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 
 INTERVAL_S = 2.0
+EPOCHS_INTERVAL_S = 10.0  # between two writes of the epochs of trials under way
+WRITING_SHARE = 0.05  # of the time that these may take
 JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object store
 
 
@@ -35,6 +37,8 @@ class Heartbeat:
         self._folder, self._progress, self._share = folder, progress, share
         self._leftovers, self._is_alone = leftovers, is_alone
         self._draining: frozenset[str] = frozenset()
+        self._next_write = time.monotonic() + EPOCHS_INTERVAL_S
+        self._num_epochs: dict[str, int] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
@@ -62,11 +66,26 @@ class Heartbeat:
                 if not self._is_alone:
                     self._look_for_preemption()
             self._leftovers.note()
+            if time.monotonic() >= self._next_write:
+                self._keep_epochs()
             if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
                 journal_kept = time.monotonic()
                 with contextlib.suppress(RequestError):  # its last copy, at the end, must succeed
                     self._folder.keep_journal()
+        self._keep_epochs()
         self._say({"state": "ended", "running": []})
+
+    def _keep_epochs(self) -> None:
+        """Put the epochs of the trials under way into the folder, if there are others by now."""
+        start = time.monotonic()
+        rows = reported(self._folder.scratch, self._progress.running)
+        num_epochs = {trial_id: len(epochs) for trial_id, epochs in rows.items()}
+        if num_epochs != self._num_epochs or self._ended.is_set():
+            self._num_epochs = num_epochs
+            with contextlib.suppress(RequestError):  # they come once more with their trials
+                self._folder.keep_running(rows)
+        end = time.monotonic()
+        self._next_write = end + max(EPOCHS_INTERVAL_S, (end - start) / WRITING_SHARE)
 
     def _look_for_preemption(self) -> None:
         """Ask for checkpoints where a machine is about to be taken away: Ray knows by its

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from clsweep.catalog.rows import Row
 
-FOLDER, ASKED = "said", "asked"
+FOLDER, ASKED, EPOCHS = "said", "asked", "epochs"
 LEAVE_S = 10.0  # of the time that a signal leaves, what a run gives its trials
 
 
@@ -36,6 +36,34 @@ def heard(scratch: str, running: Collection[str]) -> dict[str, Row]:
         with contextlib.suppress(OSError):
             os.unlink(f"{scratch}/{FOLDER}/{name}")
     return {name: found[name]["state"] for name in running if name in found}
+
+
+def report(scratch: str, trial_id: str, epoch: Row, *, is_first: bool) -> None:
+    """Add the row of an epoch to those of the trial, or begin them anew.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    os.makedirs(f"{scratch}/{EPOCHS}", exist_ok=True)
+    path = f"{scratch}/{EPOCHS}/{trial_id}"
+    with open(path, "w" if is_first else "a", encoding="utf-8") as file:
+        file.write(json.dumps(epoch, default=float) + "\n")
+
+
+def reported(scratch: str, running: Collection[str]) -> dict[str, list[Row]]:
+    """The rows of these trials' epochs; those of others are forgotten."""
+    rows: dict[str, list[Row]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(f"{scratch}/{EPOCHS}"):
+            path = f"{scratch}/{EPOCHS}/{name}"
+            with contextlib.suppress(OSError, ValueError):
+                if name not in running:
+                    os.unlink(path)
+                    continue
+                with open(path, encoding="utf-8") as file:
+                    # the last line may be half written
+                    rows[name] = [json.loads(line) for line in file if line.endswith("\n")]
+    return rows
 
 
 def ask_to_save(scratch: str, demand: str) -> None:
