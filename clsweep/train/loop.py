@@ -196,6 +196,7 @@ def _train(
             row |= diagnose(state.objective, val, features, config, base_loss=row["base_loss"])
             histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
             points = embed_in_plane(features, val, config) if is_last else []
+        pulse.after_scores()
         attempt.end_epoch(row, histogram, points)
     result = attempt.result(epoch_images)
     if COMPONENT["framework"][config["framework"]].pairs_views:

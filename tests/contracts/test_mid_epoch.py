@@ -125,8 +125,12 @@ def test_by_the_clock_checkpoints_come_within_an_epoch(monkeypatch: pytest.Monke
     now = [0.0]
     monkeypatch.setattr(attempts, "monotonic", lambda: now[0])
 
-    def tick(_: Row) -> None:
-        now[0] += 30
+    seen = set()
+
+    def tick(state: Row) -> None:
+        if (step := (state["epoch"], state["step"])) not in seen:  # said again after the scores
+            seen.add(step)
+            now[0] += 30
 
     config, store = several_steps("simclr-dcl-none-two"), MemoryStore()
     last = num_steps(config)
@@ -147,6 +151,22 @@ def test_within_an_epoch_a_trial_is_not_stopped_by_an_earlier_one() -> None:
     config, store = several_steps("simclr-dcl-none-two"), MemoryStore()
     cut(config, store, (2, 1))
     assert_same(attempt(config, store, stop_at=1), attempt(config))
+
+
+def test_asked_while_it_scores_a_trial_saves_the_whole_epoch() -> None:
+    config, store, notice = several_steps("simclr-dcl-none-two"), MemoryStore(), Notice()
+    heard: list[tuple[int, int]] = []
+    last = num_steps(config)
+
+    def tell(state: Row) -> None:
+        heard.append((state["epoch"], state["step"]))
+        if heard[-2:] == [(1, last)] * 2:  # the second time after the scores
+            notice.give()
+
+    attempt(config, store, every_s=1e9, tell=tell, notice=notice)
+    [payload] = store.saved
+    state = unpack(payload)["state"]
+    assert (state["epoch"], state["under_way"]) == (1, None)
 
 
 # Two workers.
