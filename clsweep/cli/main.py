@@ -551,9 +551,11 @@ def report(
     with progress() as say:
         content = build_report(findings, within=within, progress=say)
         page = write_bundle(content, target, progress=say)
-    for sentence in content.verdicts:
+    for sentence in (*content.verdicts, *content.notes):
         print(f"- {printable(sentence)}")
     print(f"\nReport: {page}")
+    if command := next((step.command for step in content.steps if step.command), ""):
+        print(f"Next: {printable(command)}")
 
 
 app.command(name="import")(import_)
