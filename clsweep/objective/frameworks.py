@@ -265,6 +265,10 @@ class Supervised(Framework):
         features = self.encoder(x_NCHW)
         return features, features
 
+    @property
+    def epoch_draws(self) -> Generator:
+        return self.comparison.draws
+
     def begin_epoch(self, epoch: int, seed: int = 0) -> None:
         self.comparison.draws.manual_seed(seed)
 
