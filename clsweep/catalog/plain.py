@@ -25,12 +25,14 @@ def plain_config(dataset: str, *, seed: int = 0, **given: Any) -> dict[str, Any]
     Raises:
         RequestError: a name that the trial does not own, or no precision.
     """
-    parts = {part: given.pop(part, _PARTS[part]) for part in OBJECTIVE_PARTS}
+    parts: dict[str, str] = {part: given.pop(part, _PARTS[part]) for part in OBJECTIVE_PARTS}
     numbers = {name: given.pop(name) for name in _DATA if name in given}
     val_fraction = given.pop("val_fraction", 0.1)
     data = replace(DATASET[dataset], **numbers)
-    selected = {part: given.get(part, default_of(part, parts)) for part in SELECTED_PARTS}
-    names = owned_params(parts, dataset=data, **selected)
+    selected: dict[str, str] = {
+        part: str(given.get(part, default_of(part, parts))) for part in SELECTED_PARTS
+    }
+    names = owned_params(parts, dataset=data, trained=given.get("epochs") != 0, **selected)
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise RequestError(f"{', '.join(unknown)}: expected hyperparameters of {parts}")
