@@ -94,7 +94,7 @@ def half_agrees(device: torch.device, small: bool) -> Iterator[Row]:
         yield _row(f"{encoder}: gradient in bf16, 1 - cosine", angle, 0.15)
 
 
-def graphs_agree(device: torch.device, small: bool) -> Iterator[Row]:
+def graphs_agree(device: torch.device, _small: bool) -> Iterator[Row]:
     """Some steps with CUDA graphs, kept even where they are slower, beside eager ones."""
     if device.type != "cuda":
         yield {"what": "no CUDA graphs on this device", "ok": None, "figure": None, "limit": None}
@@ -117,7 +117,7 @@ def graphs_agree(device: torch.device, small: bool) -> Iterator[Row]:
         yield _row(f"{name}: weights after 5 steps, relative difference", difference, limit)
 
 
-def never_waits(device: torch.device, small: bool) -> Iterator[Row]:
+def never_waits(device: torch.device, _small: bool) -> Iterator[Row]:
     """No step waits for the GPU: torch raises where one does."""
     if device.type != "cuda":
         what = "no synchronisation to be seen on this device"

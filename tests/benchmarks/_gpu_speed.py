@@ -126,7 +126,7 @@ def stages(device: torch.device, small: bool) -> Iterator[Row]:
             objective.train()
 
 
-def busy(device: torch.device, small: bool) -> Iterator[Row]:
+def busy(device: torch.device, _small: bool) -> Iterator[Row]:
     """Share of an epoch in which the GPU computes; kernels of one stream do not overlap."""
     if device.type != "cuda":
         yield {"encoder": "", "size": None, "batch": None, "GPU busy %": None}

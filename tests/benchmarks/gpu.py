@@ -26,10 +26,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # where clsweep is not installed
 
-import torch  # noqa: E402
-from _gpu_checks import CHECKS  # noqa: E402
-from _gpu_speed import SPEED  # noqa: E402
-from _machine import machine  # noqa: E402
+import torch
+from _gpu_checks import CHECKS
+from _gpu_speed import SPEED
+from _machine import machine
 
 Row = dict[str, Any]
 Stage = Callable[[torch.device, bool], Iterator[Row]]

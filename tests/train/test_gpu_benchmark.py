@@ -51,11 +51,11 @@ def test_it_runs_on_a_cpu_with_no_more_than_a_gpu_machine_has(tmp_path: Path) ->
 def test_a_stage_that_breaks_costs_nothing_but_itself(
     benchmark: ModuleType, tmp_path: Path
 ) -> None:
-    def breaks(device: torch.device, small: bool) -> Iterator[dict[str, Any]]:
+    def breaks(_device: torch.device, _small: bool) -> Iterator[dict[str, Any]]:
         yield {"what": "seen before", "ok": True}
         raise ZeroDivisionError
 
-    def wrong(device: torch.device, small: bool) -> Iterator[dict[str, Any]]:
+    def wrong(_device: torch.device, _small: bool) -> Iterator[dict[str, Any]]:
         yield {"what": "a figure", "ok": False}
         yield {"what": "nothing to check", "ok": None}
 
@@ -72,9 +72,10 @@ def test_a_stage_that_breaks_costs_nothing_but_itself(
     ]
 
 
+@pytest.mark.usefixtures("benchmark")
 @pytest.mark.parametrize("tau", [0.2, 0.201])
 def test_a_loss_that_is_wrong_by_little_is_seen(
-    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tau: float
+    monkeypatch: pytest.MonkeyPatch, tau: float
 ) -> None:
     checks = importlib.import_module("_gpu_checks")
     monkeypatch.setattr(checks, "LOSSES", {"dcl": lambda a, b, _: checks.dcl(a, b, tau)})
