@@ -140,7 +140,11 @@ def busy(device: torch.device, _small: bool) -> Iterator[Row]:
             next(running)
             torch.cuda.synchronize()
             wall_us = 1e6 * (time.perf_counter() - start)
-        used_us = sum(event.self_device_time_total for event in recorded.key_averages())
+        used_us = sum(
+            event.self_device_time_total
+            for event in recorded.key_averages()
+            if event.device_type == torch.autograd.DeviceType.CUDA  # not what launched it
+        )
         yield {"encoder": encoder, "size": size, "batch": batch,
                "GPU busy %": 100 * used_us / wall_us}  # fmt: skip
 

@@ -32,7 +32,7 @@ def config_of(encoder: str, size: int, batch: int, precision: str, **given: Any)
     rows = 8 * batch if encoder == "conv4-16" else max(4096, 4 * batch)
     shape = {"image_size": size, "num_train": rows}
     how = {"batch_size": batch, "precision": precision, "epochs": 1000, "lr": 0.06}
-    return plain_config("synthetic", **ENCODERS[encoder], **shape, **how, **given)
+    return plain_config("synthetic", **{**ENCODERS[encoder], **shape, **how, **given})
 
 
 def random_split(config: Row) -> Split:
