@@ -65,9 +65,8 @@ def _score(rows: Sequence[Row], context: Mapping[str, Any]) -> list[Row]:
     from clsweep.train.references import score_reference
 
     torch.set_num_threads(context["cpus_per_worker"])
-    device, place = (
-        "cuda" if context["gpus_per_worker"] else "cpu",
-        TrialContext.restored(context).data,
-    )
+    restored = TrialContext.restored(context)
+    restored.plug_in()
+    device, place = "cuda" if context["gpus_per_worker"] else "cpu", restored.data
     with limited_memory({}, torch.device(device), context["gpus_per_worker"]):
         return [{**row, **score_reference(row, place=place, device=device)} for row in rows]

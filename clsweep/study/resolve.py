@@ -29,6 +29,7 @@ from clsweep.errors import MAX_LINES, RequestError, StudyError, nearest
 from clsweep.study.checks import Checks
 from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, read_document
+from clsweep.study.plugged import load_plugins
 from clsweep.study.schema import ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import DIMENSION_KEYS, Dimension, Objective, parse_dimension
 
@@ -51,6 +52,7 @@ def load_study(
 
 def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     """Check a merged study file, see `load_study`."""
+    load_plugins(document)
     sections = parse_sections(document)
     resolver = _Resolver(document, sections)
     objectives = tuple(

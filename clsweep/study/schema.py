@@ -161,6 +161,7 @@ class CheckpointsSection(_Section):
 
 class StudySections(_Section):
     name: Annotated[StrictStr, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
+    plugins: dict[StrictStr, StrictStr] = {}  # digests, by name
     dataset: DatasetSection
     evaluation: EvaluationSection = EvaluationSection()
     metric: MetricSection = MetricSection()
