@@ -69,7 +69,7 @@ class Plugin:
 
     def packed(self) -> dict[str, Any]:
         """As plain values, for JSON and for the way to other processes."""
-        rows = [{"kind": type(row).__name__, **asdict(row)} for row in self.rows]
+        rows = [{"row": type(row).__name__, **asdict(row)} for row in self.rows]
         kept = ("name", "module", "text", "digest", "is_package", "places")
         return {name: getattr(self, name) for name in kept} | {"rows": rows}
 
@@ -81,7 +81,7 @@ class Plugin:
             ValueError: it is not what `packed` gives.
         """
         try:
-            rows = tuple(_row(KINDS[row["kind"]], row) for row in packed["rows"])
+            rows = tuple(_row(KINDS[row["row"]], row) for row in packed["rows"])
             found = cls(**{**packed, "rows": rows})
         except (TypeError, KeyError, ValidationError) as error:
             raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
@@ -236,8 +236,9 @@ def _checked(
     if wrong := mismatch(row, defined[row.impl]):
         line = defined[row.impl].lineno
         raise PluginError(f"{name}:{line}: {row.impl}: {wrong}")
-    arrays = {"arrays": f"{module}:{row.arrays}"} if getattr(row, "arrays", "") else {}
-    return replace(row, impl=f"{module}:{row.impl}", **arrays)
+    if isinstance(row, Dataset) and row.arrays:
+        row = replace(row, arrays=f"{module}:{row.arrays}")
+    return replace(row, impl=f"{module}:{row.impl}")
 
 
 def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
@@ -261,7 +262,8 @@ def _needed(tree: ast.Module) -> ast.Module:
     """The statements that ROWS is made of: those that define it or call a method of it, and those
     that define what they name.
     """
-    names, chosen = {"ROWS"}, set()
+    names: set[str] = {"ROWS"}
+    chosen: set[int] = set()
     while True:
         more = {
             i
@@ -307,7 +309,7 @@ def _said(error: BaseException) -> str:
 
 def _place(error: BaseException, names: Iterable[str]) -> str:
     """The innermost line of one of these files that an error has passed through."""
-    if isinstance(error, SyntaxError) and error.filename in names:
+    if isinstance(error, SyntaxError) and error.filename in (*names,):
         return f"{error.filename}:{error.lineno}"
     known = set(names)
     frames = traceback.extract_tb(error.__traceback__)
@@ -321,7 +323,9 @@ def _lines(tree: ast.Module) -> dict[tuple[str, str], int]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         for key in node.keywords
-        if key.arg == "name" and isinstance(key.value, ast.Constant)
+        if key.arg == "name"
+        and isinstance(key.value, ast.Constant)
+        and isinstance(key.value.value, str)
     }
 
 

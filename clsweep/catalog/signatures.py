@@ -14,12 +14,12 @@ class Call(NamedTuple):
     """How a function is called.
 
     Attributes:
-        count: arguments given by position.
+        positional: arguments given by position.
         named: those given by name.
         maybe: those given by name in some studies.
     """
 
-    count: int
+    positional: int
     named: tuple[str, ...] = ()
     maybe: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ def _call_of_part(row: Component) -> Call | None:
     beside = [name for names in row.owns_with.values() for name in names]
     if "weighting" in row.owns:
         beside += [name for each in COMPONENT["weighting"].values() for name in each.owns]
-    return Call(call.count, (*call.named, *owned), (*call.maybe, *beside))
+    return Call(call.positional, (*call.named, *owned), (*call.maybe, *beside))
 
 
 def mismatch(row: CatalogRow, definition: ast.stmt) -> str:
@@ -82,10 +82,12 @@ def mismatch(row: CatalogRow, definition: ast.stmt) -> str:
     if call is None or given is None:
         return ""
     names = [arg.arg for arg in (*given.posonlyargs, *given.args)]
-    by_position = names[: call.count]
-    if len(by_position) < call.count and given.vararg is None:
-        return f"expected {call.count} arguments by position, given {', '.join(names) or 'none'}"
-    by_name = {*names[call.count :], *(arg.arg for arg in given.kwonlyargs)}
+    by_position = names[: call.positional]
+    if len(by_position) < call.positional and given.vararg is None:
+        return (
+            f"expected {call.positional} arguments by position, given {', '.join(names) or 'none'}"
+        )
+    by_name = {*names[call.positional :], *(arg.arg for arg in given.kwonlyargs)}
     missing = [name for name in call.named if name not in by_name]
     if missing and given.kwarg is None:
         return f"expected an argument {missing[0]}: it is called with {_shown(call)}"
@@ -97,7 +99,7 @@ def mismatch(row: CatalogRow, definition: ast.stmt) -> str:
 
 
 def _shown(call: Call) -> str:
-    count = [f"{call.count} by position"] if call.count else []
+    count = [f"{call.positional} by position"] if call.positional else []
     return ", ".join([*count, *call.named]) or "nothing"
 
 
