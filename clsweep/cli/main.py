@@ -65,6 +65,9 @@ def catalog(
     kind: Annotated[
         str | None, typer.Argument(metavar="KIND", help="losses, params, ...: all by default")
     ] = None,
+    plugins: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="FILE", help="with a plug-in's rows")
+    ] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and
@@ -72,6 +75,10 @@ def catalog(
     """
     from clsweep.cli.plan import catalog_tables
 
+    if plugins:
+        from clsweep.catalog.plugins import activate, read_plugins
+
+        activate(read_plugins(plugins, Path()))
     for_eyes = format in (Format.table, Format.md)
     for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
         print_table(rows, format=format, title=title)

@@ -1,4 +1,4 @@
-"""A user's own rows of the catalog: from a file beside the study, through plan, trial and results."""
+"""A user's own rows of the catalog, from a file: through plan, trial and results."""
 
 import json
 import os
@@ -128,15 +128,15 @@ def test_the_plug_ins_of_one_study_are_not_another_s(study):
     ("old", "new", "message"),
     [
         ("import torch\n", "import torch as\n", "mine.py:2: not valid Python"),
-        ('name="my_dcl"', 'name="dcl"', "mine.py:20: loss 'dcl': expected a new name"),
+        ('name="my_dcl"', 'name="dcl"', "mine.py:19: loss 'dcl': expected a new name"),
         ("tau, my_scale, **", "tau, **", ""),
         ("tau, my_scale, **memory", "tau", "mine.py:10: my_dcl: expected an argument my_scale"),
         ("tau, my_scale, **", "tau, my_scale, more, **", "mine.py:10: my_dcl: argument more"),
-        ('impl="spread"', 'impl="spred"', "mine.py:23: spread: impl: no function 'spred'"),
-        ("default=1.0", "default=-1.0", "mine.py:22: my_scale: default: expected a value in"),
-        ('owns=("tau", "my_scale")', 'owns="tau"', "mine.py:20: my_dcl: owns"),
-        ('"my_scale")', '"my_skale")', "mine.py:10: my_dcl: expected an argument my_skale"),
-        ("ROWS = [", "ROWS = [7,", "mine.py:19: ROWS: expected a Param"),
+        ('impl="spread"', 'impl="spred"', "mine.py:22: spread: impl: no function 'spred'"),
+        ("default=1.0", "default=-1.0", "mine.py:21: my_scale: default: expected a value in"),
+        ('owns=("tau", "my_scale")', 'owns="tau"', "mine.py:19: my_dcl: owns"),
+        ('"my_scale")', '"my_skale")', "mine.py:10: my_dcl: argument my_scale"),
+        ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
         ("ROWS = [", "ROWS_ = [", "mine.py:1: expected a list ROWS"),
         ('"doc": "own"}', '"doc": 1 / 0}', "mine.py:7: ZeroDivisionError"),
     ],
