@@ -8,7 +8,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help study test test-full test-soak test-mutations check format bench coverage docs clean
+.PHONY: help study test test-full test-soak test-mutations check format bench coverage docs gallery clean
 help:
 	@echo "make study      run the quickstart study (about a minute after installation)"
 	@echo "make test       the fast tests: minutes on two cores (WORKERS=8: on eight)"
@@ -18,6 +18,7 @@ help:
 	@echo "make check      ruff and mypy; make format: ruff format"
 	@echo "make bench      the benchmarks"
 	@echo "make coverage   measures the statistics, and writes their page (ten minutes, four cores)"
+	@echo "make gallery    the pages of the measured studies, from their kept tables: docs/gallery"
 	@echo "make docs       the documentation as a site: docs/_build/html/index.html"
 
 study: $(VENV)/.installed
@@ -49,6 +50,9 @@ bench: $(VENV)/.installed-dev
 
 coverage: $(VENV)/.installed-dev
 	$(BIN)/python tests/coverage.py
+
+gallery: $(VENV)/.installed-dev
+	$(BIN)/python docs/gallery.py
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m sphinx --quiet --fail-on-warning -b html docs docs/_build/html

@@ -8,12 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clsweep.analysis.sweep import STATUSES
+from clsweep.display.html import html_table
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import confirmed
-from clsweep.findings.statistics import Findings
+from clsweep.findings.statistics import CellFindings, Findings
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.study.design import Study
+from clsweep.study.factors import cells_of, with_factors
 
 if TYPE_CHECKING:
     import altair as alt
@@ -41,12 +44,25 @@ class Results(StudyResults, Findings):
         metric: str | None = None,
         mode: str | None = None,
         failed: str = "worst",
+        cells: Sequence[CellFindings] = (),
     ) -> None:
-        self._folders, self._table = folders, table
+        self._folders, self._table, self._cells = folders, table, tuple(cells)
         self._metric, self._mode, self._failed = metric, mode, failed
 
     def __repr__(self) -> str:
         return f"Results({', '.join(self.sources)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how many trials of each objective ended how, and their scores."""
+        found = self.material
+        rows = []
+        for name, trials in found.trials.groupby("objective", sort=False):
+            scores = trials[found.metric].dropna()
+            counts = {status: int((trials["status"] == status).sum()) for status in STATUSES}
+            ends = {"lowest": scores.min(), "highest": scores.max()} if len(scores) else {}
+            rows.append({"objective": name, **counts, **ends})
+        note = "robustness(), sensitivity(), compare() and report() say what they mean."
+        return html_table(f"{found.title}: {found.metric_title}", rows, note)
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
@@ -82,12 +98,25 @@ class Results(StudyResults, Findings):
         return super().trials if len(self._folders) == 1 else self.material.trials
 
     @cached_property
+    def cells(self) -> tuple[CellFindings, ...]:
+        """The cells of a study with factors, each with statistics of its own; else none."""
+        from clsweep.findings.of_cells import cells_of_study
+
+        if self._table or len(self._folders) != 1:
+            return self._cells
+        return cells_of_study(self, metric=self._metric, mode=self._mode, failed=self._failed)
+
+    @cached_property
     def material(self) -> Material:
         from clsweep.findings.from_studies import of_studies
+        from clsweep.findings.of_cells import require_alone, whole_material
 
-        return self._table or of_studies(
-            self.studies, metric=self._metric, mode=self._mode, failed=self._failed
-        )
+        if self._table:
+            return self._table
+        if self.cells:
+            return whole_material(self.cells, self.trials, cells_of(self.study))
+        require_alone(self.studies)
+        return of_studies(self.studies, metric=self._metric, mode=self._mode, failed=self._failed)
 
     def side_table(self, kind: str) -> pd.DataFrame:
         from clsweep.findings.from_studies import side_table
@@ -143,7 +172,7 @@ class Results(StudyResults, Findings):
         Raises:
             RequestError: nothing has been confirmed yet.
         """
-        return confirmed(self, top=top)
+        return with_factors(confirmed(self, top=top), self.study)
 
     def encoder(self, trial_id: str) -> nn.Module:
         """The trained encoder of a trial in eval mode, if the study kept it; images come
@@ -194,23 +223,15 @@ def open_results(
         RequestError: there are no results of clsweep at a source, or none that the statistics can
             be made from.
     """
-    from clsweep.findings.from_trials import of_trials, read_trials, trials_file
+    from clsweep.findings.from_trials import as_told, read_trials, trials_file
 
     if not sources:
         raise RequestError("open_results: expected a results folder, got none")
     paths = [os.fspath(source) for source in sources]
     if len(paths) == 1 and (file := trials_file(paths[0])):
         found = read_trials(file)
-        table = of_trials(
-            found,
-            source=file,
-            metric=metric,
-            mode=mode,
-            params=params,
-            scales=scales,
-            failed=failed,
-        )
-        return Results(table=table)
+        told = as_told(found, metric=metric, mode=mode, params=params, scales=scales)
+        return _of_table(found, None, source=file, failed=failed, **told)
     if files := [path for path in paths if trials_file(path)]:
         raise RequestError(
             f"{files[0]}: a table of trials can only be analysed alone; with others, expected "
@@ -236,6 +257,7 @@ def analyse(
     params: Sequence[str] | None = None,
     scales: Mapping[str, str] | None = None,
     failed: str = "worst",
+    factors: Sequence[str] | None = None,
 ) -> Results:
     """The statistics on a table of trials that came from anywhere.
 
@@ -254,17 +276,32 @@ def analyse(
             them evenly, which a note names.
         failed: what failed trials count as, "worst", "chance" or "left out"; see `open_results`.
             Chance is known of a known metric with a column `num_classes`.
+        factors: which of the columns "dataset" and "encoder" are factors: each combination of their
+            values has statistics of its own. By default "dataset", where it has several names and
+            `params` does not have it.
 
     Raises:
         RequestError: a column is missing, or says what it cannot.
     """
-    from clsweep.findings.from_trials import of_trials
+    options = {"metric": metric, "mode": mode, "params": params, "scales": scales}
+    if factors is None and "dataset" in (params or ()):
+        factors = ()
+    return _of_table(trials, factors, source="table", failed=failed, **options)
 
-    return Results(
-        table=of_trials(
-            trials, metric=metric, mode=mode, params=params, scales=scales, failed=failed
-        )
-    )
+
+def _of_table(
+    trials: pd.DataFrame, factors: Sequence[str] | None, *, source: str, **options: Any
+) -> Results:
+    """The results of a table of trials, cell by cell where it has factors."""
+    from clsweep.findings.from_trials import of_trials
+    from clsweep.findings.of_cells import cells_of_table, whole_material
+
+    def read(rows: pd.DataFrame) -> Material:
+        return of_trials(rows, source=source, **options)
+
+    cells = cells_of_table(trials, factors, source, read)
+    table = whole_material(cells, trials) if cells else read(trials)
+    return Results(table=table, cells=cells)
 
 
 def run(
@@ -276,6 +313,7 @@ def run(
     retry_failed: bool = False,
     max_concurrent: int | None = None,
     limit: int | None = None,
+    log: Sequence[str] = (),
 ) -> Results:
     """Run what is left of a study, and open its results.
 
@@ -287,6 +325,7 @@ def run(
         retry_failed: run failed trials again, from their checkpoints.
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
         limit: at most so many trials now.
+        log: loggers by name beside those of the study: tensorboard, wandb, mlflow.
 
     Raises:
         KeyboardInterrupt: the user interrupted; what has finished is kept.
@@ -301,6 +340,7 @@ def run(
         retry_failed=retry_failed,
         max_concurrent=max_concurrent,
         limit=limit,
+        log=tuple(log),
     )
     summary = run_study(study, out or default_out(study), asked)
     if summary.interrupted:

@@ -1,18 +1,23 @@
-"""`cluster.yaml` and `kuberay.yaml` as Ray itself reads them, and what a study may expect of
-them.
+"""`cluster.yaml` and what `clsweep new cluster` writes, as Ray and SkyPilot read them, and what a
+study may expect of them.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
+from clsweep.cli.new import FILES, TEMPLATES, Scheduler, cluster
 from clsweep.cluster.capacity import RAY_UP_CONFIG, Cluster, max_trials
+from clsweep.errors import RequestError
 from clsweep.study.schema import ResourcesSection
 
 ROOT = Path(__file__).parents[1]
@@ -26,7 +31,7 @@ def config() -> dict[str, Any]:
 
 @pytest.fixture
 def ray_cluster() -> dict[str, Any]:
-    return yaml.safe_load((ROOT / "kuberay.yaml").read_text())
+    return yaml.safe_load((TEMPLATES / "kuberay.yaml").read_text())
 
 
 def ray_starts(config: dict[str, Any]) -> list[str]:
@@ -155,3 +160,94 @@ def test_kuberay_asks_for_the_token_and_stays_inside(ray_cluster: dict[str, Any]
     assert spec["authOptions"] == {"mode": "token"}
     assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
     assert f"ray=={spec['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
+
+
+# Of SkyPilot 0.14's schema of a task: the keys that are used, with their types.
+SKYPILOT = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string"},
+        "num_nodes": {"type": "integer"},
+        "workdir": {"type": "string"},
+        "setup": {"type": "string"},
+        "run": {"type": "string"},
+        "envs": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+        "secrets": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+        "resources": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "accelerators": {"type": "string"},
+                "cpus": {"type": ["string", "number"]},
+                "disk_size": {"type": ["string", "integer"]},
+                "use_spot": {"type": "boolean"},
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+def task() -> dict[str, Any]:
+    return yaml.safe_load((TEMPLATES / FILES[Scheduler.skypilot]).read_text())
+
+
+def test_skypilot_accepts_its_task(task: dict[str, Any]) -> None:
+    jsonschema.validate(task, SKYPILOT)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**task, "nodes": 2}, SKYPILOT)
+
+
+def test_ray_knows_the_options_of_the_skypilot_task(task: dict[str, Any]) -> None:
+    from ray.scripts.scripts import start
+
+    for script in (task["setup"], task["run"]):
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    starts = [line for line in task["run"].splitlines() if "ray start" in line]
+    assert ["--head" in line for line in starts] == [False, True]
+    used = {o for line in [*starts, task["run"].split("common=")[1].splitlines()[0]]
+            for o in re.findall(r"--[a-z-]+", line)}  # fmt: skip
+    assert used <= {name for parameter in start.params for name in parameter.opts}
+    assert "ray stop" not in task["run"]  # it would end SkyPilot's own Ray
+    assert "RAY_AUTH_MODE=token" in task["run"]
+    assert "RAY_AUTH_TOKEN" in task["secrets"]
+
+
+def test_skypilot_s_head_runs_the_study_and_the_others_join(
+    task: dict[str, Any], tmp_path: Path
+) -> None:
+    """The shell of the task, with stand-ins for what it calls."""
+    for name in ("ray", "clsweep"):
+        (tmp_path / name).write_text(f'#!/bin/bash\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "clsweep-venv" / "bin").mkdir(parents=True)
+    (tmp_path / "clsweep-venv" / "bin" / "activate").write_text(f"export PATH={tmp_path}:$PATH\n")
+    said = []
+    for rank in "01":
+        environment = {
+            "HOME": str(tmp_path), "PATH": os.environ["PATH"],
+            "STUDY": "tau.yaml", "OUT": "s3://b/tau",
+            "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NODE_RANK": rank,
+            "SKYPILOT_NUM_GPUS_PER_NODE": "1",
+        }  # fmt: skip
+        done = subprocess.run(
+            ["bash", "-ec", task["run"]],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        said.append(done.stdout.splitlines())
+    assert said[0][-1] == "clsweep run tau.yaml --out s3://b/tau --address 10.0.0.1:6379"
+    assert said[0][0].startswith("ray start --head --port=6379 --node-ip-address=10.0.0.1")
+    assert said[1][-1].startswith("ray start --address=10.0.0.1:6379 --num-gpus=1")
+
+
+@pytest.mark.parametrize("scheduler", Scheduler)
+def test_a_new_file_is_written_once(
+    scheduler: Scheduler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cluster(scheduler)
+    name = FILES[scheduler]
+    assert (tmp_path / name).read_text() == (TEMPLATES / name).read_text()
+    with pytest.raises(RequestError, match=f"{name}: exists already"):
+        cluster(scheduler)

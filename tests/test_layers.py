@@ -16,7 +16,9 @@ import clsweep
 
 PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
-TOP_LEVEL = {"clsweep", "clsweep.api", "clsweep.errors", "clsweep.trained"}
+TOP_LEVEL = {"clsweep"} | {
+    f"clsweep.{name}" for name in ("__main__", "api", "errors", "trained", "version")
+}
 
 RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}
 HEAVY = RAY | TORCH | OPTUNA
@@ -25,6 +27,7 @@ HEAVY = RAY | TORCH | OPTUNA
 # and itself; of the heavy packages none of its files names those in the set, not in a function
 # either.
 LAYERS = {
+    "version": (HEAVY, ""),
     "errors": (HEAVY, ""),
     "display": (HEAVY, "errors"),
     "catalog": (HEAVY, "display errors"),
@@ -33,11 +36,12 @@ LAYERS = {
     "objective": (RAY | OPTUNA, "model data catalog display errors"),
     "study": (RAY | TORCH, "data catalog display errors"),
     "analysis": (HEAVY, "display errors"),
-    "results": (RAY | TORCH, "study analysis catalog display errors"),
+    "results": (RAY | TORCH, "study analysis catalog display errors version"),
+    "foreign": (HEAVY, "catalog errors"),
     "findings": (HEAVY, "analysis results study catalog display errors"),
-    "train": (RAY | OPTUNA, "objective model data catalog display errors"),
-    "cluster": (set(), "train results study data catalog display errors"),
-    "report": (HEAVY, "findings analysis results catalog display errors"),
+    "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
+    "cluster": (set(), "train results study data catalog display errors version"),
+    "report": (HEAVY, "findings analysis results catalog display errors version"),
     "trained": (RAY | OPTUNA, "train results objective catalog display errors"),
     "api": (
         RAY | TORCH | OPTUNA,
@@ -45,10 +49,11 @@ LAYERS = {
     ),
     "cli": (
         RAY | OPTUNA,
-        "api trained report cluster train findings analysis results study objective model data "
-        "catalog display errors",
+        "api trained report cluster train findings foreign analysis results study objective model "
+        "data catalog display errors version",
     ),
     "clsweep": (HEAVY, "api study"),
+    "__main__": (HEAVY, "cli"),
 }
 # Importing a file of these loads neither torch nor Ray, whatever it imports in turn.
 LIGHT = {*LAYERS} - {"model", "data", "objective", "train", "cluster", "trained"}

@@ -26,7 +26,7 @@ def tables(name: str, preset: str | None = None) -> dict[str, set[object]]:
     plan = study.plan()
     swept: dict[str, set[object]] = {}
     for objective in study.objectives:
-        rows = plan[plan["objective"] == objective.name]
+        rows = plan[plan["objective"] == objective.label]
         for param in objective.space:
             swept[param] = swept.get(param, set()) | set(rows[param])
     return swept

@@ -68,7 +68,7 @@ def mechanism(
     check_by(by, sweeps)
     if by is not None:
         _check(trials, by)
-    tables = [_config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
+    tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
     found = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
     start, end = [name for name in COLUMNS if name not in reasons.COLUMNS], [*reasons.COLUMNS]
@@ -120,13 +120,13 @@ def links(
             raise ValueError(f"{name}: expected between 0 and 1, got {value!r}")
     rows: list[dict[str, Any]] = []
     for sweep in sweeps:
-        means = _config_means(trials, sweep, metric, diagnostics)
+        means = config_means(trials, sweep, metric, diagnostics)
         for name in diagnostics:
             if name in means and means[name].notna().any():
                 row = {"objective": sweep.objective, "diagnostic": name}
                 rows.append(
                     row
-                    | _link(
+                    | rank_correlation(
                         means[[name, metric]].dropna().to_numpy(), sweep.not_measured, confidence
                     )
                 )
@@ -146,7 +146,7 @@ def _check(trials: pd.DataFrame, name: str) -> None:
             )
 
 
-def _config_means(
+def config_means(
     trials: pd.DataFrame, sweep: Sweep, metric: str, diagnostics: Sequence[str]
 ) -> pd.DataFrame:
     """Means of the metric and the diagnostics at hand, and `num` trials; a row per configuration
@@ -180,7 +180,7 @@ def _places(
     return pd.Series(0, index=sweep.configs), [text]
 
 
-def _link(pairs: Array, withheld: Note | None, confidence: float) -> dict[str, Any]:
+def rank_correlation(pairs: Array, withheld: Note | None, confidence: float) -> dict[str, Any]:
     """Spearman's rho of the two columns (n, 2), its interval and p; NaN with a note where there is
     none.
     """

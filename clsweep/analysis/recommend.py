@@ -98,7 +98,8 @@ def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str
     complete = _complete(sweep)
     best = _best(sweep, complete)
     row = {**start, "kind": "best", **_level(sweep, best, confidence)}
-    notes = [note(Reason.PICKED), *_cautions(sweep, best), *_passed_over(sweep, best)]
+    picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
+    notes = [*picked, *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]

@@ -59,7 +59,7 @@ COLUMNS = {
     "measured": "mean of the metric over the seeds that finished, of the configuration that has "
     "the row's settings",
     "low": "95 % t-interval of that mean, by the noise of the seeds pooled over the objective's "
-    "configurations",
+    "configurations on that data set and with that encoder",
     "high": "its upper end",
     "num_seeds": "seeds that finished",
     "difference": "measured - printed, at the paper's scale",
@@ -256,7 +256,8 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
     scored = trials[trials[metric].notna()] if metric in trials else trials.iloc[:0]
     if scored.empty:
         return _said(Verdict.NOT_MEASURED, why=note(Reason.NO_SCORE))
-    configs = scored["config"].unique()
+    # a configuration's number is of its data set and encoder, where they are factors
+    configs = scored[[*(name for name in PLACES if name in scored), "config"]].drop_duplicates()
     if len(configs) > 1:
         why = note(Reason.SEVERAL_SETTINGS, configs=len(configs))
         return _said(Verdict.NOT_RESOLVED, why=why)
@@ -266,6 +267,9 @@ def _answer(row: Mapping[str, Any], printed: Printed) -> dict[str, Any]:
 def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) -> dict[str, Any]:
     metric, config = row["metric"], scored["config"].iloc[0]
     mine = printed.finished[row["objective"]].dropna(subset=[metric])
+    for name in PLACES:  # noise is pooled within a data set and an encoder
+        if name in mine and not _is_empty(here := scored[name].iloc[0]):
+            mine = mine[mine[name] == here]
     table = mine.pivot_table(index="config", columns="seed", values=metric)
     level = level_of(table.to_numpy(dtype=float), table.index.tolist().index(config))
     half = level.half_width

@@ -11,9 +11,11 @@ from typing import Any
 
 from clsweep.catalog import builtin
 from clsweep.catalog.builtin import FINETUNE_SHARES, MIN_TSNE_POINTS
+from clsweep.catalog.open_encoders import EncoderTable
 from clsweep.catalog.rows import (
     DIAGNOSED_ENCODER,
     DIAGNOSED_STEP,
+    LABEL_FREE,
     OBJECTIVE_PARTS,
     SELECTED_PARTS,
     CatalogRow,
@@ -62,7 +64,7 @@ PARAM = {p.name: p for p in builtin.PARAMS}
 DATASET = {d.name: d for d in builtin.DATASETS}
 METRIC = {m.name: m for m in builtin.METRICS}
 DIAGNOSTIC = {d.name: d for d in builtin.DIAGNOSTICS}
-COMPONENT: dict[str, dict[str, Component]] = {}
+COMPONENT: dict[str, dict[str, Component]] = {"encoder": EncoderTable()}
 for _component in builtin.COMPONENTS:
     COMPONENT.setdefault(_component.part, {})[_component.name] = _component
 
@@ -170,6 +172,8 @@ def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection
         known = DIAGNOSED_STEP if row.summary else DIAGNOSED_ENCODER
         return [("takes", row.takes, "value", known)]
     owns: tuple[str, Iterable[str], str, Collection[str]] = ("owns", row.owns, "parameter", PARAM)
+    if isinstance(row, Metric):
+        return [owns, ("takes", row.takes, "value", LABEL_FREE)]
     if not isinstance(row, Component):
         return [owns]
     return [

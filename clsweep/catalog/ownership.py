@@ -23,12 +23,14 @@ from clsweep.catalog import (
     Part,
     Value,
 )
+from clsweep.catalog.open_encoders import ROWS, measured
 from clsweep.catalog.rows import numbers
 
 # Hyperparameters whose 0 says "what there is"; `effective` puts the number in its place.
 ALL_THERE_IS = {
     "num_negatives": "all",
     "chunk_size": "batch_size",
+    "whitening_size": "batch_size",
     "proj_hidden": "features",
     "view_size": "image_size",
     "small_view_size": "auto",
@@ -39,7 +41,7 @@ TRAINING_OWNS = (
     "batch_size", "chunk_size", "lr", "lr_rule", "weight_decay", "optimizer", "warmup_epochs",
     "lr_schedule", "precision"
 )  # fmt: skip
-TRIAL_OWNS = ("epochs", "encoder", "view_size", "eval_every", "linear_every", "tsne_points")
+TRIAL_OWNS = ("epochs", "encoder", "init", "view_size", "eval_every", "linear_every", "tsne_points")
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
 
 
@@ -57,8 +59,14 @@ def is_taken(metric: Metric, trial: Mapping[str, Any]) -> bool:
     """Whether a trial has this score at its end; `trial` is a row of the plan."""
     if metric.kind != DATASET[trial["dataset"]].kind:
         return False
+    if metric.of == "features" and metric.needs_labels and trial.get("num_classes") == 0:
+        return False
     if metric.part and not COMPONENT[metric.part][trial[metric.part]].impl:
         return False
+    if "z1_ND" in metric.takes:
+        return bool(trial["epochs"] > 0)  # there is a projector
+    if "views_NVD" in metric.takes:
+        return bool(trial["lidar_views"])
     if metric.of == "classifier":
         return COMPONENT["framework"][trial["framework"]].needs_labels and trial["epochs"] > 0
     if metric.part == "finetune":
@@ -76,8 +84,9 @@ def yardstick_params() -> tuple[str, ...]:
 
 def reference_params() -> tuple[str, ...]:
     """What the scores of an untrained encoder depend on."""
-    of_encoders = dict.fromkeys(n for c in COMPONENT["encoder"].values() for n in c.owns)
-    return ("encoder", "view_size", *of_encoders, *yardstick_params())
+    rows = (*COMPONENT["encoder"].values(), *ROWS)
+    of_encoders = dict.fromkeys(n for c in rows for n in c.owns)
+    return ("encoder", "init", "view_size", *of_encoders, *yardstick_params())
 
 
 def trial_owns(kind: Kind = "images") -> tuple[str, ...]:
@@ -111,12 +120,13 @@ def arguments(config: Mapping[str, Any], part: Part) -> dict[str, Any]:
     return {name: config[name] for name in (*names, *component.takes)}
 
 
-def refusal(parts: Mapping[str, str], dataset: str) -> tuple[Part, str] | None:
+def refusal(parts: Mapping[str, str], dataset: str | Dataset) -> tuple[Part, str] | None:
     """Why these four parts make no objective on this data set, with the part that is wrong; None if
-    they do.
+    they do. A data set by name is as the catalog has it.
     """
     framework, loss, regularizer, views = (parts[part] for part in OBJECTIVE_PARTS)
-    row, data = COMPONENT["framework"][framework], DATASET[dataset]
+    data = DATASET[dataset] if isinstance(dataset, str) else dataset
+    row, dataset = COMPONENT["framework"][framework], data.name
     if row.kind != data.kind:
         return (
             "framework",
@@ -163,20 +173,22 @@ def _frameworks(kind: Kind, *, needs_labels: bool = True) -> list[str]:
 
 
 def owned_params(
-    parts: Mapping[str, str], *, dataset: str, trained: bool = True, **selected: str
+    parts: Mapping[str, str], *, dataset: str | Dataset, trained: bool = True, **selected: str
 ) -> tuple[str, ...]:
     """Names of the hyperparameters that an objective owns, in catalog order.
 
     Args:
         parts: framework, loss, regularizer and views by name, all present in the catalog.
-        dataset: name of the data set; one-channel images own no colour parameters.
+        dataset: the data set, by name as the catalog has it; images of other than three channels
+            own no colour parameters.
         trained: False for `epochs: 0`: nothing but the encoder itself can then change the score.
         selected: values of `encoder`, `linear_probe` and `weighting`, where they are not the
             defaults.
     """
     objective = [COMPONENT[part][parts[part]] for part in OBJECTIVE_PARTS]
-    kind = DATASET[dataset].kind
-    names = {*trial_owns(kind), *DATASET[dataset].owns}
+    data = DATASET[dataset] if isinstance(dataset, str) else dataset
+    kind = data.kind
+    names = {*trial_owns(kind), *data.owns}
     if kind == "pairs":
         names.update(objective[0].owns, objective[1].owns)
     elif trained:
@@ -185,7 +197,7 @@ def owned_params(
     for part in SELECTED_PARTS:
         if part in names:
             names.update(COMPONENT[part][selected.get(part, str(PARAM[part].default))].owns)
-    rgb = DATASET[dataset].channels == 3
+    rgb = data.channels == 3
     return tuple(p.name for p in PARAMS if p.name in names and (rgb or not p.needs_rgb))
 
 
@@ -202,9 +214,23 @@ def default_of(name: str, parts: Mapping[str, str], **selected: str) -> Value:
     return PARAM[name].default
 
 
+def without_other_encoders(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters of one trial without those of encoders that it does not have, where the
+    encoder is swept; of one that a live search has yet to choose, without those of all.
+    """
+    if "encoder" not in params:
+        return dict(params)
+    known = COMPONENT["encoder"]
+    own = known[params["encoder"]].owns if params["encoder"] is not None else ()
+    others = {name for row in known.values() for name in row.owns} - {*own}
+    return {name: value for name, value in params.items() if name not in others}
+
+
 def num_features(params: Mapping[str, Any]) -> int:
     """Width of the features of the encoder that these hyperparameters describe."""
     found = COMPONENT["encoder"][params["encoder"]].num_features
+    if found == 0:
+        return measured(params)
     if isinstance(found, int):
         return found
     factor, name = found
@@ -219,23 +245,32 @@ def effective(
 
     A value that a live search has not chosen yet is None, and what depends on it stays as it is.
     """
-    values = dict(params)
-    if values.get("proj_hidden") == 0 and values.get("width", 0) is not None:
-        values["proj_hidden"] = num_features(values)
+    values = without_other_encoders(params)
+    is_chosen = None not in (values.get("encoder", ""), values.get("width", 0))
+    if values.get("proj_hidden") == 0 and is_chosen:
+        sizes = {"image_size": dataset.image_size, "channels": dataset.channels}
+        values["proj_hidden"] = num_features(values | sizes)
     if values.get("num_negatives") == 0 and values["batch_size"] is not None:
         values["num_negatives"] = num_others(parts["framework"], values["batch_size"])
     if "chunk_size" in values and None not in (values["chunk_size"], values["batch_size"]):
         values["chunk_size"] = min(
             values["chunk_size"] or values["batch_size"], values["batch_size"]
         )
+    if values.get("whitening_size") == 0 and values["batch_size"] is not None:
+        values["whitening_size"] = values["batch_size"]
     if values.get("view_size") == 0:
         values["view_size"] = dataset.image_size
     size = values.get("view_size", dataset.image_size)
     if values.get("small_view_size") == 0 and size is not None:
-        values["small_view_size"] = round(size * 3 / 7) if size >= 128 else size
+        values["small_view_size"] = small_view_size(size)
     if values.get("small_crop_scale") == 0 and values["crop_scale"] is not None:
         values["small_crop_scale"] = values["crop_scale"]
     return values
+
+
+def small_view_size(view_size: int) -> int:
+    """Side of the views after the global ones where none is given, pixels."""
+    return round(view_size * 3 / 7) if view_size >= 128 else view_size
 
 
 def num_crop_only(share: float, num_views: int) -> int:
@@ -257,7 +292,7 @@ def switched_off_by(
     # With one direction the regularizer sees the momentum encoder's projections, otherwise only the
     # loss does.
     all_online = parts["framework"] == "byol" or fixed.get("symmetric") is True
-    if name in ("momentum", "momentum_schedule") and (
+    if name in ("momentum", "momentum_schedule", "momentum_end") and (
         all_online or (parts["framework"] == "dino" and parts["views"] != "core")
     ):
         conditions += (("lam", 1.0),)
@@ -277,7 +312,7 @@ def owners_of(name: str) -> str:
         return "training" if name in TRAINING_OWNS else "every trial"
     by_part: dict[str, list[str]] = {}
     for part, components in COMPONENT.items():
-        for c in components.values():
+        for c in (*components.values(), *(ROWS if part == "encoder" else ())):
             conditional = [
                 f"{c.name} with {loss}" for loss, owns in c.owns_with.items() if name in owns
             ]

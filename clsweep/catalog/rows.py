@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -50,8 +51,9 @@ class Param:
 
     `aliases` are what others call it: a study that uses one is told the name. `inert_when` are
     values of other hyperparameters at which this one has no effect. One that `needs_rgb` has none
-    on images of one channel, and is not owned there. The value of kind "numbers" is a text, such as
-    `0.6, 0.8`, of ascending numbers; a study file may give a list.
+    on images of other than three channels, and is not owned there. A choice may also be any text of
+    the regular expression `pattern`, which a reader knows as `beyond`. The value of kind "numbers"
+    is a text, such as `0.6, 0.8`, of ascending numbers; a study file may give a list.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Param:
     high: float = math.inf
     low_open: bool = False
     choices: tuple[str, ...] = ()
+    pattern: str = ""
+    beyond: tuple[str, ...] = ()
     sweepable: bool = True
     needs_rgb: bool = False
     inert_when: tuple[tuple[str, Value], ...] = ()
@@ -73,7 +77,7 @@ class Param:
     def bounds(self) -> str:
         """The valid values as a reader writes them: `(0, inf)`, `[1, 100]`, `none | linear`."""
         if self.kind == "choice":
-            return " | ".join(self.choices)
+            return " | ".join((*self.choices, *self.beyond))
         if self.kind == "bool":
             return "true | false"
         left = "(" if self.low_open or self.low == -math.inf else "["
@@ -87,7 +91,9 @@ class Param:
             ValueError: wrong type or out of bounds; the message is "expected ..., given ...".
         """
         if self.kind == "choice":
-            if value in self.choices and isinstance(value, str):
+            if isinstance(value, str) and (
+                value in self.choices or (self.pattern and re.fullmatch(self.pattern, value))
+            ):
                 return value
             raise ValueError(f"expected {self.bounds}, given {value!r:.80}")
         if self.kind == "bool":
@@ -160,9 +166,10 @@ class Component:
     - loss: what the framework compares, see `objective.framework`. Mostly z1_ND and z2_ND of unit
       length, with negatives, index_NK and skip_own by name where the framework has them: see
       `objective.losses.infonce`. Of `supervised` logits_NC and labels_N, of `byol` and `simsiam`
-      p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, all raw. Of `swav` and `dino`
-      scores_NK and targets_NK, of `lejepa` z_ND and its target. It gives a scalar. One that owns
-      weighting is called with the names that weightings own, too.
+      p_ND and z_ND, of `barlow_twins` and `vicreg` z1_ND and z2_ND, of `wmse` these and order_N
+      by name, all raw. Of `swav` and `dino` scores_NK and targets_NK, of `lejepa` z_ND and its
+      target. It gives a scalar. One that owns weighting is called with the names that weightings
+      own, too.
     - regularizer: z1_ND and z2_ND, raw projections of two views; a scalar. `lam`, which it owns, is
       applied outside. One `of_all_views` has z_VND, all views, and by name the step's generator.
     - views: the number of views, 2 of `two`; the pairs (i, j) of positives. Others than `two` own
@@ -217,8 +224,12 @@ class Dataset:
             x_ND and y_ND, D being `train.mutual_information.DIM`.
         owns: of pairs, hyperparameters of the data.
         num_unlabeled: images without a class, trained on beside the others.
-        images_digest: of names and sizes of the files, where these are the user's own.
+        images_digest: of names and sizes of the files, where these are the user's own; behind a +
+            that of the data set that scores are transferred to, where its are.
+        store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         options: those of the numbers that a study may choose or, of the user's own files, state.
+        keeps_whole: whether images are pictures of any size, of which views are crops.
+        files: "module:function": DataPlace -> a `data.found.Found`, of the user's own files.
         folder: of its files below `dataset.root`; empty if it needs none there.
         reader: torchvision's class that reads and fetches it, if there is one.
         arrays: "module:function": (Dataset, DataPlace) -> what its arrays in the cache are made of,
@@ -236,19 +247,28 @@ class Dataset:
     num_classes: int
     num_unlabeled: int = 0
     images_digest: str | None = None
+    store_size: int = 0
+    keeps_whole: bool = False
+    files: str = ""
     options: tuple[str, ...] = ()
     folder: str = ""
     reader: str = ""
     arrays: str = ""
     doc: str
 
+    @property
+    def makes_images(self) -> bool:
+        """Whether there are as many images as are asked for."""
+        return not self.files and bool(self.num_train) and "num_train" in self.options
+
     def split_sizes(self, val_fraction: float | None) -> tuple[int, int]:
         """Images to train on, unlabeled ones included, and images that are scored: of the
-        validation split, labelled ones alone. None: train on all, score the test split.
+        validation split, labelled ones alone if there are any. None: train on all, score the test
+        split.
         """
         if val_fraction is None:
             return self.num_train + self.num_unlabeled, self.num_test
-        num_val = round(self.num_train * val_fraction)
+        num_val = round((self.num_train or self.num_unlabeled) * val_fraction)
         return self.num_train - num_val + self.num_unlabeled, num_val
 
 
@@ -263,7 +283,9 @@ class Metric:
             and what it owns. The bank is the training split, the query the split that is scored. Of
             pairs it is called with a function that draws a loss of fresh pairs, with the
             configuration, and by name with what it owns. Rows of one function share one call, and
-            own the same.
+            own the same. With `takes` it is called with that alone and gives a scalar.
+        takes: of a score that needs no labels: names of `LABEL_FREE`, in the order in which `impl`
+            is called with them.
         part: instead of `impl`: the trial's component of this part takes the score.
         owns: hyperparameters of the score: where they differ, scores are not compared.
         every_epoch: taken wherever an encoder is scored, not at the last epoch alone.
@@ -277,6 +299,7 @@ class Metric:
     mode: Literal["max", "min"]
     impl: str = ""
     part: Part | None = None
+    takes: tuple[str, ...] = ()
     owns: tuple[str, ...] = ()
     every_epoch: bool = False
     of: Literal["features", "classifier", "transfer"] = "features"
@@ -286,11 +309,19 @@ class Metric:
     doc: str
 
     @property
+    def needs_labels(self) -> bool:
+        """Whether it compares with the classes of the images."""
+        return self.kind == "images" and not self.takes
+
+    @property
     def limits(self) -> tuple[float, float]:
         """The values that it can take: no interval of a level leaves them."""
         return (0.0, 100.0) if self.unit == "%" else (-math.inf, math.inf)
 
 
+# Features of the split that is scored; of its first images those of `lidar_views` views (N, V, D);
+# and projections of two views. All in evaluation mode.
+LABEL_FREE = ("features_ND", "views_NVD", "z1_ND", "z2_ND")
 # Projections of two views, in evaluation mode; features and classes of the validation split; the
 # mean loss of the epoch; and the trial's configuration.
 DIAGNOSED_ENCODER = (

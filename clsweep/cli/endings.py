@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,21 @@ if TYPE_CHECKING:
     from clsweep.cluster.runner import RunSummary
 
 EXIT_SOME_FAILED, EXIT_INVALID, EXIT_INTERRUPTED = 1, 2, 130
+
+# What running, training and drawing need, and the light installation leaves out.
+LEFT_OUT = (
+    "filelock", "grpc", "optuna", "PIL", "pytorch_optimizer", "ray", "safetensors",
+    "tensorboardX", "torch", "torchvision",
+)  # fmt: skip
+
+
+def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
+    """One line for a command that needs more than is installed; empty for another package."""
+    package = str(error.name).partition(".")[0]
+    if package not in LEFT_OUT:
+        return ""
+    command = " ".join(["clsweep", *argv[1:2]])
+    return f"{command}: needs {package}, which is not installed here: pip install clsweep"
 
 
 def print_failures(results: Results) -> None:

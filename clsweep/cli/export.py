@@ -52,7 +52,9 @@ def export_encoder(trial: str, out: str) -> None:
     size = (
         f" of {about['image_size']} x {about['image_size']} pixels" if "image_size" in about else ""
     )
-    kind = "RGB images" if "," in mean else "gray images, repeated in three channels,"
+    channels = len(about["normalisation"]["mean"])
+    kinds = {1: "gray images, repeated in three channels,", 3: "RGB images"}
+    kind = kinds.get(channels, f"images of {channels} channels")
     print(f"It takes {kind}{size} in [0, 1], minus the mean ({mean}), divided by the std ({std}).")
     if is_torchvision:
         print(
@@ -70,11 +72,17 @@ def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
         f"load_file({str(path)!r})" if is_safe else f"torch.load({str(path)!r}, weights_only=True)"
     )
     lines = ["from safetensors.torch import load_file" if is_safe else "import torch"]
+    adapted = []
+    if "channels" not in row.takes and about.get("channels", 3) not in (1, 3):
+        adapted = [
+            "from clsweep.model.foreign import take_channels",
+            f"network = take_channels(network, {about['channels']})",
+        ]
     module, _, name = row.impl.partition(":")
     if row.layout != "torchvision":
         owned = ", ".join(f"{param}={about[param]!r}" for param in (*row.owns, *row.takes))
         lines += [f"from {module} import {name}", f"network = {name}({owned})"]
-        return [*lines, f"network.load_state_dict({state})", "network.eval()"]
+        return [*lines, *adapted, f"network.load_state_dict({state})", "network.eval()"]
     lines += [
         "from torch import nn",
         f"from torchvision.models import {name}",
@@ -87,6 +95,7 @@ def snippet(path: Path, about: Mapping[str, Any]) -> list[str]:
         ]
     return [
         *lines,
+        *adapted,
         f"network.load_state_dict({state})",
         "network.fc = nn.Identity()",
         "network.eval()",

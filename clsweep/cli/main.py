@@ -17,12 +17,16 @@ from clsweep.cli.endings import (
     EXIT_INVALID,
     command_line,
     exit_as,
+    left_out,
     print_confirmation,
     print_end,
     print_failures,
 )
+from clsweep.cli.import_sweep import import_
+from clsweep.cli.new import new
 from clsweep.cli.options import (
     Address,
+    CatalogName,
     ExplainOption,
     Failed,
     FailedOption,
@@ -41,7 +45,9 @@ from clsweep.cli.options import (
     StudyPath,
     WideOption,
     Within,
+    print_version,
 )
+from clsweep.cli.schema import schema
 from clsweep.display.printing import Format, print_table
 from clsweep.display.text import printable
 from clsweep.errors import UserError
@@ -54,17 +60,24 @@ app = typer.Typer(
     name="clsweep",
     help="Hyperparameter studies for contrastive and self-supervised learning, distributed on Ray.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
 
+@app.callback()
+def _every_command(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="what is installed"),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def catalog(
-    kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help="losses, params, ...: all by default")
-    ] = None,
+    kind: CatalogName = None,
     plugins: Annotated[
         list[str] | None, typer.Option("--plugin", metavar="FILE", help="with a plug-in's rows")
     ] = None,
@@ -95,16 +108,32 @@ def plan(
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
     started.
     """
-    from clsweep.cli.plan import plan_counts, plan_matrix, plan_notes, plan_trial_rows
+    from clsweep.cli.plan import (
+        cell_matrices,
+        plan_counts,
+        plan_matrix,
+        plan_notes,
+        plan_trial_rows,
+    )
 
     study = _study(path, preset, settings)
     if trials:
         for_eyes = format in (Format.table, Format.md)
         print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
-    print_table(plan_matrix(study), format=format, title="Hyperparameters (* swept, - not owned)")
+    title = "Hyperparameters (* swept, - not owned)"
+    if format is not Format.table or not study.cells:
+        print_table(plan_matrix(study), format=format, title=title)
     if format is not Format.table:
         return
+    if study.cells:
+        print(title)
+    known: list[dict[str, object]] = []
+    for cell, rows in cell_matrices(study):
+        differing = [row for row in rows if row not in known]
+        print(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
+        print_table(differing, format=format)
+        known = known or rows
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
     print(f"\n{sum(row['trials'] for row in counts)} trials in all")
@@ -151,6 +180,10 @@ def run(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="run at most so many trials now")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
+    ] = None,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.api import default_out, open_results
@@ -159,13 +192,16 @@ def run(
 
     study = _study(path, preset, settings)
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
-    again = command_line("run", path, out=out, preset=preset, address=address, set=settings, **kept)
+    again = command_line(
+        "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
+    )
     asked = Request(
         address=address,
         resume=resume,
         retry_failed=retry_failed,
         max_concurrent=max_concurrent,
         limit=limit,
+        log=tuple(log or ()),
     )
     try:
         summary = run_study(study, out or default_out(study), asked)
@@ -199,6 +235,7 @@ def status(
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
+        running_rows,
         split_marked,
         split_notes,
         status_headline,
@@ -213,6 +250,9 @@ def status(
             Console().clear()
         print_table(rows, format=format)
         if format is Format.table:
+            if running := running_rows(results):
+                print()
+                print_table(running, digits=3)
             print_failures(results)
             for note in [
                 *split_notes(results),
@@ -335,6 +375,42 @@ def sensitivity(
         title=title,
         legend=shown.SENSITIVITY_LEGEND,
         spare=shown.SENSITIVITY_SPARE,
+        on_test=findings.material.on_test,
+    )
+
+
+@app.command()
+def picks(
+    paths: ResultsPaths,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    wide: WideOption = False,
+    explain: ExplainOption = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """What scores without labels would have picked, and what that loses by the metric."""
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import Style, metric_of, print_frame
+    from clsweep.findings import tables as shown
+    from clsweep.findings.reading_rules import label_free_scores
+
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    frame = findings.picks()
+    if frame.empty and format is Format.table:
+        needed = (
+            "" if label_free_scores(findings.material.metric) else "; give a --metric of labels"
+        )
+        print(f"The trials have no score without labels beside {metric_of(findings)}{needed}.")
+        return
+    print_frame(
+        frame,
+        shown.picks(frame),
+        style=Style(format=format, wide=wide, explain=explain),
+        title=f"\nWhat scores without labels would have picked, by {metric_of(findings)}, with "
+        "95 % intervals",
+        legend=shown.PICKS_LEGEND,
+        spare=shown.PICKS_SPARE,
         on_test=findings.material.on_test,
     )
 
@@ -487,6 +563,11 @@ def report(
     print(f"\nReport: {page}")
 
 
+app.command(name="import")(import_)
+app.command()(schema)
+app.add_typer(new, name="new")
+
+
 @app.command()
 def confirm(
     path: ResultsPath,
@@ -556,9 +637,14 @@ def export(
 def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
     try:
-        app()
+        app(prog_name="clsweep")
     except UserError as error:
         print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
+        sys.exit(EXIT_INVALID)
+    except ModuleNotFoundError as error:
+        if not (said := left_out(error, sys.argv)):
+            raise
+        print(said, file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

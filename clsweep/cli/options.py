@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +10,48 @@ from typing import Annotated
 import typer
 
 from clsweep.display.printing import Format
+from clsweep.version import VERSION
+
+
+def print_version(asked: bool) -> None:
+    """Of `--version`: the version of clsweep, and nothing else."""
+    if asked:
+        print(f"clsweep {VERSION}")
+        raise typer.Exit
+
+
+def _studies(incomplete: str) -> list[str]:
+    """What a shell offers for STUDY: the shipped ones, and files that begin so."""
+    from clsweep.study.shipped import shipped_studies
+
+    files = [str(path) for path in Path().glob(f"{glob.escape(incomplete)}*")]
+    kept = [f"{name}/" if Path(name).is_dir() else name for name in files]
+    return [name for name in [*shipped_studies(), *kept] if name.startswith(incomplete)]
+
+
+def _entries(incomplete: str) -> list[str]:
+    """What a shell offers for an entry of the catalog."""
+    from clsweep.cli.entry import entry_names
+    from clsweep.cli.plan import catalog_tables
+
+    return [name for name in entry_names(catalog_tables(None)) if name.startswith(incomplete)]
+
 
 StudyPath = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="study file (YAML), or the name of a shipped one")
+    Path,
+    typer.Argument(
+        metavar="STUDY",
+        help="study file (YAML), or the name of a shipped one",
+        autocompletion=_studies,
+    ),
+]
+CatalogName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="KIND",
+        help="losses, params, ..., or an entry as tau; all by default",
+        autocompletion=_entries,
+    ),
 ]
 ResultsPath = Annotated[
     str, typer.Argument(metavar="DIR", help="results folder, local or an object store's URI")

@@ -16,12 +16,16 @@ from clsweep.catalog import (
     Component,
     Part,
 )
+from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
 from clsweep.catalog.rows import Row
+from clsweep.cli.entry import entry_tables
+from clsweep.data.room import cache_room
 from clsweep.display.numbers import setting, settings
-from clsweep.errors import RequestError, nearest
-from clsweep.findings.notes import SCORED_ON_TEST
+from clsweep.errors import RequestError, StudyError
+from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
+from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.shipped import question, shipped_studies
 from clsweep.study.space import Objective
@@ -43,8 +47,8 @@ _PLURAL: dict[Part, str] = {
 
 
 def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list[Row]]:
-    """The tables of the catalog, or the one of this kind, by title; `for_eyes`: numbers as a reader
-    writes them.
+    """The tables of the catalog, the one of this kind, or the entries of this name, by title;
+    `for_eyes`: numbers as a reader writes them.
     """
     tables = {plural: _component_rows(part) for part, plural in _PLURAL.items()}
     tables["datasets"] = [
@@ -73,17 +77,20 @@ def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list
     ]
     if kind is None:
         return tables
-    if kind not in tables:
-        raise RequestError(
-            f"catalog: unknown kind '{kind}'.{nearest(kind, tables)} Expected: {', '.join(tables)}"
-        )
-    return {kind: tables[kind]}
+    return {kind: tables[kind]} if kind in tables else entry_tables(kind, tables)
 
 
 def plan_matrix(study: Study) -> list[Row]:
     """One row per hyperparameter in use, one column per objective: swept (*), fixed, or not owned
-    (-).
+    (-). With factors the rows of each cell, under one another.
     """
+    if study.cells:
+        names = {o.label: "" for o in study.objectives}
+        return [
+            {**cell.levels, "param": row["param"], **names, **row}
+            for cell, rows in cell_matrices(study)
+            for row in rows
+        ]
     used = [p.name for p in PARAMS if any(p.name in o.owned for o in study.objectives)]
     parts = [
         {"param": part, **{o.name: o.parts[part] for o in study.objectives}}
@@ -95,11 +102,21 @@ def plan_matrix(study: Study) -> list[Row]:
     ]
 
 
+def cell_matrices(study: Study) -> list[tuple[Cell, list[Row]]]:
+    """The matrix of each cell of a study with factors, under the names of the study file."""
+    found = []
+    for cell, part in zip(cells_of(study.document.tree), study.cells, strict=True):
+        names = {o.name: o.label for o in part.objectives}
+        rows = [{names.get(key, key): v for key, v in row.items()} for row in plan_matrix(part)]
+        found.append((cell, rows))
+    return found
+
+
 def plan_counts(study: Study) -> list[Row]:
     """Configurations and trials per objective; counted, not drawn."""
     num_seeds = len(study.sections.seeds)
     return [
-        {"objective": o.name, "sampler": sampler_of(study, o),
+        {**split_name(study.document.tree, o.name), "sampler": sampler_of(study, o),
          "configs": (n := count_configs(study, o)),
          "seeds": num_seeds, "trials": n * num_seeds}
         for o in study.objectives
@@ -116,9 +133,19 @@ def _warm_up_notes(objective: Objective) -> list[str]:
     if share == 1:
         return []
     return [
-        f"note: '{objective.name}' does not reach teacher_tau: it trains {fewest} of the {rise} "
+        f"note: '{objective.label}' does not reach teacher_tau: it trains {fewest} of the {rise} "
         f"teacher_tau_epochs, which is {share:.0%} of the way from teacher_tau_start"
     ]
+
+
+def _objective_notes(study: Study) -> list[str]:
+    """What is to be said of the objectives of one cell."""
+    skips = [
+        f"skip: '{objective.label}' does not own {', '.join(names)}: {reason}"
+        for objective in study.objectives
+        for reason, names in objective.skips.items()
+    ]
+    return [*skips, *(note for each in study.objectives for note in _warm_up_notes(each))]
 
 
 def plan_notes(study: Study) -> list[str]:
@@ -126,21 +153,24 @@ def plan_notes(study: Study) -> list[str]:
     intervals.
     """
     notes = [f"note: {note}" for note in study.notes]
+    try:
+        room = cache_room(study.dataset, study.sections.dataset.place)
+    except RequestError as error:
+        raise StudyError(study.document.error(("dataset",), str(error))) from None
+    notes += [f"note: {room}"] if room else []
     if study.sections.evaluation.score_on == "test":
         notes.append(f"note: every trial is {SCORED_ON_TEST}")
-    notes += [
-        f"skip: '{objective.name}' does not own {', '.join(names)}: {reason}"
-        for objective in study.objectives
-        for reason, names in objective.skips.items()
-    ]
-    notes += [note for objective in study.objectives for note in _warm_up_notes(objective)]
+    cells = zip(cells_of(study.document.tree) or [Cell({})], study.cells or [study], strict=True)
+    notes += told_of_cells([(cell, _objective_notes(part)) for cell, part in cells])
+    capacity = [name for name in SIZES if any(name in o.space for o in study.objectives)]
+    notes += [f"note: {CAPACITY.format(names=' and '.join(capacity))}"] if capacity else []
     limit = study.sections.search.trials_per_objective
-    for row in plan_counts(study):
+    for objective, row in zip(study.objectives, plan_counts(study), strict=True):
         if limit and row["configs"] < limit:
             number = (
                 "one configuration" if row["configs"] == 1 else f"{row['configs']} configurations"
             )
-            notes.append(f"note: '{row['objective']}' has only {number}: each runs once per seed")
+            notes.append(f"note: '{objective.name}' has only {number}: each runs once per seed")
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
         factor, first = scheduler.reduction_factor, study.sections.seeds[0]
@@ -164,7 +194,9 @@ def plan_trial_rows(study: Study, *, for_eyes: bool = True) -> list[Row]:
     """
     rows = [plan_row(study, trial) for trial in plan_trials(study)]
     swept = [p.name for p in PARAMS if any(p.name in o.space for o in study.objectives)]
-    names = ("trial_id", "objective", "config", "seed", "sampler", *swept)
+    tree = study.document.tree
+    names = ("trial_id", *factors_of(tree), "objective", "config", "seed", "sampler", *swept)
+    rows = [{**row, **split_name(tree, row["objective"])} for row in rows]
     columns: dict[str, list[Any]] = {name: [row.get(name) for row in rows] for name in names}
     if for_eyes:
         columns |= {name: settings(columns[name]) for name in swept}
@@ -178,7 +210,7 @@ def _component_rows(part: Part) -> list[Row]:
          "owns": _owns(c), "defaults": _defaults(c),
          "what": c.doc,
          "source": c.source}
-        for c in COMPONENT[part].values()
+        for c in (*COMPONENT[part].values(), *(ROWS if part == "encoder" else ()))
     ]  # fmt: skip
     empty = {name for name in ("losses", "owns", "defaults") if not any(row[name] for row in rows)}
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]

@@ -130,7 +130,7 @@ def print_frame(
     Scores of the test split have a column that says so where no title does.
     """
     format = style.format
-    chosen = frame if format in (Format.csv, Format.json) else shown_frame
+    chosen = frame if format in (Format.csv, Format.json) else shown.with_levels(frame, shown_frame)
     if on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
     names = list(map(str, chosen))

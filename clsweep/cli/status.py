@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -25,8 +25,10 @@ from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST
 from clsweep.results.checked import STATUSES
 from clsweep.results.schemas import test_fields
 from clsweep.results.tally import Tally
+from clsweep.study.factors import FACTORS, factors_of, split_name
 from clsweep.study.space import declared_axes
 
+MOST_RUNNING = 8  # trials under way that `clsweep status` lists
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 
@@ -47,12 +49,21 @@ def status_rows(results: Results) -> list[Row]:
         for trial_id in running:
             if trial_id in objective_of:  # else of an extension that is newer than this plan
                 tally.objectives[objective_of[trial_id]].running += 1
-    return tally.rows()
+    return [with_cell(row, results.study) for row in tally.rows()]
+
+
+def with_cell(row: Row, tree: Mapping[str, Any]) -> Row:
+    """A row with the study's factors as columns in front of the objective."""
+    return {**split_name(tree, row["objective"]), **row, **split_name(tree, row["objective"])}
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:
     """Which objectives have no best configuration yet, though trials have finished."""
-    names = [row["objective"] for row in rows if row["finished"] and row["seeds"] is None]
+    names = [
+        "/".join(row[name] for name in (*FACTORS, "objective") if name in row)
+        for row in rows
+        if row["finished"] and row["seeds"] is None
+    ]
     if not names:
         return []
     return [f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"]
@@ -86,6 +97,25 @@ def status_headline(results: Results, rows: Sequence[Row]) -> str:
             f"not running; {left} trials are left. Continue with the clsweep command that began it."
         )
     return "complete"
+
+
+def running_rows(results: Results) -> list[Row]:
+    """The trials under way with what they last said; none where they are too many to be read."""
+    if not results.folder.is_running():
+        return []
+    states = results.folder.heartbeat().get("trials", {})
+    if len(states) > MOST_RUNNING:
+        return []
+    return [
+        {
+            "running": trial_id,
+            "epoch": f"{state['epoch']}/{state['epochs']}",
+            "step": f"{state['step']}/{state['steps']}",
+            "loss": state["loss"],
+            "images/s": round(state["images_per_s"]),
+        }
+        for trial_id, state in states.items()
+    ]
 
 
 def failure_rows(results: Results) -> list[Row]:
@@ -145,7 +175,8 @@ def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
     """The columns that tell trials apart, and what was measured."""
     axes = declared_axes(results.study, frame.columns)
     swept = [name for name in frame.columns if any(name in each for each in axes.values())]
-    shown = ["trial_id", "objective", *swept, "seed", "status", *_measured(frame), *TRIALS_SPARE]
+    names = ["trial_id", *factors_of(results.study), "objective", *swept, "seed", "status"]
+    shown = [*dict.fromkeys(names), *_measured(frame), *TRIALS_SPARE]
     if (frame["status"] == "stopped").any():
         shown.append("epochs_trained")
     if (frame["status"] == "failed").any():
@@ -183,6 +214,7 @@ def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) ->
     fresh, test = (_with_intervals(rows, name) for name in ("fresh", "test"))
     shown = [
         {
+            **{name: row[name] for name in factors_of(results.study)},
             "objective": row["objective"],
             "config": row["config"],
             "at": row["at"],

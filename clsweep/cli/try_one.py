@@ -58,7 +58,7 @@ def try_trial(
             result = train_trial(
                 row,
                 lambda epoch: _print_epoch(epoch, metrics),
-                place=study.sections.dataset.place,
+                place=study.of(objective).sections.dataset.place,
                 device=on,
                 cuda_graphs=resources.cuda_graphs,
             )
@@ -75,7 +75,7 @@ def try_trial(
         f"{m.name} {fixed(result[m.name])} {m.unit}" for m in metrics if m.name in result
     )
     split = f"the {study.sections.evaluation.score_on} split"
-    where = split if study.dataset.kind == "images" else "fresh pairs"
+    where = split if study.of(objective).dataset.kind == "images" else "fresh pairs"
     print(f"{scores} on {where}{memory}{precision}")
     return result
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Judge, Rules
+from clsweep.cluster.said import say
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.weights import about_encoder, pack
@@ -45,8 +46,8 @@ class Claim:
 class Desk:
     """What the actor does."""
 
-    def __init__(self, path: str, journal: str, rules: Rules | None):
-        self._folder = ResultsFolder(path)
+    def __init__(self, path: str, journal: str, rules: Rules | None, scratch: str):
+        self._folder, self._scratch = ResultsFolder(path), scratch
         self._judge = Judge(journal, rules) if rules else None
         self._claim = Claim()
         self._begun: set[str] = set()
@@ -58,6 +59,9 @@ class Desk:
     def has_begun(self, trial_ids: Collection[str]) -> bool:
         """Whether any of these trials has its processes."""
         return not self._begun.isdisjoint(trial_ids)
+
+    def say(self, trial_id: str, state: Row) -> None:
+        say(self._scratch, trial_id, state)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         return self._folder.checkpoint(trial_id)
@@ -96,7 +100,8 @@ def desk_here(folder: ResultsFolder, rules: Rules | None, *, needed: bool) -> It
     }
     name = f"{PREFIX}{uuid.uuid4().hex}"
     desk = ray.remote(**options)(Desk).options(name=name, namespace=NAMESPACE)
-    actor = desk.remote(folder.local_path or folder.path, folder.journal_path, rules)
+    place = folder.local_path or folder.path
+    actor = desk.remote(place, folder.journal_path, rules, folder.scratch)
     try:
         yield name
     finally:

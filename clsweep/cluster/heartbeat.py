@@ -9,6 +9,7 @@ from typing import Any
 
 from clsweep.cluster.leftovers import Leftovers
 from clsweep.cluster.progress import Progress
+from clsweep.cluster.said import heard
 from clsweep.cluster.sharing import Share
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -42,8 +43,11 @@ class Heartbeat:
         journal_kept = time.monotonic()
         while not self._ended.wait(INTERVAL_S):
             running = self._progress.running
+            states = heard(self._folder.scratch, running)
+            self._progress.heard(states)
+            headline = self._progress.headline()
             self._say(
-                {"state": "running", "running": running, "headline": self._progress.headline()}
+                {"state": "running", "running": running, "headline": headline, "trials": states}
             )
             # of Ray: the cluster is going away, and the trials will tell
             with contextlib.suppress(Exception):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,25 +14,64 @@ from rich.table import Table
 from rich.text import Text
 
 from clsweep.catalog.rows import Row
+from clsweep.cluster.estimate import Estimate, Running, share_of
 from clsweep.display.numbers import count, duration, fixed
 from clsweep.display.text import cell
 from clsweep.results.tally import Tally
 
-PLAIN_INTERVAL_S = 10.0
+# Between plain lines: at the beginning, and later.
+PLAIN_S, LATER_PLAIN_S, BEGINNING_S = 10.0, 60.0, 180.0
+LONG_TRIAL_S = 20.0  # one that takes longer has a line of its own
+SHOWN = 8  # trials under way that are named on a terminal
+NAMED = 2  # and in a plain line
+
+
+@dataclass
+class _Trial:
+    """One under way, and what it last said."""
+
+    row: Row
+    since: float = field(default_factory=time.monotonic)
+    state: Row = field(default_factory=dict)
+
+    def text(self) -> str:
+        """`epoch 3/20, step 120/390, loss 2.310, 1,240 images/s`."""
+        return said(self.state) if self.state else "running"
+
+
+def said(state: Row) -> str:
+    """What a trial under way last said, as text."""
+    return (
+        f"epoch {state['epoch']}/{state['epochs']}, step {state['step']}/{state['steps']}, "
+        f"loss {fixed(state['loss'], 3)}, {count(state['images_per_s'])} images/s"
+    )
 
 
 class Progress:
-    """Shows a `Tally` while trials start, report and end. A context manager; nothing is shown
-    before and after.
+    """Shows a `Tally` while trials start, speak and end. A context manager; nothing is shown before
+    and after.
+
+    Args:
+        planned: rows of the plan.
+        recorded: rows of the trials that have ended before.
+        concurrent: trials at once.
     """
 
-    def __init__(self, tally: Tally, *, concurrent: int, console: Console | None = None):
+    def __init__(
+        self,
+        tally: Tally,
+        *,
+        planned: Sequence[Row] = (),
+        recorded: Sequence[Row] = (),
+        concurrent: int,
+        console: Console | None = None,
+    ):
         self.tally, self._concurrent = tally, max(1, concurrent)
         self._console = console or Console()
         self._start = self._last_line = time.monotonic()
         self._num_images = 0.0
-        self._trial_times: list[float] = []
-        self._running: dict[str, tuple[str, str]] = {}  # trial id -> objective, what it last said
+        self._estimate = Estimate(planned, frozenset(row["trial_id"] for row in recorded))
+        self._running: dict[str, _Trial] = {}
         self._live = Live(
             get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True
         )
@@ -45,40 +86,46 @@ class Progress:
             self._live.stop()
 
     def started(self, row: Row) -> None:
-        self._set_running(row, "running")
-        if not self._console.is_terminal and time.monotonic() - self._last_line > PLAIN_INTERVAL_S:
-            self._last_line = time.monotonic()
-            self._console.print(Text(self.headline()), soft_wrap=True)
+        self._running[row["trial_id"]] = _Trial(row)
+        self._count_running()
 
-    def epoch(self, row: Row, epoch: Row) -> None:
-        text = f"epoch {epoch['epoch']}/{row['epochs']}"
-        if epoch.get("train_loss") is not None:
-            text += f", loss {fixed(epoch['train_loss'], 3)}"
-        self._set_running(row, text)
+    def heard(self, states: Mapping[str, Row]) -> None:
+        """What trials under way last said, by their ids; a plain line if one is due."""
+        for trial_id, state in states.items():
+            if trial := self._running.get(trial_id):
+                trial.state = dict(state)
+        now = time.monotonic()
+        pause = PLAIN_S if now - self._start < BEGINNING_S else LATER_PLAIN_S
+        if not self._console.is_terminal and now - self._last_line >= pause:
+            self._last_line = now
+            self.say(self.headline(named=NAMED))
 
     def lost(self, row: Row) -> None:
         """A trial lost its process or machine."""
-        self._set_running(row, None)
-        text = f"{row['trial_id']} lost its process or machine; it goes on from its last checkpoint"
-        self._console.print(Text(text), soft_wrap=True)
+        self._stopped(row)
+        name = row["trial_id"]
+        self.say(f"{name} lost its process or machine; it goes on from its last checkpoint")
 
     def ended(self, row: Row) -> None:
-        """A trial has its row; a failure is shown at once."""
-        self._set_running(row, None)
+        """A trial has its row; a failure, and the end of a long one, is shown at once."""
+        self._stopped(row)
         self.tally.add(row)
-        if row["wall_time_s"]:  # a crashed trial did not say how long it took
-            self._trial_times.append(row["wall_time_s"])
+        self._estimate.ended(row)
         self._num_images += row["num_images"] or 0
         if row["status"] == "failed":
             reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
-            self._console.print(Text(f"{row['trial_id']} failed: {reason}"), soft_wrap=True)
+            self.say(f"{row['trial_id']} failed: {reason}")
+        elif not self._console.is_terminal and (row["wall_time_s"] or 0) >= LONG_TRIAL_S:
+            score = row.get(self.tally.metric)
+            told = "" if score is None else f": {self.tally.metric} {fixed(score)}"
+            self.say(f"{row['trial_id']} {row['status']} in {duration(row['wall_time_s'])}{told}")
 
-    def _set_running(self, row: Row, text: str | None) -> None:
-        """What a trial last said; None: it runs no longer."""
+    def _stopped(self, row: Row) -> None:
         self._running.pop(row["trial_id"], None)
-        if text is not None:
-            self._running[row["trial_id"]] = (row["objective"], text)
-        running = Counter(objective for objective, _ in self._running.values())
+        self._count_running()
+
+    def _count_running(self) -> None:
+        running = Counter(trial.row["objective"] for trial in self._running.values())
         for name, state in self.tally.objectives.items():
             state.running = running[name]
 
@@ -86,22 +133,45 @@ class Progress:
     def running(self) -> list[str]:
         return list(self._running)
 
-    def headline(self) -> str:
-        """`12 of 39 trials, 2 running, 1 failed; 5,300 images/s; about 2 min left`."""
-        done = self.tally.num_done
-        parts = [f"{done} of {self.tally.total('planned')} trials", f"{len(self._running)} running"]
+    def headline(self, named: int = 0) -> str:
+        """`12 of 39 trials, 2 running, 1 failed; 5,300 images/s; about 2 min left`.
+
+        named: where no more trials are under way, each is said with its epoch.
+        """
+        done, running = self.tally.num_done, list(self._running.items())
+        parts = [f"{done} of {self.tally.total('planned')} trials", f"{len(running)} running"]
         parts += [
             f"{num} {name}" for name in ("stopped", "failed") if (num := self.tally.total(name))
         ]
-        text = ", ".join(parts)
-        elapsed = time.monotonic() - self._start
-        if self._num_images:
-            text += f"; {count(self._num_images / elapsed)} images/s"
-        if self._trial_times:
-            left = self.tally.total("planned") - done
-            seconds = left * sum(self._trial_times) / len(self._trial_times) / self._concurrent
-            text += f"; about {duration(seconds)} left"
-        return text
+        texts = [", ".join(parts)]
+        if pace := self._images_per_s():
+            texts.append(f"{count(pace)} images/s")
+        if best := self._best():
+            texts.append(best)
+        at = time.monotonic()
+        under_way = [
+            Running(t.row, share_of(t.state) if t.state else 0.0, at - t.since) for _, t in running
+        ]
+        seconds = self._estimate.seconds_left(under_way, self._concurrent)
+        if seconds is not None:
+            texts.append(f"about {duration(seconds)} left")
+        if len(running) <= named:
+            texts += [f"{trial_id}: {t.text()}" for trial_id, t in running if t.state]
+        return "; ".join(texts)
+
+    def _images_per_s(self) -> float:
+        """What the trials under way say, or where they say nothing the mean of those that ended."""
+        told = sum(trial.state.get("images_per_s", 0.0) for trial in self._running.values())
+        return told or self._num_images / max(1e-3, time.monotonic() - self._start)
+
+    def _best(self) -> str:
+        """`best knn_top1 91.2 (dcl)`: the best mean of a configuration that ran on all seeds."""
+        best = self.tally.standings.leader()
+        return f"best {self.tally.metric} {fixed(best.score)} ({best.objective})" if best else ""
+
+    def say(self, text: str) -> None:
+        """A line, above the table where there is one."""
+        self._console.print(Text(text), soft_wrap=True)
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False, padding=(0, 1))
@@ -112,10 +182,10 @@ class Progress:
             )
         for row in rows:
             table.add_row(*(Text(cell(value)) for value in row.values()))
-        running = [
-            Text(f"  {trial_id}: {text}", style="dim")
-            for trial_id, (_, text) in list(self._running.items())[:8]
-        ]
+        shown = list(self._running.items())
+        running = [Text(f"  {name}: {trial.text()}", style="dim") for name, trial in shown[:SHOWN]]
+        if len(shown) > SHOWN:
+            running.append(Text(f"  and {len(shown) - SHOWN} more", style="dim"))
         top = Table.grid(padding=(0, 1))
         top.add_row(
             ProgressBar(total=self.tally.total("planned"), completed=self.tally.num_done, width=30),

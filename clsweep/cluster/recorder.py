@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.driver_actor import FolderUnreachableError
+from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.trial import describe
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, ResultsFolder
@@ -18,13 +19,22 @@ from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
 from clsweep.study.samplers import sampler_options
 from clsweep.study.schema import LIVE_METHODS
+from clsweep.version import VERSION
 
 
 class Recorder:
     """Turns the events of trials into rows and progress."""
 
-    def __init__(self, study: Study, folder: ResultsFolder, progress: Progress, kept: KeptFiles):
+    def __init__(
+        self,
+        study: Study,
+        folder: ResultsFolder,
+        progress: Progress,
+        kept: KeptFiles,
+        loggers: Loggers | None = None,
+    ):
         self._folder, self._progress, self._kept = folder, progress, kept
+        self._loggers = loggers
         self._is_live = study.sections.search.method in LIVE_METHODS
         self.trial_ids: set[str] = set()  # that have a row of this run
         resources = study.sections.resources
@@ -33,7 +43,7 @@ class Recorder:
             "gpus_per_worker": float(resources.gpus_per_worker),
             "cpus_per_worker": resources.cpus_per_worker,
             "search_seed": study.sections.search.seed,
-            "clsweep_version": version("clsweep"),
+            "clsweep_version": VERSION,
             "ray_version": version("ray"),
             "optuna_version": version("optuna"),
             "git_commit": git_commit(),
@@ -41,9 +51,12 @@ class Recorder:
 
     def started(self, row: Row) -> None:
         self._progress.started(row)
+        if self._loggers:
+            self._loggers.started(row)
 
     def reported(self, row: Row, epoch: Row) -> None:
-        self._progress.epoch(row, epoch)
+        if self._loggers:
+            self._loggers.reported(row, epoch)
 
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that has ended.
@@ -65,6 +78,8 @@ class Recorder:
         self.trial_ids.add(row["trial_id"])
         if len(self.trial_ids) % PARTS_BEFORE_COMPACTION == 0:
             self._folder.compact()
+        if self._loggers:
+            self._loggers.ended(row, {**outcome, "epochs": side["epochs"]})
         self._kept.record(full)
         self._progress.ended({"wall_time_s": None, "num_images": None, **full})
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.trial import TrialContext, describe
+from clsweep.data.availability import DataPlace
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.design import PlannedTrial, Study, reference_rows
+from clsweep.study.design import PlannedTrial, Study, placed_references, reference_rows
 
 
 class References:
@@ -34,7 +35,7 @@ class References:
             num_gpus=context.gpus_per_worker,
             max_retries=study.sections.resources.max_restarts,
         )(_score)
-        self._task = score.remote(reference_rows(study, planned), asdict(context))
+        self._task = score.remote(placed_references(study, planned), asdict(context))
 
     def collect(self) -> None:
         """Write `references.parquet`. Without it the study's own numbers are none the worse: a
@@ -58,15 +59,14 @@ def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial
     return len(reference_rows(study, planned)) > num_recorded
 
 
-def _score(rows: Sequence[Row], context: Mapping[str, Any]) -> list[Row]:
+def _score(rows: Sequence[tuple[Row, DataPlace]], context: Mapping[str, Any]) -> list[Row]:
     import torch
 
     from clsweep.train.out_of_memory import limited_memory
     from clsweep.train.references import score_reference
 
     torch.set_num_threads(context["cpus_per_worker"])
-    restored = TrialContext.restored(context)
-    restored.plug_in()
-    device, place = "cuda" if context["gpus_per_worker"] else "cpu", restored.data
+    TrialContext.restored(context).plug_in()
+    device = "cuda" if context["gpus_per_worker"] else "cpu"
     with limited_memory({}, torch.device(device), context["gpus_per_worker"]):
-        return [{**row, **score_reference(row, place=place, device=device)} for row in rows]
+        return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

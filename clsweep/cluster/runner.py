@@ -18,6 +18,7 @@ from clsweep.cluster.capacity import require_capacity, running_cluster
 from clsweep.cluster.driver_actor import desk_here
 from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, remove_leftovers
+from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
@@ -25,6 +26,8 @@ from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.data.availability import require_data
+from clsweep.data.datasets import load_splits
+from clsweep.data.room import cache_room
 from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
@@ -55,6 +58,7 @@ class Request:
         retry_failed: run the trials again that have failed, from their checkpoints.
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
         limit: at most so many trials in this run.
+        log: loggers by name, beside those of the study.
     """
 
     address: str = "local"
@@ -62,6 +66,7 @@ class Request:
     retry_failed: bool = False
     max_concurrent: int | None = None
     limit: int | None = None
+    log: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +96,7 @@ def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunS
         RequestError: the folder holds another study or another run, or the cluster can never hold a
             trial.
     """
+    wanted_loggers(study, asked.log)
     folder, planned = ResultsFolder(str(out)), plan_trials(study)
     with folder.lock():
         if folder.exists():
@@ -259,21 +265,28 @@ class _Run:
             concurrent = max(
                 1, min(self._asked.max_concurrent or capacity, capacity, len(self.left()))
             )
+            planned, recorded = folder.plan().to_pylist(), self.recorded()
             tally = Tally.of(
-                folder.plan().to_pylist(),
-                self.recorded(),
+                planned,
+                recorded,
                 metric=metric.name,
                 mode=metric.mode,
                 axes={objective.name: tuple(objective.space) for objective in study.objectives},
             )
-            progress = stack.enter_context(Progress(tally, concurrent=concurrent))
+            progress = stack.enter_context(
+                Progress(tally, planned=planned, recorded=recorded, concurrent=concurrent)
+            )
             journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
             desk = stack.enter_context(
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
             )
             share = Share(desk, capacity, concurrent)
             stack.enter_context(Heartbeat(folder, progress, share, leftovers))
-            recorder = Recorder(study, folder, progress, kept)
+            # What is confirmed is a study from a folder, which shall not say where to write.
+            wanted = [] if self._test else wanted_loggers(study, self._asked.log)
+            place = loggers_place(folder.local_path, study.sections.name)
+            loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
+            recorder = Recorder(study, folder, progress, kept, loggers)
             context = TrialContext.of(
                 study, folder, desk=desk, one_machine=is_alone, test=self._test
             )
@@ -401,8 +414,11 @@ def _require_same(
             f"{folder.path}: holds results already. Continue them with --resume, or give another "
             "--out."
         )
-    reasons = _changed_images(folder, study) or extension(
-        folder.study(), recorded_plan(folder), study, planned
+    reasons = (
+        _changed_images(folder, study, _OF_FILES)
+        or extension(folder.study(), recorded_plan(folder), study, planned)
+        # follows from the crops of all trials: an extension may change it, too
+        or _changed_images(folder, study, ("store_size",) if study.dataset.keeps_whole else ())
     )
     if reasons:
         shown = "\n".join(f"  {reason}" for reason in reasons[:10])
@@ -436,18 +452,25 @@ def recorded_plan(folder: ResultsFolder) -> list[Row]:
     return [row | {"precision": decided} if row.get("precision") == "auto" else row for row in rows]
 
 
-def _changed_images(folder: ResultsFolder, study: Study) -> list[str]:
+_OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
+
+
+def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
     """How the user's own images have changed since the plan was made, which no file of the study
     says.
     """
-    planned: Row = next(iter(folder.plan().slice(0, 1).to_pylist()), {})
-    now = split_columns(study)
     # none in old folders
-    known = [name for name in ("num_train", "num_classes", "images_digest") if name in planned]
-    sizes = {name: now[name] for name in known}
-    return difference(
-        {name: planned.get(name) for name in sizes}, sizes, at=f"images in {study.dataset.name}"
-    )
+    there = [name for name in names if name in folder.plan().column_names]
+    plan = folder.plan(["objective", *there])
+    first = {row["objective"]: row for row in reversed(plan.to_pylist())}
+    changed: list[str] = []
+    for cell in study.cells or (study,):
+        now, at = split_columns(cell), f"images in {cell.dataset.name}"
+        known = [name for name in names if name in there or name == "store_size"]
+        for planned in (first[o.name] for o in cell.objectives[:1] if o.name in first):
+            sizes = {name: now[name] for name in known}
+            changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
+    return list(dict.fromkeys(changed))
 
 
 def _require_data(study: Study, address: str) -> None:
@@ -456,17 +479,25 @@ def _require_data(study: Study, address: str) -> None:
     """
     if address != "local":
         return
+    for cell in study.cells:
+        _require_data(cell, address)
+    if study.cells:
+        return
     place = study.sections.dataset.place
     others = {str(o.fixed.get("transfer_dataset", "none")) for o in study.objectives} - {"none"}
     try:
         if not place.download:
-            for name in (study.dataset.name, *sorted(others)):
-                require_data(name, place.root_folder)
+            require_data(study.dataset.name, place.root_folder)
+            for name in sorted(others):
+                require_data(name, place.transferred.root_folder)
     except RequestError as error:
         presets = preset_names(study.document.source)
         hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
         raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
+    cache_room(study.dataset, place)
     prepare(study.dataset, place)
+    if study.dataset.files:
+        load_splits(split_columns(study), place)  # what is wrong with the images is said now
 
 
 def _trial_resources(study: Study) -> dict[str, float]:

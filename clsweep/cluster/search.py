@@ -142,7 +142,7 @@ class LiveDesign:
         piece.
         """
         search = self._study.sections.search
-        digest = hashlib.sha256(f"{search.seed}/{self._objective.name}/{config}".encode()).digest()
+        digest = hashlib.sha256(f"{search.seed}/{self._objective.label}/{config}".encode()).digest()
         sampler = build_sampler(search.method, int.from_bytes(digest[:4], "big"))
         entries = self._journal.entries().values()
         imagined = optuna.create_study(direction=self._journal.direction, sampler=sampler)

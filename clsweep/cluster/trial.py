@@ -15,13 +15,15 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.plugins import Plugin, activate, execute, place_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
-from clsweep.cluster.driver_actor import TrialFiles, ask, node_id
+from clsweep.cluster.driver_actor import FolderUnreachableError, TrialFiles, ask, node_id
+from clsweep.cluster.said import say
 from clsweep.data.availability import DataPlace
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 class TrialContext:
     """What all trials of a run share and no hyperparameter decides."""
 
-    data: DataPlace
+    places: Mapping[str, DataPlace]  # of each objective's data set
     workers: int
     gpus_per_worker: float
     cpus_per_worker: int
@@ -65,7 +67,7 @@ class TrialContext:
         sections, resources = study.sections, study.sections.resources
         checkpoints = sections.checkpoints
         return cls(
-            data=sections.dataset.place,
+            places={o.name: study.of(o.name).sections.dataset.place for o in study.objectives},
             results=folder.local_path or folder.path,
             near=node_id(),
             scratch=folder.scratch,
@@ -75,7 +77,7 @@ class TrialContext:
             checkpoint_every_s=None if checkpoints.keep == "none" else float(checkpoints.every_s),
             keep_end=checkpoints.keep == "best",
             keep_encoder=sections.encoders.keep != "none"
-            and study.dataset.kind == "images"
+            and all(cell.dataset.kind == "images" for cell in study.cells or (study,))
             and not test,
             test=test,
             plugins=[plugin.packed() for plugin in study.document.plugins],
@@ -88,7 +90,8 @@ class TrialContext:
     @classmethod
     def restored(cls, fields: Mapping[str, Any]) -> TrialContext:
         """From what `asdict` made of a context for the way through Ray."""
-        return cls(**{**fields, "data": DataPlace(**fields["data"])})
+        places = {name: DataPlace(**place) for name, place in fields["places"].items()}
+        return cls(**{**fields, "places": places})
 
     def plug_in(self) -> None:
         """Make the study's plug-ins those of this process."""
@@ -108,6 +111,14 @@ class TrialContext:
         if place:
             os.makedirs(place, exist_ok=True)
         return tempfile.TemporaryDirectory(prefix="clsweep-", dir=place, ignore_cleanup_errors=True)
+
+    def tell(self, trial_id: str, state: Row) -> None:
+        """Let the driver know how far a trial is. What cannot be told is not worth a trial."""
+        with contextlib.suppress(OSError, FolderUnreachableError):
+            if self._is_near() and self.scratch:
+                say(self.scratch, trial_id, state)
+            elif self.desk:
+                ask(self.desk, "say", trial_id, state)
 
     def _is_near(self) -> bool:
         return self.near is None or self.near == node_id()
@@ -295,13 +306,14 @@ def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) 
         result = train_trial(
             row,
             note,
-            place=context.data,
+            place=context.places[row["objective"]],
             device=device,
             cuda_graphs=context.cuda_graphs,
             checkpoints=None if context.checkpoint_every_s is None else files,
             checkpoint_every_s=context.checkpoint_every_s or 0.0,
             keep_end=context.keep_end,
             test=context.test,
+            tell=partial(context.tell, row["trial_id"]) if _is_first_worker(context) else None,
         )
     # no row: they go apart
     encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))

@@ -4,7 +4,7 @@
 draws. So a view can be repeated, tested against torchvision image by image, and is the same however
 many workers share the batch.
 
-Shape suffixes: N images of the batch, M of a subset, C channels (1 or 3), H = W = S pixels, of a
+Shape suffixes: N images of the batch, M of a subset, C channels, H = W = S pixels, of a
 view V where it may have another size, L pixels of a window of the image; a digit is a length.
 """
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from clsweep.data import pixels
 
+LEVELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
 _CROP_ATTEMPTS = 10
 _JITTER_RANGE = 0.8, 0.8, 0.2  # brightness, contrast and hue at strength 1
 _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
@@ -96,7 +97,9 @@ class Draws:
     `draws[a:b]` is a worker's share, and so is `draws[rows]` with an int64 tensor.
     """
 
-    sizes: tuple[int, int]  # image_size and output_size; every other field has one row an image
+    # image_size, 0 where each image has its own, and output_size; every other field has one row an
+    # image
+    sizes: tuple[int, int]
     # (N,) int64 pixels: top of the crop; j left, h height, w width, named as in torchvision
     i: Tensor
     j: Tensor
@@ -132,7 +135,7 @@ class Draws:
 
     @property
     def image_size(self) -> int:
-        """Side of the images that the crops were drawn for."""
+        """Side of the images that the crops were drawn for; 0: each has a size of its own."""
         return self.sizes[0]
 
     @property
@@ -143,25 +146,40 @@ class Draws:
     def __len__(self) -> int:
         return len(self.i)
 
+    def of_crops(self) -> "Draws":
+        """What is left to do where the crops are made already, resized to output_size."""
+        start, side = torch.zeros_like(self.i), torch.full_like(self.i, self.output_size)
+        sizes = (self.output_size, self.output_size)
+        return replace(self, sizes=sizes, i=start, j=start, h=side, w=side)
+
     def __getitem__(self, rows: slice | Tensor) -> "Draws":
         return replace(
             self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)[1:]}
         )
 
 
-def draw(recipe: Recipe, num_images: int, image_size: int, generator: torch.Generator) -> Draws:
+def draw(
+    recipe: Recipe, num_images: int, image_size: int | Tensor, generator: torch.Generator
+) -> Draws:
     """Draw a view's parameters for N = num_images >= 0, the *global* batch, of which each worker
     takes its slice.
+
+    image_size: side of all images, or height and width of each, int64 (2, N); then the recipe has
+    an output_size.
 
     Everything is drawn whether or not it is used, so recipes that differ in one probability,
     strength or size agree in all other draws: a sweep over an augmentation compares like with like.
     The generator, a CPU one, advances by an amount that depends on N alone. Raises ValueError for
     num_images < 0 or image_size < 1.
     """
-    if num_images < 0 or image_size < 1:
+    one_size = 0 if isinstance(image_size, Tensor) else image_size
+    if num_images < 0 or (isinstance(image_size, int) and image_size < 1):
         raise ValueError(
             f"expected num_images >= 0 and image_size >= 1, got {num_images} and {image_size}"
         )
+    if not one_size and recipe.output_size is None:
+        raise ValueError("expected an output_size for images of different sizes, got None")
+    size_2N = torch.as_tensor(image_size).expand(2, num_images)
     # float64, as a crop's side is a rounded product: float32 would round some the other way than
     # torchvision
     columns = (2 * _CROP_ATTEMPTS, 2, 4, 1, 1, 5)
@@ -169,7 +187,7 @@ def draw(recipe: Recipe, num_images: int, image_size: int, generator: torch.Gene
     attempts, corner, factor, order, sigma, flags = uniform.split([num_images * c for c in columns])
     bounds = recipe.crop_scale, recipe.crop_max
     corner_2N, side_2N = _crops(
-        attempts.view(2, num_images, _CROP_ATTEMPTS), corner.view(2, num_images), bounds, image_size
+        attempts.view(2, num_images, _CROP_ATTEMPTS), corner.view(2, num_images), bounds, size_2N
     )
     # strength 0 must skip the jitter, not run it with neutral factors, which would round the
     # colours
@@ -183,7 +201,7 @@ def draw(recipe: Recipe, num_images: int, image_size: int, generator: torch.Gene
     )
     flag_5N = flags.view(5, num_images) < torch.tensor(probs, dtype=torch.float64)[:, None]
     return Draws(
-        sizes=(image_size, image_size if recipe.output_size is None else recipe.output_size),
+        sizes=(one_size, one_size if recipe.output_size is None else recipe.output_size),
         i=corner_2N[0], j=corner_2N[1], h=side_2N[0], w=side_2N[1],
         flip=flag_5N[0], jitter=flag_5N[1], gray=flag_5N[2], blur=flag_5N[3], solarize=flag_5N[4],
         factor_N4=_jitter_factors(factor.view(num_images, 4), recipe.jitter_strength,
@@ -195,34 +213,33 @@ def draw(recipe: Recipe, num_images: int, image_size: int, generator: torch.Gene
 
 def apply(images_NCHW: Tensor, draws: Draws) -> Tensor:
     """Make the drawn view of each image: crop and resize to draws.output_size, flip, jitter, gray,
-    blur, solarize.
+    blur, solarize. Images of different sizes come as crops, see `Draws.of_crops`.
 
     Equals torchvision's `resized_crop(antialias=True)`, `horizontal_flip`, `adjust_*`,
     `rgb_to_grayscale`, `gaussian_blur` and `solarize` with the same parameters on float images, up
-    to rounding. The blur's kernel is SimCLR's (a tenth of the view, odd, at least 3). On 1-channel
-    images saturation, hue and grayscale do nothing, as in torchvision; brightness, contrast and
-    solarization do.
+    to rounding. The blur's kernel is SimCLR's (a tenth of the view, odd, at least 3). Saturation,
+    hue and grayscale do nothing on images of other than 3 channels, as in torchvision on 1-channel
+    ones; brightness, contrast and solarization do, contrast around the mean of all channels.
 
     Runs on the images' device. Every subset is known on the host, so nothing waits for a GPU; no
     operation here is lowered to bfloat16 by autocast.
 
     Args:
-        images_NCHW: float in [0, 1], or uint8, C = 1 or 3, H = W = draws.image_size, else
-            ValueError; left unchanged.
+        images_NCHW: float in [0, 1], uint8 or uint16, H = W = draws.image_size, else ValueError;
+            left unchanged.
         draws: one row an image, else ValueError.
 
     Returns values in [0, 1], (N, C, output_size, output_size), of the images' dtype (float32 for
-    uint8) and device; channels_last if they are.
+    whole numbers) and device; channels_last if they are.
     """
     size, shape = draws.image_size, tuple(images_NCHW.shape)
-    if shape not in ((len(draws), 1, size, size), (len(draws), 3, size, size)):
+    if len(shape) != 4 or (shape[0], *shape[2:]) != (len(draws), size, size) or not shape[1]:
         raise ValueError(
-            f"images must have shape ({len(draws)}, 1 or 3, {size}, {size}) for these draws, got "
-            f"{shape}"
+            f"images must have shape ({len(draws)}, C, {size}, {size}) for these draws, got {shape}"
         )
-    if not images_NCHW.is_floating_point() and images_NCHW.dtype != torch.uint8:
+    if not images_NCHW.is_floating_point() and images_NCHW.dtype not in LEVELS:
         raise ValueError(
-            f"images must be floating point in [0, 1] or uint8, got {images_NCHW.dtype}"
+            f"images must be floating point in [0, 1], uint8 or uint16, got {images_NCHW.dtype}"
         )
     # colour operations work on whole channel planes, so only the result takes the layout that
     # convolutions prefer
@@ -260,10 +277,10 @@ def _views(images_NCHW: Tensor, draws: Draws) -> Tensor:
     resize = _filters(crops) if is_small else _positions(crops)
     rest = [] if is_crop_only else [orders_5N[0], *_rest(draws, orders_5N, stops)]
     resize, rest = _ship([resize, rest], images_NCHW.device, dtype)
-    x_NCHW = images_NCHW if is_crop_only else images_NCHW.index_select(0, rest[0])
+    x_NCHW = images_NCHW if is_crop_only else images_NCHW[rest[0]]
     x_NCHW = x_NCHW.to(dtype, memory_format=torch.contiguous_format)
-    if images_NCHW.dtype == torch.uint8:
-        x_NCHW.div_(255.0)
+    if images_NCHW.dtype in LEVELS:
+        x_NCHW.div_(LEVELS[images_NCHW.dtype])
     x_NCHW = (
         pixels.resize_antialiased(x_NCHW, *resize) if is_small else pixels.resize(x_NCHW, *resize)
     )
@@ -353,25 +370,32 @@ def _ship(
 
 
 def _crops(
-    u_2NA: Tensor, u_2N: Tensor, bounds: tuple[float, float], size: int
+    u_2NA: Tensor, u_2N: Tensor, bounds: tuple[float, float], size_2N: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Turn uniform numbers into crops by torchvision's rule: of A attempts, the first that fits
     into the image.
 
     If none fits, torchvision takes the largest centred crop of an allowed ratio, whatever its area:
-    for a square, the whole image. Returns corners (top, left) and sides (height, width), int64 (2,
+    for a square, the whole image. Images have height and width size_2N.
+
+    Returns corners (top, left) and sides (height, width), int64 (2,
     N).
     """
     # of a square of that area
-    length_NA = (u_2NA[0] * (bounds[1] - bounds[0])).add_(bounds[0]).sqrt_().mul_(size)
+    length_NA = (u_2NA[0] * (bounds[1] - bounds[0])).add_(bounds[0]).sqrt_()
+    length_NA.mul_(size_2N.double().prod(dim=0).sqrt_()[:, None])
     # the square root of a ratio log-uniform in [3/4, 4/3]
     stretch_NA = (u_2NA[1] - 0.5).mul_(math.log(4 / 3)).exp_()
     side_2NA = torch.stack([length_NA / stretch_NA, length_NA.mul_(stretch_NA)]).round_()
-    fits_NA = (side_2NA.amax(dim=0) <= size) & (side_2NA.amin(dim=0) >= 1.0)
+    fits_NA = ((side_2NA <= size_2N[:, :, None]) & (side_2NA >= 1.0)).all(dim=0)
     first_N = fits_NA.byte().argmax(dim=1)  # of equals, argmax gives the first
     side_2N = side_2NA.gather(2, first_N.expand(2, -1)[..., None])[..., 0].long()
-    side_2N.masked_fill_(~fits_NA.any(dim=1), size)
-    return (u_2N * (size + 1 - side_2N)).long(), side_2N
+    corner_2N = (u_2N * (size_2N + 1 - side_2N)).long()
+    is_lost_N = ~fits_NA.any(dim=1)
+    # of a height and a width, at most 4/3 of the other
+    widest_2N = torch.minimum(size_2N, (size_2N.flip(0) * (4 / 3)).round().long())
+    side_2N = torch.where(is_lost_N, widest_2N, side_2N)
+    return torch.where(is_lost_N, (size_2N - side_2N) // 2, corner_2N), side_2N
 
 
 def _jitter_factors(u_N4: Tensor, strength: float, saturation: float) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clsweep.catalog import DATASET
@@ -17,16 +17,23 @@ class DataPlace:
     root: str = "data"
     cache: str = "~/.cache/clsweep"
     download: bool = False  # fetch what is missing
+    value_range: str | None = None  # "0, 1": of numbers whose type says none
+    transfer_root: str = ""  # of the data set that scores are transferred to; empty: root
 
     def absolute(self) -> DataPlace:
         """The same folders, wherever a process works. `~` stays, as each machine has a home of its
         own.
         """
-        root, cache = (
-            path if path.startswith("~") else os.path.abspath(path)
-            for path in (self.root, self.cache)
+        root, cache, transfer_root = (
+            path if not path or path.startswith("~") else os.path.abspath(path)
+            for path in (self.root, self.cache, self.transfer_root)
         )
-        return DataPlace(root=root, cache=cache, download=self.download)
+        return replace(self, root=root, cache=cache, transfer_root=transfer_root)
+
+    @property
+    def transferred(self) -> DataPlace:
+        """Where the files of the data set lie that scores are transferred to."""
+        return replace(self, root=self.transfer_root or self.root, value_range=None)
 
     @property
     def root_folder(self) -> Path:

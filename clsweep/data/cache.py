@@ -26,10 +26,14 @@ from typing import Any
 
 import numpy as np
 
+from clsweep.data.pictures import Pictures
 from clsweep.display.numbers import byte_size, count
 from clsweep.errors import RequestError
 
-FORMAT = 1  # of the files here; another one is another cache
+Images = np.ndarray | Pictures  # of one size, or each of its own
+Cached = dict[str, tuple[Images, np.ndarray]]
+
+FORMAT = 2  # of the files here; another one is another cache
 BLOCK_IMAGES, BLOCK_BYTES = 512, 2**24  # a block is as large as both allow
 _MARK_BYTES = 8
 _SHOWN = 10  # files that an error names
@@ -53,13 +57,17 @@ class Source:
     Args:
         name: of the data set.
         place: tells sources of one name apart: the folder of the files, the options.
-        image_size: side S of the images, pixels.
+        image_size: side S of the images, pixels; of `sizes`, what their shorter sides are at most.
         classes: names, or numbers where there are none.
         labels: int64 (N,) of each part, `train` and `test`; -1 is no class.
         describe: a text of what some consecutive images are made of: names, sizes and times of
             their files.
-        fill: writes such images, uint8 (M, S, S, 3), calls its last argument with the number of
-            images done, and returns one line for each that cannot be read.
+        fill: writes such images, (M, S, S, C) or a list of M arrays (H, W, C), calls its last
+            argument with the number of images done, and returns one line for each that cannot be
+            read.
+        num_channels, dtype: C and type of the pixels.
+        sizes: height and width of each image of a part, int64 (N, 2); None: all are squares of
+            `image_size`. Asked when a cache is made, never when it is opened.
     """
 
     name: str
@@ -68,7 +76,10 @@ class Source:
     classes: tuple[str, ...]
     labels: Mapping[str, np.ndarray] = field(repr=False)
     describe: Callable[[str, range], Iterable[str]]
-    fill: Callable[[str, range, np.ndarray, Callable[[int], object]], list[str]]
+    fill: Callable[[str, range, Any, Callable[[int], object]], list[str]]
+    num_channels: int = 3
+    dtype: str = "uint8"
+    sizes: Callable[[str], np.ndarray] | None = None
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -91,7 +102,28 @@ class Source:
 
     @property
     def image_bytes(self) -> int:
-        return self.image_size**2 * 3
+        """Of one square."""
+        return self.image_size**2 * self.num_channels * np.dtype(self.dtype).itemsize
+
+    @cached_property
+    def starts(self) -> dict[str, np.ndarray]:
+        """Where the pixels of each image of a part begin, and where the last ends, bytes."""
+        item = self.num_channels * np.dtype(self.dtype).itemsize
+        return {
+            part: np.concatenate([[0], np.cumsum(self.sizes_of(part).prod(axis=1) * item)])
+            for part in self.labels
+        }
+
+    def sizes_of(self, part: str) -> np.ndarray:
+        """Height and width of each image of a part, int64 (N, 2)."""
+        if self.sizes is None:
+            return np.full((len(self.labels[part]), 2), self.image_size, np.int64)
+        return self._sizes[part]
+
+    @cached_property
+    def _sizes(self) -> dict[str, np.ndarray]:
+        assert self.sizes is not None
+        return {part: self.sizes(part) for part in self.labels}
 
     @cached_property
     def stem(self) -> str:
@@ -109,16 +141,24 @@ class Source:
         return {
             "format": FORMAT,
             "image_size": self.image_size,
+            "num_channels": self.num_channels,
+            "dtype": self.dtype,
+            "is_whole": self.sizes is not None,
             "counts": counts,
             "classes": list(self.classes),
         }
 
     @property
     def total_bytes(self) -> int:
-        return sum(map(len, self.labels.values())) * self.image_bytes
+        return int(sum(starts[-1] for starts in self.starts.values()))
 
 
-def cached(source: Source, cache: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def is_complete(source: Source, cache: Path) -> bool:
+    """Whether the cache has all images of a source."""
+    return _opened(source, cache / f"{source.name}-{source.fingerprint}") is not None
+
+
+def cached(source: Source, cache: Path) -> Cached:
     """Images, mapped from a file, and labels of each part; decoded now if they never were.
 
     Raises:
@@ -147,28 +187,33 @@ def cached(source: Source, cache: Path) -> dict[str, tuple[np.ndarray, np.ndarra
     return made
 
 
-def _opened(source: Source, folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray]] | None:
+def _opened(source: Source, folder: Path) -> Cached | None:
     """The arrays of a complete cache; None if there is none, or a damaged one."""
-    size = source.image_size
     try:
         if json.loads((folder / "manifest.json").read_bytes()) != source.manifest:
             return None
-        arrays = {part: _arrays(folder, part) for part in source.labels}
+        arrays = {part: _arrays(source, folder, part) for part in source.labels}
     except (OSError, ValueError, EOFError):
         return None
-    for part, labels in source.labels.items():
-        images, kept = arrays[part]
-        is_whole = images.dtype == np.uint8 and images.shape == (len(labels), size, size, 3)
-        if not is_whole or not np.array_equal(kept, labels):
-            return None
-    return arrays
+    is_whole = all(
+        np.array_equal(arrays[part][1], labels) for part, labels in source.labels.items()
+    )
+    return arrays if is_whole else None
 
 
-def _arrays(folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-    path = folder / f"{part}.npy"
-    images = np.load(path, mmap_mode="r")
-    if images.offset + images.nbytes != path.stat().st_size:
-        raise ValueError(f"{path}: expected {images.nbytes} bytes of images")
+def _arrays(source: Source, folder: Path, part: str) -> tuple[Images, np.ndarray]:
+    path, num_images = folder / f"{part}.npy", len(source.labels[part])
+    size, channels = source.image_size, source.num_channels
+    pixels = np.load(path, mmap_mode="r") if num_images else np.load(path)
+    if num_images and pixels.offset + pixels.nbytes != path.stat().st_size:
+        raise ValueError(f"{path}: expected {pixels.nbytes} bytes of images")
+    images: Images = pixels
+    expected: tuple[int, ...] = (num_images, size, size, channels)
+    if source.sizes is not None:
+        images = Pictures(pixels, np.load(folder / f"{part}_sizes.npy"), channels)
+        expected = (int(images.starts[-1]),)
+    if pixels.dtype != source.dtype or pixels.shape != expected or len(images) != num_images:
+        raise ValueError(f"{path}: expected {expected} pixels")
     return images, np.load(folder / f"{part}_labels.npy")
 
 
@@ -199,12 +244,14 @@ def _make(source: Source, partial: Path, folder: Path) -> None:
         more = f"\n  and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
         raise RequestError(
             f"{source.name}: expected images that can be read, given {len(broken)} that cannot. "
-            "Repair or remove them; "
-            f"the others need not be decoded again:\n{shown}{more}"
+            "Repair or remove them; what stands before them need not be decoded again:"
+            f"\n{shown}{more}"
         )
     for part, labels in source.labels.items():
         (partial / f"{part}.marks").unlink()
         np.save(partial / f"{part}_labels.npy", labels)
+        if source.sizes is not None:
+            np.save(partial / f"{part}_sizes.npy", source.sizes_of(part))
     (partial / "manifest.json").write_text(json.dumps(source.manifest))
     for path in (*partial.iterdir(), partial):
         _sync(path)
@@ -222,10 +269,15 @@ class _PartFile:
     """
 
     def __init__(self, source: Source, folder: Path, part: str):
-        self._image_bytes, self._block_images = source.image_bytes, source.block_images
-        shape = (len(source.labels[part]), source.image_size, source.image_size, 3)
-        self._header = _npy_header(shape)
-        self._size = len(self._header) + shape[0] * self._image_bytes
+        self._starts, step = source.starts[part], source.block_images
+        num_images, total = len(source.labels[part]), int(self._starts[-1])
+        # where whole blocks end
+        self._ends = self._starts[[*range(step, num_images, step), num_images]]
+        shape: tuple[int, ...] = (total // np.dtype(source.dtype).itemsize,)
+        if source.sizes is None:
+            shape = (num_images, source.image_size, source.image_size, source.num_channels)
+        self._header = _npy_header(shape, source.dtype)
+        self._size = len(self._header) + total
         self._array = self._marks = -1
         self._paths = folder / f"{part}.npy", folder / f"{part}.marks"
 
@@ -250,12 +302,22 @@ class _PartFile:
 
     def has(self, block: Block) -> bool:
         """Whether the block lies there, made of what it would be made of now."""
-        return os.pread(self._marks, _MARK_BYTES, block.index * _MARK_BYTES) == block.mark
+        found = os.pread(self._marks, _MARK_BYTES, block.index * _MARK_BYTES)
+        return found == self._mark(block)
 
-    def put(self, block: Block, images: np.ndarray) -> None:
-        _write(self._array, images.data.cast("B"), self._at(block.rows.start))
+    def put(self, block: Block, pixels: np.ndarray) -> None:
+        _write(self._array, pixels.data.cast("B"), len(self._header) + self._start(block))
         os.fsync(self._array)
-        _write(self._marks, block.mark, block.index * _MARK_BYTES)
+        _write(self._marks, self._mark(block), block.index * _MARK_BYTES)
+
+    def _mark(self, block: Block) -> bytes:
+        """Of what the block is made of and where it lies: an image before it may change its
+        size.
+        """
+        return _digest([block.mark.hex(), str(self._start(block))], _MARK_BYTES)
+
+    def _start(self, block: Block) -> int:
+        return int(self._starts[block.rows.start])
 
     def _forget_lost_blocks(self, found: int) -> None:
         """Drop the marks of what does not lie in the array as found, for good: it is about to get
@@ -265,14 +327,10 @@ class _PartFile:
         """
         if found == self._size:
             return
-        whole = max(0, min(found, self._size) - len(self._header)) // (
-            self._block_images * self._image_bytes
-        )
+        left = min(found, self._size) - len(self._header)
+        whole = int(np.searchsorted(self._ends, left, side="right"))
         os.ftruncate(self._marks, min(os.fstat(self._marks).st_size, whole * _MARK_BYTES))
         os.fsync(self._marks)
-
-    def _at(self, row: int) -> int:
-        return len(self._header) + row * self._image_bytes
 
 
 def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
@@ -280,16 +338,16 @@ def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
     broken image.
     """
     left = [block for block in source.blocks if not files[block.part].has(block)]
-    num_left, size = sum(len(block.rows) for block in left), source.image_size
+    num_left = sum(len(block.rows) for block in left)
 
     with _progress(source, num_left) as advance, warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL")  # what matters of an image is an error
 
         def fill(block: Block) -> list[str]:
-            images = np.empty((len(block.rows), size, size, 3), np.uint8)
+            pixels, images = _empty(source, block)
             broken = source.fill(block.part, block.rows, images, advance)
             if not broken:
-                files[block.part].put(block, images)
+                files[block.part].put(block, pixels)
             return broken
 
         executor = ThreadPoolExecutor(_num_cores())
@@ -301,6 +359,18 @@ def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
             return [line for task in ([failed] if failed else tasks) for line in task.result()]
         finally:
             executor.shutdown(cancel_futures=True)
+
+
+def _empty(source: Source, block: Block) -> tuple[np.ndarray, Any]:
+    """Room for a block: all of it, and image by image."""
+    if source.sizes is None:
+        side, channels = source.image_size, source.num_channels
+        images = np.empty((len(block.rows), side, side, channels), source.dtype)
+        return images, images
+    sizes = source.sizes_of(block.part)[block.rows.start : block.rows.stop]
+    num_pixels = int(sizes.prod(axis=1).sum()) * source.num_channels
+    whole = Pictures(np.empty(num_pixels, source.dtype), sizes, source.num_channels)
+    return whole.pixels, [whole[i] for i in range(len(sizes))]
 
 
 @contextlib.contextmanager
@@ -358,11 +428,11 @@ def _reserve(descriptor: int, size: int, folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _npy_header(shape: tuple[int, ...]) -> bytes:
-    """NumPy's header of a uint8 array; as long for any number of images."""
+def _npy_header(shape: tuple[int, ...], dtype: str) -> bytes:
+    """NumPy's header of an array; as long for any number of images."""
     buffer = io.BytesIO()
     header = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(np.uint8)),
+        "descr": np.lib.format.dtype_to_descr(np.dtype(dtype)),
         "fortran_order": False,
         "shape": shape,
     }

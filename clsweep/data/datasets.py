@@ -14,14 +14,15 @@ import numpy as np
 from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.data import synthetic
 from clsweep.data.availability import DataPlace, missing_data_message, require_data
+from clsweep.data.pictures import Pictures
 from clsweep.data.sources import is_cached, source_of
 from clsweep.errors import RequestError
 
 # Every trial of every study is validated on the same images, whatever its seed: scores are paired.
 SPLIT_SEED = 0
-# More training images than these are not all looked at for the channels' statistics: so many,
-# evenly spaced.
-STATISTICS_IMAGES = 50_000
+# More training images than these, of one size or each of its own, are not all looked at for the
+# channels' statistics: so many, evenly spaced.
+STATISTICS_IMAGES, STATISTICS_PICTURES = 50_000, 5_000
 _STATISTICS_BLOCK = 512
 
 
@@ -30,18 +31,19 @@ class Split:
     """Some rows of an array of images.
 
     Args:
-        images: uint8 (A, H, W, C): what the splits of one file share, in memory or mapped from it.
+        images: uint8 or uint16 (A, H, W, C), or images of different sizes: what the splits of one
+            file share, in memory or mapped from it.
         rows: int64 (N,): the split's rows of it.
         labels: int64 (N,); -1 is no class.
     """
 
-    images: np.ndarray
+    images: np.ndarray | Pictures
     rows: np.ndarray
     labels: np.ndarray
 
     @classmethod
-    def whole(cls, images: np.ndarray, labels: np.ndarray) -> Split:
-        """All images of an array, uint8 (N, H, W, C), with their classes, int64 (N,)."""
+    def whole(cls, images: np.ndarray | Pictures, labels: np.ndarray) -> Split:
+        """All images of an array, (N, H, W, C), with their classes, int64 (N,)."""
         return cls(images, np.arange(len(images)), labels)
 
     def __len__(self) -> int:
@@ -51,18 +53,30 @@ class Split:
         """A part of the split; copies no pixels."""
         return Split(self.images, self.rows[indices], self.labels[indices])
 
+    @property
+    def num_channels(self) -> int:
+        images = self.images
+        return images.num_channels if isinstance(images, Pictures) else int(images.shape[-1])
+
     @cached_property
     def channel_stats(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of each channel in [0, 1], float32 (C,)."""
-        rows = self.rows
-        if len(rows) > STATISTICS_IMAGES:
-            rows = rows[np.arange(STATISTICS_IMAGES) * len(rows) // STATISTICS_IMAGES]
-        counts = np.zeros((self.images.shape[-1], 256), np.int64)
-        for start in range(0, len(rows), _STATISTICS_BLOCK):
-            pixels = self.images[rows[start : start + _STATISTICS_BLOCK]].reshape(-1, len(counts))
+        rows, images = self.rows, self.images
+        limit = STATISTICS_PICTURES if isinstance(images, Pictures) else STATISTICS_IMAGES
+        if len(rows) > limit:
+            rows = rows[np.arange(limit) * len(rows) // limit]
+        num_levels = np.iinfo(images.dtype).max + 1
+        counts = np.zeros((self.num_channels, num_levels), np.int64)
+        if isinstance(images, Pictures):
+            blocks = (images[row] for row in rows)
+        else:
+            step = _STATISTICS_BLOCK
+            blocks = (images[rows[i : i + step]] for i in range(0, len(rows), step))
+        for block in blocks:
+            pixels = block.reshape(-1, len(counts))
             for count, channel in zip(counts, pixels.T.copy(), strict=True):
-                count += np.bincount(channel, minlength=256)
-        levels, num_pixels = np.arange(256) / 255, counts[0].sum()
+                count += np.bincount(channel, minlength=num_levels)
+        levels, num_pixels = np.arange(num_levels) / (num_levels - 1), counts[0].sum()
         mean = counts @ levels / num_pixels
         std = np.sqrt(counts @ levels**2 / num_pixels - mean**2)
         return mean.astype(np.float32), std.astype(np.float32)
@@ -82,8 +96,9 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
     same one.
 
     Args:
-        config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes. A
-            val_fraction of None holds nothing out: `val` is then the test split.
+        config: a row of the plan: dataset, val_fraction, image_size, num_train, num_classes and,
+            where they are not the catalog's own, num_unlabeled, channels, store_size and
+            images_digest. A val_fraction of None holds nothing out: `val` is then the test split.
         place: where the files lie.
 
     Raises:
@@ -91,15 +106,27 @@ def load_splits(config: Mapping[str, Any], place: DataPlace) -> Splits:
             cache.
     """
     row = DATASET[config["dataset"]]
+    num_unlabeled = _stated(config, "num_unlabeled", row.num_unlabeled)
     dataset = replace(
         row,
         image_size=config["image_size"],
-        num_train=config["num_train"] - row.num_unlabeled,
+        num_train=config["num_train"] - num_unlabeled,
+        num_unlabeled=num_unlabeled,
         num_classes=config["num_classes"],
+        channels=_stated(config, "channels", row.channels),
+        store_size=_stated(config, "store_size", 0),
+        images_digest=_stated(config, "images_digest", "").partition("+")[0] or None,
     )
-    if row.num_train and "num_train" in row.options and dataset.num_train != row.num_train:
+    if row.makes_images and dataset.num_train != row.num_train:
         dataset = replace(dataset, num_test=dataset.num_train // 5)
     return _load(dataset, config["val_fraction"], place)
+
+
+def _stated(config: Mapping[str, Any], name: str, default: Any) -> Any:
+    """What a row says; of a row of a DataFrame NaN and NA say nothing."""
+    value = config.get(name)
+    says_nothing = value is None or type(value).__name__ == "NAType" or value != value
+    return default if says_nothing else value
 
 
 def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
@@ -111,19 +138,38 @@ def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=2)
 def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Splits:
-    train, test = implementation(dataset)(dataset, place)
-    num_train, num_test = dataset.num_train + dataset.num_unlabeled, dataset.num_test
-    if (len(train), len(test)) != (num_train, num_test or len(test)):
+    row = DATASET[dataset.name]
+    # those of the catalog are read whole, however few of their images are used
+    whole = dataset if row.makes_images or row.files else row
+    train, test = implementation(row)(whole, place)
+    num_train, num_test = whole.num_train + whole.num_unlabeled, whole.num_test
+    is_whole = (len(train), len(test)) == (num_train, num_test or len(test))
+    if not is_whole and not row.files:
         expected = f"{num_train} training and {num_test} test images"
         raise RequestError(
             f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and "
             f"{len(test)}"
         )
+    labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
+    labelled = labelled[some_of_each(train.labels[labelled], dataset.num_train)]
+    unlabeled = unlabeled[some_of_each(train.labels[unlabeled], dataset.num_unlabeled)]
+    if len(labelled) + len(unlabeled) < len(train):
+        train = train.take(np.sort(np.concatenate([labelled, unlabeled])))
+        labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
+    if row.files:
+        _require_variance(train, place)
     if val_fraction is None:
         return Splits(train=train, val=test, test=test)
-    labelled, unlabeled = np.flatnonzero(train.labels >= 0), np.flatnonzero(train.labels < 0)
+    if not len(labelled):  # images without any class: any may be held out
+        labelled, unlabeled = unlabeled, labelled
     _, num_val = dataset.split_sizes(val_fraction)
-    kept, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
+    try:
+        kept, held_out = stratified(train.labels[labelled], num_val, SPLIT_SEED)
+    except ValueError as error:
+        raise RequestError(
+            f"{dataset.name}: expected enough images of each class for both splits, given "
+            f"{len(labelled)} with {num_val} to validate on: {error}"
+        ) from None
     train_rows = np.sort(np.concatenate([labelled[kept], unlabeled]))
     return Splits(train=train.take(train_rows), val=train.take(labelled[held_out]), test=test)
 
@@ -168,7 +214,23 @@ def from_cache(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     from clsweep.data.cache import cached
 
     arrays = cached(source_of(dataset, place), place.cache_folder)
-    return Split.whole(*arrays["train"]), Split.whole(*arrays["test"])
+    train, test = Split.whole(*arrays["train"]), Split.whole(*arrays["test"])
+    if len(test):
+        return train, test
+    rows, test_rows = stratified(train.labels, len(train) // 5, SPLIT_SEED)
+    return train.take(rows), train.take(test_rows)
+
+
+def _require_variance(train: Split, place: DataPlace) -> None:
+    """Images of one colour throughout cannot be scaled to unit variance."""
+    mean_C, std_C = train.channel_stats
+    if not std_C.min() > 0:
+        channel = int(std_C.argmin())
+        raise RequestError(
+            f"{place.root_folder}: expected images with differences to learn from, given "
+            f"{mean_C[channel]:.3g} at every pixel of channel {channel} of all {len(train)} "
+            "training images"
+        )
 
 
 def torchvision_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
@@ -213,6 +275,21 @@ def _as_split(dataset: Any) -> Split:
         images[..., None] if images.ndim == 3 else images,
         np.asarray(dataset.targets, dtype=np.int64),
     )
+
+
+def some_of_each(labels: np.ndarray, count: int) -> np.ndarray:
+    """Rows of `count` images of labels (N,), sorted, classes in proportion. Fewer are a part of
+    more.
+    """
+    if count >= len(labels):
+        return np.arange(len(labels))
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+    # the place of each image within its class, as a share of it
+    place = np.arange(len(labels)) - np.repeat(starts, sizes)
+    share = (place + 0.5) / np.repeat(sizes, sizes)
+    return np.sort(by_class[np.argsort(share, kind="stable")[:count]])
 
 
 def stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

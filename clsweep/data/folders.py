@@ -1,19 +1,19 @@
-"""What a study's data set holds, asked without loading torch: the sizes that a study chooses or
-that its files have.
-
-A folder of images is ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewise, as ImageNet is
-laid out.
+"""Folders of image files: by class, ROOT/train/CLASS/*.jpg and ROOT/val (or ROOT/test) likewise, as
+ImageNet is laid out; or without classes.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
 import os
-from dataclasses import dataclass, replace
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from clsweep.catalog import DATASET, Dataset
 from clsweep.data.availability import DataPlace
+from clsweep.data.found import PARTS, Found, files_digest, listed, stamp
+from clsweep.data.pictures import kind_of
 from clsweep.errors import RequestError
 
 SUFFIXES = (
@@ -54,51 +54,61 @@ class ImageFolder:
         ]
 
 
-def sized_dataset(
-    name: str,
-    place: DataPlace,
-    *,
-    image_size: int | None = None,
-    num_train: int | None = None,
-    num_classes: int | None = None,
-) -> Dataset:
-    """The catalog's row of a data set with the sizes that it has here; None is the row's own.
-
-    Raises:
-        RequestError: a folder of images is not laid out as one, or has other sizes than stated.
-    """
-    row = DATASET[name]
-    if name == "imagefolder":
-        row = _folder_row(row, place.root_folder, num_train, num_classes)
-    elif num_train is not None:
-        row = replace(row, num_train=num_train, num_test=num_train // 5)
-    return replace(
-        row, image_size=image_size or row.image_size, num_classes=num_classes or row.num_classes
-    )
+def find(place: DataPlace) -> Found:
+    """The images of a folder by class."""
+    found = scan(place.root_folder)
+    files = {part: found.files(part) for part in PARTS}
+    labels = {part: [number for number, _ in rows] for part, rows in files.items()}
+    paths = {part: [path for _, path in rows] for part, rows in files.items()}
+    return _of_paths(found.root, paths, labels, found.classes)
 
 
-def _folder_row(
-    row: Dataset, root: Path, num_train: int | None, num_classes: int | None
-) -> Dataset:
-    """The row with the sizes of a folder. A plan without the folder takes the stated ones, and as
-    many test images as `synthetic` would have.
-    """
-    if num_train and num_classes and not root.exists():
-        return replace(row, num_train=num_train, num_test=num_train // 5, num_classes=num_classes)
-    found = scan(root)
-    given, num_test = (sum(map(len, part.values())) for part in (found.train, found.test))
-    for what, stated, there in (
-        ("num_train", num_train, given),
-        ("num_classes", num_classes, len(found.classes)),
-    ):
-        if stated not in (None, there):
-            raise RequestError(
-                f"{root}: expected dataset.{what} to be {there}, as in train/, given {stated}"
-            )
-    return replace(
-        row, num_train=given, num_test=num_test, num_classes=len(found.classes),
-        images_digest=_digest(found),
+def find_flat(place: DataPlace) -> Found:
+    """Images without classes: below ROOT/train and ROOT/val or ROOT/test, or all below ROOT."""
+    root = place.root_folder
+    if not root.is_dir():
+        raise RequestError(f"{root}: expected a folder of images, given {_given(root)}")
+    held_out = next((name for name in _HELD_OUT if (root / name).is_dir()), None)
+    is_split = (root / "train").is_dir()
+    folders = {"train": root / "train" if is_split else root}
+    if is_split and held_out:
+        folders["test"] = root / held_out
+    paths = {part: sorted(_below(folder, root)) for part, folder in folders.items()}
+    for part, names in paths.items():
+        if not names:
+            expected = f"at least one image ({', '.join(SUFFIXES)}) in it or below"
+            raise RequestError(f"{folders[part]}: expected {expected}, given none")
+    return _of_paths(root, paths, {part: [-1] * len(rows) for part, rows in paths.items()}, ())
+
+
+def _of_paths(
+    root: Path,
+    paths: Mapping[str, Sequence[str]],
+    labels: Mapping[str, Sequence[int]],
+    classes: tuple[str, ...],
+) -> Found:
+    import numpy as np
+
+    def describe(part: str, rows: range) -> Iterator[str]:
+        for row in rows:
+            yield f"{labels[part][row]} {paths[part][row]} {stamp(root / paths[part][row])}"
+
+    return Found(
+        root=root, classes=classes, describe=describe,
+        labels={part: np.array(labels.get(part, ()), np.int64) for part in PARTS},
+        digest=files_digest((path, _size(root / path)) for part in paths for path in paths[part]),
+        name=lambda part, row: str(root / paths[part][row]),
+        open=lambda part, row: root / paths[part][row],
     )  # fmt: skip
+
+
+def _below(folder: Path, root: Path) -> Iterator[str]:
+    """Paths below the root of all images below a folder; links to folders are not followed, names
+    that begin with a dot left out.
+    """
+    for at, folders, _ in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (str((Path(at) / name).relative_to(root)) for name in _images(Path(at)))
 
 
 def scan(root: Path) -> ImageFolder:
@@ -110,9 +120,7 @@ def scan(root: Path) -> ImageFolder:
     """
     if not (root / "train").is_dir():
         given = (
-            f"a folder without train/: {_listed(_folders(root))}"
-            if root.is_dir()
-            else "no such folder"
+            f"a folder without train/: {listed(_folders(root))}" if root.is_dir() else _given(root)
         )
         raise RequestError(
             f"{root}: expected train/CLASS/*.jpg and val/ or test/ likewise, given {given}"
@@ -121,19 +129,19 @@ def scan(root: Path) -> ImageFolder:
     held_out = next((name for name in _HELD_OUT if (root / name).is_dir()), None)
     if held_out is None:
         raise RequestError(
-            f"{root}: expected val/ or test/ beside train/, given {_listed(_folders(root))}"
+            f"{root}: expected val/ or test/ beside train/, given {listed(_folders(root))}"
         )
     test = _classes(root / held_out)
     if unknown := [name for name in test if name not in train]:
         raise RequestError(
-            f"{root / held_out}: expected classes that train/ has, given {_listed(unknown)}"
+            f"{root / held_out}: expected classes that train/ has, given {listed(unknown)}"
         )
     if few := next((name for name, files in train.items() if len(files) < 2), None):
         expected = "at least 2 images, one to train on and one to validate on"
         raise RequestError(f"{root / 'train' / few}: expected {expected}, given {len(train[few])}")
     if len(train) < 2:
         raise RequestError(
-            f"{root / 'train'}: expected at least 2 class folders, given {_listed(list(train))}"
+            f"{root / 'train'}: expected at least 2 class folders, given {listed(list(train))}"
         )
     return ImageFolder(root=root, held_out=held_out, train=train, test=test)
 
@@ -151,43 +159,70 @@ def _classes(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def _folders(folder: Path) -> list[str]:
-    with _scanned(folder) as entries:
-        return sorted(
-            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
-        )
+    return sorted(
+        name for name, mode in _scanned(folder) if mode is not None and stat.S_ISDIR(mode)
+    )
 
 
 def _images(folder: Path) -> tuple[str, ...]:
-    with _scanned(folder) as entries:
-        names = (e.name for e in entries if e.name.lower().endswith(SUFFIXES) and not e.is_dir())
-        return tuple(sorted(name for name in names if not name.startswith(".")))
+    """Names that end as images do. Of what cannot be looked at, decoding will say why.
+
+    Raises:
+        RequestError: one of them is neither a file nor a folder.
+    """
+    names = []
+    for name, mode in _scanned(folder):
+        if not name.lower().endswith(SUFFIXES) or (mode is not None and stat.S_ISDIR(mode)):
+            continue
+        if mode is not None and not stat.S_ISREG(mode):
+            given = kind_of(mode)
+            raise RequestError(f"{folder / name}: expected a regular file, given {given}")
+        names.append(name)
+    return tuple(sorted(names))
 
 
-def _scanned(folder: Path) -> os._ScandirIterator[str]:
+def _scanned(folder: Path) -> list[tuple[str, int | None]]:
+    """Names in a folder with what they are, links followed: None where that cannot be known. Names
+    that begin with a dot are left out.
+    """
     try:
-        return os.scandir(str(folder))
+        with os.scandir(str(folder)) as entries:
+            return [(entry.name, _mode(entry)) for entry in entries if entry.name[0] != "."]
     except OSError as error:
         raise RequestError(
             f"{folder}: expected a readable folder, given: {error.strerror}"
         ) from None
 
 
-def _digest(found: ImageFolder) -> str:
-    """Of names and sizes of all files, wherever the folder lies: images that were replaced are
-    other images.
-    """
-    digest = hashlib.blake2b(digest_size=8)
-    for part in ("train", "test"):
-        for _, path in found.files(part):
-            try:
-                size = os.path.getsize(found.root / path)
-            except OSError:
-                size = -1  # decoding will say what is wrong with it
-            digest.update(os.fsencode(f"{path} {size}\0"))
-    return digest.hexdigest()
+def _mode(entry: os.DirEntry[str]) -> int | None:
+    try:
+        return entry.stat().st_mode
+    except OSError as error:
+        # A link in a circle has no end to look at: without a name of an image it may be a class.
+        if error.errno == errno.ELOOP and not entry.name.lower().endswith(SUFFIXES):
+            raise RequestError(
+                f"{entry.path}: expected a file or a folder, given a link in a circle"
+            ) from None
+        return None
 
 
-def _listed(names: list[str]) -> str:
-    return (
-        ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
-    )
+def _size(path: Path) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return -1  # decoding will say what is wrong with it
+
+
+def _given(root: Path) -> str:
+    """What a path is that is no folder."""
+    try:
+        mode = root.stat().st_mode
+    except OSError as error:
+        return (
+            "a link in a circle"
+            if error.errno == errno.ELOOP
+            else "no such folder"
+            if error.errno == errno.ENOENT
+            else str(error.strerror)
+        )
+    return "a file" if stat.S_ISREG(mode) else kind_of(mode)

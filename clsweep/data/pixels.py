@@ -130,7 +130,7 @@ def _hue_(x_MCHW: Tensor, shift_M111: Tensor) -> None:
     chroma * clip(2 - d, 0, 1), d = distance on the circle from the hue to the channel's opposite
     colour (3 for red, -1 for green, 1 for blue). Neither has a branch.
     """
-    if x_MCHW.shape[1] == 1:
+    if x_MCHW.shape[1] != 3:
         return
     red, green, blue = x_MCHW.unbind(1)
     value = red.maximum(green).maximum(blue)
@@ -160,9 +160,9 @@ _ADJUSTMENTS = (_brightness_, _contrast_, _saturation_, _hue_)  # factor_N4's co
 
 
 def gray(x_MCHW: Tensor) -> Tensor:
-    """The luma of each pixel, (M, 1, H, W); images of one channel as they are."""
-    if x_MCHW.shape[1] == 1:
-        return x_MCHW
+    """The luma of each pixel, (M, 1, H, W); of other than 3 channels their mean."""
+    if x_MCHW.shape[1] != 3:
+        return x_MCHW if x_MCHW.shape[1] == 1 else x_MCHW.mean(dim=1, keepdim=True)
     red, green, blue = x_MCHW[:, :1], x_MCHW[:, 1:2], x_MCHW[:, 2:]
     return (
         (red * _GRAY_WEIGHTS[0])

@@ -4,14 +4,12 @@ cache are made of.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data.availability import DataPlace, data_folder, missing_data_message
-from clsweep.data.folders import scan
+from clsweep.data.found import stamp
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
@@ -54,48 +52,6 @@ def source_of(dataset: Dataset, place: DataPlace) -> Source:
     return source
 
 
-def imagefolder(dataset: Dataset, place: DataPlace) -> Source:
-    """Image files by class, decoded one by one."""
-    import numpy as np
-
-    from clsweep.data.cache import Source
-    from clsweep.data.pictures import decode
-
-    root = place.root_folder
-    found = scan(root)
-    files = {part: found.files(part) for part in ("train", "test")}
-    if (len(files["train"]), len(found.classes)) != (dataset.num_train, dataset.num_classes):
-        expected = (
-            f"{dataset.num_train} training images in {dataset.num_classes} classes, as planned"
-        )
-        given = f"{len(files['train'])} in {len(found.classes)}"
-        raise RequestError(
-            f"{root}: expected {expected}, given {given}: the folder has changed since"
-        )
-
-    def describe(part: str, rows: range) -> Iterator[str]:
-        for number, path in files[part][rows.start : rows.stop]:
-            yield f"{number} {path} {_stamp(root / path)}"
-
-    def fill(part: str, rows: range, images: np.ndarray, step: Step) -> list[str]:
-        broken = []
-        for i, (_, path) in enumerate(files[part][rows.start : rows.stop]):
-            try:
-                images[i] = decode(root / path, dataset.image_size)
-            except Exception as error:  # Pillow's plugins raise anything at a damaged file
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                broken.append(f"{root / path}: {reason}")
-            step(1)
-        return broken
-
-    return Source(
-        name="imagefolder", place=str(root), image_size=dataset.image_size, classes=found.classes,
-        labels={part: np.array([number for number, _ in rows], np.int64) for part,
-                rows in files.items()},
-        describe=describe, fill=fill,
-    )  # fmt: skip
-
-
 def stl10(dataset: Dataset, place: DataPlace) -> Source:
     """STL-10's binary files, those without a class among the training images."""
     import numpy as np
@@ -118,7 +74,7 @@ def stl10(dataset: Dataset, place: DataPlace) -> Source:
         if found != size:
             given = "no such file" if found is None else f"expected {size} bytes, given {found}"
             raise RequestError(missing_data_message("stl10", place.root_folder, f"{name}: {given}"))
-    stamp = "; ".join(f"{name} {_stamp(folder / name)}" for name in sizes)
+    stamps = "; ".join(f"{name} {stamp(folder / name)}" for name in sizes)
     parts = {"train": ("train", "unlabeled"), "test": ("test",)}
     raw = {
         part: [
@@ -150,7 +106,7 @@ def stl10(dataset: Dataset, place: DataPlace) -> Source:
         name="stl10", place=str(folder), image_size=dataset.image_size,
         classes=tuple(str(number) for number in range(DATASET["stl10"].num_classes)),
         labels={part: labels(part) for part in parts},
-        describe=lambda part, rows: [f"{part} {rows} {stamp}"], fill=fill,
+        describe=lambda part, rows: [f"{part} {rows} {stamps}"], fill=fill,
     )  # fmt: skip
 
 
@@ -173,12 +129,3 @@ def synthetic_images(dataset: Dataset, _place: DataPlace) -> Source:
         labels={part: synthetic.labels(count, num_classes) for part, count in counts.items()},
         describe=lambda part, rows: [f"{part} {rows}"], fill=fill,
     )  # fmt: skip
-
-
-def _stamp(path: Path) -> str:
-    """Size and time of a file; of one that cannot be read, which decoding will say, the reason."""
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        return str(error.strerror)
-    return f"{found.st_size} {found.st_mtime_ns}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError
 from clsweep.results.ranking import Ranked, Ranking, rank_configs
-from clsweep.results.reading import StudyResults
+from clsweep.results.reading import CellResults, StudyResults, to_frame
 from clsweep.results.tally import describe_params
 from clsweep.study.schema import ConfirmSection
 from clsweep.study.space import declared_axes
@@ -26,6 +26,8 @@ def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
 
     from clsweep.analysis.confirmation import confirmation
 
+    if isinstance(study, CellResults):
+        return study.frame_here(confirmed(study.whole, top=top))
     folder = study.folder.confirmation
     if not folder.exists():
         raise RequestError(
@@ -37,7 +39,7 @@ def confirmed(study: StudyResults, *, top: int | None = None) -> pd.DataFrame:
         for r in to_confirm(study, top)
     ]
     columns = ["objective", "config", "rank", "at", "search", "search_seeds"]
-    trials = StudyResults(folder).trials
+    trials = to_frame(folder.trials())
     # One that joined the search since has picked too.
     fresh = trials[~trials["seed"].isin(study.plan["seed"])]
     limits = METRIC[study.metric].limits
@@ -64,7 +66,7 @@ def ranking(study: StudyResults) -> list[Ranking]:
 
 def _described(study: StudyResults) -> dict[tuple[str, int], str]:
     """The swept values of every configuration that has a row."""
-    axes = declared_axes(study.study, study.plan.columns)
+    axes = declared_axes(study.study, study.params)
     names = dict.fromkeys(name for each in axes.values() for name in each)
     rows = study.folder.trials(["objective", "config", *names]).to_pylist()
     return {

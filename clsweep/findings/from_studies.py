@@ -12,7 +12,7 @@ from clsweep.catalog.ownership import metric_params
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import confirmed
 from clsweep.findings.material import Material
-from clsweep.findings.notes import SCORED_ON_TEST
+from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.findings.reading_rules import (
     SYMBOLS,
     chance_of,
@@ -24,6 +24,7 @@ from clsweep.findings.reading_rules import (
     within_of,
 )
 from clsweep.results.reading import StudyResults
+from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.space import declared_axes, declared_spaces
 
 if TYPE_CHECKING:
@@ -31,15 +32,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SPLIT_COLUMNS = (
-    "dataset",
-    "score_on",
-    "val_fraction",
-    "image_size",
-    "num_train",
-    "num_classes",
-    "images_digest",
-)
+DATA_COLUMNS = ("dataset", *SPLIT_COLUMNS)
 
 
 def of_studies(
@@ -105,7 +98,7 @@ def of_studies(
         unit=unit_of(name),
         mode=mode,
         params=params,
-        diagnostics=diagnostics_of(trials),
+        diagnostics=diagnostics_of(trials, name),
         symbols=SYMBOLS,
         sweeps=sweeps,
         chance=chance,
@@ -205,7 +198,7 @@ def _named(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
 
 def _planned(study: StudyResults) -> dict[str, int]:
     """Configurations of the plan, by objective."""
-    plan = study.folder.plan(["objective", "config"])
+    plan = study.planned(["objective", "config"])
     counts = plan.group_by("objective").aggregate([("config", "count_distinct")])
     return dict(
         zip(
@@ -221,7 +214,7 @@ def _as_asked(study: StudyResults) -> pd.DataFrame:
     made of it.
     """
     trials = study.trials
-    plan = study.folder.plan(["trial_id", "precision"])
+    plan = study.planned(["trial_id", "precision"])
     if "precision" not in trials or "precision" not in plan.column_names:
         return trials
     if "auto" not in plan["precision"].unique().to_pylist():
@@ -265,7 +258,7 @@ def _bounds(studies: Sequence[StudyResults]) -> dict[str, tuple[float, float]]:
 
 
 def _num_classes(study: StudyResults) -> float:
-    plan = study.folder.plan(["num_classes"])
+    plan = study.planned(["num_classes"])
     if plan.num_columns:
         return float(plan["num_classes"][0].as_py() or math.nan)
     return float(DATASET[study.study["dataset"]["name"]].num_classes)  # of an earlier version
@@ -277,14 +270,17 @@ def _yardsticks(
     """What the scores of each objective depend on beside its encoder, where the studies differ in
     that.
     """
-    names = [*SPLIT_COLUMNS, *metric_params(metric)]
+    from pandas import isna
+
+    names = [*DATA_COLUMNS, *metric_params(metric)]
     found: dict[str, dict[str, Any]] = {}
     for study, prefix in zip(studies, prefixes, strict=True):
         trials = study.trials
         for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
             found[prefix + str(objective)] = {
                 "score_on": study.score_on,  # no column in earlier versions
-                **{name: row[name] for name in names if name in trials},
+                # a column that is empty says as little as one that is not there
+                **{n: row[n] for n in names if n in trials and not isna(row[n])},
             }
     differing = [
         name for name in names if len({str(values.get(name)) for values in found.values()}) > 1
@@ -302,7 +298,7 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     fixed = []
     for study in studies:
         trials = study.trials
-        names = [name for name in (*SPLIT_COLUMNS, *study.params) if name in trials]
+        names = [name for name in (*DATA_COLUMNS, *study.params) if name in trials]
         values = {name: trials[name].dropna().unique() for name in names}
         fixed.append({name: str(each[0]) for name, each in values.items() if len(each) == 1})
     shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
@@ -319,9 +315,12 @@ def _notes(study: StudyResults) -> list[str]:
     """What a reader must know before the numbers: that more is to come, or that devices
     differed.
     """
-    num_planned = study.folder.plan(["trial_id"]).num_rows
+    num_planned = study.planned(["trial_id"]).num_rows
     left = num_planned - len(study.trials)
     notes = [f"{study.study['name']}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
+    swept = {name for space in declared_spaces(study.study).values() for name in space}
+    if names := [name for name in SIZES if name in swept]:
+        notes.append(CAPACITY.format(names=" and ".join(names)))
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
         notes.append(f"{study.study['name']}: {state}; {left} of {num_planned} trials are left")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -52,6 +53,8 @@ ORIGINS = {
     "optuna_version", "git_commit", "num_resumes",
 }  # fmt: skip
 CONFIG = ["objective", "config"]
+# In a file's metadata and a frame's attributes: metric, mode, params and scales, as JSON.
+TOLD = "clsweep.told"
 OUTCOMES = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
 
 Followers = Mapping[str, Mapping[str, tuple[str, ...]]]  # objective -> axis -> what settles it
@@ -131,7 +134,7 @@ def of_trials(
         unit=unit,
         mode=mode,
         params=tuple(swept),
-        diagnostics=diagnostics_of(trials),
+        diagnostics=diagnostics_of(trials, name),
         symbols=SYMBOLS,
         sweeps=sweeps,
         chance=chance,
@@ -150,7 +153,7 @@ def of_trials(
 def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
     """The metric that is asked for, or the first known one, with a score if there is any."""
     columns = list(trials.columns)
-    known = [m.name for m in METRICS if m.name in columns]
+    known = [m.name for m in METRICS if m.name in columns and not m.takes]
     scored = [m for m in known if trials[m].notna().any()]
     name = next(iter([*scored, *known]), "") if asked is None else str(asked)
     if name in columns and name not in LABELS:
@@ -320,6 +323,34 @@ def trials_file(path: str) -> str:
     )
 
 
+def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:
+    """What is asked of a file's trials (metric, mode, params, scales), and where nothing is, what
+    the file itself says. It says nothing of another metric's mode.
+    """
+    told = dict(trials.attrs.pop(TOLD, {}))
+    if asked["metric"] not in (None, told.get("metric")):
+        told.pop("mode", None)
+    params = asked["params"] if asked["params"] is not None else told.get("params")
+    if isinstance(told.get("scales"), dict) and params is not None:
+        told["scales"] = {n: s for n, s in told["scales"].items() if n in params}
+    return {name: told.get(name) if given is None else given for name, given in asked.items()}
+
+
+def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """What a file says of itself.
+
+    Raises:
+        ValueError: it is not what `clsweep import` writes.
+    """
+    found = json.loads(metadata.get(TOLD.encode(), b"{}"))
+    kinds = {"metric": str, "mode": str, "params": list, "scales": dict}
+    if not isinstance(found, dict) or any(
+        not isinstance(found.get(name, kind()), kind) for name, kind in kinds.items()
+    ):
+        raise ValueError(f"its metadata {TOLD!r} is damaged")
+    return {name: found[name] for name in kinds if name in found}
+
+
 def read_trials(file: str) -> pd.DataFrame:
     """A Parquet file, of this machine or an object store.
 
@@ -331,13 +362,19 @@ def read_trials(file: str) -> pd.DataFrame:
 
     from clsweep.results.disk import Disk
     from clsweep.results.reading import to_frame
-    from clsweep.results.tables import decode
+    from clsweep.results.tables import decode, schema_of
 
     try:
         if "://" in file or os.path.isdir(file):  # of which each part has pages with checksums
-            return to_frame(pq.read_table(file, page_checksum_verification=True))
-        folder, name = os.path.split(os.path.realpath(file))
-        return to_frame(decode(Disk(folder).read(name)))
+            table = pq.read_table(file, page_checksum_verification=True)
+            metadata = table.schema.metadata
+        else:
+            folder, name = os.path.split(os.path.realpath(file))
+            data = Disk(folder).read(name)
+            table, metadata = decode(data), schema_of(data).metadata
+        frame = to_frame(table)
+        frame.attrs = {TOLD: _told(metadata or {})}
+        return frame
     except FileNotFoundError:
         raise RequestError(f"{file}: expected a Parquet file of trials, found none") from None
     except RequestError:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 NOTES_APART = "; "  # in one line; no text has it
 
+SIZES = ("encoder", "width")  # hyperparameters that make another network
+CAPACITY = (
+    "{names} swept: the networks differ in capacity and cost, so the best of them may only be the "
+    "largest"
+)
 TEXTS: Mapping[Reason, str] = {
     Reason.ADAPTIVE_SAMPLER: "{samplers} samples favour good configurations",
     Reason.MIXED_SAMPLERS: "{samplers} mixed, not one even design",

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import DIAGNOSTIC, METRIC, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.catalog import DIAGNOSTIC, METRIC, METRICS, OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import default_of
 from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
@@ -131,9 +131,21 @@ def chance_of(metric: str, num_classes: pd.Series[Any]) -> float | None:
     return 100 * guesses / float(num_classes.iloc[0])
 
 
-def diagnostics_of(trials: pd.DataFrame) -> tuple[str, ...]:
-    """The columns that are diagnostics, in catalog order."""
-    return tuple(name for name in DIAGNOSTIC if name in trials)
+def diagnostics_of(trials: pd.DataFrame, metric: str) -> tuple[str, ...]:
+    """The columns that are diagnostics, or scores beside the metric that need no labels, in catalog
+    order.
+    """
+    names = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes and m.name != metric))
+    return tuple(name for name in names if name in trials)
+
+
+def label_free_scores(metric: str) -> dict[str, str]:
+    """Scores that need no labels, by name, and which of their values are best; none beside a metric
+    that is one itself.
+    """
+    if metric in METRIC and METRIC[metric].takes:
+        return {}
+    return {row.name: row.mode for row in METRICS if row.takes}
 
 
 def defaults_of(trials: pd.DataFrame, params: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ plan and defaults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -27,14 +27,21 @@ P = ParamSpec("P")
 def _remembered(
     method: Callable[Concatenate[Findings, P], pd.DataFrame],
 ) -> Callable[Concatenate[Findings, P], pd.DataFrame]:
-    """The table of each question is computed once; who asks gets a copy."""
+    """The table of each question is computed once; who asks gets a copy. Of a study with factors it
+    has the answers of all cells, one under the other.
+    """
 
     @wraps(method)
     def answer(self: Findings, /, *args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
         question = f"{method.__name__}{args}{sorted(kwargs.items())}"
         known = vars(self).setdefault("_answers", {})
         if question not in known:
-            known[question] = method(self, *args, **kwargs)
+            cells = self.cells
+            known[question] = (
+                side_by_side(cells, lambda cell: getattr(cell, method.__name__)(*args, **kwargs))
+                if cells
+                else method(self, *args, **kwargs)
+            )
         table: pd.DataFrame = known[question]
         return table.copy()
 
@@ -48,6 +55,11 @@ class Findings:
     Every method raises RequestError where the trials cannot answer: none has ended, an unknown
     objective or parameter.
     """
+
+    @property
+    def cells(self) -> Sequence[CellFindings]:
+        """The cells of a study with factors, each with statistics of its own; else none."""
+        return ()
 
     @property
     def material(self) -> Material:
@@ -214,6 +226,24 @@ class Findings:
         )
 
     @_remembered
+    def picks(self) -> pd.DataFrame:
+        """What each score without labels would have picked, and what that loses against the best by
+        the metric, per objective and over all of them. Empty where the metric needs no labels
+        itself.
+        """
+        from clsweep.analysis.picks import picks
+        from clsweep.findings.reading_rules import label_free_scores
+
+        return self._ask(
+            lambda m: picks(
+                m.trials,
+                m.sweeps,
+                metric=m.metric,
+                scores=label_free_scores(m.metric),
+                yardsticks=m.yardsticks,
+            )
+        )
+
     def reproduce(self, *, within: float | None = None) -> pd.DataFrame:
         """A paper's numbers beside what was measured: one row per printed number
         (`analysis.reference`); none where no study has such numbers.
@@ -239,6 +269,61 @@ class Findings:
             raise
         except ValueError as error:
             raise RequestError(f"{', '.join(material.sources)}: {error}") from None
+
+
+class CellFindings(Findings):
+    """The statistics of one cell of a study with factors.
+
+    Attributes:
+        levels: factor -> label.
+    """
+
+    def __init__(
+        self,
+        levels: Mapping[str, str],
+        material: Material,
+        side_table: Callable[[str], pd.DataFrame],
+    ) -> None:
+        self.levels, self._material, self._side_table = levels, material, side_table
+
+    def __repr__(self) -> str:
+        return f"CellFindings({', '.join(f'{name}={at}' for name, at in self.levels.items())})"
+
+    @property
+    def material(self) -> Material:
+        return self._material
+
+    def side_table(self, kind: str) -> pd.DataFrame:
+        return self._side_table(kind)
+
+
+def side_by_side(
+    cells: Sequence[CellFindings], ask: Callable[[CellFindings], pd.DataFrame]
+) -> pd.DataFrame:
+    """The tables of all cells, one under the other, with the factors as first columns.
+
+    A cell that cannot answer, as without one of the objectives, has no rows.
+
+    Raises:
+        RequestError: none of the cells can answer; the first one's reason.
+    """
+    import pandas as pd
+
+    frames, errors = [], []
+    for cell in cells:
+        try:
+            frames.append(in_cell(ask(cell), cell.levels))
+        except RequestError as error:
+            errors.append(error)
+    if not frames:
+        raise errors[0]
+    return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+
+
+def in_cell(frame: pd.DataFrame, levels: Mapping[str, str]) -> pd.DataFrame:
+    """A table of one cell with the factors in front."""
+    others = [name for name in frame if name not in levels]
+    return frame.assign(**levels)[[*levels, *others]]
 
 
 def _signless(table: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,7 @@ with as many decimals as its column needs.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of
 from clsweep.findings.notes import NOTES_APART, status, verdict
+from clsweep.study.factors import FACTORS
 
 MANY_NAMES = 4  # in front of one note
 
@@ -70,6 +72,12 @@ COMPARISON_LEGENDS = {
     "std": "below 1: a depends less on its hyperparameters",
     "within": "positive: more of a's space is within {within} of a's own best",
 }
+PICKS_LEGEND = (
+    "picks: the configuration with the best mean of the score; loses: best - picked, among the "
+    "configurations that were tried; rank correlation: with the metric, 1 where better by the "
+    "score is better by the metric"
+)
+PICKS_SPARE = ("picked", "best", "configs")  # what `--wide` adds
 RECOMMENDATION_LEGEND = (
     "score: mean over the study's seeds, by which it was picked, so optimistic; worst neighbour: "
     "the worst level among the setting itself and its neighbours, each shrunk towards the mean of "
@@ -322,6 +330,31 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def picks(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per objective and score without labels."""
+    unit = _unit(frame["picked"])
+    return _shown(
+        {
+            "objective": row["objective"],
+            "score": row["score"],
+            "configs": row["num_configs"],
+            "picks": _pick(row),
+            "best": unit.level(row, "best", _spread(row, "regret", "")),
+            "picked": unit.level(row, "picked", _spread(row, "regret", "")),
+            "loses": unit.interval(row, "regret", ""),
+            "rank correlation": _share(row, "rho", "rho", most=2),
+        }
+        for row in records_of(frame)
+    )
+
+
+def _pick(row: Mapping[str, Any]) -> str:
+    """The number of a configuration, behind its objective where it is one of several."""
+    if not is_number(row["config"]):
+        return ""
+    return " ".join([row["of"]] * (row["of"] != row["objective"]) + [f"{row['config']:.0f}"])
+
+
 def links(frame: pd.DataFrame) -> pd.DataFrame:
     """One row per objective and diagnostic."""
     return _shown(
@@ -337,6 +370,18 @@ def links(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def levels_of(frame: pd.DataFrame) -> list[str]:
+    """The factors whose levels a table has side by side: its first columns."""
+    return list(itertools.takewhile(lambda name: name in FACTORS, map(str, frame)))
+
+
+def with_levels(frame: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """What one of the functions above makes of `frame`, with the factors of `frame` in front."""
+    others = [name for name in table if name not in levels_of(frame)]
+    levels = {name: frame[name].tolist() for name in levels_of(frame)}
+    return table.assign(**levels)[[*levels, *others]]
+
+
 def notes(frame: pd.DataFrame) -> list[str]:
     """The notes of a table, each once, with the objectives or pairs that it is about unless that is
     all of them.
@@ -344,12 +389,15 @@ def notes(frame: pd.DataFrame) -> list[str]:
     if "note" not in frame:
         return []
     about: dict[str, list[str]] = {}
+    levels = levels_of(frame)
     for row in records_of(frame):
         texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
         if texts and texts[0] and (reason := row.get("reason", "")):
             texts[0] = f"{status(reason)}: {texts[0]}"
+        cell = "/".join(row[name] for name in levels)
+        who = f"{cell}/{_about(row)}" if cell else _about(row)
         for text in filter(None, texts):
-            about.setdefault(text, []).append(_about(row))
+            about.setdefault(text, []).append(who)
     return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items()]
 
 

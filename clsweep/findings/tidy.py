@@ -14,13 +14,14 @@ import pandas as pd
 
 from clsweep.analysis.scales import SCALES, is_number
 from clsweep.analysis.sweep import KEYS
-from clsweep.catalog import DIAGNOSTIC
+from clsweep.catalog import DIAGNOSTIC, METRICS
 from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
 LABELS = ("objective", "config", "seed", "status", "sampler")
 MEASURED = (
     *DIAGNOSTIC,
+    *(metric.name for metric in METRICS if metric.takes),
     "wall_time_s",
     "workers",
     "num_classes",

@@ -9,7 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from clsweep.catalog import COMPONENT, Part, implementation
+from clsweep.catalog.initial import NONE
 from clsweep.catalog.ownership import arguments
+from clsweep.model.foreign import take_channels
+from clsweep.model.initial import load_initial
 from clsweep.objective.framework import Comparison, Framework
 from clsweep.objective.views import num_global_views, targets
 
@@ -29,8 +32,15 @@ def build_objective(config: Mapping[str, Any]) -> Framework:
 
 
 def build_encoder(config: Mapping[str, Any]) -> Any:
-    """The encoder alone; `num_features` is the width of its output."""
-    return _chosen(config, "encoder")(**arguments(config, "encoder"))
+    """The encoder alone, which begins with the weights of `init`; `num_features` is the width of
+    its output.
+    """
+    network = _chosen(config, "encoder")(**arguments(config, "encoder"))
+    if "channels" not in COMPONENT["encoder"][config["encoder"]].takes:
+        network = take_channels(network, config.get("channels") or 3)
+    if (init := config.get("init") or NONE) != NONE:
+        load_initial(network, init)
+    return network
 
 
 def build_critic(config: Mapping[str, Any], dim: int) -> Any:

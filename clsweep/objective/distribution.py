@@ -1,5 +1,5 @@
-"""What shapes the distribution of the projections: their variances and correlations (VICReg), or
-all of it (SIGReg).
+"""What shapes the distribution of the projections: their variances and correlations (VICReg,
+W-MSE), or all of it (SIGReg).
 
 Shapes: V views, N samples of the global batch, D features, M slices, T points. Projections are raw.
 Half types are computed in float32, whatever autocast says; gradients have the inputs' type.
@@ -55,6 +55,37 @@ def vicreg(
     return sim_coeff * invariance + std_coeff * (std1 + std2) / 2 + cov_coeff * (cov1 + cov2)
 
 
+def wmse(z1_ND: Tensor, z2_ND: Tensor, whitening_size: int, *, order_N: Tensor) -> Tensor:
+    """W-MSE (Ermolov et al. 2021, Eq. 5-6): l = mean over samples of |n(w1) - n(w2)|^2, the
+    whitened projections at unit length; in [0, 4].
+
+    Each view's projections are whitened in sub-batches, w = L^-1 (z - mean), where L L^T is the
+    Cholesky factorisation of the sub-batch's covariance, with its size - 1 in the denominator.
+
+    Args:
+        z1_ND, z2_ND: float (N, D), raw.
+        whitening_size: samples of a sub-batch, > D; it divides N.
+        order_N: int64, the samples in the order in which sub-batches take them.
+
+    Returns:
+        Scalar; NaN where a sub-batch does not span all dimensions, as a collapsed one.
+
+    Raises:
+        ValueError: shapes differ, a sub-batch that does not fit.
+    """
+    check_views(z1_ND, z2_ND)
+    if len(z1_ND) % whitening_size or whitening_size <= z1_ND.shape[1]:
+        raise ValueError(
+            f"whitening_size: expected more than {z1_ND.shape[1]}, the dimensions, and a divisor "
+            f"of {len(z1_ND)}, given {whitening_size}"
+        )
+    whitened = (
+        _whiten(z_ND[order_N].unflatten(0, (-1, whitening_size))) for z_ND in (z1_ND, z2_ND)
+    )
+    first, second = (F.normalize(w, dim=-1) for w in whitened)
+    return (first - second).square().sum(-1).mean()
+
+
 def sigreg(
     z_VND: Tensor,
     num_slices: int = 256,
@@ -96,6 +127,22 @@ def sigreg(
     real_VMT, imaginary_VMT = angle_VNMT.cos().mean(-3), angle_VNMT.sin().mean(-3)
     distance_VMT = (real_VMT - phi_T).square() + imaginary_VMT.square()
     return 2 * num_samples * torch.trapezoid(distance_VMT * phi_T, t_T).mean()
+
+
+def _whiten(z_GSD: Tensor) -> Tensor:
+    """Rows of each sub-batch, (groups, size, D), with mean 0 and covariance I.
+
+    In float64 where the device has it: in float32 the factorisation of a small sub-batch fails.
+    """
+    exact = torch.float32 if z_GSD.device.type == "mps" else torch.float64
+    centred_GSD = z_GSD.to(exact) - z_GSD.to(exact).mean(1, keepdim=True)
+    with no_autocast(centred_GSD):
+        covariance_GDD = centred_GSD.mT @ centred_GSD / (centred_GSD.shape[1] - 1)
+        factor_GDD, failed_G = torch.linalg.cholesky_ex(covariance_GDD)
+        # not an error, which would wait for the device: a trial ends by its loss
+        factor_GDD = torch.where(failed_G[:, None, None] == 0, factor_GDD, torch.nan)
+        whitened_GDS = torch.linalg.solve_triangular(factor_GDD, centred_GSD.mT, upper=False)
+    return whitened_GDS.mT.to(wide(z_GSD).dtype)
 
 
 def _std_and_covariance(z_ND: Tensor) -> tuple[Tensor, Tensor]:

@@ -203,10 +203,16 @@ class MomentumFramework(PairFramework):
     """
 
     def __init__(
-        self, *, momentum: float, momentum_schedule: Literal["constant", "cosine"], **shared: Any
+        self,
+        *,
+        momentum: float,
+        momentum_schedule: Literal["constant", "cosine"],
+        momentum_end: float = 1.0,
+        **shared: Any,
     ):
         super().__init__(**shared)
         self.momentum, self.momentum_schedule = momentum, momentum_schedule
+        self.momentum_end = momentum_end
         self.target = nn.ModuleList(copy.deepcopy(self.followed)).requires_grad_(False)
 
     @property
@@ -220,10 +226,11 @@ class MomentumFramework(PairFramework):
         return per_view(lambda x: projector(encoder(x)), views)
 
     def momentum_at(self, progress: float) -> float:
-        """The momentum at a share of all steps; the cosine schedule raises it to 1 (BYOL)."""
+        """The momentum at a share of all steps; a cosine raises it to `momentum_end` (BYOL: 1)."""
         if self.momentum_schedule == "constant":
             return self.momentum
-        return 1 - (1 - self.momentum) * (math.cos(math.pi * progress) + 1) / 2
+        rise = self.momentum_end - self.momentum
+        return self.momentum_end - rise * (math.cos(math.pi * progress) + 1) / 2
 
     @torch.no_grad()
     def after_step(self, prepared: Embeddings, progress: float, generator: Generator) -> None:

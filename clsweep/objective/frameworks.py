@@ -194,6 +194,25 @@ class BarlowTwins(PairFramework):
         return [criterion(e["online"][i], e["online"][j])]
 
 
+class WMSE(PairFramework):
+    """Whitened projections of two views are to agree; whitening keeps them from collapsing.
+
+    The sub-batches that are whitened are drawn anew at every step, once: the same for all views.
+    """
+
+    norm = "hidden"
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        e = super().prepare(embeddings, generator)
+        first = e["online"][0]
+        # on the CPU, as every worker must draw the same
+        order_N = torch.randperm(len(first), generator=generator)
+        return e | {"order": {0: order_N.to(first.device, non_blocking=True)}}
+
+    def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
+        return [criterion(e["online"][i], e["online"][j], order_N=e["order"][0])]
+
+
 class NNCLR(PredictorFramework):
     """The nearest neighbour of one view in a support set against predictions of the other view,
     both ways.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from torch import Generator
+from torch import Generator, Tensor
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.ownership import num_crop_only
@@ -77,8 +77,30 @@ def recipes(config: Mapping[str, Any]) -> tuple[Recipe, ...]:
     return tuple(views)
 
 
+def pairs_and_compute(
+    config: Mapping[str, Any], pairs: Pairs, image_size: int
+) -> dict[str, int | float]:
+    """What a trial's views give and what they cost, for each image (ECPP Table 1 and Fig. 1).
+
+    Returns:
+        pairs_per_image: positive pairs, each of which is one term of the loss.
+        compute_per_image: views, each counted by its area as a share of the first view's. What a
+            momentum encoder or a second pass adds is not counted.
+        pairs_per_compute: the first over the second; 1/2 for two views.
+    """
+    sizes = [recipe.output_size or image_size for recipe in recipes(config)]
+    compute = sum((size / sizes[0]) ** 2 for size in sizes)
+    return {
+        "pairs_per_image": len(pairs),
+        "compute_per_image": compute,
+        "pairs_per_compute": len(pairs) / compute,
+    }
+
+
 def draw_views(
-    transforms: Sequence[Recipe], num_images: int, image_size: int, generator: Generator
+    transforms: Sequence[Recipe], num_images: int, image_size: int | Tensor, generator: Generator
 ) -> tuple[Draws, ...]:
-    """Independent views of each image of the global batch (DCL A.4)."""
+    """Independent views of each image of the global batch (DCL A.4); image_size as in
+    `data.augment.draw`.
+    """
     return tuple(draw(transform, num_images, image_size, generator) for transform in transforms)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import pandas as pd
 
-from clsweep.analysis import confirmation, health, mechanism, reasons, recommend, reference, tuning
+from clsweep.analysis import (
+    confirmation,
+    health,
+    mechanism,
+    picks,
+    reasons,
+    recommend,
+    reference,
+    tuning,
+)
 from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.comparison import winners
 from clsweep.analysis.robustness import marginals, tolerance
@@ -16,7 +25,8 @@ from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.display.numbers import count
 from clsweep.findings import reproduction as paper
 from clsweep.findings import tables as shown
-from clsweep.findings.statistics import Findings
+from clsweep.findings.statistics import CellFindings, Findings
+from clsweep.report.cells import cell_name, side_by_side, told
 from clsweep.report.computed import Say, Tables
 from clsweep.report.figures import all as figures
 from clsweep.report.figures.encodings import slugs
@@ -42,10 +52,22 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "reproduction": reference.COLUMNS,
     "mechanism": mechanism.COLUMNS,
     "links": mechanism.LINK_COLUMNS,
+    "picks": picks.COLUMNS,
 }
 
+Sections = Mapping[str, Callable[[Tables], Section | None]]
 KEYS = ("objective", "config")  # of a configuration
 HEADLINES = 4  # sentences on one question at the top of the report
+# What a reader came for, in this order, by the section that has the rest of the sentences.
+QUESTIONS = (
+    "Robustness",
+    "Robustness",
+    "Comparison",
+    "Sensitivity",
+    "Robustness",
+    "Health",
+    "Recommendation",
+)
 
 
 def build_report(
@@ -61,19 +83,47 @@ def build_report(
     near = findings.material.within if within is None else within
     say = progress or (lambda _: None)
     tables = Tables(findings=findings, within=near, say=say)
-    material, sections = tables.material, []
-    for name, section in _SECTIONS.items():
-        say(name)
-        if made := section(tables):
-            sections.append(made)
+    material = tables.material
+    cells = [Tables(findings=cell, within=near, say=say) for cell in findings.cells]
+    names = [cell_name(cell) for cell in findings.cells]
+    sections = _made({"reproduction": _reproduction} if cells else _SECTIONS, tables)
+    if cells:
+        found = [_made(_SECTIONS, cell) for cell in cells]
+        sections = (*sections, *side_by_side(findings.cells, found))
+    answers = (
+        _answers(tables)
+        if not cells
+        else [
+            told(dict(zip(names, said, strict=True)))
+            for said in zip(*map(_answers, cells), strict=True)
+        ]
+    )
+    most = max(HEADLINES, len(cells))
     return Report(
         title=material.title,
         facts=_facts(tables),
-        verdicts=(*material.notes, *_headlines(tables)),
-        sections=tuple(sections),
+        verdicts=(
+            *material.notes,
+            *reproduction.summary(tables.printed),
+            *(
+                line
+                for section, said in zip(QUESTIONS, answers, strict=True)
+                for line in _first(said, section, most)
+            ),
+        ),
+        sections=sections,
         sources=material.sources,
         on_test=material.on_test,
     )
+
+
+def _made(sections: Sections, tables: Tables) -> tuple[Section, ...]:
+    """The sections that there is something to say in."""
+    made = []
+    for name, section in sections.items():
+        tables.say(name)
+        made.append(section(tables))
+    return tuple(section for section in made if section)
 
 
 def _facts(tables: Tables) -> dict[str, str]:
@@ -84,7 +134,8 @@ def _facts(tables: Tables) -> dict[str, str]:
         "Results": ", ".join(material.sources),
         "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
         f"{', of the test split' if material.on_test else ''}",
-        "Objectives": str(len(material.sweeps)),
+        "Objectives": str(len({sweep.objective for sweep in material.sweeps})),
+        **({"Cells": _cells(tables.findings.cells)} if tables.findings.cells else {}),
         "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
         "Design": ", ".join(samplers),
         "Near the best": f"within {_words(tables).amount(tables.within)}",
@@ -92,29 +143,31 @@ def _facts(tables: Tables) -> dict[str, str]:
     }
 
 
-def _headlines(tables: Tables) -> tuple[str, ...]:
-    """The sentences at the top: what a reader came for, in the order of the questions, a few on
-    each.
-    """
+def _cells(cells: Sequence[CellFindings]) -> str:
+    """`4 of dataset and encoder: digits, conv4; ...`."""
+    return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
+
+
+def _answers(tables: Tables) -> list[tuple[str, ...]]:
+    """The sentences on each of the `QUESTIONS`."""
     words = _words(tables)
-    return (
-        *reproduction.summary(tables.printed),
-        *objectives.unmeasured(tables.material.sweeps),
-        *_first(pairs.spreads(tables.spreads, words), "Robustness"),
-        *_first(pairs.means(tables.means, words), "Comparison"),
-        *_first(objectives.effects(tables.findings.sensitivity()), "Sensitivity"),
-        *_first(objectives.bands(tables.robustness_by, words), "Robustness"),
-        *_first(objectives.failures(tables.findings.failure_regions()), "Health"),
-        *_first(objectives.confirmed(tables.material.confirmation, words), "Recommendation"),
-    )
+    return [
+        objectives.unmeasured(tables.material.sweeps),
+        pairs.spreads(tables.spreads, words),
+        pairs.means(tables.means, words),
+        objectives.effects(tables.findings.sensitivity()),
+        objectives.bands(tables.robustness_by, words),
+        objectives.failures(tables.findings.failure_regions()),
+        objectives.confirmed(tables.material.confirmation, words),
+    ]
 
 
-def _first(sentences: tuple[str, ...], section: str) -> tuple[str, ...]:
-    if len(sentences) <= HEADLINES + 1:
+def _first(sentences: tuple[str, ...], section: str, most: int) -> tuple[str, ...]:
+    if len(sentences) <= most + 1:
         return sentences
     return (
-        *sentences[:HEADLINES],
-        f"{len(sentences) - HEADLINES} further sentences on this stand under {section}.",
+        *sentences[:most],
+        f"{len(sentences) - most} further sentences on this stand under {section}.",
     )
 
 
@@ -338,6 +391,29 @@ def _mechanism(tables: Tables) -> Section:
     )
 
 
+def _picks(tables: Tables) -> Section | None:
+    """Scores without labels; nothing where the trials have none."""
+    picked = tables.findings.picks()
+    if picked.empty:
+        return None
+    return Section(
+        id="picks",
+        title="Without labels: what other scores would have picked",
+        sentences=(),
+        notes=tuple(shown.notes(picked)),
+        tables=_tables(
+            _table(
+                "picks",
+                f"Scores without labels as judges of {tables.material.metric}",
+                f"With 95 % intervals. {shown.PICKS_LEGEND}.",
+                picked,
+                shown.picks,
+            )
+        ),
+        figures=(),
+    )
+
+
 def _recommendation(tables: Tables) -> Section:
     confirmed = tables.material.confirmation
     recommended = tables.findings.recommend()
@@ -389,6 +465,7 @@ def _trials(tables: Tables) -> Section:
         tables=(),
         figures=_figures(
             *figures.scatter_figures(tables.material, tables.findings.sensitivity()),
+            figures.pairing_figure(tables.material),
             *figures.point_figures(tables.material),
         ),
     )
@@ -440,13 +517,14 @@ def _appendix(tables: Tables) -> Section:
     )
 
 
-_SECTIONS: Mapping[str, Callable[[Tables], Section | None]] = {
+_SECTIONS: Sections = {
     "reproduction": _reproduction,
     "robustness": _robustness,
     "sensitivity": _sensitivity,
     "comparison": _comparison,
     "tuning cost": _tuning,
     "mechanism": _mechanism,
+    "without labels": _picks,
     "recommendation": _recommendation,
     "trials": _trials,
     "health": _health,

@@ -82,7 +82,7 @@ def why_not_of(plan: Plan, tree: Mapping[str, Any]) -> str:
     known = (plan.schema.metadata or {}).get(STUDY)
     if known not in (None, digest(tree)):
         return "study.yaml has changed since plan.parquet was made of it"
-    others = set(plan.keys["objective"].unique().to_pylist()) - set(tree["objectives"])
+    others = set(plan.keys["objective"].unique().to_pylist()) - set(declared_spaces(tree))
     if others:
         return f"study.yaml has no objective '{min(others)}' of plan.parquet"
     swept = {name for space in declared_spaces(tree).values() for name in space if name in PARAM}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shlex
 import socket
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore
 
 HEARTBEAT = "heartbeat.json"
+STATE = {"epoch", "epochs", "step", "steps", "loss", "images_per_s"}  # of a trial under way
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
 STALE_S = 60.0  # a run in an object store that has not said anything for so long is taken for dead
 RENEW_S = 10.0  # at least so often it does
@@ -239,12 +241,23 @@ def _is_beat(beat: Any) -> bool:
         return False
     texts = [beat.get(name, "") for name in ("host", "headline", "state")] + beat.get("running", [])
     time_s, pid = beat.get("time", 0), beat.get("pid", 0)
-    return (
+    trials = beat.get("trials", {})
+    return _are_states(trials) and (
         all(isinstance(text, str) for text in texts)
         and isinstance(time_s, float | int)
         and 0 <= time_s < 2**40
         and isinstance(pid, int)
         and 0 <= pid < 2**31
+    )
+
+
+def _are_states(trials: Any) -> bool:
+    """Whether these are what trials under way said: numbers by name, by trial."""
+    return isinstance(trials, dict) and all(
+        isinstance(state, dict)
+        and set(state) == STATE
+        and all(type(value) in (int, float) and math.isfinite(value) for value in state.values())
+        for state in trials.values()
     )
 
 

@@ -123,6 +123,12 @@ class Standings:
         place = self._best.get(objective)
         return None if place is None else self._ranked(objective, place, 1)
 
+    def leader(self) -> Ranked | None:
+        """The best of all objectives' best configurations so far."""
+        if not self._best:
+            return None
+        return self.best(min(self._best, key=lambda name: self._best[name]))
+
     def rankings(self) -> list[Ranking]:
         """All configurations that take part, in the order of the plan's objectives."""
         return [self._ranking(objective) for objective in self._configs]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from clsweep.catalog.ownership import reference_params
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
+from clsweep.results.schemas import SPLIT_COLUMNS
+from clsweep.study.factors import Cell, cell_document, factors_of, with_factors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +38,10 @@ class StudyResults:
         """The resolved study file as a plain tree."""
         return self.folder.study()
 
+    def planned(self, columns: Sequence[str]) -> pa.Table:
+        """These columns of the plan, those of them that it has."""
+        return self.folder.plan(columns)
+
     @cached_property
     def plan_table(self) -> pa.Table:
         """The plan in Arrow's form, which needs no pandas."""
@@ -50,32 +59,41 @@ class StudyResults:
 
     @cached_property
     def plan(self) -> pd.DataFrame:
-        return to_frame(self.plan_table)
+        return with_factors(to_frame(self.plan_table), self.study)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """One row per trial that has ended."""
-        return to_frame(self.trials_table)
+        return with_factors(to_frame(self.trials_table), self.study)
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per trial and epoch; diagnostics where the encoder was scored."""
-        return to_frame(self.folder.side_table("epochs"))
+        return self._of_trials("epochs")
 
     @cached_property
     def histograms(self) -> pd.DataFrame:
         """Histograms of q_B: one row per trial, scored epoch and bin."""
-        return to_frame(self.folder.side_table("histograms"))
+        return self._of_trials("histograms")
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """t-SNE points of the last epoch's features: one row per trial and image."""
-        return to_frame(self.folder.side_table("points"))
+        return self._of_trials("points")
 
     @cached_property
     def references(self) -> pd.DataFrame:
         """Scores of raw pixels and of untrained encoders on the same yardstick."""
         return to_frame(self.folder.references())
+
+    def _of_trials(self, name: str) -> pd.DataFrame:
+        """A side table, with the study's factors as columns."""
+        frame = to_frame(self.folder.side_table(name))
+        if not (factors := factors_of(self.study)):
+            return frame
+        levels = self.trials.set_index("trial_id")[list(factors)]
+        columns = {factor: frame["trial_id"].map(levels[factor]) for factor in factors}
+        return frame.assign(**columns)[[*factors, *frame.columns]]
 
     @property
     def metric(self) -> str:
@@ -91,6 +109,61 @@ class StudyResults:
     def score_on(self) -> str:
         """The split that the scores are of: "validation" or "test"."""
         return str(self.study.get("evaluation", {}).get("score_on", "validation"))
+
+
+@dataclass(frozen=True)
+class CellResults(StudyResults):
+    """One cell of a study with factors, as the results of a study of its own; objectives have the
+    names of the study file.
+    """
+
+    whole: StudyResults
+    cell: Cell
+
+    @cached_property
+    def study(self) -> dict[str, Any]:
+        return cell_document(self.folder.document(), self.cell).tree
+
+    def planned(self, columns: Sequence[str]) -> pa.Table:
+        found = self._here(self.folder.plan(list(dict.fromkeys([*columns, "objective"]))))
+        return found.select([name for name in columns if name in found.column_names])
+
+    @cached_property
+    def plan_table(self) -> pa.Table:
+        return self._here(self.whole.plan_table)
+
+    @cached_property
+    def trials_table(self) -> pa.Table:
+        return self._here(self.whole.trials_table)
+
+    @cached_property
+    def references(self) -> pd.DataFrame:
+        """Those of the cell's data set, and of its encoders."""
+        found = self.whole.references
+        for name in ("dataset", *SPLIT_COLUMNS, *reference_params()):
+            if name in found and name in self.plan_table.column_names:
+                here = self.plan_table[name].unique().to_pylist()
+                found = found[found[name].isin(here) | found[name].isna()]
+        return found.reset_index(drop=True)
+
+    def frame_here(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The cell's rows of a table in which objectives have the cell in front."""
+        start = self.cell.qualified("")
+        rows = frame[frame["objective"].str.startswith(start)]
+        names = rows["objective"].str.removeprefix(start)
+        return rows.assign(objective=names).reset_index(drop=True)
+
+    def _here(self, table: pa.Table) -> pa.Table:
+        start = self.cell.qualified("")
+        rows = table.filter(pc.starts_with(table["objective"], start))
+        names = pc.utf8_slice_codeunits(rows["objective"], len(start))
+        at = rows.column_names.index("objective")
+        return rows.set_column(at, rows.schema.field("objective"), names)
+
+    def _of_trials(self, name: str) -> pd.DataFrame:
+        frame = to_frame(self.folder.side_table(name))
+        here = self.trials_table["trial_id"].to_pylist()
+        return frame[frame["trial_id"].isin(here)].reset_index(drop=True)
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:

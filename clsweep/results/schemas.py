@@ -26,11 +26,16 @@ _SPLIT_FIELDS = (  # null for pairs of vectors
     pa.field("score_on", pa.string()),  # validation | test: the split that every metric is of
     pa.field("val_fraction", pa.float64()),  # null: trained on all training images
     pa.field("image_size", pa.int64()),  # pixels a side
+    # shorter side of pictures that are kept whole, at most; null where images are squares
+    pa.field("store_size", pa.int64()),
+    pa.field("channels", pa.int64()),
     # with the validation split, which is taken from them, and unlabeled images
     pa.field("num_train", pa.int64()),
+    pa.field("num_unlabeled", pa.int64()),  # of them, those without a class
     pa.field("num_classes", pa.int64()),
     pa.field("images_digest", pa.string()),  # names and sizes of the files of an image folder
 )
+SPLIT_COLUMNS = tuple(field.name for field in _SPLIT_FIELDS)
 ID_FIELDS = (
     pa.field("trial_id", pa.string(), nullable=False),
     pa.field("study", pa.string()),
@@ -54,6 +59,9 @@ _LOSS_FIELDS = (
 _RUN_FIELDS = (
     pa.field("lr_peak", pa.float64()),  # after lr_rule
     pa.field("num_crop_only", pa.int64()),  # views that crop_only_share came to
+    pa.field("pairs_per_image", pa.int64()),  # positive pairs of views (ECPP Table 1)
+    pa.field("compute_per_image", pa.float64()),  # views, small ones by their share of the area
+    pa.field("pairs_per_compute", pa.float64()),  # the ratio of these two (ECPP Fig. 1)
     pa.field("num_images", pa.int64()),  # images trained on, each with all its views
     pa.field("epochs_trained", pa.int64()),  # fewer than epochs if the trial was stopped
     # checkpoints that the trial went on from, after it was cut off

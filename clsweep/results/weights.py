@@ -7,7 +7,6 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from clsweep.catalog import COMPONENT, DATASET, PARAM
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError
+from clsweep.version import VERSION
 
 Weights = dict[str, np.ndarray]
 
@@ -28,10 +28,12 @@ def about_encoder(row: Row, normalisation: Row) -> dict[str, Any]:
     encoder = COMPONENT["encoder"][row["encoder"]]
     names = ["trial_id", "encoder", *encoder.owns, *encoder.takes, "dataset", "seed"]
     about = {name: row[name] for name in names}
+    if row.get("channels"):
+        about["channels"] = row["channels"]
     seen = row.get("view_size") or row.get("image_size")
     if image_size := seen or DATASET[row["dataset"]].image_size:
         about["image_size"] = image_size
-    return {**about, "normalisation": normalisation, "clsweep_version": version("clsweep")}
+    return {**about, "normalisation": normalisation, "clsweep_version": VERSION}
 
 
 def pack(weights: Mapping[str, np.ndarray], about: Row) -> bytes:
@@ -98,7 +100,7 @@ def _is_normalisation(told: Any) -> bool:
     if not isinstance(mean, list) or not isinstance(std, list) or len(mean) != len(std):
         return False
     numbers = [*mean, *std]
-    return len(mean) in (1, 3) and all(
+    return len(mean) >= 1 and all(
         isinstance(number, float | int) and math.isfinite(number) for number in numbers
     )
 

@@ -15,7 +15,7 @@ from clsweep.study.schema import LIVE_METHODS
 _ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
 # workers and devices, and `confirm` comes after the study.
-_NOT_DEFINING = ("resources", "encoders", "checkpoints", "confirm")
+_NOT_DEFINING = ("resources", "encoders", "checkpoints", "loggers", "confirm")
 _NOT_DEFINING_DATA = ("root", "cache", "download")
 
 
@@ -24,11 +24,29 @@ def defining(tree: Mapping[str, Any]) -> Row:
     the rows of the plan say it.
     """
     kept = {key: value for key, value in tree.items() if key not in _NOT_DEFINING}
-    dataset = kept["dataset"].items()
-    kept["dataset"] = {key: value for key, value in dataset if key not in _NOT_DEFINING_DATA}
+    if isinstance(dataset := kept.get("dataset"), Mapping):
+        kept["dataset"] = _anywhere(dataset)
+    if factors := kept.get("factors"):
+        kept["factors"] = {name: _by_label(levels) for name, levels in factors.items()}
     if isinstance(objectives := kept.get("objectives"), Mapping):
         kept["objectives"] = {name: _any_precision(value) for name, value in objectives.items()}
     return _any_precision(kept)
+
+
+def _anywhere(dataset: Mapping[str, Any]) -> Row:
+    """A data set, wherever its files are."""
+    return {key: value for key, value in dataset.items() if key not in _NOT_DEFINING_DATA}
+
+
+def _by_label(levels: Iterable[Any]) -> Row:
+    """The levels of a factor, in whatever order and way they are written."""
+    written = [{"name": level} if isinstance(level, str) else level for level in levels]
+    return {
+        level.get("label", level["name"]): {
+            key: value for key, value in _any_precision(_anywhere(level)).items() if key != "label"
+        }
+        for level in written
+    }
 
 
 def _any_precision(section: Mapping[str, Any]) -> Row:
@@ -90,10 +108,17 @@ def _changed_keys(old: Row, new: Row, rows: Iterable[Mapping[str, Any]]) -> list
 
 
 def _without_growth(tree: Row, former: Row) -> Row:
-    """A study less what may grow: seeds, budget, and objectives that it did not have formerly."""
-    known = (former or tree)["objectives"]
+    """A study less what may grow: seeds, budget, and objectives and levels of its factors that it
+    did not have formerly.
+    """
+    known, levels = ((former or tree).get(key, {}) for key in ("objectives", "factors"))
+    grown = {
+        factor: {label: level for label, level in each.items() if label in levels.get(factor, {})}
+        for factor, each in tree.get("factors", {}).items()
+    }
     return {
-        **{key: value for key, value in tree.items() if key != "seeds"},
+        **{key: value for key, value in tree.items() if key not in ("seeds", "factors")},
+        **({"factors": grown} if grown else {}),
         "search": {
             key: value for key, value in tree["search"].items() if key != "trials_per_objective"
         },

@@ -9,13 +9,22 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import PARAM, Dataset, Value
-from clsweep.catalog.ownership import effective, reference_params, yardstick_params
+from clsweep.catalog.ownership import (
+    effective,
+    reference_params,
+    without_other_encoders,
+    yardstick_params,
+)
 from clsweep.catalog.plugins import activate
+from clsweep.data.availability import DataPlace
+from clsweep.display.html import html_table
 from clsweep.errors import StudyError
 from clsweep.study.document import Document, Keys
+from clsweep.study.factors import with_factors
 from clsweep.study.samplers import build_sampler, storage
 from clsweep.study.schema import LIVE_METHODS, StudySections
 from clsweep.study.space import Dimension, Objective, slug
@@ -40,10 +49,32 @@ class Study:
     notes: tuple[str, ...]
     document: Document = field(repr=False)
     preset: str | None = None
+    cells: tuple[Study, ...] = ()  # of a study with factors, whose objectives are all of theirs
 
     @property
     def name(self) -> str:
         return self.sections.name
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: each objective with its parts and how much is planned of it."""
+        seeds = len(self.sections.seeds)
+        rows = [
+            {"objective": o.name, **o.parts, "swept": ", ".join(o.space),
+             "sampler": sampler_of(self, o), "configurations": (n := count_configs(self, o)),
+             "trials": n * seeds}
+            for o in self.objectives
+        ]  # fmt: skip
+        metric = self.sections.metric.name
+        title = f"{self.name}: {metric} on {self.dataset.name}, {seeds} seeds"
+        return html_table(title, rows, " ".join(f"{note}." for note in self.notes))
+
+    def of(self, objective: str) -> Study:
+        """The study of the cell that has this objective; of a study without factors itself."""
+        return self._cell_of.get(objective, self)
+
+    @cached_property
+    def _cell_of(self) -> dict[str, Study]:
+        return {o.name: cell for cell in self.cells for o in cell.objectives}
 
     def plan(self) -> pd.DataFrame:
         """The planned trials, one row a trial; nothing has run."""
@@ -182,7 +213,7 @@ def plan_frame(study: Study) -> pd.DataFrame:
     used = [name for name in PARAM if any(name in t.params for t in trials)]
     rows = [plan_row(study, trial) for trial in trials]
     ids = [name for name in rows[0] if name not in PARAM]
-    return pd.DataFrame(rows).reindex(columns=[*ids, *used])
+    return with_factors(pd.DataFrame(rows).reindex(columns=[*ids, *used]), study.document.tree)
 
 
 def plan_row(
@@ -192,6 +223,7 @@ def plan_row(
 
     `chosen` are the values that a live search has given to its swept hyperparameters.
     """
+    cell = study.of(trial.objective)
     return {
         "trial_id": trial.trial_id,
         "study": study.name,
@@ -201,8 +233,8 @@ def plan_row(
         "seed": trial.seed,
         "sampler": trial.sampler,
         **_plugins(study),
-        **split_columns(study),
-        **effective(trial.parts, {**trial.params, **(chosen or {})}, study.dataset),
+        **split_columns(cell),
+        **effective(trial.parts, {**trial.params, **(chosen or {})}, cell.dataset),
     }
 
 
@@ -219,23 +251,30 @@ def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[st
     One row for every distinct encoder and yardstick of the plan; a width that a live search has yet
     to choose has none.
     """
-    if study.dataset.kind == "pairs":
-        return []
-    common = split_columns(study)
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    return [row for row, _ in placed_references(study, trials)]
+
+
+def placed_references(
+    study: Study, trials: Sequence[PlannedTrial]
+) -> list[tuple[dict[str, Any], DataPlace]]:
+    """The rows of `reference_rows`, each with the place of its data set."""
+    rows: dict[tuple[Any, ...], tuple[dict[str, Any], DataPlace]] = {}
     of_pixels = [name for name in yardstick_params() if name != "feature_layer"]
     params = {"raw_pixels": of_pixels, "untrained": reference_params()}
     for trial in trials:
+        cell = study.of(trial.objective)
+        if cell.dataset.kind == "pairs":
+            continue
+        trial_params = without_other_encoders(trial.params)
         for reference, names in params.items():
-            row = {name: trial.params[name] for name in names if name in trial.params}
+            row = {name: trial_params[name] for name in names if name in trial_params}
             # a projector is nothing before it is trained
             is_there = reference != "untrained" or row.get("feature_layer") != "projector"
             if None not in row.values() and is_there:
                 row |= {"seed": trial.seed} if reference == "untrained" else {}
-                rows.setdefault(
-                    (reference, *row.items()), {"reference": reference, **common, **row}
-                )
-    return sorted(rows.values(), key=lambda row: str(row["reference"]))
+                row = {"reference": reference, **split_columns(cell), **row}
+                rows.setdefault(tuple(row.items()), (row, cell.sections.dataset.place))
+    return sorted(rows.values(), key=lambda each: str(each[0]["reference"]))
 
 
 def split_columns(study: Study) -> dict[str, Any]:
@@ -245,7 +284,10 @@ def split_columns(study: Study) -> dict[str, Any]:
         "score_on": study.sections.evaluation.score_on,
         "val_fraction": study.sections.val_fraction,
         "image_size": dataset.image_size,
+        "store_size": dataset.store_size or None,
+        "channels": dataset.channels,
         "num_train": dataset.num_train + dataset.num_unlabeled,
+        "num_unlabeled": dataset.num_unlabeled,
         "num_classes": dataset.num_classes,
         "images_digest": dataset.images_digest,
     }

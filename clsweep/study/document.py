@@ -145,7 +145,7 @@ def read_document(
                     ("presets",), f"no preset '{preset}'.{nearest(preset, presets)} {known}"
                 )
             )
-        _overlay(document, presets[preset], origin=("presets", preset))
+        overlay(document, presets[preset], origin=("presets", preset))
     for setting in settings:
         apply_setting(document, setting)
     return document
@@ -301,7 +301,7 @@ class _Builder:
         return f"{self.document.source}:{node.start_mark.line + 1}"
 
 
-def _overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> None:
+def overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> None:
     """Lay `patch`, written at the keys `origin`, over the tree, and take its places along."""
     replaced: set[Keys] = set()
     _lay(document.tree, patch, (), replaced)

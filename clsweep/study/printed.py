@@ -17,6 +17,7 @@ from clsweep.catalog.rows import Row
 from clsweep.errors import StudyError, nearest
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.document import preset_names
+from clsweep.study.factors import split_name
 from clsweep.study.resolve import load_study
 
 CPU_PRESET = "cpu"  # the one preset that is never at the paper's scale
@@ -108,19 +109,23 @@ def parse_printed(text: str, place: str) -> PrintedTable:
 
 def paper_cells(study: str | Path) -> list[Row]:
     """What a study plans at the paper's scale, a row for each configuration: first without a
-    preset, then under each of its presets but `cpu`.
+    preset, then under each of its presets but `cpu` what that has not.
 
     A preset that cannot be planned here, for want of its images, has none.
     """
-    rows: list[Row] = []
+    rows: dict[tuple[object, ...], Row] = {}
     for preset in [None, *(name for name in preset_names(study) if name != CPU_PRESET)]:
         try:
             planned = load_study(study, preset=preset)
         except StudyError:
             continue
         seed = planned.sections.seeds[0]
-        rows += [plan_row(planned, t) for t in plan_trials(planned) if t.seed == seed]
-    return rows
+        cells = [plan_row(planned, t) for t in plan_trials(planned) if t.seed == seed]
+        for row in cells:
+            row |= split_name(planned.document.tree, row["objective"])
+            same = tuple(each for each in row.items() if each[0] not in ("trial_id", "config"))
+            rows.setdefault(same, row)
+    return list(rows.values())
 
 
 def _text(file: Path) -> str:

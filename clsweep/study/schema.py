@@ -27,6 +27,7 @@ from clsweep.data.availability import DataPlace
 from clsweep.display.numbers import setting
 from clsweep.errors import MAX_LINES, StudyError, nearest
 from clsweep.study.document import Document, Keys, dotted
+from clsweep.study.factors import cell_document, check_factors
 
 
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -35,6 +36,13 @@ def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds):
         raise ValueError(f"expected distinct seeds, given {_repeated(seeds)} twice")
     return seeds
+
+
+def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
+    low, high = map(float, limits)
+    if not low < high:
+        raise ValueError(f"expected [low, high], given [{setting(low)}, {setting(high)}]")
+    return low, high
 
 
 def _repeated(seeds: tuple[int, ...]) -> int:
@@ -57,16 +65,37 @@ class _Section(BaseModel):
 class DatasetSection(_Section):
     name: StrictStr
     val_fraction: Annotated[Number, Field(gt=0, le=0.5)] = 0.1
-    root: StrictStr = DataPlace.root  # folder with torchvision's layout, or with train/ and val/
+    # folder with torchvision's layout, or of the user's own files
+    root: StrictStr = DataPlace.root
     cache: StrictStr = DataPlace.cache  # folder for what is decoded once
     download: StrictBool = False
     image_size: Annotated[StrictInt, Field(ge=8, le=512)] | None = None
     num_train: Annotated[StrictInt, Field(ge=100, le=10_000_000)] | None = None
+    fraction: Annotated[Number, Field(gt=0, lt=1)] | None = None  # of the training images
     num_classes: Annotated[StrictInt, Field(ge=2, le=1000)] | None = None
+    channels: Annotated[StrictInt, Field(ge=1, le=64)] | None = None
+    # of pictures that are kept whole: pixels that the shorter side has at most
+    store_size: Annotated[StrictInt, Field(ge=8, le=4096)] | None = None
+    # lowest and highest value of arrays whose type says none
+    range: Annotated[tuple[Number, Number], AfterValidator(_ascending)] | None = None
+    transfer_root: StrictStr | None = None  # of transfer_dataset; by default root
 
     @property
     def place(self) -> DataPlace:
-        return DataPlace(root=self.root, cache=self.cache, download=self.download).absolute()
+        place = DataPlace(
+            root=self.root,
+            cache=self.cache,
+            download=self.download,
+            value_range=", ".join(map(repr, self.range)) if self.range else None,
+            transfer_root=self.transfer_root or "",
+        )
+        return place.absolute()
+
+    @model_validator(mode="after")
+    def _one_number(self) -> DatasetSection:
+        if self.num_train is not None and self.fraction is not None:
+            raise ValueError("expected num_train or fraction, given both")
+        return self
 
     @field_validator("name")
     @classmethod
@@ -159,10 +188,43 @@ class CheckpointsSection(_Section):
     every_s: Annotated[Number, Field(ge=0)] = 60.0  # seconds; at most one in so many
 
 
+# The loggers, and the options of each.
+LOGGERS = {
+    "tensorboard": ("path",),
+    "wandb": ("path", "project", "entity"),
+    "mlflow": ("uri", "experiment"),
+}
+
+
+class LoggerSection(_Section):
+    """`tensorboard`, or with options `{mlflow: {uri: http://...}}`."""
+
+    name: StrictStr
+    options: dict[StrictStr, StrictStr] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_written(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return {"name": given}
+        if isinstance(given, dict) and len(given) == 1 and "name" not in given:
+            [(name, options)] = given.items()
+            return {"name": name, "options": {} if options is None else options}
+        return given
+
+    @model_validator(mode="after")
+    def _known(self) -> LoggerSection:
+        known = LOGGERS[_choice("logger", self.name, LOGGERS)]
+        for option in self.options:
+            _choice(f"option of {self.name}", option, known)
+        return self
+
+
 class StudySections(_Section):
     name: Annotated[StrictStr, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
     plugins: dict[StrictStr, StrictStr] = {}  # digests, by name
     dataset: DatasetSection
+    factors: None = None  # see `factors.py`: each cell is a study without
     evaluation: EvaluationSection = EvaluationSection()
     metric: MetricSection = MetricSection()
     seeds: Seeds
@@ -177,6 +239,7 @@ class StudySections(_Section):
     resources: ResourcesSection = ResourcesSection()
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
+    loggers: tuple[LoggerSection, ...] = ()
 
     @property
     def val_fraction(self) -> float | None:
@@ -188,11 +251,14 @@ class StudySections(_Section):
 
 
 def parse_sections(document: Document) -> StudySections:
-    """The document's sections in their types.
+    """The document's sections in their types; of a study with factors those of its first cell.
 
     Raises:
         StudyError: one line per mistake: place, dotted key, expected, given, nearest name.
     """
+    if cells := check_factors(document):
+        sections = [parse_sections(cell_document(document, cell)) for cell in cells]
+        return sections[0]
     try:
         return StudySections.model_validate(document.tree)
     except ValidationError as error:

@@ -11,6 +11,9 @@ _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = (_PACKAGE / "studies", _PACKAGE.parent / "studies")
 
 
+EDITOR = "# yaml-language-server:"  # a line for an editor, at the head of a study
+
+
 def shipped_studies() -> dict[str, Path]:
     """The file of each shipped study, by its name: the path without `.yaml`."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), _PACKAGE)
@@ -31,6 +34,7 @@ def study_file(name: str | Path) -> Path:
 def question(path: Path) -> str:
     """What a study asks: the first sentence of the comment at its head."""
     lines = path.read_text(encoding="utf-8").splitlines()
+    lines = [line for line in lines if not line.startswith(EDITOR)]
     head = itertools.takewhile(lambda line: line.startswith("#"), lines)
     text = " ".join(line.lstrip("# ") for line in head)
     return re.split(r"(?<!Fig\.)(?<=[.?]) ", text, maxsplit=1)[0]

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from clsweep.catalog import PARAM, Param, Value
+from clsweep.catalog.ownership import small_view_size
 from clsweep.display.numbers import setting
 from clsweep.errors import nearest
+from clsweep.study.document import Document
+from clsweep.study.factors import cell_document, cells_of
 
 DIMENSION_KEYS = ("low", "high", "log", "grid", "choices")
 
@@ -76,16 +79,29 @@ class Dimension:
 class Objective:
     """One objective of a study: its four parts, its fixed hyperparameters, its own flat space."""
 
-    name: str
+    name: str  # with the cell in front where the study has factors
     parts: Mapping[str, str]
     fixed: Mapping[str, Value]
     space: Mapping[str, Dimension]
     skips: Mapping[str, tuple[str, ...]]  # reason -> shared parameters that are skipped for it
+    cell: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name in the study file, which all cells share."""
+        return self.name.removeprefix(f"{self.cell}/") if self.cell else self.name
 
     @property
     def owned(self) -> tuple[str, ...]:
         """Every hyperparameter that the objective owns, in catalog order."""
         return tuple(name for name in PARAM if name in self.fixed or name in self.space)
+
+    @property
+    def encoders(self) -> tuple[str, ...]:
+        """The one that is fixed, or those that are swept."""
+        dimension = self.space.get("encoder")
+        values = dimension.choices if dimension else (self.fixed["encoder"],)
+        return tuple(map(str, values))
 
     @property
     def num_grid_configs(self) -> int:
@@ -99,12 +115,35 @@ class Objective:
         return self.fixed[name], self.fixed[name]
 
 
+def store_size_of(objective: Objective, image_size: int) -> int:
+    """Shorter side of pictures at which no crop of a view is blown up, pixels."""
+    from clsweep.data.pictures import needed_size
+
+    size = objective.extremes("view_size")[1] or image_size
+    if "crop_scale" not in objective.owned:
+        return needed_size(size, 1.0)
+    smallest, _ = objective.extremes("crop_scale")
+    needed = needed_size(size, smallest)
+    if "small_view_size" in objective.owned:
+        small = objective.extremes("small_view_size")[1] or small_view_size(size)
+        scale = objective.extremes("small_crop_scale")[0] or smallest
+        needed = max(needed, needed_size(small, scale))
+    return needed
+
+
 def declared_spaces(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What each objective of a recorded study sweeps: objective -> parameter -> its dimension.
 
     Read off the plain tree of `study.yaml`, so that a folder opens where its data set or its
     catalog is not at hand. What an objective does not own is not left out: it has no values there.
     """
+    if cells := cells_of(tree):
+        whole = Document("", dict(tree))
+        return {
+            cell.qualified(name): space
+            for cell in cells
+            for name, space in declared_spaces(cell_document(whole, cell).tree).items()
+        }
     shared, spaces = tree.get("space") or {}, {}
     for name, section in tree["objectives"].items():
         fixed, own = ((section or {}).get(key) or {} for key in ("base", "space"))

@@ -11,10 +11,11 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, Protocol
 
 import torch
+
+from clsweep.version import VERSION
 
 FORMAT = 2  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
@@ -43,7 +44,7 @@ def identity_of(config: Mapping[str, Any]) -> bytes:
     """
     deciding = {name: value for name, value in config.items() if name not in _NAMES_ONLY}
     # what follows is the build's device
-    versions = [FORMAT, version("clsweep"), torch.__version__.partition("+")[0]]
+    versions = [FORMAT, VERSION, torch.__version__.partition("+")[0]]
     return json.dumps([versions, deciding], sort_keys=True).encode()
 
 

@@ -5,6 +5,7 @@ process group.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -175,12 +176,26 @@ def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
             norm.__class__ = GlobalGroupedBatchNorm1d if is_flat else GlobalGroupedBatchNorm2d
         return module
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        hooks = _hooks_of(module)
+        return _with_hooks(nn.SyncBatchNorm.convert_sync_batchnorm(module), hooks)
     for child in module.modules():  # same parameters and buffers, another forward
         if type(child) is nn.BatchNorm1d:
             child.__class__ = GlobalBatchNorm1d
         elif type(child) is nn.BatchNorm2d:
             child.__class__ = GlobalBatchNorm2d
+    return module
+
+
+def _hooks_of(module: nn.Module) -> dict[str, Any]:
+    """What follows each batch norm, such as an activation."""
+    norms = (nn.BatchNorm1d, nn.BatchNorm2d)
+    return {at: m._forward_hooks for at, m in module.named_modules() if isinstance(m, norms)}
+
+
+def _with_hooks(module: ModuleT, hooks: Mapping[str, Any]) -> ModuleT:
+    """torch's conversion makes new modules, and leaves the hooks behind."""
+    for at, hook in hooks.items():
+        module.get_submodule(at)._forward_hooks = hook
     return module
 
 

@@ -9,8 +9,9 @@ finite too, for a collapsed representation as well.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, DIAGNOSTICS, MIN_TSNE_POINTS, implementation
+from clsweep.catalog import COMPONENT, DIAGNOSTICS, METRICS, MIN_TSNE_POINTS, implementation
 from clsweep.catalog.ownership import num_others
+from clsweep.catalog.rows import Diagnostic, Metric
 from clsweep.objective.losses import npc_multiplier
 from clsweep.train.evaluate import widest_float
 
@@ -105,7 +107,7 @@ def std_per_dim(z_ND: Tensor) -> Tensor:
     return math.sqrt(z_ND.shape[1]) * _unit(z_ND, dim=1).std(dim=0, correction=0).mean()
 
 
-def intra_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor:
+def intra_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor | None:
     """Mean Euclidean distance of features of unit length to the centroid of their class, in [0, 1]
     (what DimCL Table 12 compares).
 
@@ -116,14 +118,18 @@ def intra_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int
         features_ND: any scale.
         labels_N: int64 classes in [0, num_classes).
     """
+    if not num_classes:  # images without classes
+        return None
     n_ND, centroid_CD, _ = _centroids(features_ND, labels_N, num_classes)
     return torch.linalg.vector_norm(n_ND - centroid_CD[labels_N], dim=1).mean()
 
 
-def inter_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor:
+def inter_class_distance(features_ND: Tensor, labels_N: Tensor, num_classes: int) -> Tensor | None:
     """Mean distance between the centroids of all pairs of classes present, in [0, 2]; 0 with fewer
     than two. Arguments as in `intra_class_distance`.
     """
+    if not num_classes:
+        return None
     _, centroid_CD, count_C = _centroids(features_ND, labels_N, num_classes)
     distance_CC = torch.cdist(centroid_CD, centroid_CD, compute_mode="donot_use_mm_for_euclid_dist")
     present_C = (count_C > 0).to(centroid_CD.dtype)
@@ -161,12 +167,28 @@ def mi_bound(config: Mapping[str, Any], base_loss: float) -> float | None:
 def diagnostics_of(at_hand: Mapping[str, Any]) -> dict[str, float]:
     """Every diagnostic of the catalog that takes no more than what is `at_hand`, by name, but those
     of steps; without those that such a trial has not.
+    """
+    return _taken([row for row in DIAGNOSTICS if not row.summary], at_hand)
+
+
+@torch.no_grad()
+def label_free_scores(at_hand: Mapping[str, Any]) -> dict[str, float]:
+    """Every metric of the catalog that needs no labels and takes no more than what is `at_hand`, by
+    name.
+    """
+    return _taken([row for row in METRICS if row.takes], at_hand)
+
+
+def _taken(
+    rows: Sequence[Diagnostic] | Sequence[Metric], at_hand: Mapping[str, Any]
+) -> dict[str, float]:
+    """What rows give of what is `at_hand`, those that take no more than that.
 
     Waits for the device once, and once inside of the singular values.
     """
     found: dict[str, Any] = {}
-    for row in DIAGNOSTICS:
-        if not row.summary and set(row.takes) <= set(at_hand):
+    for row in rows:
+        if set(row.takes) <= set(at_hand):
             value = implementation(row)(*(at_hand[name] for name in row.takes))
             if value is not None:
                 found[row.name] = value
@@ -181,18 +203,58 @@ def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | No
     """The coupling q_B of a step's anchors (DCL Eq. 4), in [0, 1], with eqco's margin; of a
     decoupled loss what InfoNCE's would be. None where samples are not contrasted at a temperature.
     """
-    framework = COMPONENT["framework"][config["framework"]]
-    is_contrast = framework.pairs_views and framework.views_of_negatives > 0
-    if not is_contrast or "tau" not in COMPONENT["loss"][config["loss"]].owns:
+    if not _contrasts_samples(config):
         return None
     multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
     values: Tensor = objective.over_pairs(prepared, multiplier)
     return values
 
 
+def query_grad_norm(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | None:
+    """||dl_n / dq_n|| of every query of a step (EqCo Eq. 7, A.2 and Fig. 4), >= 0, per unit of
+    length of q: the base loss l_n of the query alone, with its positive and negatives held fixed.
+
+    q is the normalised projection, in which the loss is differentiated freely (EqCo Eq. 11); with
+    infonce and eqco the norm is at most 2 / tau. Every anchor of a batch is a query. None where
+    samples are not contrasted at a temperature. No values where queries carry no gradient (nnclr),
+    or the loss knows no single query.
+    """
+    if not _contrasts_samples(config):
+        return None
+    norms = partial(_gradient_norms, objective.comparison.criterion)
+    values: Tensor = objective.over_pairs(prepared, norms)
+    return values
+
+
+def _contrasts_samples(config: Mapping[str, Any]) -> bool:
+    """Whether samples are contrasted with other samples at a temperature."""
+    framework = COMPONENT["framework"][config["framework"]]
+    is_contrast = framework.pairs_views and framework.views_of_negatives > 0
+    return is_contrast and "tau" in COMPONENT["loss"][config["loss"]].owns
+
+
+def _gradient_norms(
+    criterion: Callable[..., Tensor], z1_ND: Tensor, z2_ND: Tensor, **negatives: Any
+) -> Tensor:
+    """Norm of each query's gradient, (N,); in batch form (2N,), each view's anchors as queries."""
+    if not negatives:
+        if "negatives" not in inspect.signature(criterion).parameters:
+            return z1_ND.new_empty(0)  # an installed loss of the batch as a whole
+        both: dict[str, Any] = {"negatives": torch.cat([z1_ND, z2_ND]), "skip_own": True}
+        directions = (z1_ND, z2_ND), (z2_ND, z1_ND)
+        return torch.cat([_gradient_norms(criterion, *views, **both) for views in directions])
+    if not z1_ND.requires_grad:
+        return z1_ND.new_empty(0)
+    queries_ND = z1_ND.detach().requires_grad_()
+    negatives["negatives"] = negatives["negatives"].detach()
+    loss = criterion(queries_ND, z2_ND.detach(), **negatives)  # a mean over the queries
+    (grad_ND,) = torch.autograd.grad(loss * len(queries_ND), queries_ND)
+    return torch.linalg.vector_norm(grad_ND, dim=1)
+
+
 class StepStatistics:
     """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
-    and the gradient norms (DCL A.9, Fig. 5).
+    and the gradient norms (DCL A.9, Fig. 5; EqCo Fig. 4).
 
     Adding never waits for the device, and only sums are kept; `summary` and `histogram` wait.
     """

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from clsweep.catalog import FINETUNE_SHARES
 from clsweep.catalog.rows import numbers
-from clsweep.data.augment import Recipe, draw
+from clsweep.data.augment import Recipe
 from clsweep.data.datasets import SPLIT_SEED, stratified
 from clsweep.train.evaluate import percent, require_finite, top_hits
 from clsweep.train.images import Images, make_views
@@ -132,8 +132,8 @@ def fine_tuned(
                 continue
             for group in optimizer.param_groups:
                 group["lr"] = lr * cosine(Moment(step, num_steps))
-            draws = draw(recipe, len(chosen_B), images.size, generator)
-            (x_BCHW,) = make_views(images.take(chosen_B), [draws], images)
+            draws = images.draw([recipe], chosen_B, generator)
+            (x_BCHW,) = make_views(images.take(chosen_B, draws), draws, images)
             optimizer.zero_grad(set_to_none=True)
             labels_B = images.labels_N[chosen_B.to(images.device)]
             F.cross_entropy(model(x_BCHW), labels_B).backward()

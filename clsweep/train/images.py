@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from clsweep.data.augment import Draws, apply
+from clsweep.data.augment import LEVELS, Draws, Recipe, apply
 from clsweep.data.datasets import Split, Splits, channel_stats
+from clsweep.data.pictures import SCORED_SHARE, Pictures
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
 from clsweep.train.seeds import derived_seed
@@ -31,13 +32,16 @@ MADE_AT_ONCE = {"cpu": 256, "cuda": 1024}
 LARGEST_SHARE = 0.5  # of a GPU's free memory that a split may take; a larger one stays on the host
 
 
+Pixels = Tensor | list[Tensor]  # whole images, or of images of different sizes the crops of views
+
+
 @dataclass(frozen=True, eq=False)
 class Images:
-    """One split: uint8 pixels where they are read from, and how to normalise them on the trial's
-    device.
+    """One split: pixels where they are read from, and how to normalise them on the trial's device.
 
-    pixels_NHWC lies on the device if it fits there. On the host it is the array that all splits of
-    a file and all trials of a process share, of which rows_N are this split's.
+    pixels_NHWC, uint8 or uint16, lies on the device if it fits there. On the host it is the array
+    that all splits of a file and all trials of a process share, of which rows_N are this split's.
+    Images of different sizes lie there as `pictures`, and are cropped and resized there.
     """
 
     pixels_NHWC: Tensor
@@ -46,6 +50,7 @@ class Images:
     mean_1C11: Tensor
     std_1C11: Tensor
     view_size: int = 0  # pixels a side at which images are scored; 0: their own
+    pictures: Pictures | None = None
 
     def __len__(self) -> int:
         return len(self.labels_N)
@@ -56,24 +61,39 @@ class Images:
 
     @property
     def size(self) -> int:
-        """Pixels a side."""
-        return self.pixels_NHWC.shape[1]
+        """Pixels a side; of images of different sizes, at which they are scored."""
+        return self.view_size if self.pictures else self.pixels_NHWC.shape[1]
 
     @property
     def scored_size(self) -> int:
         """Pixels a side of what `plain` gives."""
         return self.view_size or self.size
 
-    def take(self, chosen_M: Tensor) -> Tensor:
-        """The chosen images, uint8 (M, C, H, W) in channels_last, on the device; chosen_M: int64 on
-        the CPU.
-        """
-        return self.fetch(chosen_M)()
+    def draw(
+        self, transforms: Sequence[Recipe], chosen_M: Tensor, generator: torch.Generator
+    ) -> tuple[Draws, ...]:
+        """Views of the chosen images, for `take`, `fetch` and `make_views`."""
+        if self.pictures is None:
+            return draw_views(transforms, len(chosen_M), self.size, generator)
+        assert self.rows_N is not None
+        sized = [replace(t, output_size=t.output_size or self.size) for t in transforms]
+        size_2M = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
+        return draw_views(sized, len(chosen_M), size_2M, generator)
 
-    def fetch(self, chosen_M: Tensor) -> Callable[[], Tensor]:
+    def take(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Pixels:
+        """The chosen images, (M, C, H, W) in channels_last, on the device; chosen_M: int64 on the
+        CPU. Of images of different sizes the crops of each of the `draws`.
+        """
+        return self.fetch(chosen_M, draws)()
+
+    def fetch(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Callable[[], Pixels]:
         """Read the chosen images; what is returned moves them to the device. The reading needs no
         device.
         """
+        if self.pictures is not None:
+            assert self.rows_N is not None
+            crops = cut_crops(self.pictures, self.rows_N[chosen_M], draws)
+            return lambda: [self._moved(crop) for crop in crops]
         if self.rows_N is None:
             return lambda: self.pixels_NHWC[chosen_M.to(self.device, non_blocking=True)].permute(
                 0, 3, 1, 2
@@ -81,20 +101,33 @@ class Images:
         pixels_MHWC = self.pixels_NHWC[self.rows_N[chosen_M]]
         if self.device.type == "cuda":
             pixels_MHWC = pixels_MHWC.pin_memory()
-        return lambda: pixels_MHWC.to(self.device, non_blocking=True).permute(0, 3, 1, 2)
+        return lambda: self._moved(pixels_MHWC.permute(0, 3, 1, 2))
+
+    def _moved(self, pixels_MCHW: Tensor) -> Tensor:
+        return pixels_MCHW.to(self.device, non_blocking=True)
 
     def normalise(self, x_NCHW: Tensor) -> Tensor:
-        """Images in [0, 1] -> what an encoder takes: standardised, three channels,
+        """Images in [0, 1] -> what an encoder takes: standardised, gray ones in three channels,
         channels_last.
         """
         x_NCHW = (x_NCHW - self.mean_1C11) / self.std_1C11
-        return x_NCHW.expand(-1, 3, -1, -1).contiguous(memory_format=torch.channels_last)
+        if x_NCHW.shape[1] == 1:
+            x_NCHW = x_NCHW.expand(-1, 3, -1, -1)
+        return x_NCHW.contiguous(memory_format=torch.channels_last)
 
     def plain(self, chosen_M: Tensor) -> Tensor:
-        """Unaugmented images as an encoder takes them, resized whole to scored_size; chosen_M:
-        int64 on the CPU.
+        """Unaugmented images as an encoder takes them, of scored_size; chosen_M: int64 on the CPU.
+
+        Squares are resized whole. Of images of different sizes the shorter side is resized to 8/7
+        of that, and the middle is cut out, as the papers do (256 -> 224).
         """
-        x_MCHW = self.take(chosen_M).float() / 255
+        if self.pictures is not None:
+            assert self.rows_N is not None
+            middle = cut_middles(self.pictures, self.rows_N[chosen_M], self.scored_size)
+            return self.normalise(_in_unit(self._moved(middle)))
+        pixels = self.take(chosen_M)
+        assert isinstance(pixels, Tensor)
+        x_MCHW = _in_unit(pixels)
         if self.scored_size != self.size:
             side = self.scored_size
             x_MCHW = F.interpolate(x_MCHW, (side, side), mode="bilinear", antialias=True)
@@ -120,20 +153,23 @@ def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
     split).
     """
     mean_C, std_C = channel_stats(statistics)
+    pictures = split.images if isinstance(split.images, Pictures) else None
     with warnings.catch_warnings():
         # a mapped file cannot be written to; nothing here does
         warnings.simplefilter("ignore", UserWarning)
-        pixels = torch.from_numpy(split.images)
+        pixels = torch.from_numpy(pictures.pixels if pictures else split.images)
     rows = torch.from_numpy(split.rows)
-    fits = device.type != "cpu" and len(split) * pixels[0].numel() <= LARGEST_SHARE * _free_memory(
-        device
-    )
+    fits = device.type != "cpu" and pictures is None
+    if fits:
+        num_bytes = len(split) * pixels[0].numel() * pixels.element_size()
+        fits = num_bytes <= LARGEST_SHARE * _free_memory(device)
     return Images(
         pixels_NHWC=_moved(pixels, rows, device) if fits else pixels,
         rows_N=None if fits else rows,
         labels_N=torch.from_numpy(split.labels).to(device),
         mean_1C11=torch.from_numpy(mean_C)[None, :, None, None].to(device),
         std_1C11=torch.from_numpy(std_C)[None, :, None, None].to(device),
+        pictures=pictures,
     )
 
 
@@ -197,6 +233,10 @@ class _Drawn:
     rows: Tensor
     draws: Sequence[Draws]
 
+    @property
+    def parts(self) -> tuple[Tensor, Sequence[Draws]]:
+        return self.rows, self.draws
+
     def __getitem__(self, chosen: Tensor) -> _Drawn:
         return _Drawn(self.rows[chosen], [view[chosen] for view in self.draws])
 
@@ -211,7 +251,7 @@ def _drawn(
     batch_size, transforms = config["batch_size"], recipes(config)
     for rows in order.split(batch_size * max(1, DRAWN_AT_ONCE // batch_size)):
         labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
-        yield _Drawn(rows, draw_views(transforms, len(rows), images.size, generator)), labels
+        yield _Drawn(rows, images.draw(transforms, rows, generator)), labels
 
 
 def _in_chunks(
@@ -221,7 +261,7 @@ def _in_chunks(
     batch_size, chunk_size = config["batch_size"], config["chunk_size"]
 
     def make(chunk: _Drawn) -> list[Tensor]:
-        return make_views(images.take(chunk.rows), chunk.draws, images)
+        return make_views(images.take(chunk.rows, chunk.draws), chunk.draws, images)
 
     for block, labels in drawn:
         for batch, labels_N in enumerate(labels):
@@ -253,16 +293,19 @@ def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any])
             yield Batch(labels_N, [partial(list, one)])
 
 
-def make_views(pixels_MCHW: Tensor, draws: Sequence[Draws], images: Images) -> list[Tensor]:
-    """The drawn views of uint8 images on the device, as an encoder takes them: (M, 3, V, V)
-    each.
+def make_views(pixels: Pixels, draws: Sequence[Draws], images: Images) -> list[Tensor]:
+    """The drawn views of images on the device, as an encoder takes them: (M, C, V, V) each; pixels
+    as `take` gives them.
     """
+    if isinstance(pixels, list):
+        crops = zip(pixels, draws, strict=True)
+        return [images.normalise(apply(crop, drawn.of_crops())) for crop, drawn in crops]
     of_size: dict[int, list[int]] = {}
     for view, drawn in enumerate(draws):
         of_size.setdefault(drawn.output_size, []).append(view)
     views: dict[int, Tensor] = {}
     for same in of_size.values():  # together, with fewer and longer operations
-        repeated = torch.cat([pixels_MCHW] * len(same))
+        repeated = torch.cat([pixels] * len(same))
         made = images.normalise(apply(repeated, Draws.join([draws[view] for view in same])))
         views.update(zip(same, made.chunk(len(same)), strict=True))
     return [views[view] for view in range(len(draws))]
@@ -279,17 +322,17 @@ def _share(first: int, num_units: int, unit: int) -> Tensor:
 
 def _ahead(
     images: Images, groups: Iterable[Labelled]
-) -> Iterator[tuple[Labelled, Callable[[], Tensor]]]:
+) -> Iterator[tuple[Labelled, Callable[[], Pixels]]]:
     """Each group with `images.fetch` of its rows; from the host to a GPU, a thread reads the next
     meanwhile.
     """
     if images.rows_N is None or images.device.type != "cuda":
-        yield from ((group, images.fetch(group[0].rows)) for group in groups)
+        yield from ((group, images.fetch(*group[0].parts)) for group in groups)
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
-        waiting: deque[tuple[Labelled, Future[Callable[[], Tensor]]]] = deque()
+        waiting: deque[tuple[Labelled, Future[Callable[[], Pixels]]]] = deque()
         for group in groups:
-            waiting.append((group, pool.submit(images.fetch, group[0].rows)))
+            waiting.append((group, pool.submit(images.fetch, *group[0].parts)))
             if len(waiting) > 1:
                 ready, reading = waiting.popleft()
                 yield ready, reading.result()
@@ -299,10 +342,58 @@ def _ahead(
 
 def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
     """The rows on the device, copied in blocks: the host never holds a second whole."""
-    moved = torch.empty(len(rows_N), *pixels_AHWC.shape[1:], dtype=torch.uint8, device=device)
+    shape = (len(rows_N), *pixels_AHWC.shape[1:])
+    moved = torch.empty(shape, dtype=pixels_AHWC.dtype, device=device)
     for out, rows in zip(moved.split(DRAWN_AT_ONCE), rows_N.split(DRAWN_AT_ONCE), strict=True):
         out.copy_(pixels_AHWC[rows])
     return moved
+
+
+def cut_crops(pictures: Pictures, rows_M: Tensor, draws: Sequence[Draws]) -> list[Tensor]:
+    """The crops of each view resized to its size, (M, C, V, V) each in the pictures' type, as
+    torchvision's `resized_crop` makes them of an image of that type.
+    """
+    made: list[list[Tensor]] = [[] for _ in draws]
+    boxes = [torch.stack([d.i, d.j, d.h, d.w], dim=1).tolist() for d in draws]
+    for m, row in enumerate(rows_M.tolist()):
+        picture_CHW = _picture(pictures, row)
+        for crops, drawn, box_M4 in zip(made, draws, boxes, strict=True):
+            i, j, h, w = box_M4[m]
+            side = drawn.output_size
+            crops.append(_resized(picture_CHW[:, i : i + h, j : j + w], side, side))
+    return [torch.stack(crops) for crops in made]
+
+
+def cut_middles(pictures: Pictures, rows_M: Tensor, side: int) -> Tensor:
+    """The middle squares of pictures whose shorter side is resized to 8/7 of `side`: (M, C, side,
+    side), as torchvision's `Resize` and `CenterCrop` make them.
+    """
+    shorter = round(side * SCORED_SHARE)
+    middles = []
+    for row in rows_M.tolist():
+        picture_CHW = _picture(pictures, row)
+        lengths = picture_CHW.shape[1:]
+        height, width = (int(shorter * length / min(lengths)) for length in lengths)
+        top, left = (round((length - side) / 2) for length in (height, width))
+        resized_CHW = _resized(picture_CHW, height, width)
+        middles.append(resized_CHW[:, top : top + side, left : left + side])
+    return torch.stack(middles)
+
+
+def _picture(pictures: Pictures, row: int) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a mapped file; nothing here writes
+        return torch.from_numpy(pictures[row]).permute(2, 0, 1)
+
+
+def _resized(x_CHW: Tensor, height: int, width: int) -> Tensor:
+    resized = F.interpolate(x_CHW[None], (height, width), mode="bilinear", antialias=True)
+    return resized[0]
+
+
+def _in_unit(pixels: Tensor) -> Tensor:
+    """Whole numbers as float32 in [0, 1]."""
+    return pixels.float() / LEVELS[pixels.dtype]
 
 
 def _free_memory(device: torch.device) -> int:

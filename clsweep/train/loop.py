@@ -6,16 +6,18 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
-from clsweep.catalog import DATASET
+from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.ownership import num_crop_only
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
+from clsweep.objective.framework import PairFramework
+from clsweep.objective.views import pairs_and_compute
 from clsweep.train.attempt import Attempt, Report
 from clsweep.train.checkpoint import CheckpointStore
 from clsweep.train.collectives import distributed, world_size
@@ -25,7 +27,15 @@ from clsweep.train.images import Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
-from clsweep.train.scores import DivergedError, Heads, diagnose, embed_in_plane, score_encoder
+from clsweep.train.pulse import Pulse, Tell
+from clsweep.train.scores import (
+    DivergedError,
+    Heads,
+    diagnose,
+    embed_in_plane,
+    score_encoder,
+    score_views,
+)
 from clsweep.train.seeds import derived_seed
 from clsweep.train.state import TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
@@ -45,6 +55,7 @@ def train_trial(
     checkpoint_every_s: float = 60.0,
     keep_end: bool = False,
     test: bool = False,
+    tell: Tell | None = None,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -66,6 +77,7 @@ def train_trial(
         keep_end: save a checkpoint after the last epoch too.
         test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
             that is scored on the test split anyway has its scores already.
+        tell: what hears every few seconds how far the trial is, see `Pulse`.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -90,7 +102,7 @@ def train_trial(
         keep_end=keep_end,
     )
     if DATASET[config["dataset"]].kind == "pairs":
-        return train_critic(config, attempt, device)
+        return train_critic(config, attempt, device, Pulse(config, tell))
     memory = PeakMemory(device)
     # all steps have one shape: worth trying what is fastest
     torch.backends.cudnn.benchmark = device.type == "cuda"
@@ -101,12 +113,17 @@ def train_trial(
     if config["epochs"] == 0:
         encoder, heads, result = _score_untrained(config, val, on_val, attempt, device)
     else:
-        encoder, heads, result = _train(config, train, val, on_val, attempt, device, cuda_graphs)
+        pulse = Pulse(config, tell)
+        encoder, heads, result = _train(
+            config, train, val, on_val, attempt, device, cuda_graphs, pulse
+        )
     if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         tested = scored_images(splits.test, splits, config, device)
         transfer = transfer_of(config, splits, place, device, test=True)
         scores, _ = score(encoder, val=tested, heads=heads, last=last, transfer=transfer)
+        if heads.objective is not None:
+            scores |= score_views(heads.objective, tested, config)
         result |= {f"test_{name}": score for name, score in scores.items()}
     return result | {
         "peak_memory_gib": memory.peak_gib(),
@@ -139,6 +156,7 @@ def _train(
     attempt: Attempt,
     device: torch.device,
     cuda_graphs: bool,
+    pulse: Pulse,
 ) -> tuple[nn.Module, Heads, Row]:
     state = new_state(config, device)
     attempt.resume(state)
@@ -160,7 +178,7 @@ def _train(
         )
         statistics = StepStatistics() if is_scored else None
         start = time.perf_counter()
-        row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics)}
+        row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics, pulse)}
         row["time_s"] = time.perf_counter() - start
         if not math.isfinite(row["train_loss"]):
             raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
@@ -174,6 +192,9 @@ def _train(
             points = embed_in_plane(features, val, config) if is_last else []
         attempt.end_epoch(row, histogram, points)
     result = attempt.result(epoch_images)
+    if COMPONENT["framework"][config["framework"]].pairs_views:
+        pairs = cast(PairFramework, state.objective).comparison.pairs
+        result |= pairs_and_compute(config, pairs, train.size)
     if config["views"] != "two":
         result["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
     result |= {
@@ -199,6 +220,7 @@ def train_epoch(
     images: Images,
     config: Mapping[str, Any],
     statistics: StepStatistics | None = None,
+    pulse: Pulse | None = None,
 ) -> Row:
     """One pass over the training split: mean losses, and the learning rate of the last step.
 
@@ -206,7 +228,13 @@ def train_epoch(
         state: advanced by one epoch.
         model: the state's objective, or what distributes it.
         statistics: collects the diagnostics of every step, if given.
+        pulse: looks at every step, if given.
+
+    Raises:
+        DivergedError: the loss is not finite, as the pulse sees.
     """
+    if pulse is not None:
+        pulse.begin_epoch(state.epoch + 1, steps_per_epoch(images, config))
     model.train()
     draws_seed = derived_seed(config["seed"], f"regularizer of epoch {state.epoch}")
     state.objective.begin_epoch(state.epoch, draws_seed)
@@ -251,6 +279,8 @@ def train_epoch(
         totals += torch.stack(
             [totals.new_zeros(()) if part is None else part.detach() for part in parts]
         )
+        if pulse is not None:
+            pulse.step(step + 1 - state.epoch * per_epoch, totals[0])
     state.epoch += 1
     row["train_loss"], row["base_loss"], regularizer = (totals / per_epoch).tolist()
     return row if losses.regularizer is None else row | {"regularizer_loss": regularizer}

@@ -19,6 +19,7 @@ from clsweep.objective.build import build_critic
 from clsweep.train.attempt import Attempt
 from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.memory import PeakMemory
+from clsweep.train.pulse import Pulse
 from clsweep.train.scores import DivergedError, take_scores
 from clsweep.train.seeds import derived_seed, seeded
 
@@ -84,7 +85,9 @@ class CriticState:
         self.epoch = state["epoch"]
 
 
-def train_critic(config: Mapping[str, Any], attempt: Attempt, device: torch.device) -> Row:
+def train_critic(
+    config: Mapping[str, Any], attempt: Attempt, device: torch.device, pulse: Pulse
+) -> Row:
     """Train a critic by Adam on fresh pairs, freeze it, and estimate the mutual information.
 
     `batch_size` is the number of pairs in a step, of which each x has batch_size - 1 negatives.
@@ -110,12 +113,14 @@ def train_critic(config: Mapping[str, Any], attempt: Attempt, device: torch.devi
     num_pairs_per_epoch = STEPS_PER_EPOCH * config["batch_size"]
     while attempt.goes_on:
         start, total = time.perf_counter(), torch.zeros((), device=device)
-        for _ in range(STEPS_PER_EPOCH):
+        pulse.begin_epoch(state.epoch + 1, STEPS_PER_EPOCH)
+        for step in range(STEPS_PER_EPOCH):
             loss = loss_of_fresh_pairs()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
             total += loss.detach()
+            pulse.step(step + 1, total)
         state.epoch += 1
         mean, time_s = total.item() / STEPS_PER_EPOCH, time.perf_counter() - start
         if not math.isfinite(mean):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
-from clsweep.train.images import Images, on_device, scored_images
+from clsweep.train.images import Images, scored_images
 from clsweep.train.scores import augmented_features, score_encoder, score_features
 from clsweep.train.state import untrained_encoder
 from clsweep.train.transfer import transfer_of
@@ -40,8 +40,12 @@ def score_reference(
         transfer = transfer_of(config, splits, place, where)
         encoder = untrained_encoder(config, where)
         return score_encoder(encoder, train, val, config, last=True, transfer=transfer)[0]
-    train, val = (on_device(split, splits.train, where) for split in scored)
+    # at their own size, whatever that of the views
+    whole = {**config, "view_size": 0}
+    train, val = (scored_images(split, splits, whole, where) for split in scored)
     bank = train.labelled()
+    if not (len(bank) and len(val.labelled())):
+        return {}  # every score of pixels needs labels
     bank_ND, query_MD = _pixels(bank), _pixels(val)
     config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
     config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
@@ -53,7 +57,7 @@ class _Pixels(nn.Module):
 
     def __init__(self, images: Images):
         super().__init__()
-        self.num_channels = images.pixels_NHWC.shape[-1]
+        self.num_channels = images.mean_1C11.shape[1]
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         return _flat(x_NCHW[:, : self.num_channels])
@@ -63,10 +67,9 @@ def _pixels(images: Images) -> Tensor:
     """Normalised pixels (N, C H W) of all images, those of more than 64 pixels a side averaged down
     to 32.
     """
-    blocks = (images.take(chosen) for chosen in torch.arange(len(images)).split(BLOCK))
-    return torch.cat(
-        [_flat((x.float() / 255 - images.mean_1C11) / images.std_1C11) for x in blocks]
-    )
+    pixels = _Pixels(images)
+    blocks = torch.arange(len(images)).split(BLOCK)
+    return torch.cat([pixels(images.plain(chosen)) for chosen in blocks])
 
 
 def _flat(x_NCHW: Tensor) -> Tensor:

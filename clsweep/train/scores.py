@@ -12,16 +12,16 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
+from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
-from clsweep.data.augment import Draws, draw
+from clsweep.data.augment import Draws
 from clsweep.model.layers import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
-from clsweep.objective.views import draw_views, recipes
+from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
-from clsweep.train.diagnostics import diagnostics_of, tsne_points
+from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
 from clsweep.train.finetune import Network, views_of
 from clsweep.train.images import DRAWN_AT_ONCE, Images, make_views
 from clsweep.train.seeds import derived_seed, seeded
@@ -30,6 +30,7 @@ Of = Literal["features", "classifier", "transfer"]
 
 EVAL_BATCH = 1024  # images at once, of 32 x 32 pixels; fewer of larger ones
 DIAGNOSED_IMAGES = 1024  # at most, of the validation split, whose two views the diagnostics look at
+LIDAR_IMAGES = 1000  # at most, of the same split (Thilak et al. 2024, 5.1)
 DIAGNOSIS_SEED = 0  # the same views at every epoch and in every trial of the same augmentation
 
 
@@ -48,10 +49,12 @@ class Heads(NamedTuple):
 
     projector: nn.Module | None = None
     classifier: nn.Module | None = None
+    objective: Framework | None = None  # that trained them
 
     @classmethod
-    def of(cls, objective: nn.Module) -> Heads:
-        return cls(*(getattr(objective, name, None) for name in cls._fields))
+    def of(cls, objective: Framework) -> Heads:
+        parts = {name: getattr(objective, name, None) for name in ("projector", "classifier")}
+        return cls(**parts, objective=objective)
 
 
 NO_HEADS = Heads()
@@ -71,13 +74,23 @@ def score_encoder(
     """Scores of the features of `feature_layer`, and these features of the split that is scored.
 
     The bank are the training images that have a label. At the `last` epoch all metrics are taken,
-    also on another data set, if one is given.
+    also on another data set, if one is given. Images without a label have those scores alone that
+    need none.
 
     Raises:
         DivergedError: features are not finite.
     """
     layer = layer_of(encoder, heads.projector, config["feature_layer"])
-    scores, query_MD = _score_images(layer, encoder, train.labelled(), val, config, last=last)
+    bank = train.labelled()
+    if len(bank) and len(val.labelled()):
+        scores, query_MD = _score_images(layer, encoder, bank, val, config, last=last)
+    else:
+        scores, query_MD = {}, _features(layer, val)
+        _require_finite("the encoder's features are", config, query_MD)
+    at_hand = {"features_ND": query_MD}
+    if config.get("lidar_views"):
+        at_hand["views_NVD"] = _several_views(layer, val, config["lidar_views"])
+    scores |= label_free_scores(at_hand)
     if heads.classifier is not None:
         logits_MC = _features(nn.Sequential(encoder, heads.classifier), val)
         scores |= take_scores(_metrics("classifier", config, last), config, logits_MC, val.labels_N)
@@ -112,7 +125,8 @@ def _score_images(
         "network": network,
     }
     if of == "transfer":
-        given |= {"num_classes": DATASET[config["transfer_dataset"]].num_classes}
+        labels = [images.labels_N.max() for images in (bank, query)]
+        given |= {"num_classes": 1 + int(torch.stack(labels).max())}
         given |= _transferred_tuning(config)
     scores = score_features(
         bank_ND,
@@ -155,7 +169,7 @@ def score_features(
 
 
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
-    found = [m for m in METRICS if m.kind == "images" and m.of == of]
+    found = [m for m in METRICS if m.needs_labels and m.of == of]
     every_epoch = {"linear_probe"} if config["linear_every"] == "scored" else set()
     return [m for m in found if last or m.every_epoch or m.part in every_epoch]
 
@@ -197,7 +211,6 @@ def take_scores(
     return scores
 
 
-@torch.no_grad()
 def diagnose(
     objective: Framework,
     val: Images,
@@ -206,32 +219,50 @@ def diagnose(
     *,
     base_loss: float,
 ) -> dict[str, float]:
-    """Diagnostics of two views of validation images, in evaluation mode, and of the epoch's loss;
-    equal on all workers, without a word.
+    """Diagnostics of two views of validation images, in evaluation mode, and of the epoch's loss,
+    with the scores of these views; equal on all workers, without a word.
     """
+    z1_ND, z2_ND = _projections(objective, val, config)
+    at_hand = {
+        "z1_ND": z1_ND,
+        "z2_ND": z2_ND,
+        "features_ND": features_ND,
+        "num_classes": config["num_classes"],
+        "base_loss": base_loss,
+        "config": config,
+    }
+    if len(val.labelled()) == len(val):
+        at_hand["labels_N"] = val.labels_N
+    return diagnostics_of(at_hand) | label_free_scores({"z1_ND": z1_ND, "z2_ND": z2_ND})
+
+
+def score_views(
+    objective: Framework, images: Images, config: Mapping[str, Any]
+) -> dict[str, float]:
+    """The scores of two views' projections alone, which need no labels."""
+    z1_ND, z2_ND = _projections(objective, images, config)
+    return label_free_scores({"z1_ND": z1_ND, "z2_ND": z2_ND})
+
+
+@torch.no_grad()
+def _projections(
+    objective: Framework, val: Images, config: Mapping[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """Of two views of the first images."""
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
-    draws = draw_views(recipes(config)[:2], len(rows), val.size, generator)
+    draws = val.draw(recipes(config)[:2], rows, generator)
     was_training = objective.training
     objective.eval()
     parts = []
     for chosen in rows.split(_at_once(val)):
-        views = make_views(val.take(chosen), [view[chosen] for view in draws], val)
+        chosen_draws = [view[chosen] for view in draws]
+        views = make_views(val.take(chosen, chosen_draws), chosen_draws, val)
         parts.append([objective.represent(x)[0] for x in views])
     z1_ND, z2_ND = (torch.cat(part) for part in zip(*parts, strict=True))
     objective.train(was_training)
     _require_finite("the projections are", config, z1_ND, z2_ND)
-    return diagnostics_of(
-        {
-            "z1_ND": z1_ND,
-            "z2_ND": z2_ND,
-            "features_ND": features_ND,
-            "labels_N": val.labels_N,
-            "num_classes": config["num_classes"],
-            "base_loss": base_loss,
-            "config": config,
-        }
-    )
+    return z1_ND, z2_ND
 
 
 def embed_in_plane(features_ND: Tensor, val: Images, config: Mapping[str, Any]) -> list[Row]:
@@ -250,20 +281,44 @@ def _require_finite(what: str, config: Mapping[str, Any], *tensors: Tensor) -> N
 
 @torch.no_grad()
 def _features(
-    network: nn.Module, images: Images, make: Callable[[Tensor], Tensor] | None = None
+    network: nn.Module,
+    images: Images,
+    make: Callable[[Tensor], Tensor] | None = None,
+    num: int | None = None,
 ) -> Tensor:
     """Features (N, D) of images, float32, in evaluation mode; the workers share the work.
 
     make: the chosen images as the network takes them; by default as they are.
+    num: of the first so many alone.
     """
+    num = len(images) if num is None else num
     was_training = network.training
     network.eval()
-    mine = share(len(images))
+    mine = share(num)
     # a share may be empty: then one empty chunk
     chunks = torch.arange(mine.start, mine.stop).split(_at_once(images))
     features = [network((make or images.plain)(chosen)) for chosen in chunks]
     network.train(was_training)
-    return gather_features(torch.cat(features), len(images))
+    return gather_features(torch.cat(features), num)
+
+
+def _several_views(network: nn.Module, images: Images, num_views: int) -> Tensor:
+    """Features (N, V, D) of views of the first images, cropped and flipped: the same at every epoch
+    and in every trial, whatever augmentation it trains with.
+    """
+    generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
+    num, recipe = min(LIDAR_IMAGES, len(images)), views_of(images)
+    views = []
+    for _ in range(num_views):
+        draws = images.draw([recipe], torch.arange(num), generator)[0]
+        make = partial(_view, images, draws)
+        views.append(_features(network, images, make, num))
+    return torch.stack(views, dim=1)
+
+
+def _view(images: Images, draws: Draws, chosen: Tensor) -> Tensor:
+    some = [draws[chosen]]
+    return make_views(images.take(chosen, some), some, images)[0]
 
 
 def augmented_features(
@@ -275,19 +330,16 @@ def augmented_features(
     seed = derived_seed(config["seed"], f"probe views of epoch {epoch}")
     generator, recipe = torch.Generator().manual_seed(seed), views_of(images)
     blocks = torch.arange(len(images)).split(DRAWN_AT_ONCE)
-    draws = Draws.join([draw(recipe, len(rows), images.size, generator) for rows in blocks])
+    draws = Draws.join([images.draw([recipe], rows, generator)[0] for rows in blocks])
 
-    def make(chosen: Tensor) -> Tensor:
-        return make_views(images.take(chosen), [draws[chosen]], images)[0]
-
-    return _features(network, images, make)
+    return _features(network, images, partial(_view, images, draws))
 
 
 def _copy(encoder: nn.Module, config: Mapping[str, Any], device: torch.device) -> nn.Module:
     """The same encoder as it was built: without the trial's graphs, and without batch norms that
     ask other workers.
     """
-    copied = seeded(build_encoder, config)
+    copied = seeded(build_encoder, {**config, "init": "none"})  # its weights are those of the other
     copied.load_state_dict(encoder.state_dict())
     return copied.to(device, memory_format=torch.channels_last)
 

@@ -78,6 +78,11 @@ def test_best_and_its_interval():
     assert note(Reason.PICKED) in best["note"]
 
 
+def test_a_baseline_of_one_configuration_was_not_picked():
+    best, _ = pair(sweep_of([[94.0, 95.0, 93.0]], tau=[0.1]))
+    assert note(Reason.PICKED) not in best["note"]
+
+
 @pytest.mark.parametrize("mode", ["max", "min"])
 def test_the_best_is_that_of_the_ranking_ties_included(mode):
     """Means that are equal but for the order of their sums, and the configuration planned first

@@ -16,6 +16,7 @@ from clsweep.catalog import (
     ownership,
 )
 from clsweep.catalog.builtin import COMPONENTS, DATASETS, DIAGNOSTICS, METRICS, PARAMS
+from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
 from clsweep.catalog.rows import named
 from clsweep.errors import nearest
 from clsweep.results.schemas import ID_FIELDS
@@ -47,7 +48,8 @@ def test_a_default_is_valid_and_of_its_type(param):
 
 @pytest.mark.parametrize("param", PARAMS, ids=lambda p: p.name)
 def test_every_parameter_has_an_owner(param):
-    owners = [c.name for c in COMPONENTS if param.name in {*c.owns, *sum(c.owns_with.values(), ())}]
+    components = (*COMPONENTS, *OPEN_ENCODERS)
+    owners = [c.name for c in components if param.name in {*c.owns, *sum(c.owns_with.values(), ())}]
     owners += [row.name for row in (*DATASETS, *METRICS) if param.name in row.owns]
     assert owners or param.name in (*ownership.TRAINING_OWNS, *ownership.trial_owns())
     assert ownership.owners_of(param.name)
@@ -107,7 +109,8 @@ def test_no_parameter_is_called_like_a_column_of_the_plan():
 @pytest.mark.parametrize("part", catalog.SELECTED_PARTS)
 def test_what_a_parameter_selects_are_the_components_of_its_name(part):
     assert PARAM[part].choices == tuple(COMPONENT[part])
-    assert not PARAM[part].sweepable, "an objective's space would depend on its own values"
+    # an objective's space would depend on its own values; of encoders, see test_factors.py
+    assert PARAM[part].sweepable == (part == "encoder")
 
 
 @pytest.mark.parametrize("component", COMPONENTS, ids=lambda c: f"{c.part}-{c.name}")
@@ -146,10 +149,10 @@ def arguments_of(function):
 def test_what_a_row_names_is_there_and_takes_what_the_row_owns(row):
     found = arguments_of(implementation(row))
     if not isinstance(row, catalog.Component):
-        given = {*getattr(row, "owns", ()), *getattr(row, "takes", ())}
-        # a diagnostic's come in order, under the function's own names
-        assert isinstance(row, catalog.Diagnostic) or given <= found
-        assert len(found) >= len(given)
+        takes, owns = getattr(row, "takes", ()), getattr(row, "owns", ())
+        # what a row takes comes in order, under the function's own names
+        assert takes or set(owns) <= found
+        assert len(found) >= len(takes or owns)
         return
     selected = [c for c in COMPONENTS if c.part in row.owns]
     owned = {*row.owns, *sum(row.owns_with.values(), ()), *(n for c in selected for n in c.owns)}
@@ -200,7 +203,7 @@ def test_what_a_score_depends_on_beside_the_features(metric, params):
 
 
 def test_chance_counts_the_guesses_of_a_metric():
-    assert {m.name: m.guesses for m in METRIC.values() if m.kind == "images"} == {
+    assert {m.name: m.guesses for m in METRIC.values() if m.needs_labels} == {
         "knn_top1": 1, "knn_top5": 5, "linear_top1": 1, "linear_top5": 5,
         "classifier_top1": 1, "classifier_top5": 5, "finetune_1pct_top1": 1,
         "finetune_10pct_top1": 1, "finetune_100pct_top1": 1, "transfer_linear_top1": 1,

@@ -136,6 +136,47 @@ def test_the_printed_lines_load_an_encoder_with_the_same_features(
     torch.testing.assert_close(features(namespace["network"]), features(encoder), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("encoder", "channels"),
+    [
+        ({"encoder": "timm/vit_tiny_patch16_224", "pooling": "token"}, 3),
+        ({"encoder": "timm/convnext_atto", "pooling": "model"}, 5),
+        ({"encoder": "torchvision/shufflenet_v2_x0_5"}, 3),
+        ({"encoder": "tests.model.own_encoders:pooled"}, 5),
+        ({"encoder": "conv4", "width": 4}, 5),
+        ({"encoder": "resnet18", "stem": "small"}, 2),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
+def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
+    clsweep: Command, kept: Path, tmp_path: Path, suffix: str, encoder: dict[str, Any],
+    channels: int,
+) -> None:  # fmt: skip
+    out = Path(shutil.copytree(kept, tmp_path / "out"))
+    plan = ResultsFolder(str(out)).plan().to_pylist()
+    sizes = {"channels": channels, "image_size": 32, "view_size": 32}
+    rows = [r | (encoder | sizes if r["trial_id"] == "conv4-0000-s0" else {}) for r in plan]
+    folder = ResultsFolder(str(tmp_path / "new"))
+    folder.create((out / "study.yaml").read_text(), rows)
+    row = next(r for r in rows if r["trial_id"] == "conv4-0000-s0")
+    folder.add_trial({**row, "status": "finished", "knn_top1": 80.0})
+    network = build_encoder(row)
+    weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+    told = {"mean": [0.5] * channels, "std": [0.2] * channels}
+    folder.add_encoder(row["trial_id"], pack(weights, about_encoder(row, told)))
+    file = tmp_path / f"exported{suffix}"
+    code, output, err = clsweep("export", f"{tmp_path / 'new'}/{row['trial_id']}", "--out", file)
+    assert (code, err) == (0, "")
+    namespace: dict[str, Any] = {}
+    exec(printed_snippet(output), namespace)
+    x_NCHW = torch.randn(2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        expected = network.eval()(x_NCHW)
+        assert torch.equal(namespace["network"](x_NCHW), expected)
+        assert torch.equal(open_results(folder.path).encoder(row["trial_id"])(x_NCHW), expected)
+    assert expected.shape == (2, network.num_features)
+
+
 def test_torchvision_loads_a_resnet_strictly_and_gives_the_features_before_its_classifier(
     clsweep: Command, out: Path
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clsweep.catalog import COMPONENT, DATASETS, DIAGNOSTICS, METRICS, PARAMS
+from clsweep.catalog.open_encoders import ROWS as OPEN_ENCODERS
 from clsweep.study.design import plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.study.shipped import shipped_studies
@@ -32,7 +33,7 @@ KINDS = {
     "losses": COMPONENT["loss"],
     "regularizers": COMPONENT["regularizer"],
     "views": COMPONENT["views"],
-    "encoders": COMPONENT["encoder"],
+    "encoders": [*COMPONENT["encoder"], *(row.name for row in OPEN_ENCODERS)],
     "datasets": [d.name for d in DATASETS],
     "metrics": [m.name for m in METRICS],
     "diagnostics": [d.name for d in DIAGNOSTICS],
@@ -216,6 +217,7 @@ def test_a_wrong_word_exits_with_2_and_a_usage(clsweep, words, message):
         "trials",
         "robustness",
         "sensitivity",
+        "picks",
         "compare",
         "report",
         "confirm",
@@ -234,7 +236,7 @@ def test_help_names_the_command(clsweep, command):
 
 
 @pytest.mark.parametrize(
-    "command", ["trials", "status", "robustness", "sensitivity", "report", "confirm"]
+    "command", ["trials", "status", "robustness", "sensitivity", "picks", "report", "confirm"]
 )
 @pytest.mark.parametrize("kind", ["missing", "empty", "file"])
 def test_a_folder_without_results_is_refused(clsweep, tmp_path, command, kind):

@@ -352,3 +352,27 @@ def assert_agree(study, journal, rows):
 def test_the_journal_agrees_with_the_rows(tmp_path, study, method):
     chosen = study(method, 7)
     assert_agree(chosen, tmp_path / "journal", run(chosen, tmp_path / "journal", end=mixed))
+
+
+def test_a_live_search_of_a_cell_is_that_of_its_study_alone(study, tmp_path):
+    """Each cell learns from its own scores, whatever the others reach."""
+
+    def chosen_by(loaded, journal):
+        search = PlanSearch(
+            loaded, plan_trials(loaded), [], open_storage(str(tmp_path / journal), alone=True)
+        )
+        found = {}
+        while (row := search.next_row()) is not None:
+            best = {"digits": 0.1, "fashion_mnist": 0.8}[row["dataset"]]
+            score = 90 - 10 * math.log(row["tau"] / best) ** 2
+            search.tell(row, {"status": "finished", METRIC: score, "epochs_trained": 2})
+            values = [row[name] for name in ("config", "seed", *SPACE)]
+            found.setdefault((row["dataset"], row["objective"].split("/")[-1]), []).append(values)
+        return found
+
+    names = ["digits", "fashion_mnist"]
+    crossed = chosen_by(study(dataset={}, factors={"dataset": names}), "crossed")
+    assert crossed["digits", "dcl"] != crossed["fashion_mnist", "dcl"]
+    for name in names:
+        alone = chosen_by(study(dataset={"name": name}), name)
+        assert {key: crossed[key] for key in alone} == alone

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from clsweep.train.collectives import world_size
+from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import Batch, batches
 from clsweep.train.state import new_state
 from clsweep.train.step import accumulate_gradient
@@ -48,6 +49,7 @@ NAMES = (
     "barlow_twins-barlow-none-two",
     "barlow_twins-barlow-dimcl-ecpp",
     "vicreg-vicreg-none-two",
+    "wmse-wmse-none-two",
     "lejepa-mse-sigreg-multicrop",
     "swav-soft_cross_entropy-none-multicrop",
     "swav-soft_cross_entropy-sigreg-two",
@@ -67,6 +69,7 @@ CHUNKED = (
     "byol-cosine-dimcl-all_pairs",
     "barlow_twins-barlow-dimcl-ecpp",
     "vicreg-vicreg-none-two",
+    "wmse-wmse-none-two",
     "lejepa-mse-sigreg-multicrop",
     "swav-soft_cross_entropy-none-multicrop",
     "dino-soft_cross_entropy-sigreg-multicrop",
@@ -77,6 +80,13 @@ RUNS = {name: CASES[name] for name in NAMES} | {
 }
 FROZEN = "swav-soft_cross_entropy-none-two-frozen"  # some parameters without a gradient
 RUNS[FROZEN] = CASES["swav-soft_cross_entropy-none-two"] | {"freeze_epochs": 1}
+SUB_BATCHES = "wmse-wmse-none-two-sub_batches"  # which samples are whitened together is drawn
+RUNS[SUB_BATCHES] = CASES["wmse-wmse-none-two"] | {"whitening_size": 8, "proj_dim": 5}
+TIMM = "simclr-dcl-none-ecpp-timm"  # its norms have an activation behind them
+RUNS[TIMM] = CASES["simclr-dcl-none-ecpp"] | {
+    "encoder": "timm/regnetx_002", "pooling": "model", "view_size": 16, "image_size": 8,
+    "channels": 1,
+}  # fmt: skip
 # By two workers, in the fast tier: every framework, and each way to gather, to draw and to count.
 FAST = (
     "simclr-dclw-none-two-chunked",
@@ -89,10 +99,13 @@ FAST = (
     "simsiam-cosine-abscl-two",
     "barlow_twins-barlow-dimcl-ecpp-chunked",
     "vicreg-vicreg-none-two-chunked",
+    "wmse-wmse-none-two-chunked",
+    SUB_BATCHES,
     "lejepa-mse-sigreg-multicrop-chunked",
     "swav-soft_cross_entropy-none-multicrop-chunked",
     "dino-soft_cross_entropy-none-two",
     FROZEN,
+    TIMM,
     "nnclr-dclw-dimcl-two",
     "supervised-cross_entropy-dimcl-two-chunked",
 )
@@ -129,6 +142,7 @@ def train(config: Config) -> Run:
     )
     how = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
     run: Run = {"loss": []}
+    statistics = StepStatistics()
     objective.begin_epoch(0)
     for step, batch in enumerate(
         batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)
@@ -136,6 +150,8 @@ def train(config: Config) -> Run:
         state.optimizer.zero_grad()
         prepared, losses = accumulate_gradient(model, in_float64(batch), **how)
         run["loss"].append(losses.total.detach())
+        at_hand = {"objective": objective, "prepared": prepared, "watched": [], "config": config}
+        statistics.add_step(at_hand)
         if step == 0:
             run["gradient"] = {
                 n: p.grad.clone() for n, p in objective.named_parameters() if p.grad is not None
@@ -143,6 +159,7 @@ def train(config: Config) -> Run:
         state.optimizer.step()
         objective.after_step(prepared, (step + 1) / STEPS, state.draw_generator)
     assert len(run["loss"]) == STEPS
+    run["diagnostics"] = statistics.summary()
     run["state"] = {n: x for n, x in objective.state_dict().items() if isinstance(x, Tensor)}
     run["position"] = {n: x for n, x in objective.state_dict().items() if not isinstance(x, Tensor)}
     return run
@@ -185,6 +202,7 @@ def test_any_number_of_workers_train_as_one(together: Together, name: str, size:
     for worker in together(size, FAST if name in FAST else SLOW):
         run = worker[name]
         torch.testing.assert_close(run["loss"], expected["loss"], rtol=1e-8, atol=1e-10)
+        assert run["diagnostics"] == pytest.approx(expected["diagnostics"], rel=1e-8)
         assert_equal(run["gradient"], expected["gradient"])
         assert_equal(run["state"], expected["state"])
         assert run["position"] == expected["position"]
@@ -204,7 +222,7 @@ def test_the_comparison_could_fail(name: str) -> None:
     first, second, third = run["loss"]
     assert min(abs(first - second), abs(second - third)) > 1e-4
     initial = new_state(RUNS[name], torch.device("cpu")).objective.state_dict()
-    weight = "encoder.layers.0.weight"
+    weight = next(n for n in initial if n.startswith("encoder.") and n.endswith("weight"))
     assert (run["state"][weight] - initial[weight]).abs().max() > 1e-4
 
 

@@ -525,13 +525,65 @@ def test_impossible_sizes_are_refused(num_images: int, image_size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 2, 8, 8), (3, 8, 8)]
+    "shape", [(4, 3, 8, 9), (4, 3, 16, 16), (3, 3, 8, 8), (4, 0, 8, 8), (3, 8, 8)]
 )
 def test_images_that_do_not_fit_the_draws_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"must have shape \(4, 1 or 3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"must have shape \(4, C, 8, 8\)"):
         apply(torch.zeros(shape), draw(Recipe(), 4, 8, generator()))
 
 
 def test_images_of_64_bit_integers_are_refused() -> None:
     with pytest.raises(ValueError, match="int64"):
         apply(torch.zeros(4, 3, 8, 8, dtype=torch.int64), draw(Recipe(), 4, 8, generator()))
+
+
+@pytest.mark.parametrize(("height", "width"), [(30, 50), (64, 40), (20, 100), (90, 20)])
+@pytest.mark.parametrize("scale", [(0.08, 1.0), (0.5, 1.0)])
+def test_crops_of_a_picture_are_distributed_as_torchvisions(
+    height: int, width: int, scale: tuple[float, float]
+) -> None:
+    """Also where no crop of an allowed ratio fits, and the middle is taken."""
+    num_crops = 2000
+    recipe = replace(CROP_ONLY, crop_scale=scale[0], output_size=8)
+    size_2N = torch.tensor([[height], [width]]).expand(2, num_crops)
+    draws = draw(recipe, num_crops, size_2N, generator(4))
+    torch.manual_seed(0)
+    blank, ratio = torch.empty(1, height, width), [3 / 4, 4 / 3]
+    drawn = [RandomResizedCrop.get_params(blank, list(scale), ratio) for _ in range(num_crops)]
+    for name, theirs in zip("ijhw", torch.tensor(drawn).T, strict=True):
+        ours = getattr(draws, name)
+        assert stats.ks_2samp(ours, theirs).pvalue > 1e-4, name
+    areas = [(d.double()[0] * d[1], d.double()[0] / d[1]) for d in
+             (torch.stack([draws.h, draws.w]), torch.tensor(drawn).T[2:])]  # fmt: skip
+    for ours, theirs in zip(*areas, strict=True):
+        assert stats.ks_2samp(ours, theirs).pvalue > 1e-4
+    assert int((draws.i + draws.h).max()) <= height
+    assert int((draws.j + draws.w).max()) <= width
+
+
+def test_squares_given_one_by_one_are_cropped_as_squares_of_one_size() -> None:
+    recipe = replace(Recipe(), output_size=8)
+    one = draw(recipe, 50, 32, generator(1))
+    each = draw(recipe, 50, torch.full((2, 50), 32), generator(1))
+    assert all(torch.equal(getattr(one, n), getattr(each, n)) for n in ("i", "j", "h", "w", "flip"))
+
+
+@pytest.mark.parametrize("num_channels", [2, 5])
+def test_colours_of_other_channels_are_left_alone(num_channels: int) -> None:
+    """Saturation, hue and grayscale need red, green and blue; brightness does not."""
+    x_NCHW = pictures(20, num_channels, 16)
+    recipe = replace(UNTOUCHED, flip_prob=0.0, gray_prob=1.0)
+    assert torch.allclose(apply(x_NCHW, draw(recipe, 20, 16, generator())), x_NCHW, atol=1e-6)
+    draws = draw(replace(UNTOUCHED, flip_prob=0.0, jitter_prob=1.0), 20, 16, generator())
+    neutral = torch.tensor([1.0, 1.0, 1.0, 0.0])
+    hue = replace(draws, factor_N4=torch.where(torch.arange(4) > 1, draws.factor_N4, neutral))
+    assert torch.allclose(apply(x_NCHW, hue), x_NCHW, atol=1e-6)
+    bright = replace(draws, factor_N4=torch.where(torch.arange(4) < 1, draws.factor_N4, neutral))
+    expected = (x_NCHW * draws.factor_N4[:, :1, None, None]).clamp(0, 1)
+    assert torch.allclose(apply(x_NCHW, bright), expected, atol=1e-6)
+
+
+def test_sixteen_bits_are_the_same_view_as_real_numbers() -> None:
+    levels = torch.randint(0, 65536, (20, 3, 16, 16), generator=generator(1)).to(torch.uint16)
+    draws = draw(Recipe(), 20, 16, generator())
+    assert torch.allclose(apply(levels, draws), apply(levels.float() / 65535, draws), atol=1e-6)

@@ -18,7 +18,7 @@ from clsweep.catalog import DATASET
 from clsweep.data import datasets, sources, synthetic
 from clsweep.data.availability import DataPlace, require_data
 from clsweep.data.datasets import Split, Splits, channel_stats, load_splits
-from clsweep.data.folders import sized_dataset
+from clsweep.data.found import sized_dataset
 from clsweep.errors import RequestError
 
 FOLDERS = {

@@ -1,5 +1,5 @@
-"""VICReg's and SIGReg's terms against the papers' equations, written out as loops, and against
-lightly.
+"""VICReg's, SIGReg's and W-MSE's terms against the papers' equations, written out as loops, and
+against lightly.
 
 Shapes: V views, N samples, D features, M slices; z1 and z2 are two views.
 """
@@ -11,7 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from clsweep.objective.distribution import sigreg, vicreg
+from clsweep.objective.distribution import sigreg, vicreg, wmse
+from clsweep.objective.frameworks import WMSE
+from clsweep.objective.views import all_pairs
+from tests.objective.test_frameworks import build
 from tests.objective.test_losses import EXACT, dot, raw_views, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -214,3 +217,65 @@ def test_parameters_of_sigreg_have_their_ranges(wrong: dict[str, float], message
 def test_sigreg_needs_samples() -> None:
     with pytest.raises(ValueError, match=r"expected projections \(..., N, D\), given \(3,\)"):
         sigreg(torch.ones(3))
+
+
+# W-MSE.
+
+
+def gram_schmidt_whitening(z_SD: Tensor) -> Tensor:
+    """Cholesky whitening without a factorisation: column by column, what the earlier ones leave of
+    it, at unit variance.
+    """
+    done: list[Tensor] = []
+    for column in centred_columns(z_SD):
+        left = column
+        for other in done:
+            left = left - dot(column, other) / (len(z_SD) - 1) * other
+        done.append(left / torch.sqrt(dot(left, left) / (len(z_SD) - 1)))
+    return torch.stack(done, dim=1)
+
+
+def wmse_reference(z1_ND: Tensor, z2_ND: Tensor, groups: list[list[int]]) -> Tensor:
+    """Eq. 5-6: 2 - 2 cos of whitened projections, one sample at a time."""
+    terms = []
+    for group in groups:
+        for a, b in zip(*(gram_schmidt_whitening(z[group]) for z in (z1_ND, z2_ND)), strict=True):
+            terms.append(2 - 2 * dot(a, b) / torch.sqrt(dot(a, a) * dot(b, b)))
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize(("size", "dim"), [(12, 5), (6, 4), (4, 1)])
+def test_wmse_is_that_of_its_paper(size: int, dim: int) -> None:
+    inputs, order = raw_views(12, dim), torch.randperm(12, generator=generator())
+    groups = order.view(-1, size).tolist()
+    actual = value_and_grad(partial(wmse, whitening_size=size, order_N=order), *inputs)
+    expected = value_and_grad(partial(wmse_reference, groups=groups), *inputs)
+    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_wmse_draws_its_sub_batches_for_every_step_and_for_all_views_alike() -> None:
+    objective = build(WMSE, partial(wmse, whitening_size=6), proj_dim=4, pairs=all_pairs(3))
+    online = dict(enumerate((*raw_views(12, 4), raw_views(12, 4, seed=1)[0])))
+    shared, orders = generator(), []
+    for _ in range(2):
+        prepared = objective.prepare({"online": online}, shared)
+        groups = prepared["order"][0].view(-1, 6).tolist()
+        orders.append(groups)
+        pairs = ((0, 1), (0, 2), (1, 2))
+        expected = torch.stack([wmse_reference(online[i], online[j], groups) for i, j in pairs])
+        torch.testing.assert_close(objective.loss(prepared).total, expected.mean())
+    assert orders[0] != orders[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_wmse_of_a_collapsed_batch_is_nan_and_of_half_types_float32(dtype: torch.dtype) -> None:
+    order = torch.arange(12)
+    z1_ND, z2_ND = (z.detach().to(dtype) for z in raw_views(12, 4))
+    assert wmse(z1_ND, z2_ND, 12, order_N=order).dtype == torch.float32
+    assert wmse(z1_ND, torch.ones_like(z2_ND), 12, order_N=order).isnan()
+
+
+@pytest.mark.parametrize("size", [4, 5, 24])
+def test_sub_batches_of_wmse_must_fit(size: int) -> None:
+    with pytest.raises(ValueError, match="more than 4, the dimensions, and a divisor of 12"):
+        wmse(*raw_views(12, 4), size, order_N=torch.arange(12))

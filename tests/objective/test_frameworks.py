@@ -127,6 +127,14 @@ def mean(terms: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(terms)).mean()
 
 
+def assert_same_gradient(actual: Tensor, expected: Tensor, *inputs: Tensor) -> None:
+    """Value, and gradient in what a framework is given."""
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, inputs), torch.autograd.grad(expected, inputs)
+    )
+
+
 def rows_of_others(views: Sequence[Tensor], sample: int) -> list[Tensor]:
     return [view[n] for view in views for n in range(N) if n != sample]
 
@@ -144,7 +152,7 @@ def test_simclr_contrasts_every_anchor_with_the_other_samples_of_both_views() ->
             for n in range(N)
         ]
     )
-    torch.testing.assert_close(loss_of(build(SimCLR), online=z), expected)
+    assert_same_gradient(loss_of(build(SimCLR), online=z), expected, *z.values())
 
 
 @pytest.mark.parametrize(
@@ -186,7 +194,7 @@ def test_simclr_with_eqco_draws_other_samples_for_every_anchor(num_negatives: in
             terms.append(
                 one_loss(z[view][n], z[1 - view][n], negatives, margin=alpha / num_negatives)
             )
-    torch.testing.assert_close(objective.loss(prepared).total, mean(terms))
+    assert_same_gradient(objective.loss(prepared).total, mean(terms), *z.values())
     if num_negatives == 4:
         assert not torch.equal(prepared["index"][0], prepared["index"][1])
 
@@ -228,7 +236,7 @@ def test_moco_contrasts_queries_with_their_keys_and_the_queue() -> None:
     queue = list(objective.queue.rows_KD)
     expected = mean([one_loss(z[0][n], keys[1][n], queue) for n in range(N)])
     actual = loss_of(objective, online={0: z[0]}, target={1: keys[1]})
-    torch.testing.assert_close(actual, expected)
+    assert_same_gradient(actual, expected, z[0])
 
 
 def test_moco_with_eqco_weighs_the_queue_as_alpha_keys() -> None:
@@ -237,7 +245,8 @@ def test_moco_with_eqco_weighs_the_queue_as_alpha_keys() -> None:
     objective = build(MoCo, criterion, **momentum(num_negatives=9, symmetric=False))
     queue = list(objective.queue.rows_KD)
     expected = mean([one_loss(z[0][n], keys[1][n], queue, margin=alpha / 9) for n in range(N)])
-    torch.testing.assert_close(loss_of(objective, online={0: z[0]}, target={1: keys[1]}), expected)
+    actual = loss_of(objective, online={0: z[0]}, target={1: keys[1]})
+    assert_same_gradient(actual, expected, z[0])
 
 
 def test_moco_symmetric_is_the_mean_of_both_directions_and_queues_both_views() -> None:
@@ -248,7 +257,7 @@ def test_moco_symmetric_is_the_mean_of_both_directions_and_queues_both_views() -
         mean([one_loss(z[a][n], keys[1 - a][n], queue) for n in range(N)]) for a in (0, 1)
     )
     prepared = objective.prepare({"online": z, "target": keys}, generator())
-    torch.testing.assert_close(objective.loss(prepared).total, (there + back) / 2)
+    assert_same_gradient(objective.loss(prepared).total, (there + back) / 2, *z.values())
     objective.after_step(prepared, 0.5, generator())
     expected = torch.cat(
         [F.normalize(keys[0], dim=1), F.normalize(keys[1], dim=1), torch.stack(queue[-3:])]
@@ -376,7 +385,7 @@ def test_simo_contrasts_queries_with_other_samples_keys_of_this_batch(num_negati
             for n in range(N)
         ]
     )
-    torch.testing.assert_close(objective.loss(prepared).total, expected)
+    assert_same_gradient(objective.loss(prepared).total, expected, z[0])
     assert not [name for name, _ in objective.named_buffers() if "rows" in name], "no queue"
 
 
@@ -408,9 +417,8 @@ def test_byol_compares_predictions_with_the_targets_of_the_other_view() -> None:
     p, t = random_views(), random_views(seed=1)
     objective = build(BYOL, losses.cosine, pred_hidden=4, **momentum())
     expected = mean([-cos(p[a][n], t[1 - a][n]) for a in (0, 1) for n in range(N)])
-    torch.testing.assert_close(
-        loss_of(objective, online=random_views(seed=2), predicted=p, target=t), expected
-    )
+    actual = loss_of(objective, online=random_views(seed=2), predicted=p, target=t)
+    assert_same_gradient(actual, expected, *p.values())
 
 
 def test_byol_forward_predicts_from_projections_and_targets_from_the_momentum_copy() -> None:
@@ -469,6 +477,17 @@ def test_momentum_schedules() -> None:
     values = [cosine.momentum_at(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
     assert values == pytest.approx([0.9, 1 - 0.1 * (math.sqrt(0.5) + 1) / 2, 0.95, 1.0], abs=1e-12)
     assert [constant.momentum_at(progress) for progress in (0.0, 0.5, 1.0)] == [0.9] * 3
+    below = build(
+        BYOL,
+        losses.cosine,
+        pred_hidden=4,
+        momentum=0.9,
+        momentum_schedule="cosine",
+        momentum_end=0.98,
+    )
+    ends = [below.momentum_at(progress) for progress in (0.0, 0.25, 0.5, 1.0)]
+    expected = [0.9, 0.98 - 0.08 * (math.sqrt(0.5) + 1) / 2, 0.94, 0.98]
+    assert ends == pytest.approx(expected, abs=1e-12)
     before = [p.clone() for p in cosine.target.parameters()]
     with torch.no_grad():
         cosine.encoder.layer.weight.add_(1.0)
@@ -531,7 +550,7 @@ def test_nnclr_contrasts_nearest_neighbours_with_the_other_views_predictions() -
         for n in range(N):
             neighbour = support[int(torch.stack([cos(z[a][n], row) for row in support]).argmax())]
             terms.append(one_loss(neighbour, p[1 - a][n], rows_of_others([p[1 - a]], n)))
-    torch.testing.assert_close(loss_of(objective, online=z, predicted=p), mean(terms))
+    assert_same_gradient(loss_of(objective, online=z, predicted=p), mean(terms), *p.values())
 
 
 def test_nnclr_neighbours_carry_no_gradient() -> None:
@@ -565,7 +584,7 @@ def test_barlow_twins_is_the_cross_correlation_of_projections() -> None:
         c = (a * b).sum() / (a.norm() * b.norm())
         expected = expected + ((1 - c) ** 2 if i == j else off_diag * c**2)
     objective = build(BarlowTwins, partial(losses.barlow, off_diag=off_diag))
-    torch.testing.assert_close(loss_of(objective, online=z), expected)
+    assert_same_gradient(loss_of(objective, online=z), expected, *z.values())
 
 
 def test_supervised_is_the_cross_entropy_of_every_view() -> None:
@@ -658,7 +677,9 @@ def test_dimcl_contrasts_columns_of_the_projections_before_the_predictor() -> No
             },
             generator(),
         )
-        torch.testing.assert_close(objective.loss(prepared).regularizer, expected)
+        actual = objective.loss(prepared).regularizer
+        torch.testing.assert_close(actual, expected)
+    assert_same_gradient(actual, expected, *z.values())
 
 
 @pytest.mark.parametrize("framework", ["moco", "simo"])
@@ -802,6 +823,28 @@ def test_drawn_negatives_of_several_views_come_from_the_pairs_own_two_views() ->
                 negatives = [both[row] for row in prepared["index"][a][n]]
                 terms.append(one_loss(z[a][n], z[b][n], negatives, margin=alpha / 4))
     torch.testing.assert_close(objective.loss(prepared).total, mean(terms))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_ecpp_is_equation_3_with_the_terms_of_equation_4(reduction: str) -> None:
+    """Each pair of views alone: neither other views of the anchor's image nor views beside the two
+    are negatives. A pair counts by the mean over its 2N terms.
+    """
+    z, terms = random_views(4), []
+    for i, j in itertools.combinations(range(4), 2):
+        for a, b in ((i, j), (j, i)):
+            for n in range(N):
+                u = sum(
+                    torch.exp(cos(z[a][n], z[v][m]) / TAU)
+                    for m in range(N)
+                    for v in (a, b)
+                    if m != n
+                )
+                terms.append(-torch.log(torch.exp(cos(z[a][n], z[b][n]) / TAU) / u))
+    criterion = partial(losses.dcl, tau=TAU)
+    objective = build(SimCLR, criterion, pairs=all_pairs(4), pair_reduction=reduction)
+    expected = mean(terms) * (6 if reduction == "sum" else 1)
+    assert_same_gradient(loss_of(objective, online=z), expected, *z.values())
 
 
 def test_ecpp_of_two_views_is_dcl_of_two_views() -> None:

@@ -28,6 +28,7 @@ from tests.objective.test_frameworks import (
     TWO,
     D,
     N,
+    assert_same_gradient,
     build,
     cos,
     generator,
@@ -60,13 +61,6 @@ def dino(**more: Any) -> Any:
 
 def cosines(z_ND: Tensor, rows_KD: Tensor) -> Tensor:
     return torch.stack([torch.stack([cos(z_D, row) for row in rows_KD]) for z_D in z_ND])
-
-
-def assert_same_gradient(actual: Tensor, expected: Tensor, *inputs: Tensor) -> None:
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(
-        torch.autograd.grad(actual, inputs), torch.autograd.grad(expected, inputs)
-    )
 
 
 # LeJEPA.

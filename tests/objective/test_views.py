@@ -17,6 +17,7 @@ from clsweep.objective.views import (
     core_pairs,
     draw_views,
     multicrop_pairs,
+    pairs_and_compute,
     recipes,
     targets,
 )
@@ -247,3 +248,29 @@ def test_crop_only_views_change_no_other_view() -> None:
         assert torch.equal(a.i, b.i)
         assert torch.equal(a.w, b.w)
     assert all(torch.equal(a.flip, b.flip) for a, b in zip(without[:2], half[:2], strict=True))
+
+
+@pytest.mark.parametrize("num_views", [2, 3, 4, 8])
+def test_pairs_and_compute_are_those_of_ecpp_table_1(num_views: int) -> None:
+    """Per image, that is over N; the small views are of 96 pixels among 224."""
+    small, k = 96**2 / 224**2, num_views
+    table = {
+        "core": (core_pairs, k - 1),
+        "multicrop": (multicrop_pairs, 2 * k - 3),
+        "ecpp": (all_pairs, k * (k - 1) / 2),
+    }
+    for views, (pairs_of, num_pairs) in table.items():
+        config = {"views": views, "recipe": "simclr", **COLOUR, **MULTI_VIEW}
+        config |= {"num_views": k, "small_view_size": 96, "view_size": 224}
+        found = pairs_and_compute(config, pairs_of(k), 500)
+        assert found["pairs_per_image"] == num_pairs
+        assert found["compute_per_image"] == pytest.approx(2 + (k - 2) * small)
+        assert found["pairs_per_compute"] == pytest.approx(num_pairs / (2 + (k - 2) * small))
+        full = pairs_and_compute(config | {"small_view_size": 224}, pairs_of(k), 500)
+        assert full["compute_per_image"] == k
+
+
+def test_two_views_are_one_pair_for_two_computations() -> None:
+    config = {"views": "two", "recipe": "simclr", **COLOUR}
+    expected = {"pairs_per_image": 1, "compute_per_image": 2, "pairs_per_compute": 0.5}
+    assert pairs_and_compute(config, all_pairs(2), 8) == expected

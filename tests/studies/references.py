@@ -65,4 +65,6 @@ def planned(study: Path) -> pd.DataFrame:
     cells = pd.concat([clsweep.load_study(study, preset=name).plan() for name in presets])
     folders = cells["num_classes"].map({100: "imagenet100", 1000: "imagenet1k"})
     cells["dataset"] = cells["dataset"].where(cells["dataset"] != "imagefolder", folders)
-    return cells[cells["seed"] == cells["seed"].min()].reset_index(drop=True)
+    cells = cells[cells["seed"] == cells["seed"].min()]
+    told = [name for name in cells if name not in ("trial_id", "config")]
+    return cells.drop_duplicates(told).reset_index(drop=True)

@@ -33,13 +33,16 @@ def test_every_table_and_figure_has_a_line() -> None:
 
 def test_every_study_is_listed_and_every_listed_study_is_there() -> None:
     listed = {file for study, *_ in LINES.values() for file in re.findall(r"`([^`]+)`", study)}
-    assert listed == {path.relative_to(STUDIES).as_posix() for path in STUDIES.glob("*/*.yaml")}
+    there = {path.relative_to(STUDIES).as_posix() for path in STUDIES.glob("*/*.yaml")}
+    assert listed == {file for file in there if not file.startswith("measured/")}
+    text = (STUDIES / "README.md").read_text(encoding="utf-8")
+    assert [file for file in there - listed if f"`{file}`" not in text] == []
 
 
 @pytest.mark.parametrize(("paper", "item"), LINES, ids=" ".join)
 def test_a_line_says_what_the_numbers_say(paper: str, item: str) -> None:
     """Its studies are those that the files of numbers name, and so is what is refused."""
-    study, what, status = LINES[paper, item]
+    study, what, status, measured = LINES[paper, item]
     numbers = [
         reference
         for reference in REFERENCES
@@ -51,6 +54,7 @@ def test_a_line_says_what_the_numbers_say(paper: str, item: str) -> None:
     refused = [f"refused: {kind}" for r in numbers for kind in r.header.get("refused", [])]
     assert [status] == (refused or ["plan-able" if studies else "reference only"])
     assert what
+    assert (measured == "-") == (status != "plan-able")
 
 
 def test_every_file_of_numbers_belongs_to_a_line() -> None:

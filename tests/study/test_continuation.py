@@ -101,6 +101,7 @@ def test_where_it_runs_and_what_it_keeps_may_change(reasons, method):
         "resources={workers: 2, max_restarts: 0}",
         "encoders={keep: all}",
         "checkpoints={keep: none}",
+        "loggers=[tensorboard]",
     ]
     assert (
         reasons(

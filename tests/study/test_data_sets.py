@@ -96,8 +96,8 @@ def test_a_plan_goes_without_the_folder_where_its_sizes_are_stated(load, tmp_pat
 @pytest.mark.parametrize(
     ("stated", "says"),
     [
-        ("num_train: 100", "expected dataset.num_train to be 24, as in train/, given 100"),
-        ("num_classes: 3", "expected dataset.num_classes to be 2, as in train/, given 3"),
+        ("num_train: 100", "expected at most 24, the images of imagefolder, given 100"),
+        ("num_classes: 3", "expected dataset.num_classes to be 2, as in its files, given 3"),
     ],
 )
 def test_a_folder_has_the_sizes_that_a_study_states(load, root, stated, says):
@@ -115,11 +115,20 @@ def test_a_plan_opens_no_image(load, root, monkeypatch):
     ("dataset", "says"),
     [
         ("name: digits, image_size: 32",
-         "dataset.image_size: expected on imagefolder, synthetic only, given on digits; null "
-         "removes a key"),
-        ("name: stl10, num_train: 500", "dataset.num_train: expected on imagefolder, synthetic "
-                                        "only, given on stl10"),
+         "dataset.image_size: expected on imagefolder, imagefiles, arrays, huggingface, "
+         "webdataset, synthetic only, given on digits; null removes a key"),
+        ("name: digits, num_train: 1500", "dataset.num_train: expected at most 1437, the images "
+                                          "of digits, given 1500"),
+        ("name: digits, num_train: 500, fraction: 0.5", "expected num_train or fraction, given "
+                                                        "both"),
+        ("name: digits, fraction: 1.5", "dataset.fraction: expected a value < 1, given 1.5"),
+        ("name: digits, channels: 3", "dataset.channels: expected on imagefolder, imagefiles, "
+                                      "arrays, huggingface, webdataset only, given on digits"),
+        ("name: digits, range: [1, 0]", "dataset.range: expected [low, high], given [1, 0]"),
+        ("name: digits, transfer_root: x", "dataset.transfer_root: has no effect without "
+                                           "base.transfer_dataset"),
         ("name: cifar10, num_classes: 5", "dataset.num_classes: expected on imagefolder, "
+                                          "imagefiles, arrays, huggingface, webdataset, "
                                           "synthetic only, given on cifar10"),
         ("name: synthetic, image_size: 4", "dataset.image_size: expected a value >= 8, given 4"),
         ("name: synthetic, image_size: 1024", "dataset.image_size: expected a value <= 512, "

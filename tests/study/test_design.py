@@ -261,9 +261,10 @@ def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
         "seed",
         "sampler",
     ]
-    sizes = ["image_size", "num_train", "num_classes", "images_digest"]
-    assert list(frame.columns[:17]) == [*ids, "dataset", "score_on", "val_fraction", *sizes]
-    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[17:]) <= set(PARAM)
+    sizes = ["image_size", "store_size", "channels", "num_train", "num_unlabeled", "num_classes"]
+    sizes += ["images_digest"]
+    assert list(frame.columns[:20]) == [*ids, "dataset", "score_on", "val_fraction", *sizes]
+    assert {"tau", "sigma", "proj_dim", "lr", "width"} <= set(frame.columns[20:]) <= set(PARAM)
     assert "gray_prob" not in frame.columns
     assert "stem" not in frame.columns
 

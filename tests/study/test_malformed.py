@@ -845,12 +845,30 @@ def test_asha_does_not_go_with_a_method_that_measures(broken, method):
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["metric.name=lidar"], "the metric is lidar: expected lidar_views of 2 or more"),
+        (["base.lidar_views=1"], "expected 0, or 2 views and more, given 1"),
+        (
+            ["metric.name=alignment", "metric.mode=min", "base.epochs=0"],
+            "the metric is alignment: expected epochs above 0",
+        ),
+        (["metric.name=alpha_req"], "expected min for alpha_req, given max"),
+    ],
+)
+def test_a_score_without_labels_needs_what_it_looks_at(broken, settings, words):
+    lines = lines_of_refusal(broken("small", "small"), settings=settings)
+    assert any(words in line for line in lines), lines
+
+
 def test_asha_needs_a_score_before_the_last_epoch(broken):
     path, settings = asha(broken, "metric.name=linear_top1")
     [line] = lines_of_refusal(path, settings=settings)
     expected = (
         "asha compares scores before the last epoch, expected knn_top1, knn_top5, "
-        "classifier_top1, classifier_top5; linear_top1 is scored at the"
+        "classifier_top1, classifier_top5, rankme, lidar, alpha_req, alignment, uniformity; "
+        "linear_top1 is scored at the"
     )
     assert_says(line, [f"metric.name: {expected}"])
 
@@ -966,7 +984,14 @@ def test_a_mistake_in_a_preset_points_into_the_preset(broken, patch, words):
         ("base.epoch=3", ["base.epoch: unknown parameter", "'epochs'?"]),
         ("epochs=3", ["epochs: unknown key. Did you mean 'base.epochs'? Expected: name,"]),
         ("learning_rate=3", ["learning_rate: unknown key. Did you mean 'base.lr'?"]),
-        ("metric.name=rankme", ["unknown metric 'rankme'", "Expected one of: knn_top1, knn_top5"]),
+        (
+            "metric.name=rank_me",
+            ["unknown metric 'rank_me'", "Expected one of: knn_top1, knn_top5"],
+        ),
+        ("loggers=[tensorbord]", ["loggers.0: unknown logger", "'tensorboard'?", "mlflow"]),
+        ("loggers=[{wandb: {projct: a}}]", ["unknown option of wandb 'projct'", "'project'?"]),
+        ("loggers=tensorboard", ["loggers: expected a list, given 'tensorboard'"]),
+        ("loggers=[{mlflow: {uri: 3}}]", ["loggers.0.options.uri: expected a text, given 3"]),
         ("seeds=[1, a]", ["seeds.1: expected an integer, given 'a'"]),
         ("objectives.infonce.loss=infonse", ["unknown loss 'infonse'", "'infonce'?"]),
         ("name=null", ["name: this key is missing"]),

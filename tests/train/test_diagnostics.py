@@ -28,6 +28,7 @@ from clsweep.train.diagnostics import (
     grad_norm,
     inter_class_distance,
     intra_class_distance,
+    label_free_scores,
     std_per_dim,
     tsne_points,
     uniformity,
@@ -59,7 +60,9 @@ def representation_diagnostics(
 ) -> dict[str, float]:
     names = ("z1_ND", "z2_ND", "features_ND", "labels_N", "num_classes")
     values = (z1, z2, features, labels, num_classes)
-    return diagnostics_of(dict(zip(names, values, strict=True)))
+    at_hand = dict(zip(names, values, strict=True))
+    found = diagnostics_of(at_hand) | label_free_scores(at_hand)
+    return {name: found[name] for name in sorted(KEYS)}
 
 
 def two_views(

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torchvision.transforms.v2 import functional as tv
 
-from clsweep.data.augment import apply
+from clsweep.data.augment import Recipe, apply
 from clsweep.data.datasets import Split
+from clsweep.data.pictures import Pictures
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train import images as module
 from clsweep.train.images import Images, batches, make_views, on_device, steps_per_epoch
@@ -165,9 +168,9 @@ def test_the_next_images_are_read_while_these_are_used(monkeypatch: pytest.Monke
     class OnTheHost(Images):
         device = type("Device", (), {"type": "cuda"})()  # what is asked before anything is read
 
-        def fetch(self, chosen_M: Tensor) -> Callable[[], Tensor]:
+        def fetch(self, chosen_M: Tensor, draws: Any = ()) -> Callable[[], Any]:
             events.append("read")
-            return images.fetch(chosen_M)
+            return images.fetch(chosen_M, draws)
 
     groups = [(module._Drawn(rows, []), []) for rows in torch.arange(96).split(12)]
     for number, (group, read) in enumerate(module._ahead(OnTheHost(**vars(images)), groups)):
@@ -224,3 +227,42 @@ def test_a_step_never_waits_for_the_gpu(fits: bool, monkeypatch: pytest.MonkeyPa
             state.optimizer.step()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_views_of_a_picture_are_torchvisions_of_the_whole() -> None:
+    """Cropped out of the picture as it is kept, then resized: never cut to a square before."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([(40, 60), (90, 30), (25, 25), (61, 200)])
+    each = [rng.integers(0, 256, (h, w, 3), dtype=np.uint8) for h, w in sizes]
+    whole = Pictures(np.concatenate([x.ravel() for x in each]), sizes, 3)
+    split = Split(whole, np.arange(4), np.arange(4))
+    images = replace(module.on_device(split, split, torch.device("cpu")), view_size=24)
+    rows = torch.tensor([3, 1, 0, 2, 1])
+    transforms = (Recipe(), replace(Recipe(crop_scale=0.5), output_size=12))
+    draws = images.draw(transforms, rows, torch.Generator().manual_seed(1))
+    plain = [replace(d, jitter=d.jitter & False, gray=d.gray & False, blur=d.blur & False)
+             for d in draws]  # fmt: skip
+    for view, side in zip(make_views(images.take(rows, plain), plain, images), (24, 12),
+                          strict=True):  # fmt: skip
+        assert view.shape == (5, 3, side, side)
+    for drawn, view in zip(plain, make_views(images.take(rows, plain), plain, images), strict=True):
+        for n, row in enumerate(rows):
+            box = [int(getattr(drawn, name)[n]) for name in "ijhw"]
+            x = torch.from_numpy(each[row]).permute(2, 0, 1)
+            side = [drawn.output_size] * 2
+            expected = tv.resized_crop(x, *box, side, antialias=True)  # type: ignore[arg-type]
+            if drawn.flip[n]:
+                expected = expected.flip(2)
+            found = view[n] * images.std_1C11[0] + images.mean_1C11[0]
+            assert torch.allclose(found, expected.float() / 255, atol=1e-5)
+
+
+def test_the_statistics_of_pictures_are_those_of_all_their_pixels() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.array([(4, 6), (9, 3)])
+    each = [rng.integers(0, 256, (h, w, 2), dtype=np.uint8) for h, w in sizes]
+    whole = Pictures(np.concatenate([x.ravel() for x in each]), sizes, 2)
+    mean, std = Split(whole, np.arange(2), np.arange(2)).channel_stats
+    pixels = np.concatenate([x.reshape(-1, 2) for x in each]) / 255
+    assert np.allclose(mean, pixels.mean(axis=0))
+    assert np.allclose(std, pixels.std(axis=0))

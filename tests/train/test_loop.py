@@ -42,6 +42,7 @@ EVERY_OBJECTIVE = (
     "lars",
     "adamw",
     "vicreg",
+    "wmse",
     "lejepa",
     "swav",
     "dino",
@@ -71,6 +72,7 @@ objectives:
   ecpp: {framework: simclr, loss: dcl, views: ecpp}
   lars: {framework: simclr, loss: infonce, base: {optimizer: lars}}
   adamw: {framework: simclr, loss: infonce, base: {optimizer: adamw}}
+  wmse: {framework: wmse, loss: wmse, base: {proj_hidden: 32, proj_dim: 16}}
   vicreg: {framework: vicreg, loss: vicreg, base: {proj_hidden: 32, proj_dim: 16}}
   lejepa: {framework: lejepa, loss: mse, regularizer: sigreg, base: {proj_hidden: 32, proj_dim: 16}}
   swav: {framework: swav, loss: soft_cross_entropy, views: multicrop,
@@ -92,11 +94,14 @@ HANDED_OVER = ("encoder", "normalisation")
 METRICS = {"knn_top1", "knn_top5"}
 PROBED = {"linear_top1", "linear_top5"}  # at the last epoch alone
 LOOKS = {"alignment", "uniformity", "feature_diversity", "effective_rank", "std_per_dim"}
+LOOKS |= {"rankme", "alpha_req", "spectrum_decay"}
 LOOKS |= {
     "intra_class_distance",
     "inter_class_distance",
     "grad_norm_mean",
     "grad_norm_cv",
+    "query_grad_norm_mean",
+    "query_grad_norm_cv",
     "q_b_mean",
     "q_b_cv",
 }
@@ -138,6 +143,7 @@ def test_a_row_an_epoch_and_the_last_one_is_the_result(configs: dict[str, Row]) 
     assert {name: result[name] for name in kept} == {name: rows[-1][name] for name in kept}
     assert result["num_images"] == 2 * STEPS * 64
     assert result["lr_peak"] == 0.1 * 64 / 256
+    assert (result["pairs_per_image"], result["compute_per_image"]) == (1, 2)
     assert result["images_per_s"] == pytest.approx(
         result["num_images"] / sum(row["time_s"] for row in rows)
     )
@@ -239,9 +245,10 @@ def test_no_epochs_score_the_untrained_encoder(
 
     monkeypatch.setattr(loop, "train_epoch", forbidden)
     rows, result = run(configs["simclr"], epochs=0)
-    assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *METRICS, *PROBED})]
+    scores = METRICS | PROBED | {"rankme", "alpha_req"}
+    assert [(row["epoch"], set(row)) for row in rows] == [(0, {"epoch", *scores})]
     counts = {"status": "finished", "epochs_trained": 0, "num_resumes": 0, "num_images": 0}
-    assert result == {**{name: rows[0][name] for name in METRICS | PROBED}, **counts, "points": []}
+    assert result == {**{name: rows[0][name] for name in scores}, **counts, "points": []}
     assert run(configs["dcl"], epochs=0)[1] == result, (
         "nothing but the encoder and the seed matters"
     )
@@ -425,6 +432,7 @@ OTHER: dict[str, Any] = {
     "num_negatives": 2,
     "momentum": 0.5,
     "momentum_schedule": "other",  # than the objective's own
+    "momentum_end": 0.6,
     "symmetric": True,
     "support_size": 16,
     "off_diag": 0.1,
@@ -442,6 +450,7 @@ OTHER: dict[str, Any] = {
     "sim_coeff": 1.0,
     "std_coeff": 1.0,
     "cov_coeff": 4.0,
+    "whitening_size": 32,
     "num_slices": 16,
     "sigreg_points": 5,
     "sigreg_t_max": 1.0,
@@ -469,6 +478,7 @@ NOT_ON_THE_LOSS = {
     "encoder",
     "eval_every",
     "knn_k",
+    "lidar_views",
     "knn_temperature",
     "linear_probe",
     "tsne_points",
@@ -483,8 +493,10 @@ NOT_ON_THE_LOSS |= {
     "lr_schedule",
     "recipe",
 }
-# Scores have tests of their own, in test_scores.py and test_probe.py.
+# Scores have tests of their own, in test_scores.py and test_probe.py; init in
+# test_own_trials.py.
 NOT_ON_THE_LOSS |= {
+    "init",
     "feature_layer",
     "knn_weights",
     "linear_every",
@@ -520,6 +532,7 @@ def test_changing_an_owned_hyperparameter_changes_training(
         for o in EVERY_OBJECTIVE
         if name in owned(configs[o]) and configs[o][name] != OTHER[name]
         if name != "norm_group" or configs[o]["key_norm"] == "shuffle"
+        if name != "momentum_end" or configs[o]["momentum_schedule"] == "cosine"
     )
     value = OTHER[name]
     if name == "momentum_schedule":
@@ -547,6 +560,7 @@ def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) ->
     }  # colour; recipe byol alone
     elsewhere = views | {
         "stem",
+        "pooling",
         "mutual_information",
         "critic_hidden",
         "critic_dim",

@@ -15,7 +15,7 @@ from clsweep.cluster import trial
 from clsweep.data.availability import DataPlace
 from clsweep.train.out_of_memory import OutOfMemoryError, limited_memory
 
-ROW = {"trial_id": "dcl-0000-s0", "batch_size": 512, "chunk_size": 512}
+ROW = {"trial_id": "dcl-0000-s0", "objective": "dcl", "batch_size": 512, "chunk_size": 512}
 CUDA = (
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
     "which 15.88 MiB is "
@@ -30,7 +30,7 @@ CPU = (
 
 
 def on_cpu(**changes: Any) -> trial.TrialContext:
-    place = {"data": DataPlace(), "results": "", "near": None}
+    place = {"places": {"dcl": DataPlace()}, "results": "", "near": None}
     resources = {"workers": 1, "gpus_per_worker": 0.0, "cpus_per_worker": 1, "cuda_graphs": True}
     return trial.TrialContext(**{**place, **resources, **changes})
 

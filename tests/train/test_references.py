@@ -66,7 +66,8 @@ def test_an_untrained_encoder_scores_as_a_trial_of_no_epochs(probe: dict[str, ob
         {**encoder, "epochs": 0, "tsne_points": 0, "linear_every": "last"}, lambda _: None
     )
     assert scores == {name: trial[name] for name in scores}
-    assert {"knn_top1", "knn_top5", "linear_top1", "linear_top5"} == set(scores)
+    labelled = {"knn_top1", "knn_top5", "linear_top1", "linear_top5"}
+    assert labelled | {"rankme", "alpha_req"} == set(scores)
 
 
 @pytest.mark.parametrize("views", ["plain", "augmented"])

@@ -8,6 +8,7 @@ from clsweep.catalog.rows import Component, Value
 # logits with labels.
 _CONTRASTIVE = ("infonce", "dcl", "dclw", "eqco")
 _PROTOTYPES = ("num_prototypes", "freeze_epochs")
+_MOMENTUM = ("momentum", "momentum_schedule", "momentum_end")
 _PROJECTOR = ("proj_dim", "proj_hidden", "proj_layers")
 _AUGMENTATION = (
     "recipe", "crop_scale", "crop_max", "flip_prob", "jitter_strength", "jitter_saturation",
@@ -30,20 +31,20 @@ COMPONENTS = (
               losses=(*_CONTRASTIVE, "align_uniform"), source="DCL Fig. 2; SimCLR (2020)",
               doc="one encoder and projector; the other samples of the batch are the negatives"),
     Component(part="framework", name="moco", impl="clsweep.objective.frameworks:MoCo",
-              owns=("num_negatives", "momentum", "momentum_schedule", "symmetric", "key_norm",
-                    "norm_group", *_PROJECTOR),
+              owns=("num_negatives", *_MOMENTUM, "symmetric", "key_norm", "norm_group",
+                    *_PROJECTOR),
               losses=(*_CONTRASTIVE, "align_uniform"),
               defaults={"num_negatives": 65536, "alpha": 65536.0},
               source="EqCo 2.3; MoCo v2 (2020)",
               doc="queries against their momentum keys and a queue of num_negatives earlier keys"),
     Component(part="framework", name="simo", impl="clsweep.objective.frameworks:SiMo",
-              owns=("num_negatives", "momentum", "momentum_schedule", "symmetric", "key_norm",
-                    "norm_group", *_PROJECTOR),
+              owns=("num_negatives", *_MOMENTUM, "symmetric", "key_norm", "norm_group",
+                    *_PROJECTOR),
               losses=(*_CONTRASTIVE, "align_uniform"), defaults={"alpha": 65536.0}, source="EqCo 3",
               doc="momentum keys of the current batch, no queue; batch norm after every linear "
                   "layer"),
     Component(part="framework", name="byol", impl="clsweep.objective.frameworks:BYOL",
-              owns=("momentum", "momentum_schedule", "pred_hidden", *_PROJECTOR),
+              owns=(*_MOMENTUM, "pred_hidden", *_PROJECTOR),
               views_of_negatives=0, losses=("cosine",),
               defaults={"proj_dim": 256, "proj_hidden": 4096, "pred_hidden": 4096,
                         "momentum": 0.996, "momentum_schedule": "cosine"},
@@ -65,6 +66,10 @@ COMPONENTS = (
               defaults={"proj_dim": 8192, "proj_hidden": 8192, "proj_layers": 3},
               source="DCL Table 8; VICReg (2022) 4.2",
               doc="two views agree, every dimension varies, and no two dimensions correlate"),
+    Component(part="framework", name="wmse", impl="clsweep.objective.frameworks:WMSE",
+              owns=_PROJECTOR, views_of_negatives=0, losses=("wmse",),
+              defaults={"proj_dim": 64, "proj_hidden": 1024}, source="W-MSE (2021) 4",
+              doc="whitened projections of two views agree"),
     Component(part="framework", name="lejepa", impl="clsweep.objective.targets:LeJEPA",
               owns=_PROJECTOR, views_of_negatives=0, losses=("mse",),
               defaults={"proj_hidden": 2048, "proj_layers": 3},
@@ -78,7 +83,7 @@ COMPONENTS = (
               doc="views predict each other's assignment to prototypes (Sinkhorn over the batch)"),
     Component(part="framework", name="dino", impl="clsweep.objective.targets:DINO",
               owns=(*_PROTOTYPES, "teacher_tau", "teacher_tau_start", "teacher_tau_epochs",
-                    "center_momentum", "momentum", "momentum_schedule", *_PROJECTOR),
+                    "center_momentum", *_MOMENTUM, *_PROJECTOR),
               views_of_negatives=0, losses=("soft_cross_entropy",),
               defaults={"num_prototypes": 65536, "momentum": 0.996, "momentum_schedule": "cosine",
                         "proj_dim": 256, "proj_hidden": 2048, "proj_layers": 3},
@@ -124,6 +129,9 @@ COMPONENTS = (
               owns=("sim_coeff", "std_coeff", "cov_coeff"), source="VICReg (2022) Eq. 1-6",
               doc="l = sim mean (z1 - z2)^2 + std hinge of the deviations + cov sum of squared "
                   "covariances / D"),
+    Component(part="loss", name="wmse", impl="clsweep.objective.distribution:wmse",
+              owns=("whitening_size",), source="W-MSE (2021) Eq. 5-6",
+              doc="l = mean |n(w1) - n(w2)|^2 of projections whitened in sub-batches"),
     Component(part="loss", name="mse", impl="clsweep.objective.losses:mse",
               source="LeJEPA (2025) Algorithm 2", doc="l = mean (z - target)^2"),
     Component(part="loss", name="soft_cross_entropy",
@@ -267,10 +275,10 @@ COMPONENTS = (
               source="DCL 4.1; Loshchilov & Hutter (2017)",
               doc="half a cosine from the peak towards 0"),
     Component(part="lr_schedule", name="constant", impl="clsweep.train.optim:constant",
-              source="ECPP 3, Fig. 2", doc="the peak to the end"),
+              source="ECPP 3.3", doc="the peak to the end"),
     Component(part="lr_schedule", name="step", impl="clsweep.train.optim:milestones",
               owns=("lr_milestones", "lr_gamma"), source="MoCo (2020)",
               doc="x lr_gamma at each of lr_milestones"),
     Component(part="lr_schedule", name="linear", impl="clsweep.train.optim:linear",
-              source="Goyal et al. (2017)", doc="straight from the peak towards 0"),
+              source="engineering choice", doc="straight from the peak towards 0"),
 )  # fmt: skip

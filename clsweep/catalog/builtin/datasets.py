@@ -25,8 +25,27 @@ DATASETS = (
     Dataset(name="imagefolder", impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
             image_size=224, channels=3, num_classes=0,
             options=("image_size", "num_train", "num_classes"),
-            arrays="clsweep.data.sources:imagefolder",
+            arrays="clsweep.data.found:source", files="clsweep.data.folders:find",
+            keeps_whole=True,
             doc="your own images: ROOT/train/CLASS/*.jpg and ROOT/val or ROOT/test"),
+    *(
+        Dataset(name=name, impl="clsweep.data.datasets:from_cache", num_train=0, num_test=0,
+                image_size=224, channels=3, num_classes=0,
+                options=("image_size", "num_train", "num_classes"),
+                arrays="clsweep.data.found:source", files=files, keeps_whole=name != "arrays",
+                doc=doc)
+        for name, files, doc in (
+            ("imagefiles", "clsweep.data.folders:find_flat",
+             "your own images without classes: all below ROOT, or ROOT/train and ROOT/val"),
+            ("arrays", "clsweep.data.arrays:find",
+             "your own arrays of 1 to 64 channels, 8 or 16 bit: ROOT is an .npz or a folder of "
+             ".npy"),
+            ("huggingface", "clsweep.data.tables:find",
+             "a folder of Hugging Face's datasets: save_to_disk, or Parquet files"),
+            ("webdataset", "clsweep.data.shards:find",
+             "your own tar files: ROOT/train-*.tar and ROOT/val-*.tar"),
+        )
+    ),
     Dataset(name="synthetic", impl="clsweep.data.datasets:textures", num_train=10_000,
             num_test=2_000, image_size=32, channels=3, num_classes=10,
             options=("image_size", "num_train", "num_classes"),

@@ -34,6 +34,24 @@ METRICS = (
     Metric(name="transfer_finetune_100pct_top1", mode="max", part="finetune",
            owns=("transfer_dataset",), of="transfer", guesses=1,
            doc="finetune_100pct_top1 on another data set (transfer_dataset)"),
+    Metric(name="rankme", mode="max", unit="", impl="clsweep.train.label_free:rankme",
+           takes=("features_ND",), owns=_LAYER, every_epoch=True,
+           doc="smooth rank of the features; needs no labels (Garrido et al. 2023)"),
+    Metric(name="lidar", mode="max", unit="", impl="clsweep.train.label_free:lidar",
+           takes=("views_NVD",), owns=("feature_layer", "lidar_views"), every_epoch=True,
+           doc="smooth rank of what tells images apart, beside what views of one image differ by; "
+               "needs lidar_views, no labels (Thilak et al. 2024)"),
+    Metric(name="alpha_req", mode="min", unit="", impl="clsweep.train.label_free:alpha_req",
+           takes=("features_ND",), owns=_LAYER, every_epoch=True,
+           doc="|alpha - 1| of spectrum_decay; needs no labels (Agrawal et al. 2022)"),
+    Metric(name="alignment", mode="min", unit="", impl="clsweep.train.diagnostics:alignment",
+           takes=("z1_ND", "z2_ND"), every_epoch=True,
+           doc="of two views of scored images, 0 to 4; 0: the views agree, as in a collapse; needs "
+               "no labels (Wang & Isola 2020; DCL A.5)"),
+    Metric(name="uniformity", mode="min", unit="", impl="clsweep.train.diagnostics:uniformity",
+           takes=("z1_ND",), every_epoch=True,
+           doc="on the hypersphere; 0: all in one point, -4: spread evenly, as noise is; needs no "
+               "labels (Wang & Isola 2020; DCL A.5)"),
     Metric(name="mi_estimate", mode="max", kind="pairs", unit="nats",
            impl="clsweep.train.mutual_information:mi_estimate", owns=("estimate_batches",),
            doc="lower bound of the mutual information: log(1 + K) - l, with eqco log(1 + alpha) - "
@@ -41,6 +59,7 @@ METRICS = (
 )  # fmt: skip
 
 _Q_B, _GRAD_NORM = "clsweep.train.diagnostics:q_b", "clsweep.train.diagnostics:grad_norm"
+_QUERY_GRAD_NORM = "clsweep.train.diagnostics:query_grad_norm"
 DIAGNOSTICS = (
     Diagnostic(name="q_b_mean", impl=_Q_B, takes=("objective", "prepared", "config"),
                summary="mean", histogram=True, source="DCL Eq. 4",
@@ -51,15 +70,20 @@ DIAGNOSTICS = (
                source="DCL A.9", doc="gradient norm of the last two blocks"),
     Diagnostic(name="grad_norm_cv", impl=_GRAD_NORM, takes=("watched",), summary="cv",
                source="DCL A.9", doc="its coefficient of variation"),
+    Diagnostic(name="query_grad_norm_mean", impl=_QUERY_GRAD_NORM,
+               takes=("objective", "prepared", "config"), summary="mean",
+               source="EqCo Theorem 2, Fig. 4",
+               doc="norm of the gradient of each query's loss in the query, mean of the epoch's "
+                   "queries"),
+    Diagnostic(name="query_grad_norm_cv", impl=_QUERY_GRAD_NORM,
+               takes=("objective", "prepared", "config"), summary="cv", source="EqCo Fig. 4",
+               doc="its coefficient of variation"),
     Diagnostic(name="mi_bound", impl="clsweep.train.diagnostics:mi_bound",
                takes=("config", "base_loss"), unit="nats", source="EqCo Eq. 4",
                doc="bound of the mutual information between the views, of infonce and eqco"),
-    Diagnostic(name="alignment", impl="clsweep.train.diagnostics:alignment",
-               takes=("z1_ND", "z2_ND"), source="DCL A.5; Wang & Isola (2020)",
-               doc="of two views of validation images; 0: the views agree"),
-    Diagnostic(name="uniformity", impl="clsweep.train.diagnostics:uniformity", takes=("z1_ND",),
-               source="DCL A.5; Wang & Isola (2020)",
-               doc="on the hypersphere; 0: all in one point, -4: spread evenly"),
+    Diagnostic(name="spectrum_decay", impl="clsweep.train.label_free:spectrum_decay",
+               takes=("features_ND",), source="Agrawal et al. (2022) Eq. 1",
+               doc="alpha of the eigenvalues j^-alpha of the features' covariance"),
     Diagnostic(name="feature_diversity", impl="clsweep.train.diagnostics:feature_diversity",
                takes=("z1_ND", "z2_ND"), source="DimCL Eq. 7",
                doc="of the dimensions, across two views, 0 to 1"),
@@ -70,8 +94,9 @@ DIAGNOSTICS = (
                source="SimSiam (2021)", doc="1 isotropic, 0 collapsed"),
     Diagnostic(name="intra_class_distance", impl="clsweep.train.diagnostics:intra_class_distance",
                takes=("features_ND", "labels_N", "num_classes"), source="DimCL Table 12",
-               doc="mean distance of features to the centroid of their class, 0 to 1"),
+               doc="mean Euclidean distance of features of length 1 to the centroid of their "
+                   "class, 0 to 1; the paper gives no formula"),
     Diagnostic(name="inter_class_distance", impl="clsweep.train.diagnostics:inter_class_distance",
                takes=("features_ND", "labels_N", "num_classes"), source="DimCL Table 12",
-               doc="mean distance between the centroids of classes, 0 to 2"),
+               doc="mean Euclidean distance between the centroids of two classes, 0 to 2"),
 )  # fmt: skip

@@ -5,7 +5,12 @@ A figure has no theme of its own; `themed` gives it one, `to_svg` makes a pictur
 """
 
 from clsweep.report.figures.curves import best_of_k_curves, marginal_figures, tolerance_curves
-from clsweep.report.figures.distributions import histogram_figures, point_figures, scatter_figures
+from clsweep.report.figures.distributions import (
+    histogram_figures,
+    pairing_figure,
+    point_figures,
+    scatter_figures,
+)
 from clsweep.report.figures.forests import (
     confirmation_figure,
     difference_forest,
@@ -24,6 +29,7 @@ __all__ = [
     "heatmap_figures",
     "histogram_figures",
     "marginal_figures",
+    "pairing_figure",
     "point_figures",
     "ratio_forest",
     "reproduction_figures",

@@ -22,6 +22,7 @@ from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, spec_of, vega_versions
 from clsweep.report.model import NAME, Figure, Report, Table
 from clsweep.results.disk import Disk
+from clsweep.version import VERSION
 
 MANIFEST = "manifest.json"
 LIBRARIES = (
@@ -136,7 +137,7 @@ def _written_before(disk: Disk) -> dict[str, Any]:
 
 def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
     manifest = {
-        "clsweep": version("clsweep"),
+        "clsweep": VERSION,
         "title": report.title,
         "sources": list(report.sources),
         "libraries": {name: version(name) for name in LIBRARIES} | vega_versions(),

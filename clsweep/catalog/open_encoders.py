@@ -1,0 +1,102 @@
+"""Encoders beyond the catalog's own, by a name that says where they come from: `timm/NAME`,
+`torchvision/NAME`, `module:function`.
+
+What such a name comes to is asked of a process of its own, so that no torch is loaded here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from clsweep.catalog.rows import Component
+
+_SEES = ("encoder", "view_size", "image_size", "channels")
+_MEASURED = (*_SEES, "pooling", "init", "width", "stem")  # what its features and weights hang on
+ROWS = (
+    Component(part="encoder", name="timm/NAME", impl="clsweep.model.foreign:timm_encoder",
+              owns=("pooling",), takes=_SEES, source="timm",
+              doc="a model of timm, without its classifier; pip install clsweep[timm]"),
+    Component(part="encoder", name="torchvision/NAME",
+              impl="clsweep.model.foreign:torchvision_encoder", takes=_SEES, source="torchvision",
+              doc="a classifier of torchvision, without its last linear layer"),
+    Component(part="encoder", name="MODULE:FUNCTION", impl="clsweep.model.foreign:own_encoder",
+              takes=_SEES, source="-",
+              doc="what a function of yours returns; it may take channels and image_size by name"),
+)  # fmt: skip
+_PATTERNS = (r"timm/[\w.]+", r"torchvision/\w+", r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+PATTERN = "|".join(_PATTERNS)
+TIMEOUT_S = 300.0
+
+
+class EncoderTable(dict[str, Component]):
+    """The encoders by name; a row of the libraries' is made where it is asked for."""
+
+    def __missing__(self, name: str) -> Component:
+        if row := _open(name):
+            return row
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and _open(name) is not None)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def is_open(name: str) -> bool:
+    """Whether an encoder is one of another library, or a function's."""
+    return _open(name) is not None
+
+
+def measured(params: Mapping[str, Any]) -> int:
+    """Width of the features of an encoder that the catalog does not know, and whether it can be
+    built and begin with the weights of `init`. Modules of one's own are looked for in the working
+    folder, too.
+
+    Args:
+        params: effective hyperparameters by name, with image_size and channels.
+
+    Raises:
+        ValueError: it cannot, in one line.
+    """
+    if re.fullmatch(_PATTERNS[-1], str(params["encoder"])) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # Ray gives its workers this path of the driver's
+    wanted = {name: params[name] for name in _MEASURED if params.get(name) is not None}
+    found = json.loads(_asked(json.dumps(wanted, sort_keys=True)))
+    if "error" in found:
+        raise ValueError(found["error"])
+    return int(found["num_features"])
+
+
+def _open(name: str) -> Component | None:
+    for row, pattern in zip(ROWS, _PATTERNS, strict=True):
+        if re.fullmatch(pattern, name):
+            return replace(row, name=name)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _asked(wanted: str) -> str:
+    try:
+        run = subprocess.run(
+            [sys.executable, "-m", "clsweep.model.measure"],
+            input=wanted, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return json.dumps({"error": f"expected an answer within {TIMEOUT_S:g} s, given none"})
+    lines = run.stdout.splitlines()
+    if run.returncode == 0 and lines:
+        return lines[-1]
+    reason = (run.stderr.splitlines() or ["nothing"])[-1]
+    return json.dumps({"error": f"cannot be built: {reason}"})

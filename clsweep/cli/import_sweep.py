@@ -1,0 +1,125 @@
+"""`clsweep import`: the sweep of another tool as a results folder that every statistic reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clsweep.display.text import printable
+from clsweep.errors import RequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from clsweep.foreign.sweep import ForeignSweep
+    from clsweep.foreign.table import Imported
+
+
+class Tool(StrEnum):
+    """Whose sweeps can be read."""
+
+    optuna = "optuna"
+    wandb = "wandb"
+    mlflow = "mlflow"
+    ray = "ray"
+
+
+def import_(
+    tool: Annotated[Tool, typer.Argument(help="which tool ran the sweep")],
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="its storage: a file or folder")],
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="folder; results/NAME by default")
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option("--study", metavar="NAME", help="one Optuna study or experiment")
+    ] = None,
+    objective: Annotated[
+        str | None, typer.Option("--objective", metavar="COL", help="what tells objectives apart")
+    ] = None,
+    seed: Annotated[str | None, typer.Option("--seed", metavar="COL", help="the seed")] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", metavar="COL", help="which result is analysed")
+    ] = None,
+    mode: Annotated[str | None, typer.Option("--mode", help="max or min is best")] = None,
+    params: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="COL", help="a hyperparameter; several times"),
+    ] = None,
+    sampler: Annotated[
+        str | None, typer.Option("--sampler", help="grid, qmc, random, tpe or gp: how it searched")
+    ] = None,
+) -> None:
+    """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
+    Nothing is executed.
+    """
+    from clsweep.foreign.table import Asked, import_sweep
+
+    asked = Asked(
+        objective=objective, seed=seed, metric=metric, mode=mode, params=params, sampler=sampler
+    )
+    found = import_sweep(_read(tool, source, study), asked, str(source))
+    folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool.value)
+    _write(folder, found)
+    for note in found.notes:
+        print(printable(note))
+    print(f"\nImported: {folder}. Next: clsweep robustness {folder}")
+
+
+def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
+    if not source.exists():
+        raise RequestError(f"{source}: expected a file or folder of {tool.value}, found none")
+    if study is not None and tool not in (Tool.optuna, Tool.mlflow):
+        raise RequestError(f"--study: expected with optuna or mlflow, given with {tool.value}")
+    if tool is Tool.optuna:
+        from clsweep.foreign.optuna_storage import read_optuna
+
+        return read_optuna(source, study)
+    if tool is Tool.mlflow:
+        from clsweep.foreign.mlflow_store import read_mlflow
+
+        return read_mlflow(source, study)
+    if tool is Tool.wandb:
+        from clsweep.foreign.wandb_runs import read_wandb
+
+        return read_wandb(source)
+    from clsweep.foreign.ray_results import read_ray
+
+    return read_ray(source)
+
+
+def _write(folder: str, found: Imported) -> None:
+    """`trials.parquet` with what it says of itself; only an earlier import is replaced."""
+    import json
+
+    from clsweep.findings.from_trials import TOLD
+    from clsweep.results.disk import Disk
+    from clsweep.results.tables import encode, schema_of
+
+    disk = Disk(folder)
+    if disk.is_file("study.yaml"):
+        raise RequestError(f"{folder}: expected a new folder, found the results of a study")
+    if disk.is_file("trials.parquet"):
+        metadata = schema_of(disk.read("trials.parquet")).metadata or {}
+        if TOLD.encode() not in metadata:
+            raise RequestError(f"{folder}: expected a new folder, found a table of trials")
+    table = _table(found.rows).replace_schema_metadata({TOLD: json.dumps(found.told)})
+    disk.write("trials.parquet", encode(table))
+
+
+def _table(rows: Sequence[dict[str, object]]) -> pa.Table:
+    """A column of several types becomes one of texts."""
+    import pyarrow as pa
+
+    columns = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            columns[name] = pa.array([None if v is None else str(v) for v in values])
+    return pa.table(columns)

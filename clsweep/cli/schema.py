@@ -1,0 +1,36 @@
+"""`clsweep schema`: the JSON Schema of study files, for an editor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clsweep.errors import RequestError
+from clsweep.study.shipped import EDITOR
+
+LINE = f"{EDITOR} $schema={{}}"
+
+
+def schema(
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="write it to a file")
+    ] = None,
+) -> None:
+    """The JSON Schema of study files: an editor completes names, shows what they mean and marks
+    mistakes.
+    """
+    from clsweep.study.json_schema import study_schema
+
+    text = json.dumps(study_schema(), ensure_ascii=False, separators=(",", ":"))
+    if out is None:
+        print(text)
+        return
+    try:
+        out.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"--out {out}: cannot be written: {error.strerror}") from None
+    print(f"{out}: put this line at the head of a study beside it:")
+    print(LINE.format(out.name))

@@ -1,0 +1,87 @@
+"""How long a study still takes: by the work of its trials, measured on those that have run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from clsweep.catalog.rows import Row
+
+KNOWN_SHARE = 0.5  # of the work that is left whose pace must be known, or nothing is said
+
+
+def work_of(row: Row) -> float:
+    """Views that a trial passes through its networks, in passes over the data; one more for its
+    scores.
+    """
+    return 1.0 + row["epochs"] * (row.get("num_views") or 2)
+
+
+def share_of(state: Row) -> float:
+    """How much of its training a trial has behind it, 0 to 1, by what it last said."""
+    epochs = state["epoch"] - 1 + state["step"] / state["steps"]
+    return min(1.0, epochs / state["epochs"]) if state["epochs"] else 0.0
+
+
+@dataclass(frozen=True)
+class Running:
+    """A trial under way: its row, the share that is done, and for how long it has run, seconds."""
+
+    row: Row
+    share: float
+    elapsed_s: float
+
+
+class Estimate:
+    """Counts the work of a study down.
+
+    Args:
+        planned: rows of the plan.
+        done: ids of those trials that have ended before.
+    """
+
+    def __init__(self, planned: Sequence[Row], done: frozenset[str] = frozenset()):
+        self._left = {row["trial_id"]: row for row in planned if row["trial_id"] not in done}
+        self._seconds: dict[str, float] = defaultdict(float)  # by objective, of trials that ended
+        self._work: dict[str, float] = defaultdict(float)
+
+    def ended(self, row: Row) -> None:
+        """A trial has its row; one that failed says nothing about the others."""
+        planned = self._left.pop(row["trial_id"], row)
+        if row["wall_time_s"] and row["status"] != "failed":
+            self._seconds[row["objective"]] += row["wall_time_s"]
+            self._work[row["objective"]] += work_of(planned)
+
+    def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
+        """Until the last trial has ended; None where the pace of most of the work is unknown."""
+        paces = self._paces(running)
+        left: dict[str, float] = defaultdict(float)
+        for row in self._left.values():
+            left[row["objective"]] += work_of(row)
+        for trial in running:
+            left[trial.row["objective"]] -= trial.share * work_of(trial.row)
+        total = sum(left.values())
+        known = {name: work for name, work in left.items() if name in paces}
+        if not paces or sum(known.values()) < KNOWN_SHARE * total:
+            return None
+        common = sum(known[n] * paces[n] for n in known) / max(sum(known.values()), 1e-9)
+        seconds = sum(work * paces.get(name, common) for name, work in left.items()) / concurrent
+        last = (
+            (1 - t.share) * work_of(t.row) * paces.get(t.row["objective"], common) for t in running
+        )
+        return max([seconds, *last])
+
+    def _paces(self, running: Sequence[Running]) -> Mapping[str, float]:
+        """Seconds for a unit of work by objective: of trials that ended, else of those under
+        way.
+        """
+        paces = {name: self._seconds[name] / work for name, work in self._work.items() if work}
+        begun: dict[str, list[float]] = defaultdict(list)
+        for trial in running:
+            if trial.share > 0:
+                begun[trial.row["objective"]].append(
+                    trial.elapsed_s / (trial.share * work_of(trial.row))
+                )
+        means = {name: sum(each) / len(each) for name, each in begun.items()}
+        return means | paces

@@ -1,0 +1,220 @@
+"""What loggers make of trials: a run each, grouped by configuration with its seeds inside.
+
+A trial that begins again logs to the same run. Its epochs come again from the first one, and none
+stands there twice.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from clsweep.catalog.rows import Row
+from clsweep.study.space import slug
+
+IDENTITY = ("trial_id", "objective", "config", "seed")
+Values = Mapping[str, float]
+
+
+class Sink(Protocol):
+    """One logger. `values` of an epoch have `epoch`, those of an end are of the whole trial."""
+
+    def begin(self, trial: Row) -> None:
+        """trial: `IDENTITY`, and under "params" the effective values."""
+
+    def epoch(self, trial_id: str, values: Values) -> None: ...
+
+    def end(self, trial_id: str, values: Values, status: str, error: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def sink_of(about: Row) -> Sink:
+    """about: logger, its options, the study's name, and the folder for files."""
+    return SINKS[about["logger"]](about)
+
+
+class TensorBoard:
+    """Event files in PLACE/tensorboard/OBJECTIVE/config-N/seed-S; hyperparameters for its HParams
+    tab.
+    """
+
+    def __init__(self, about: Row):
+        self._place = about["options"].get("path") or os.path.join(about["place"], "tensorboard")
+        self._writers: dict[str, Any] = {}
+        self._params: dict[str, Row] = {}
+        self._steps: dict[str, int] = {}
+
+    def begin(self, trial: Row) -> None:
+        from tensorboardX import SummaryWriter
+
+        if trial["trial_id"] in self._writers:
+            self._writers.pop(trial["trial_id"]).close()
+        names = (slug(trial["objective"]), f"config-{trial['config']}", f"seed-{trial['seed']}")
+        folder = os.path.join(self._place, *names)
+        for earlier in glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")):
+            os.remove(earlier)
+        self._writers[trial["trial_id"]] = SummaryWriter(logdir=folder)
+        self._params[trial["trial_id"]], self._steps[trial["trial_id"]] = trial["params"], 0
+
+    def epoch(self, trial_id: str, values: Values) -> None:
+        self._steps[trial_id] = int(values["epoch"])
+        told = {name: value for name, value in values.items() if name != "epoch"}
+        self._add(self._writers[trial_id], told, self._steps[trial_id])
+
+    def end(self, trial_id: str, values: Values, status: str, error: str) -> None:
+        from tensorboardX.summary import hparams
+
+        writer, step = self._writers.pop(trial_id), self._steps.pop(trial_id)
+        told = {f"result/{name}": value for name, value in values.items()}
+        self._add(writer, told, step)
+        writer.add_text("status", f"{status} {error}".strip(), step)
+        for summary in hparams(self._params.pop(trial_id), told):
+            writer.file_writer.add_summary(summary)
+        writer.close()
+
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
+    def _add(self, writer: Any, values: Values, step: int) -> None:
+        """As one event: an event for each value takes many times as long."""
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        found = [Summary.Value(tag=name, simple_value=x) for name, x in values.items()]
+        writer.file_writer.add_summary(Summary(value=found), step)
+
+
+class WandB:
+    """Runs of a project, grouped by configuration. Offline ones lie in PLACE/wandb."""
+
+    def __init__(self, about: Row):
+        self._about, self._options = about, about["options"]
+        self._runs: dict[str, Any] = {}
+
+    def begin(self, trial: Row) -> None:
+        import wandb
+
+        if trial["trial_id"] in self._runs:
+            self._runs.pop(trial["trial_id"]).finish()
+        place = self._options.get("path") or self._about["place"]
+        os.makedirs(place, exist_ok=True)
+        identity = _identity(self._about, trial["trial_id"])
+        # An offline run cannot be gone on with: its epochs come again.
+        for earlier in glob.glob(f"{glob.escape(place)}/wandb/offline-run-*-{identity}"):
+            shutil.rmtree(earlier)
+        self._runs[trial["trial_id"]] = wandb.init(
+            project=self._options.get("project") or self._about["study"],
+            entity=self._options.get("entity"),
+            dir=place,
+            id=identity,
+            name=trial["trial_id"],
+            group=_group(trial),
+            job_type=trial["objective"],
+            config={**trial["params"], **{name: trial[name] for name in IDENTITY}},
+            resume="allow",
+            reinit="create_new",
+            settings=wandb.Settings(silent=True, console="off", disable_git=True),
+        )
+
+    def epoch(self, trial_id: str, values: Values) -> None:
+        run, step = self._runs[trial_id], int(values["epoch"])
+        if step >= run.step:
+            run.log(dict(values), step=step)
+
+    def end(self, trial_id: str, values: Values, status: str, error: str) -> None:
+        run = self._runs.pop(trial_id)
+        run.summary.update({**values, "status": status, "error": error})
+        run.finish(exit_code=1 if status == "failed" else 0)
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            run.finish(exit_code=1)
+
+
+class MLflow:
+    """Runs of an experiment below a run of their configuration, in PLACE/mlflow.db or at a URI."""
+
+    def __init__(self, about: Row):
+        from mlflow.tracking import MlflowClient
+
+        uri = about["options"].get("uri") or os.environ.get("MLFLOW_TRACKING_URI")
+        if not uri:
+            os.makedirs(about["place"], exist_ok=True)
+            uri = f"sqlite:///{about['place']}/mlflow.db"
+        self._client, self._about = MlflowClient(tracking_uri=uri), about
+        name = about["options"].get("experiment") or about["study"]
+        found = self._client.get_experiment_by_name(name)
+        self._experiment = found.experiment_id if found else self._client.create_experiment(name)
+        self._runs: dict[str, str] = {}
+        self._last: dict[str, int] = {}
+        self._groups: dict[str, str] = {}
+
+    def begin(self, trial: Row) -> None:
+        from mlflow.entities import Param
+
+        group = _group(trial)
+        if group not in self._groups:
+            self._groups[group] = self._run(group, {"clsweep.objective": trial["objective"]})[0]
+        tags = {"mlflow.parentRunId": self._groups[group], "clsweep.group": group}
+        run, last = self._run(trial["trial_id"], tags)
+        self._runs[trial["trial_id"]], self._last[trial["trial_id"]] = run, last
+        told = {**trial["params"], **{name: trial[name] for name in IDENTITY}}
+        self._client.log_batch(run, params=[Param(n, str(value)) for n, value in told.items()])
+
+    def _run(self, name: str, tags: Mapping[str, str]) -> tuple[str, int]:
+        """Id of the run that has this name in these results, and its last epoch."""
+        tag = {"clsweep.id": _identity(self._about, name)}
+        which = f"tags.`clsweep.id` = '{tag['clsweep.id']}'"
+        for found in self._client.search_runs([self._experiment], which, max_results=1):
+            self._client.update_run(found.info.run_id, status="RUNNING")
+            return found.info.run_id, int(found.data.metrics.get("epoch", -1))
+        run = self._client.create_run(self._experiment, run_name=name, tags={**tags, **tag})
+        return run.info.run_id, -1
+
+    def epoch(self, trial_id: str, values: Values) -> None:
+        if values["epoch"] > self._last[trial_id]:
+            self._last[trial_id] = int(values["epoch"])
+            self._log(trial_id, values)
+
+    def _log(self, trial_id: str, values: Values) -> None:
+        from mlflow.entities import Metric
+
+        now, step = int(time.time() * 1000), max(0, self._last[trial_id])
+        metrics = [Metric(name, value, now, step) for name, value in values.items()]
+        self._client.log_batch(self._runs[trial_id], metrics=metrics)
+
+    def end(self, trial_id: str, values: Values, status: str, error: str) -> None:
+        self._log(trial_id, {f"result/{name}": value for name, value in values.items()})
+        run = self._runs.pop(trial_id)
+        for name, text in {"clsweep.status": status, "clsweep.error": error}.items():
+            self._client.set_tag(run, name, text[:5000])
+        self._client.set_terminated(run, "FAILED" if status == "failed" else "FINISHED")
+
+    def close(self) -> None:
+        for run in self._runs.values():
+            self._client.set_terminated(run, "KILLED")
+        for run in self._groups.values():
+            self._client.set_terminated(run)
+
+
+SINKS: Mapping[str, Callable[[Row], Sink]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WandB,
+    "mlflow": MLflow,
+}
+
+
+def _group(trial: Row) -> str:
+    return f"{trial['objective']} config-{trial['config']}"
+
+
+def _identity(about: Row, name: str) -> str:
+    """Of a run, the same whenever these results are gone on with."""
+    text = "\n".join((about["study"], about["place"], name))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,103 @@
+"""An MLflow store: its SQLite file, or a folder `mlruns` of files."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from clsweep.errors import RequestError, nearest
+from clsweep.foreign.sqlite import is_sqlite, opened
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, parsed
+
+# As a database says it, and by the numbers of a store of files.
+STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
+NUMBERS = {3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+
+
+def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
+    """The runs of a store that were not deleted, a group for each experiment; of each metric the
+    last value.
+
+    Args:
+        experiment: read this one alone.
+
+    Raises:
+        RequestError: no store, or an unknown experiment.
+    """
+    try:
+        trials = _from_sqlite(source) if _is_database(source) else _from_files(source)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError,
+            sqlite3.DatabaseError) as error:  # fmt: skip
+        reason = str(error).splitlines()[0]
+        raise RequestError(f"{source}: cannot be read as an MLflow store: {reason}") from None
+    groups = dict.fromkeys(trial.group for trial in trials)
+    if experiment is not None and experiment not in groups:
+        raise RequestError(
+            f"{source}: no experiment {experiment!r} with runs.{nearest(experiment, groups)} "
+            f"Experiments: {', '.join(groups)}"
+        )
+    return ForeignSweep(trials=[t for t in trials if experiment in (None, t.group)])
+
+
+def _is_database(source: Path) -> bool:
+    return source.is_file() and is_sqlite(source)
+
+
+def _from_sqlite(source: Path) -> list[ForeignTrial]:
+    params: dict[str, dict[str, Any]] = {}
+    metrics: dict[str, dict[str, float]] = {}
+    with opened(source) as rows:
+        for run, key, value in rows("SELECT run_uuid, key, value FROM params"):
+            params.setdefault(run, {})[key] = parsed(value)
+        for run, key, value in rows(
+            "SELECT run_uuid, key, value FROM latest_metrics WHERE NOT is_nan"
+        ):
+            metrics.setdefault(run, {})[key] = value
+        runs = rows(
+            "SELECT r.run_uuid, r.name, r.status, e.name FROM runs r JOIN experiments e "
+            "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
+            "ORDER BY r.start_time, r.run_uuid"
+        )
+    return [
+        ForeignTrial(
+            group=group, status=STATUS.get(status, "running"), settings=params.get(run, {}),
+            results=metrics.get(run, {}), labels={"run_name": name or ""},
+        )
+        for run, name, status, group in runs
+    ]  # fmt: skip
+
+
+def _from_files(source: Path) -> list[ForeignTrial]:
+    """A store of files: EXPERIMENT/RUN/params/NAME and metrics/NAME, beside two meta.yaml."""
+    found = []
+    for meta in source.glob("*/*/meta.yaml"):
+        run = yaml.safe_load(meta.read_text("utf-8"))
+        if run.get("lifecycle_stage") != "active" or "run_id" not in run:
+            continue
+        of = yaml.safe_load((meta.parents[1] / "meta.yaml").read_text("utf-8"))
+        status = run["status"]
+        trial = ForeignTrial(
+            group=str(of["name"]),
+            status=STATUS.get(NUMBERS.get(status, str(status)), "running"),
+            settings={k: parsed(v.strip()) for k, v in _texts(meta.parent / "params").items()},
+            results={k: _last(v) for k, v in _texts(meta.parent / "metrics").items()},
+            labels={"run_name": run.get("run_name") or ""},
+        )
+        found.append((run["start_time"] or 0, run["run_id"], trial))
+    if not found:
+        raise ValueError("no runs below it (EXPERIMENT/RUN/meta.yaml)")
+    return [trial for *_, trial in sorted(found, key=lambda item: item[:2])]
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in files}
+
+
+def _last(text: str) -> float:
+    """The value of the latest step, of several the one logged last: as MLflow's own."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]  # time, value, step
+    return float(max(lines, key=lambda line: (int(line[2]), int(line[0])))[1])

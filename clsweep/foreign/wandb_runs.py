@@ -1,0 +1,164 @@
+"""Runs of Weights & Biases: folders of offline runs, or a table that was exported as CSV or JSON.
+
+An offline run is one file in LevelDB's log format: after a header of 7 bytes, blocks of 32 KiB with
+pieces of records (checksum, length, kind). A record is a protocol buffer of wandb's `Record`; of it
+run, config, summary, history and exit are read.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from clsweep.errors import RequestError
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed
+
+BLOCK, HEADER = 32 * 1024, 7
+HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`
+STATES = {"finished": "finished", "failed": "failed", "crashed": "failed", "killed": "failed"}
+# Columns of an export that are neither settings nor results.
+LABELS = (
+    "Name", "ID", "State", "Notes", "User", "Tags", "Created", "Runtime", "Sweep", "Agent", "Group",
+    "GitHub", "GPU Count", "GPU Type", "Hostname", "Job Type", "Relative Time (Process)", "Updated",
+)  # fmt: skip
+
+Fields = list[tuple[int, Any]]
+
+
+def read_wandb(source: Path) -> ForeignSweep:
+    """All runs of a folder of offline runs, or of an exported table. A CSV does not say which
+    columns are settings and which are results.
+
+    Raises:
+        RequestError: neither is there, or it is damaged.
+    """
+    try:
+        if source.suffix == ".csv":
+            with source.open(newline="", encoding="utf-8-sig") as file:
+                return ForeignSweep(trials=list(map(_exported, csv.DictReader(file))), mixed=True)
+        if source.suffix == ".json":
+            runs = json.loads(source.read_text("utf-8"))
+            mixed = not all("config" in run for run in runs)
+            return ForeignSweep(trials=list(map(_row, runs)), mixed=mixed)
+        files = [source] if source.is_file() else sorted(source.rglob("run-*.wandb"))
+        if not files:
+            raise RequestError(
+                f"{source}: expected an exported .csv or .json, or folders of offline runs "
+                "(run-*.wandb), found none"
+            )
+        return ForeignSweep(trials=[_offline(file) for file in files])
+    except RequestError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = str(error).splitlines()[0]
+        raise RequestError(f"{source}: cannot be read as runs of W&B: {reason}") from None
+
+
+def _exported(row: Mapping[str, str]) -> ForeignTrial:
+    """A line of a CSV: its numbers stand among settings and results, until one is the metric."""
+    values = {name: parsed(text) for name, text in row.items() if name not in LABELS}
+    labels = {name: row[name] for name in LABELS if row.get(name)}
+    status = STATES.get(row.get("State", "finished"), "running")
+    settings = {name: value for name, value in values.items() if not name.startswith("_")}
+    return ForeignTrial(
+        group="wandb", status=status, settings=settings, results=numbers(values), labels=labels
+    )
+
+
+def _row(run: Mapping[str, Any]) -> ForeignTrial:
+    """A run of a JSON list: `config` and `summary` apart, as in W&B's API, or all in one."""
+    if "config" not in run:
+        return _exported({k: "" if v is None else str(v) for k, v in run.items()})
+    config, summary = run["config"], run.get("summary", run.get("summary_metrics", {}))
+    return ForeignTrial(
+        group=str(run.get("project", "wandb")),
+        status=STATES.get(run.get("state", "finished"), "running"),
+        settings={n: v for n, v in flat(config).items() if not n.startswith("_wandb")},
+        results=numbers({n: v for n, v in summary.items() if not n.startswith("_")}),
+        labels={n: run[n] for n in ("name", "group", "job_type") if isinstance(run.get(n), str)},
+    )
+
+
+def _offline(file: Path) -> ForeignTrial:
+    config: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    status = "running"
+    for record in _records(file.read_bytes()):
+        for kind, payload in _fields(record):
+            if kind == RUN:
+                run = _fields(payload)
+                names = {3: "project", 6: "group", 7: "job_type", 8: "name"}
+                labels |= {names[n]: value.decode() for n, value in run if n in names}
+                config |= _items([v for n, v in run if n == 4], 1)
+            elif kind == CONFIG:
+                config |= _items([payload], 1)
+            elif kind in (SUMMARY, HISTORY):
+                last |= _items([payload], 1)
+            elif kind == EXIT:
+                status = "failed" if dict(_fields(payload)).get(1) else "finished"
+    return _row({"config": config, "summary": last, "state": status, **labels})
+
+
+def _items(messages: list[bytes], field: int) -> dict[str, Any]:
+    """The entries of configs, summaries and histories: a key, or nested ones, and JSON."""
+    found: dict[str, Any] = {}
+    for message in messages:
+        for number, item in _fields(message):
+            if number == field:
+                parts = _fields(item)
+                keys = [v.decode() for n, v in parts if n == 1] or [
+                    v.decode() for n, v in parts if n == 2
+                ]
+                text = next((v.decode() for n, v in parts if n == 16), "null")
+                found[".".join(keys)] = json.loads(text)
+    return found
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """The records of LevelDB's log; one that was cut off when the run died is left out."""
+    if not data.startswith(b":W&B"):
+        raise ValueError("expected a file that begins with :W&B")
+    at, record = HEADER, b""
+    while at + HEADER <= len(data):
+        if BLOCK - at % BLOCK < HEADER:  # the rest of a block that holds no further head
+            at += BLOCK - at % BLOCK
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        piece = data[at + HEADER : at + HEADER + size]
+        if len(piece) < size or not kind:
+            return
+        record = piece if kind in (1, 2) else record + piece  # 1: whole, 2: first, 4: last
+        if kind in (1, 4):
+            yield record
+        at += HEADER + size
+
+
+def _fields(message: bytes) -> Fields:
+    """The fields of a protocol buffer: number, and an integer or bytes."""
+    found: Fields = []
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value: Any
+            value, at = _varint(message, at)
+        else:
+            size, at = _varint(message, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
+            value, at = message[at : at + size], at + size
+        found.append((number, value))
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at

@@ -1,0 +1,44 @@
+"""Run as a script: an encoder as JSON on the standard input, on the output the width of its
+features or, in one line, why there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from clsweep.catalog import COMPONENT, implementation
+from clsweep.model.initial import require_fitting
+
+
+def measure(config: Mapping[str, Any]) -> dict[str, Any]:
+    """{"num_features": D}, or {"error": one line}; builds on the meta device, which has no
+    values.
+    """
+    row = COMPONENT["encoder"][config["encoder"]]
+    try:
+        with torch.device("meta"):
+            network = implementation(row)(
+                **{name: config[name] for name in (*row.owns, *row.takes)}
+            )
+            if "channels" not in row.takes:
+                from clsweep.model.foreign import take_channels
+
+                take_channels(network, config["channels"])
+        if config.get("init", "none") != "none":
+            require_fitting(network, config["init"])
+    except Exception as error:  # libraries raise anything at names and sizes
+        lines = str(error).splitlines() or [type(error).__name__]
+        return {"error": lines[0]}
+    return {"num_features": network.num_features}
+
+
+if __name__ == "__main__":
+    answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
+    sys.path.insert(0, os.getcwd())
+    print(json.dumps(measure(json.load(sys.stdin))), file=answer)

@@ -1,0 +1,228 @@
+"""The study file as a JSON Schema (draft 2020-12), from the models and the catalog: an editor then
+completes names, shows their texts, and marks what is wrong.
+
+It never refuses a study that `load_study` takes. What it cannot say is left to `clsweep plan`: what
+a value means beside another, and whether a shared parameter belongs to any objective.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAMS, Param
+from clsweep.catalog.ownership import (
+    PAIRS_OWN,
+    TRAINING_OWNS,
+    losses_on,
+    trial_owns,
+)
+from clsweep.study.schema import ObjectiveSection, StudySections
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def study_schema() -> Schema:
+    """The schema of a whole study file, presets included."""
+    schema = StudySections.model_json_schema()
+    sections: Schema = schema.pop("$defs")
+    _name_choices(schema, sections)
+    for section in (schema, sections["ObjectiveSection"]):
+        for key in ("base", "space"):
+            section["properties"][key] = {"$ref": f"#/$defs/{key}"}
+    sections["ObjectiveSection"]["allOf"] = [*_losses(), *_ownership()]
+    whole = _inlined(schema, sections)
+    _allow_factors(whole)
+    whole["properties"]["presets"] = {
+        "type": "object",
+        "description": "parts of a study, laid over it by --preset; null removes a key",
+        "additionalProperties": _partial(whole),
+    }
+    shared = {
+        "base": _mapping({p.name: _value(p) for p in PARAMS}),
+        "space": _mapping({p.name: _dimension(p) for p in PARAMS if p.sweepable}),
+    }
+    whole["$defs"] = shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}
+    return {"$schema": DIALECT, **whole, "title": "A study of clsweep"}
+
+
+def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
+    """The names that the catalog knows, and what pydantic's validators say beside the types."""
+    parts = sections["ObjectiveSection"]["properties"]
+    for part in OBJECTIVE_PARTS:
+        parts[part] |= _one_of({name: row.doc for name, row in COMPONENT[part].items()})
+    sections["DatasetSection"]["properties"]["name"] |= _one_of(
+        {name: row.doc for name, row in DATASET.items()}
+    )
+    metric = sections["MetricSection"]
+    metric["properties"]["name"] |= _one_of({name: row.doc for name, row in METRIC.items()})
+    lowest = [name for name, row in METRIC.items() if row.mode == "min"]
+    is_low = {"properties": {"name": {"enum": lowest}}, "required": ["name"]}
+    mode = {"properties": {"mode": {"const": "min"}}, "required": ["mode"]}
+    metric |= {"if": is_low, "then": mode, "else": {"properties": {"mode": {"const": "max"}}}}
+    for seeds in (schema["properties"], sections["ConfirmSection"]["properties"]):
+        seeds["seeds"] |= {"minItems": 1, "uniqueItems": True}
+    sections["EvaluationSection"]["oneOf"] = [
+        {"properties": {"train_on": {"const": "train"}, "score_on": {"const": "validation"}}},
+        {
+            "properties": {"train_on": {"const": "all"}, "score_on": {"const": "test"}},
+            "required": ["train_on", "score_on"],
+        },
+    ]
+
+
+def _allow_factors(whole: Schema) -> None:
+    """A study names its data set, or has it as a factor."""
+    data = whole["properties"]["dataset"]
+    data["required"].remove("name")
+    whole["required"].remove("dataset")
+    levels = {
+        "dataset": data["properties"]["name"],
+        "encoder": {"type": "string"},
+    }
+    whole["properties"]["factors"] = {
+        "description": "the study on several data sets and with several encoders, cell by cell",
+        **_mapping({name: _points(_level(level)) for name, level in levels.items()}),
+        "minProperties": 1,
+    }
+    named = {"properties": {"dataset": {"required": ["name"]}}, "required": ["dataset"]}
+    is_factor = {"properties": {"factors": {"required": ["dataset"]}}, "required": ["factors"]}
+    whole |= {"if": is_factor, "else": named}
+
+
+def _level(name: Schema) -> Schema:
+    """A level: a name, or a name with what goes with it."""
+    parts = {key: {"type": "object"} for key in ("base", "space", "objectives")}
+    label = {"name": name, "label": {"type": "string"}, **parts}
+    return {"anyOf": [name, {"type": "object", "properties": label, "required": ["name"]}]}
+
+
+def _one_of(docs: Mapping[str, str]) -> Schema:
+    """Names with a text that editors show beside each."""
+    return {"enum": list(docs), "markdownEnumDescriptions": list(docs.values())}
+
+
+def _mapping(properties: Mapping[str, Schema]) -> Schema:
+    return {"type": "object", "properties": dict(properties), "additionalProperties": False}
+
+
+def _about(param: Param) -> Schema:
+    return {"description": f"{param.doc} ({param.source}). Default: {param.default}"}
+
+
+def _value(param: Param) -> Schema:
+    """A value of a hyperparameter in `base`."""
+    return {**_about(param), **_type(param)}
+
+
+def _type(param: Param) -> Schema:
+    if param.kind == "choice":
+        return {"enum": list(param.choices)}
+    if param.kind == "bool":
+        return {"type": "boolean"}
+    number: Schema = {"type": "integer" if param.kind == "int" else "number"}
+    if param.low > -math.inf:
+        number["exclusiveMinimum" if param.low_open else "minimum"] = param.low
+    if param.high < math.inf:
+        number["maximum"] = param.high
+    if param.kind == "numbers":
+        return {"anyOf": [number, {"type": "string"}, _points(number)]}
+    return number
+
+
+def _points(of: Schema) -> Schema:
+    return {"type": "array", "items": of, "minItems": 1, "uniqueItems": True}
+
+
+def _dimension(param: Param) -> Schema:
+    """What a hyperparameter is swept over: a range, a grid of points, or choices."""
+    of = _type(param)
+    choices = {**_mapping({"choices": _points(of)}), "required": ["choices"]}
+    if param.kind in ("choice", "bool"):
+        return {**_about(param), **choices}
+    ends = {"low": of, "high": of, "log": {"type": "boolean"}, "grid": _points(of)}
+    return {
+        **_about(param),
+        **_mapping({**ends, "choices": _points(of)}),
+        "oneOf": [
+            {"required": ["choices"], "maxProperties": 1},
+            {"required": ["grid"], "maxProperties": 1},
+            {"required": ["low", "high"], "not": {"required": ["choices"]}},
+        ],
+    }
+
+
+def _losses() -> list[Schema]:
+    """The losses that make sense on each framework."""
+    return [
+        {
+            "if": {"properties": {"framework": {"const": name}}, "required": ["framework"]},
+            "then": {"properties": {"loss": {"enum": list(losses_on(name))}}},
+        }
+        for name in COMPONENT["framework"]
+    ]
+
+
+def _ownership() -> list[Schema]:
+    """A hyperparameter in an objective's own base or space has an owner among its four parts. Of
+    one that something else may own, an encoder or a recipe, nothing is said.
+    """
+    others = {*TRAINING_OWNS, *PAIRS_OWN, *trial_owns(), *trial_owns("pairs")}
+    others |= {name for data in DATASET.values() for name in data.owns}
+    for part, rows in COMPONENT.items():
+        if part not in OBJECTIVE_PARTS:
+            others |= {name for row in rows.values() for name in row.owns} | {part}
+    names = [param.name for param in PARAMS if param.name not in others]
+    return [rule for name in names for rule in _owned(name)]
+
+
+def _owned(name: str) -> list[Schema]:
+    where = [
+        {"properties": {key: {"required": [name]}}, "required": [key]} for key in ("base", "space")
+    ]
+    owners: list[Schema] = []
+    for part in OBJECTIVE_PARTS:
+        rows = COMPONENT[part].values()
+        if names := [row.name for row in rows if name in row.owns]:
+            is_default = ObjectiveSection.model_fields[part].default in names
+            required = [] if is_default else [part]
+            owners.append({"properties": {part: {"enum": names}}, "required": required})
+        for row in rows:
+            losses = [loss for loss, owned in row.owns_with.items() if name in owned]
+            if losses:
+                both = {part: {"enum": [row.name]}, "loss": {"enum": losses}}
+                owners.append({"properties": both, "required": [part]})
+    return [{"if": {"anyOf": where}, "then": {"anyOf": owners}}] if owners else []
+
+
+def _inlined(schema: Any, sections: Mapping[str, Schema]) -> Any:
+    """Without references, so that what a part of a study may leave out can be said of each."""
+    if isinstance(schema, list):
+        return [_inlined(each, sections) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("$ref", "").rpartition("/")[2] in sections:
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        target = sections[schema["$ref"].rpartition("/")[2]]
+        return {**_inlined(target, sections), **beside}
+    return {key: _inlined(value, sections) for key, value in schema.items()}
+
+
+def _partial(schema: Schema) -> Schema:
+    """The same for a preset: no key is needed, and null takes one away."""
+    if "$ref" in schema:
+        return {"$ref": schema["$ref"].replace("$defs/", "$defs/preset_")}
+    rules = ("required", "minProperties", "oneOf", "if", "then", "else", "allOf", "anyOf")
+    kept = {key: value for key, value in schema.items() if key not in rules}
+    if "anyOf" in schema and schema.get("type") != "object":
+        kept["anyOf"] = [_partial(each) for each in schema["anyOf"]]
+    if schema.get("type") != "object":
+        return {"anyOf": [kept, {"type": "null"}]} if kept else {}
+    if "properties" in schema:
+        kept["properties"] = {k: _partial(v) for k, v in schema["properties"].items()}
+    if isinstance(schema.get("additionalProperties"), dict):
+        kept["additionalProperties"] = _partial(schema["additionalProperties"])
+    return {**kept, "type": ["object", "null"]}

@@ -1,0 +1,3 @@
+"""The version, whichever of the two distributions brought the package."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,176 @@
+"""The measured studies as pages, from the Parquet kept below `results/`: `make gallery`.
+
+`python docs/gallery.py keep FOLDER NAME` puts a finished study there.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+import clsweep
+from clsweep.report.figures.theme import themed, to_svg
+from clsweep.report.formats.markdown import render_markdown
+from clsweep.report.formats.page import spec_of
+from clsweep.report.model import Report
+from clsweep.report.sections import build_report
+from clsweep.study.shipped import question
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS / "results"
+TABLES = ("trials", "epochs", "plan", "references", "histograms")
+VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
+
+_FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)")  # they are not kept
+_DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
+_MARKUP = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # an image has no use for it
+_LEFT_OUT = ("Made", "Results")  # facts that change with the day and the place
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A study that was run, and how.
+
+    Attributes:
+        run: run.yaml: study (below studies/), preset, machine, within (of `reproduce`).
+    """
+
+    folder: Path
+    run: dict[str, Any]
+
+    @property
+    def results(self) -> clsweep.Results:
+        return clsweep.open_results(self.folder)
+
+    @property
+    def question(self) -> str:
+        """What the study asks, as its file says."""
+        return question(DOCS.parent / "studies" / f"{self.run['study']}.yaml")
+
+    @property
+    def command(self) -> str:
+        preset = f" -p {self.run['preset']}" if self.run.get("preset") else ""
+        return f"clsweep run studies/{self.run['study']}.yaml{preset}"
+
+    def report(self) -> Report:
+        return build_report(self.results, within=self.run.get("within"))
+
+
+def kept() -> list[Kept]:
+    """All kept studies, by name."""
+    paths = sorted(RESULTS.glob("*/run.yaml"))
+    return [Kept(path.parent, yaml.safe_load(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def keep(source: Path, name: str) -> None:
+    """Copy what the analysis reads of a finished study, small; run.yaml is written by hand."""
+    out = RESULTS / name
+    out.mkdir(parents=True, exist_ok=True)
+    for table in TABLES:
+        if (path := source / f"{table}.parquet").exists():
+            _pack(path, out / path.name)
+    if (source / "references").is_dir():
+        shutil.copytree(source / "references", out / "references", dirs_exist_ok=True)
+    study = (source / "study.yaml").read_text(encoding="utf-8")
+    study = re.sub(r"\n +root: /.*", "", study)  # where the images lay on that machine
+    (out / "study.yaml").write_text(study, encoding="utf-8")
+
+
+def _pack(source: Path, out: Path) -> None:
+    table = pq.read_table(source)
+    pq.write_table(
+        table,
+        out,
+        compression="zstd",
+        compression_level=19,
+        store_schema=False,
+        write_statistics=False,
+    )
+
+
+def write(out: Path = DOCS) -> None:
+    """Write results/README.md and the report of every kept study below gallery/."""
+    parts = [(RESULTS / "head.md").read_text(encoding="utf-8").rstrip()]
+    for one in kept():
+        report = one.report()
+        parts.append(answer(one, report))
+        write_report(report, out / "gallery" / one.folder.name)
+    (out / "results").mkdir(parents=True, exist_ok=True)
+    (out / "results" / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def answer(one: Kept, report: Report) -> str:
+    """Question, findings, and what was run where."""
+    trials = one.results.trials
+    hours = trials["wall_time_s"].sum() / 3600
+    versions = ", ".join(
+        f"{name.removesuffix('_version')} {trials[name].iloc[0]}" for name in VERSIONS
+    )
+    name = one.folder.name
+    return "\n".join(
+        [
+            f"## {name}",
+            "",
+            one.question,
+            "",
+            *(f"- {sentence}" for sentence in (*findings(report), *extra(one))),
+            "",
+            f"`{one.command}`: {len(trials)} trials of {hours:.1f} hours in all, on "
+            f"{one.run['machine']}; {versions}. [Report](../gallery/{name}/report.md).",
+        ]
+    )
+
+
+def findings(report: Report) -> list[str]:
+    """The sentences at the top, and who wins where."""
+    where = [text for part in report.sections if part.id == "comparison" for text in part.sentences]
+    return list(dict.fromkeys((*report.verdicts, *where)))
+
+
+def extra(one: Kept) -> list[str]:
+    """What the findings leave to tables: scores with their intervals, the largest difference."""
+    results = one.results
+    printed = results.reproduce(within=one.run.get("within"))
+    if not printed.empty:
+        seen = printed[printed["measured"].notna()]
+        worst = seen["difference"].abs().max()
+        return [f"{len(seen)} numbers measured; the largest difference is {worst:.2f}."]
+    best = results.best_of_k().groupby("objective", sort=False).tail(1)
+    return [
+        f"{row.objective}: {row.expected:.1f} [{row.low:.1f}, {row.high:.1f}]"
+        + (
+            f" at the best of {row.k} settings, picked without the seed that scores it."
+            if row.k > 1
+            else "."
+        )
+        for row in best.itertuples()
+        if row.expected == row.expected
+    ]
+
+
+def write_report(report: Report, folder: Path) -> None:
+    """The Markdown of a report and its figures, without what changes from day to day."""
+    facts = {name: value for name, value in report.facts.items() if name not in _LEFT_OUT}
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "figures").mkdir(parents=True)
+    text = _FILES.sub("", render_markdown(replace(report, facts=facts)))
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    for section in report.sections:
+        for figure in section.figures:
+            svg = to_svg(themed(spec_of(figure), dark=False, background="white"))
+            path = folder / "figures" / f"{figure.name}.svg"
+            path.write_text(_MARKUP.sub("", _DECIMALS.sub("", svg)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["keep"]:
+        keep(Path(sys.argv[2]), sys.argv[3])
+    else:
+        write()

@@ -1,0 +1,285 @@
+"""The loggers through their processes, read back with the clients' own readers; and what goes
+wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clsweep.cluster.loggers import relay
+from clsweep.cluster.loggers.relay import Loggers, wanted_loggers
+from clsweep.errors import RequestError
+from clsweep.study.schema import LoggerSection
+
+STUDY: Any = SimpleNamespace(sections=SimpleNamespace(name="tau-study", loggers=()))
+ROW = {
+    "trial_id": "dcl-0003-s1",
+    "objective": "dcl",
+    "config": 3,
+    "seed": 1,
+    "framework": "simclr",
+    "loss": "dcl",
+    "tau": 0.25,
+    "batch_size": 64,
+    "sigma": None,
+}
+OUTCOME = {"status": "finished", "knn_top1": 71.5, "wall_time_s": 3.0, "device": "cpu"}
+
+
+def epochs(last: int) -> list[dict[str, Any]]:
+    return [{"epoch": e, "train_loss": 1.0 / e, "knn_top1": 50.0 + e} for e in range(1, last + 1)]
+
+
+class Run:
+    """A run of one logger at a folder, with what it says."""
+
+    def __init__(self, place: Path, name: str, **options: str):
+        self.said: list[str] = []
+        logger = LoggerSection(name=name, options=options)
+        self.loggers = Loggers([logger], STUDY, str(place), self.said.append)
+
+    def __enter__(self) -> Run:
+        self.loggers.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loggers.__exit__()
+
+    def trial(self, row: dict[str, Any] = ROW, *, last: int = 3, ends: bool = True) -> None:
+        """Of its last epoch the outcome alone knows, as of a worker group."""
+        self.loggers.started(row)
+        rows = epochs(last)
+        for epoch in rows[: -1 if ends else None]:
+            self.loggers.reported(row, epoch)
+        if ends:
+            self.loggers.ended(row, {**OUTCOME, "epochs": rows})
+
+
+def log_and_resume(place: Path, name: str, **options: str) -> list[str]:
+    """A trial that was cut off after two epochs, one that another seed of it ran, and in a second
+    run the first one again, whose epochs come again.
+    """
+    said = []
+    with Run(place, name, **options) as run:
+        run.trial(last=2, ends=False)
+        run.trial({**ROW, "trial_id": "dcl-0003-s2", "seed": 2})
+    said += run.said
+    with Run(place, name, **options) as run:
+        run.trial()
+    return said + run.said
+
+
+# TensorBoard.
+
+
+def events_of(folder: Path) -> Iterator[Any]:
+    """By the format: length, its checksum, the event, its checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    [file] = folder.glob("events.out.tfevents.*")
+    data = file.read_bytes()
+    while data:
+        size = int.from_bytes(data[:8], "little")
+        event = Event()
+        event.ParseFromString(data[12 : 12 + size])
+        yield event
+        data = data[16 + size :]
+
+
+def scalars_of(folder: Path) -> list[tuple[str, int, float]]:
+    return [
+        (value.tag, event.step, value.simple_value)
+        for event in events_of(folder)
+        for value in event.summary.value
+        if value.HasField("simple_value")
+    ]
+
+
+def test_tensorboard_has_each_epoch_once_and_the_effective_values(tmp_path: Path) -> None:
+    assert log_and_resume(tmp_path, "tensorboard") == []
+    group = tmp_path / "tensorboard" / "dcl" / "config-3"
+    assert {folder.name for folder in group.iterdir()} == {"seed-1", "seed-2"}
+    for seed in ("seed-1", "seed-2"):
+        found = scalars_of(group / seed)
+        assert [(step, value) for tag, step, value in found if tag == "knn_top1"] == [
+            (1, 51.0),
+            (2, 52.0),
+            (3, 53.0),
+        ]
+        assert ("result/knn_top1", 3, 71.5) in found
+    tags = {value.tag for event in events_of(group / "seed-1") for value in event.summary.value}
+    assert "_hparams_/session_start_info" in tags
+    from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
+
+    for event in events_of(group / "seed-1"):
+        for value in event.summary.value:
+            if value.tag == "_hparams_/session_start_info":
+                data = HParamsPluginData.FromString(value.metadata.plugin_data.content)
+                values = data.session_start_info.hparams
+    assert values["tau"].number_value == 0.25
+    assert values["loss"].string_value == "dcl"
+    assert "sigma" not in values
+
+
+def test_the_place_may_be_named(tmp_path: Path) -> None:
+    with Run(tmp_path / "results", "tensorboard", path=str(tmp_path / "there")) as run:
+        run.trial()
+    assert (tmp_path / "there" / "dcl" / "config-3" / "seed-1").is_dir()
+    assert not (tmp_path / "results").exists()
+
+
+# W&B and MLflow.
+
+
+def records_of(file: Path) -> Iterator[Any]:
+    """By the format, LevelDB's log: 32 KiB blocks of checksum, length and kind before the data."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    data, at, whole = file.read_bytes(), 7, b""
+    while at + 7 <= len(data):
+        if 32768 - at % 32768 < 7:
+            at += 32768 - at % 32768
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        whole += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # whole, or its last part
+            yield Record.FromString(whole)
+            whole = b""
+
+
+@pytest.mark.slow
+def test_wandb_offline_has_one_run_a_trial(tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setattr(relay, "CLOSE_S", 120.0)
+    assert log_and_resume(tmp_path, "wandb", project="mine") == []
+    found: dict[str, dict[str, Any]] = {}
+    for file in tmp_path.glob("wandb/offline-run-*/*.wandb"):
+        history = []
+        for record in records_of(file):
+            if record.HasField("run") and record.run.display_name:
+                run = record.run
+                config = {c.key: json.loads(c.value_json) for c in run.config.update}
+            if record.HasField("history"):
+                items = {i.key or i.nested_key[0]: i.value_json for i in record.history.item}
+                history.append((json.loads(items["_step"]), json.loads(items["knn_top1"])))
+        assert run.display_name not in found, "one run a trial"
+        found[run.display_name] = {"run": run, "config": config, "history": history}
+    assert set(found) == {"dcl-0003-s1", "dcl-0003-s2"}
+    for trial in found.values():
+        assert trial["history"] == [(1, 51.0), (2, 52.0), (3, 53.0)]
+        assert (trial["run"].run_group, trial["run"].project) == ("dcl config-3", "mine")
+        assert (trial["config"]["tau"], trial["config"]["loss"]) == (0.25, "dcl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["default", "file"])
+def test_mlflow_has_seeds_inside_of_configurations(
+    tmp_path: Path, monkeypatch: Any, kind: str
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr(relay, "CLOSE_S", 120.0)
+    options = {"uri": f"file://{tmp_path}/runs"} if kind == "file" else {}
+    assert log_and_resume(tmp_path, "mlflow", **options) == []
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=options.get("uri", f"sqlite:///{tmp_path}/mlflow.db"))
+    experiment = client.get_experiment_by_name("tau-study")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert set(runs) == {"dcl config-3", "dcl-0003-s1", "dcl-0003-s2"}
+    parent = runs["dcl config-3"].info.run_id
+    for name in ("dcl-0003-s1", "dcl-0003-s2"):
+        run = runs[name]
+        assert run.data.tags["mlflow.parentRunId"] == parent
+        assert (run.data.params["tau"], run.data.params["loss"]) == ("0.25", "dcl")
+        assert run.info.status == "FINISHED"
+        history = client.get_metric_history(run.info.run_id, "knn_top1")
+        assert sorted((m.step, m.value) for m in history) == [(1, 51.0), (2, 52.0), (3, 53.0)]
+        assert run.data.metrics["result/knn_top1"] == 71.5
+
+
+# What goes wrong.
+
+
+def test_a_logger_that_fails_says_one_line(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard").write_text("no folder")
+    with Run(tmp_path, "tensorboard") as run:
+        for _ in range(50):
+            run.trial()
+    [line] = run.said
+    assert line.startswith("tensorboard logs no more, the study goes on: ")
+    assert "tensorboard" in line.partition(": ")[2]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a full disk of Linux")
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import builtins, io\n"
+        "real = io.open\n"
+        "def full(file, *a, **k):\n"
+        "    return real('/dev/full' if 'tfevents' in str(file) else file, *a, **k)\n"
+        "builtins.open = io.open = full\n"
+    )
+    with Run(tmp_path, "tensorboard") as run:
+        run.trial()
+    assert len(run.said) == 1
+    assert "No space left" in run.said[0] or "its process ended" in run.said[0]
+
+
+def test_a_logger_that_is_not_installed_says_so(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "wandb.py").write_text("raise ImportError(\"No module named 'wandb'\")")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with Run(tmp_path, "wandb") as run:
+        run.trial()
+    [line] = run.said
+    assert "No module named 'wandb'" in line
+    assert "pip install 'clsweep[wandb]'" in line
+
+
+def test_a_logger_that_hangs_holds_nobody_up(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "tensorboardX.py").write_text("import time; time.sleep(600)")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(relay, "CLOSE_S", 1.0)
+    monkeypatch.setattr(relay, "MOST_WAITING", 100)
+    start = time.monotonic()
+    with Run(tmp_path, "tensorboard") as run:
+        for _ in range(5000):  # beyond what pipe and queue hold
+            run.trial()
+        process = run.loggers._feeds[0]._process
+    assert time.monotonic() - start < 15
+    assert len(run.said) == 1
+    assert process is not None
+    assert process.returncode is not None, "nothing is left behind"
+
+
+def test_nothing_wanted_starts_nothing(tmp_path: Path) -> None:
+    loggers = Loggers([], STUDY, str(tmp_path), print)
+    with loggers:
+        loggers.started(ROW)
+        loggers.ended(ROW, {**OUTCOME, "epochs": epochs(2)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_and_a_command_name_loggers() -> None:
+    assert LoggerSection.model_validate("wandb").name == "wandb"
+    named = LoggerSection.model_validate({"mlflow": {"uri": "http://there"}})
+    assert (named.name, named.options) == ("mlflow", {"uri": "http://there"})
+    with pytest.raises(ValueError, match="unknown logger 'tensorbord'"):
+        LoggerSection.model_validate("tensorbord")
+    with pytest.raises(ValueError, match="unknown option of mlflow 'url'"):
+        LoggerSection.model_validate({"mlflow": {"url": "http://there"}})
+    assert [logger.name for logger in wanted_loggers(STUDY, ["wandb"])] == ["wandb"]
+    with pytest.raises(RequestError, match=r"--log: unknown logger 'mlfow'.*'mlflow'"):
+        wanted_loggers(STUDY, ["mlfow"])

@@ -1,0 +1,112 @@
+"""What a running study says, to a file: often enough, of every long trial, and no wrong time."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from clsweep.cluster import progress as module
+from clsweep.cluster.estimate import Estimate, Running, share_of, work_of
+from clsweep.cluster.progress import Progress
+from clsweep.cluster.said import heard, say
+from clsweep.results.tally import Tally
+
+STATE = {"epoch": 3, "epochs": 10, "step": 5, "steps": 10, "loss": 2.5, "images_per_s": 640.0}
+
+
+def plan(**epochs):
+    """Two trials of each objective, which trains so many epochs."""
+    return [
+        {"trial_id": f"{name}-{i}", "objective": name, "config": i, "seed": 0, "epochs": n}
+        for name, n in epochs.items()
+        for i in range(2)
+    ]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def shown():
+    """A progress of two objectives, and what it has printed."""
+    out, rows = io.StringIO(), plan(dcl=10, untrained=0)
+    tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
+    console = Console(file=out, width=200)
+    return Progress(tally, planned=rows, concurrent=1, console=console), rows, out
+
+
+def ended(row, seconds, score=50.0, status="finished"):
+    return row | {
+        "status": status, "wall_time_s": seconds, "num_images": 0, "knn_top1": score,
+        "error_class": "Error", "error_message": "why",
+    }  # fmt: skip
+
+
+def test_a_line_comes_every_ten_seconds_and_later_every_minute(clock, shown):
+    progress, rows, out = shown
+    progress.started(rows[0])
+    times = []
+    while clock[0] < 600:
+        clock[0] += 2
+        before = out.getvalue()
+        progress.heard({"dcl-0": STATE})
+        if out.getvalue() != before:
+            times.append(clock[0])
+    gaps = [b - a for a, b in zip([0, *times], times, strict=False)]
+    assert max(gap for gap, at in zip(gaps, times, strict=True) if at <= 180) <= 10
+    assert max(gaps) <= 60
+    assert "dcl-0: epoch 3/10, step 5/10, loss 2.500, 640 images/s" in out.getvalue()
+
+
+def test_a_long_trial_that_ends_has_its_line_and_a_short_one_none(shown):
+    progress, rows, out = shown
+    for row, seconds in zip(rows, (1.0, 1440.0), strict=False):
+        progress.started(row)
+        progress.ended(ended(row, seconds))
+    assert out.getvalue().splitlines() == ["dcl-1 finished in 24 min: knn_top1 50.00"]
+
+
+def test_a_failure_is_shown_at_once(shown):
+    progress, rows, out = shown
+    progress.ended(ended(rows[0], None, status="failed"))
+    assert out.getvalue() == "dcl-0 failed: Error: why\n"
+
+
+def test_an_untrained_baseline_does_not_set_the_estimate():
+    rows = plan(untrained=0, dcl=10)
+    estimate = Estimate(rows)
+    estimate.ended(ended(rows[0], 2.0))
+    assert estimate.seconds_left([], 1) is None, "of dcl nothing is known"
+    half = Running(rows[2], 0.5, 600.0)
+    left = 2.0 + 600.0 + 1200.0  # the other untrained one, half a trial, a whole one
+    assert estimate.seconds_left([half], 1) == pytest.approx(left, rel=0.1)
+    estimate.ended(ended(rows[2], 1200.0))
+    assert estimate.seconds_left([], 1) == pytest.approx(1202.0)
+
+
+def test_no_more_places_than_trials_make_the_last_one_shorter():
+    rows = plan(dcl=10)
+    estimate = Estimate(rows)
+    estimate.ended(ended(rows[0], 1000.0))
+    running = [Running(rows[1], 0.25, 250.0)]
+    assert estimate.seconds_left(running, 8) == pytest.approx(750.0)
+
+
+def test_views_and_epochs_are_work():
+    assert work_of({"epochs": 0}) == 1
+    assert work_of({"epochs": 10, "num_views": 8}) - work_of({"epochs": 10}) == 60
+    assert share_of(STATE) == pytest.approx(0.25)
+
+
+def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
+    assert heard(str(tmp_path), ["a"]) == {}
+    for step in (1, 2):
+        say(str(tmp_path), "a", STATE | {"step": step})
+    say(str(tmp_path), "b", STATE)
+    (tmp_path / "said" / "c").write_text("{half")
+    assert heard(str(tmp_path), ["a", "c"]) == {"a": STATE | {"step": 2}}
+    assert heard(str(tmp_path), ["b"]) == {}, "b was not running any more"

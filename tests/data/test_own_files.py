@@ -1,0 +1,510 @@
+"""The user's own files of every kind: small real ones, written here, and malformed ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from clsweep.catalog import DATASET
+from clsweep.data import datasets
+from clsweep.data import found as found_module
+from clsweep.data.availability import DataPlace
+from clsweep.data.datasets import Splits, load_splits
+from clsweep.data.found import sized_dataset
+from clsweep.data.room import cache_room
+from clsweep.data.sources import prepare
+from clsweep.errors import RequestError
+from clsweep.train.images import Images, on_device
+
+SIZE = 16
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded() -> Iterator[None]:
+    datasets._load.cache_clear()
+    yield
+    datasets._load.cache_clear()
+
+
+def load(name: str, root: Path, value_range: str | None = None, **sizes: Any) -> Splits:
+    place = DataPlace(root=str(root), cache=str(root.parent / "cache"), value_range=value_range)
+    if DATASET[name].keeps_whole:
+        sizes = {"image_size": SIZE, **sizes}
+    row = sized_dataset(name, place, **sizes)
+    config = {
+        "dataset": name, "val_fraction": 0.25, "image_size": row.image_size,
+        "num_train": row.num_train + row.num_unlabeled, "num_unlabeled": row.num_unlabeled,
+        "num_classes": row.num_classes, "channels": row.channels, "store_size": 40,
+        "images_digest": row.images_digest,
+    }  # fmt: skip
+    splits = load_splits(config, place)
+    assert len(splits.train) + len(splits.val) == config["num_train"]
+    assert len(splits.test) == row.num_test
+    return splits
+
+
+def refusal(name: str, root: Path, *arguments: Any) -> str:
+    with pytest.raises(RequestError) as caught:
+        load(name, root, *arguments)
+    [line] = str(caught.value).splitlines()
+    return line
+
+
+def noise(count: int, *shape: int, dtype: str = "uint8") -> np.ndarray:
+    high = np.iinfo(dtype).max + 1
+    return np.random.default_rng(0).integers(0, high, (count, *shape), dtype=dtype)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def of_rows(splits: Splits) -> dict[int, tuple[np.ndarray, int]]:
+    """Row of the file -> pixels and class, of what is trained and validated on."""
+    return {
+        int(row): (split.images[row], int(label))
+        for split in (splits.train, splits.val)
+        for row, label in zip(split.rows, split.labels, strict=True)
+    }
+
+
+# Arrays.
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 1), (8, 8, 2), (8, 8, 3), (12, 12, 5)])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+def test_arrays_keep_their_pixels(
+    shape: tuple[int, ...], dtype: str, kind: str, tmp_path: Path
+) -> None:
+    arrays = {
+        "train_images": noise(20, *shape, dtype=dtype),
+        "train_labels": np.arange(20, dtype=np.uint8)[:, None] % 2,  # a column, as in MedMNIST
+        "test_images": noise(6, *shape, dtype=dtype),
+        "test_labels": np.arange(6) % 2,
+        "names": np.array(["left", "alone"]),
+    }
+    root = tmp_path / "set.npz"
+    if kind == "npz":
+        np.savez_compressed(root, **arrays)
+    else:
+        root = tmp_path / "set"
+        root.mkdir()
+        for name, array in arrays.items():
+            np.save(root / f"{name}.npy", array)
+    splits = load("arrays", root)
+    found = of_rows(splits)
+    assert len(found) == 20
+    side, channels = shape[0], shape[2] if len(shape) == 3 else 1
+    for row, (pixels, label) in found.items():
+        assert pixels.dtype == dtype
+        assert np.array_equal(pixels, arrays["train_images"][row].reshape(side, side, channels))
+        assert label == row % 2
+    assert np.array_equal(splits.test.images.reshape(-1), arrays["test_images"].reshape(-1))
+
+
+def test_real_numbers_become_steps_of_their_range(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).uniform(-2, 3, (20, 8, 8, 4)).astype(np.float32)
+    np.savez(tmp_path / "set.npz", x_train=numbers, y_train=np.arange(20) % 2)
+    splits = load("arrays", tmp_path / "set.npz", "-2.0, 3.0")
+    for row, (pixels, _) in of_rows(splits).items():
+        assert np.abs(pixels / 65535 * 5 - 2 - numbers[row]).max() <= 5 / 65535 / 2 + 1e-6
+
+
+def test_views_of_16_bits_are_those_of_the_numbers(tmp_path: Path) -> None:
+    images = noise(20, 8, 8, 5, dtype="uint16")
+    np.savez(tmp_path / "set.npz", images=images)
+    splits = load("arrays", tmp_path / "set.npz")
+    held: Images = on_device(splits.train, splits.train, torch.device("cpu"))
+    rows = torch.arange(len(held))
+    expected = images[splits.train.rows] / 65535
+    mean, std = (np.asarray(x) for x in (expected.mean((0, 1, 2)), expected.std((0, 1, 2))))
+    found = held.plain(rows).permute(0, 2, 3, 1).numpy()
+    assert np.allclose(found, (expected - mean) / std, atol=1e-4)
+    assert found.shape[-1] == 5, "no gray images: they are not repeated"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "value_range", "says"),
+    [
+        ({"pictures": noise(9, 8, 8)}, None,
+         "expected an array train_images, x_train or images, given pictures"),
+        ({"images": noise(9, 8, 9)}, None, "images: expected squares of 8 to 512 pixels a side"),
+        ({"images": noise(9, 3, 32, 32)}, None, "(N, S, S) or (N, S, S, C), given (9, 3, 32, 32)"),
+        ({"images": noise(9, 8, 8, 65)}, None, "expected 1 to 64 channels, which come last"),
+        ({"images": np.full((9, 8, 8), "a")}, None, "images: expected numbers, given <U1"),
+        ({"images": np.ones((9, 8, 8))}, None,
+         "images: expected dataset.range: [low, high] of its float64 numbers, given none"),
+        ({"images": np.full((9, 8, 8), np.nan)}, "0, 1",
+         "images[0]: expected numbers in dataset.range [0, 1], given nan"),
+        ({"images": np.full((9, 8, 8), 1.5)}, "0, 1", "given 1.5"),
+        ({"images": noise(9, 8, 8)}, "0, 1", "expected no dataset.range, as uint8 has its own"),
+        ({"images": noise(9, 8, 8), "labels": np.arange(8)}, None,
+         "labels: expected whole numbers (9,), one for each of images, given int64 (8,)"),
+        ({"images": noise(9, 8, 8), "labels": np.ones(9)}, None, "given float64 (9,)"),
+        ({"images": noise(9, 8, 8), "labels": np.arange(9) - 2}, None, "given -2"),
+        ({"images": noise(9, 8, 8), "labels": np.zeros(9, int)}, None,
+         "expected 2 to 1000 classes, given 1"),
+        ({"images": noise(9, 8, 8), "labels": np.arange(9) // 2}, None,
+         "expected at least 2 training images of each class, one to train on and one to validate "
+         "on, given 1 of class 4"),
+        ({"x_train": noise(9, 8, 8), "x_test": noise(9, 9, 9)}, None,
+         "expected test images like those to train on"),
+        ({"images": noise(0, 8, 8)}, None, "expected training images, given none"),
+        ({"images": np.full((20, 8, 8), 7, np.uint8)}, None,
+         "expected images with differences to learn from, given 0.0275 at every pixel of "
+         "channel 0"),
+    ],
+)  # fmt: skip
+def test_arrays_that_cannot_be_meant_are_refused(
+    arrays: dict[str, np.ndarray], value_range: str | None, says: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "set.npz"
+    np.savez(root, **arrays)
+    line = refusal("arrays", root, value_range)
+    assert str(root) in line
+    assert says in line
+
+
+def test_files_that_hold_no_arrays_are_refused(tmp_path: Path) -> None:
+    root = tmp_path / "set.npz"
+    assert "given: No such file or directory" in refusal("arrays", root)
+    root.write_bytes(b"no archive")
+    assert "expected an .npz file or a folder of .npy files, given: " in refusal("arrays", root)
+    root.unlink()
+    os.mkfifo(root)
+    assert "expected a regular file, given a FIFO" in refusal("arrays", root)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert "expected .npy files in the folder, given none" in refusal("arrays", folder)
+    os.mkfifo(folder / "images.npy")
+    assert "expected a regular file, given a FIFO" in refusal("arrays", folder)
+
+
+def test_pickled_objects_are_not_read(tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, Any]:
+            return (Path.touch, (ran,))
+
+    labels = np.array([Evil()] * 9, dtype=object)
+    np.savez(tmp_path / "set.npz", images=noise(9, 8, 8), labels=labels)
+    assert "expected whole numbers" in refusal("arrays", tmp_path / "set.npz")
+    assert not ran.exists()
+
+
+# Encoded pictures: flat folders, tar files, folders of datasets.
+
+PICTURES = [
+    np.random.default_rng(i).integers(0, 256, (20 + i, 30 - i % 3, 3), dtype=np.uint8)
+    for i in range(20)
+]
+LABELS = [i % 3 for i in range(20)]
+
+
+def flat(root: Path) -> None:
+    (root / "deeper").mkdir(parents=True)
+    for i, picture in enumerate(PICTURES):
+        folder = root / "deeper" if i % 2 else root
+        (folder / f"{i:02}.png").write_bytes(png(picture))
+
+
+def shards(root: Path) -> None:
+    root.mkdir()
+    for part, numbers in (("train-0", range(10)), ("train-1", range(10, 20)), ("val", range(6))):
+        with tarfile.open(root / f"{part}.tar", "w") as archive:
+            for i in numbers:
+                for name, content in (
+                    (f"{i:03}.cls", str(LABELS[i]).encode()),
+                    (f"{i:03}.json", b"{}"),
+                    (f"{i:03}.png", png(PICTURES[i])),
+                ):
+                    member = tarfile.TarInfo(f"./{name}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+
+
+def hub() -> Any:
+    module: Any = pytest.importorskip("datasets")
+    features = module.Features(
+        {"image": module.Image(), "label": module.ClassLabel(names=["ants", "bees", "cats"])}
+    )
+    images = [{"bytes": png(picture), "path": None} for picture in PICTURES]
+    made = module.Dataset.from_dict({"image": images, "label": LABELS}, features=features)
+    return module.DatasetDict({"train": made, "test": made.select(range(6))})
+
+
+def saved(root: Path) -> None:
+    hub().save_to_disk(root, num_shards={"train": 3, "test": 1})
+
+
+def saved_alone(root: Path) -> None:
+    hub()["train"].save_to_disk(root)
+
+
+def parquet(root: Path) -> None:
+    (root / "data").mkdir(parents=True)
+    for part, made in hub().items():
+        made.to_parquet(root / "data" / f"{part}-00000-of-00001.parquet", batch_size=7)
+
+
+KINDS: list[tuple[str, Callable[[Path], None]]] = [
+    ("webdataset", shards), ("huggingface", saved), ("huggingface", saved_alone),
+    ("huggingface", parquet), ("imagefiles", flat),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "write"), KINDS)
+def test_pictures_are_kept_whole_wherever_they_lie(
+    name: str, write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    root = tmp_path / "set"
+    write(root)
+    splits = load(name, root)
+    every = of_rows(splits) | (of_rows(Splits(splits.test, splits.test, splits.test)))
+    found = [every[row] for row in sorted(every)] if name != "imagefiles" else list(every.values())
+    if len(splits.test) == 4:  # a fifth, where there is no test part
+        assert {len(splits.train), len(splits.val)} == {12, 4}
+    expected = {pixels.tobytes(): label for pixels, label in zip(PICTURES, LABELS, strict=True)}
+    for pixels, label in found:
+        assert label == (-1 if name == "imagefiles" else expected[pixels.tobytes()])
+        assert pixels.tobytes() in expected
+    assert len({pixels.tobytes() for pixels, _ in found}) == 20
+
+
+@pytest.mark.parametrize(("name", "write"), KINDS)
+def test_pictures_become_gray_where_one_channel_is_asked_for(
+    name: str, write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    write(tmp_path / "set")
+    splits = load(name, tmp_path / "set", channels=1)
+    row = int(splits.train.rows[0])
+    gray = {np.asarray(Image.fromarray(picture).convert("L")).tobytes() for picture in PICTURES}
+    assert splits.train.images[row].shape[2] == 1
+    assert splits.train.images[row].tobytes() in gray
+
+
+def test_names_of_classes_are_those_of_the_data_set(tmp_path: Path) -> None:
+    saved(tmp_path / "set")
+    place = DataPlace(root=str(tmp_path / "set"))
+    assert sized_dataset("huggingface", place).num_classes == 3
+
+
+def _tar(root: Path, files: dict[str, bytes], name: str = "train-0.tar", mode: str = "w") -> None:
+    root.mkdir(exist_ok=True)
+    with tarfile.open(root / name, mode) as archive:
+        for member_name, content in files.items():
+            member = tarfile.TarInfo(member_name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"a.txt": b"-"}, "expected images in train-*.tar, given none"),
+        ({"a.png": png(PICTURES[0]), "a.cls": b"ant"},
+         "a.cls: expected the number of a class, given b'ant'"),
+        ({"a.png": png(PICTURES[0]), "a.jpg": b""}, "expected one image a sample, given a.png"),
+    ],
+)  # fmt: skip
+def test_tar_files_that_cannot_be_meant_are_refused(
+    files: dict[str, bytes], says: str, tmp_path: Path
+) -> None:
+    _tar(tmp_path / "set", files)
+    line = refusal("webdataset", tmp_path / "set")
+    assert says in line
+    assert str(tmp_path / "set") in line
+
+
+def test_what_is_no_plain_tar_file_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    assert "given no such folder" in refusal("webdataset", root)
+    _tar(root, {"a.png": png(PICTURES[0])}, mode="w:gz")
+    assert "train-0.tar: expected a plain tar file, given: " in refusal("webdataset", root)
+    (root / "train-0.tar").unlink()
+    assert "expected train-*.tar, given none" in refusal("webdataset", root)
+    os.mkfifo(root / "train-0.tar")
+    assert "expected a regular file, given a FIFO" in refusal("webdataset", root)
+
+
+def test_broken_pictures_in_a_tar_file_are_named(tmp_path: Path) -> None:
+    shards(tmp_path / "set")
+    _tar(tmp_path / "set", {"x.png": b"no image", "x.cls": b"0"}, name="train-2.tar")
+    with pytest.raises(RequestError, match=r"train-2\.tar: x\.png: "):
+        load("webdataset", tmp_path / "set")
+
+
+def test_folders_that_are_none_of_datasets_are_refused(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    assert "given no such folder" in refusal("huggingface", root)
+    root.mkdir()
+    line = refusal("huggingface", root)
+    assert "expected dataset_dict.json, state.json or train-*.parquet" in line
+    (root / "state.json").write_text("{")
+    assert "state.json: expected the state of a data set, given: " in refusal("huggingface", root)
+    (root / "state.json").write_text(json.dumps({"_data_files": [{"filename": "a.arrow"}]}))
+    assert "expected a folder of datasets, given: " in refusal("huggingface", root)
+    (root / "a.arrow").write_bytes(b"no table")
+    assert "expected a folder of datasets, given: " in refusal("huggingface", root)
+
+
+def test_a_table_without_images_is_refused(tmp_path: Path) -> None:
+    module = pytest.importorskip("datasets")
+    module.Dataset.from_dict({"text": ["a"], "label": [0]}).save_to_disk(tmp_path / "set")
+    line = refusal("huggingface", tmp_path / "set")
+    assert "expected one column of images, given text" in line
+
+
+def test_flat_folders_without_images_are_refused(tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    assert "expected a folder of images, given no such folder" in refusal("imagefiles", root)
+    root.mkdir()
+    assert "expected at least one image" in refusal("imagefiles", root)
+
+
+# Room on the disk.
+
+
+@pytest.mark.parametrize("sampled", [200, 5])
+@pytest.mark.parametrize("store_size", [12, 400])
+def test_the_room_of_pictures_is_known_before_they_are_decoded(
+    store_size: int, sampled: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat(tmp_path / "set")
+    monkeypatch.setattr(found_module, "_SAMPLED", sampled)
+    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
+    row = replace(sized_dataset("imagefiles", place), store_size=store_size)
+    told = cache_room(row, place)
+    size, is_exact = found_module.cache_bytes(row, place)
+    assert is_exact == (sampled == 200)
+    assert ("about" in told) != is_exact
+    assert not (tmp_path / "cache").exists()
+    prepare(row, place)
+    [made] = (tmp_path / "cache").glob("*/train.npy")
+    assert abs(size - (made.stat().st_size - 128)) <= (0 if is_exact else 0.15 * size)
+
+
+def test_a_full_disk_is_refused_before_anything_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat(tmp_path / "set")
+    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
+    row = replace(sized_dataset("imagefiles", place), store_size=40)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=30_000))
+    with pytest.raises(RequestError, match=r"expected 50\.2 KiB free to keep .*, given 29\.3 KiB"):
+        cache_room(row, place)
+    prepare(row, place)
+    assert "are free" in cache_room(row, place), "it is there already"
+
+
+# Only regular files.
+
+
+@pytest.fixture
+def by_class(tmp_path: Path) -> Path:
+    root = tmp_path / "images"
+    for part in ("train", "val"):
+        for i, picture in enumerate(PICTURES[:12]):
+            folder = root / part / f"c{i % 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{i}.png").write_bytes(png(picture))
+    return root
+
+
+@pytest.mark.parametrize("name", ["imagefolder", "imagefiles"])
+def test_what_is_no_regular_file_is_named(name: str, by_class: Path) -> None:
+    odd = by_class / "train" / "c0" / "odd.png"
+    os.mkfifo(odd)
+    assert f"{odd}: expected a regular file, given a FIFO" in refusal(name, by_class)
+
+
+def test_links_in_a_circle_are_named(by_class: Path) -> None:
+    a, b = by_class / "train" / "x", by_class / "train" / "y"
+    a.symlink_to(b)
+    b.symlink_to(a)
+    assert "expected a file or a folder, given a link in a circle" in refusal(
+        "imagefolder", by_class
+    )
+    a.unlink()
+    b.unlink()
+    loop = by_class / "train" / "c0" / "loop.png"
+    loop.symlink_to(loop)
+    with pytest.raises(RequestError, match=r"loop\.png: .*Too many levels of symbolic links"):
+        load("imagefolder", by_class)
+    whole = by_class.parent / "whole"
+    whole.symlink_to(whole)
+    assert "given a link in a circle" in refusal("imagefolder", whole)
+    (by_class / "val").rename(by_class / "test")
+    (by_class / "train").rename(by_class / "other")
+    (by_class / "train").symlink_to(by_class / "train")
+    assert "given a link in a circle" in refusal("imagefolder", by_class)
+
+
+def test_pictures_of_one_colour_are_named_before_anything_is_trained(by_class: Path) -> None:
+    for path in by_class.rglob("*.png"):
+        Image.new("RGB", (20, 20), (10, 20, 30)).save(path)
+    line = refusal("imagefolder", by_class)
+    assert "expected images with differences to learn from" in line
+    assert str(by_class) in line
+
+
+# A part of the training images.
+
+
+def test_fewer_images_are_a_part_of_more_in_proportion(tmp_path: Path) -> None:
+    labels = np.repeat([0, 1, 2], [100, 60, 40])
+    np.savez(tmp_path / "set.npz", images=noise(200, 8, 8), labels=labels,
+             test_images=noise(10, 8, 8), test_labels=np.arange(10) % 3)  # fmt: skip
+    chosen = {}
+    for fraction in (0.25, 0.5):
+        splits = load("arrays", tmp_path / "set.npz", fraction=fraction)
+        chosen[fraction] = {*splits.train.rows.tolist(), *splits.val.rows.tolist()}
+        counts = np.bincount(labels[sorted(chosen[fraction])])
+        assert np.abs(counts - fraction * np.array([100, 60, 40])).max() <= 1
+    assert chosen[0.25] < chosen[0.5]
+    assert len(load("arrays", tmp_path / "set.npz", num_train=150).train) == 112
+
+
+def test_a_folder_that_changed_after_the_plan_is_refused(by_class: Path) -> None:
+    place = DataPlace(root=str(by_class), cache=str(by_class.parent / "cache"))
+    row = sized_dataset("imagefolder", place)
+    config = {
+        "dataset": "imagefolder", "val_fraction": 0.25, "image_size": SIZE, "num_classes": 2,
+        "num_train": row.num_train, "num_unlabeled": 0, "images_digest": row.images_digest,
+    }  # fmt: skip
+    (by_class / "train" / "c0" / "new.png").write_bytes(png(PICTURES[15]))
+    with pytest.raises(RequestError, match="the folder has changed since"):
+        load_splits(config, place)
+
+
+def test_scoring_resizes_the_whole_picture_and_takes_its_middle(by_class: Path) -> None:
+    splits = load("imagefolder", by_class)
+    held = on_device(splits.train, splits.train, torch.device("cpu"))
+    from torchvision.transforms import v2
+
+    held = replace(held, view_size=14)
+    found = held.plain(torch.arange(3)) * held.std_1C11 + held.mean_1C11
+    for row, x in zip(splits.train.rows, found, strict=False):
+        picture = Image.fromarray(splits.train.images[row])
+        papers = v2.Compose([v2.Resize(16), v2.CenterCrop(14)])  # bilinear, 8/7 of 14
+        expected = np.asarray(papers(picture), dtype=np.float32) / 255
+        assert F.l1_loss(x.permute(1, 2, 0), torch.from_numpy(expected)) < 0.004
+        assert (x.permute(1, 2, 0) - torch.from_numpy(expected)).abs().max() < 2.5 / 255

@@ -1,0 +1,286 @@
+"""Sweeps of other tools, written by the tools themselves where they are installed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
+
+from clsweep.errors import RequestError
+from clsweep.foreign.mlflow_store import read_mlflow
+from clsweep.foreign.optuna_storage import read_optuna
+from clsweep.foreign.ray_results import read_ray
+from clsweep.foreign.sweep import ForeignTrial
+from clsweep.foreign.wandb_runs import read_wandb
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def score(trial: optuna.Trial) -> float:
+    lr, depth = trial.suggest_float("lr", 1e-3, 1, log=True), trial.suggest_int("depth", 1, 4)
+    name = trial.suggest_categorical("opt", ["sgd", "adam", None])
+    trial.set_user_attr("seed", trial.number % 2)
+    if trial.number == 3:
+        raise optuna.TrialPruned
+    if trial.number == 4:
+        raise ValueError("diverged")
+    return lr + depth + (name == "sgd")
+
+
+@pytest.fixture(params=["sqlite", "journal"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, optuna.Study]:
+    """A file with two studies by Optuna, and the first of them."""
+    path = tmp_path / "sweep.db"
+    where: Any = f"sqlite:///{path}"
+    if request.param == "journal":
+        where = JournalStorage(JournalFileBackend(str(path)))
+    study = optuna.create_study(study_name="tau", storage=where, direction="maximize")
+    study.optimize(score, n_trials=6, catch=ValueError)
+    study.enqueue_trial({"lr": 0.5, "depth": 2, "opt": "sgd"})
+    other = optuna.create_study(study_name="other", storage=where, direction="maximize")
+    space = {"lr": optuna.distributions.FloatDistribution(0, 1, step=0.25)}
+    state = TrialState.COMPLETE
+    other.add_trial(create_trial(params={"lr": 0.25}, distributions=space, value=7.5, state=state))
+    return path, study
+
+
+def test_an_optuna_storage(storage: tuple[Path, optuna.Study]) -> None:
+    path, study = storage
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    sweep = read_optuna(path, None)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert (sweep.metric, sweep.mode) == ("value", "max")
+    assert (sweep.scales, sweep.continuous) == ({"lr": "log"}, {"lr"})
+    status = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}
+    expected = [
+        (status.get(trial.state.name, "running"), trial.params, trial.values, trial.user_attrs)
+        for trial in study.trials
+    ]
+    read = [t for t in sweep.trials if t.group == "tau"]
+    assert [
+        (t.status, t.settings, list(t.results.values()) or None, t.labels) for t in read
+    ] == expected
+    copied = sweep.trials[-1]
+    assert (copied.group, copied.settings, copied.results) == (
+        "other",
+        {"lr": 0.25},
+        {"value": 7.5},
+    )
+    assert len(read_optuna(path, "other").trials) == 1
+    with pytest.raises(RequestError, match=r"no study 'tua'\. Did you mean 'tau'"):
+        read_optuna(path, "tua")
+
+
+def test_a_named_metric_and_a_journal_that_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.log"
+    study = optuna.create_study(storage=JournalStorage(JournalFileBackend(str(path))))
+    with pytest.warns(optuna.exceptions.ExperimentalWarning):
+        study.set_metric_names(["error"])
+    study.optimize(lambda trial: trial.suggest_float("lr", 0, 1), n_trials=2)
+    whole = path.read_text()
+    path.write_text(whole[: whole.rindex("datetime_complete")])
+    sweep = read_optuna(path, None)
+    assert (sweep.metric, sweep.mode) == ("error", "min")
+    assert [t.status for t in sweep.trials] == ["finished", "running"]
+
+
+def test_studies_that_cannot_be_one_table(tmp_path: Path) -> None:
+    where = f"sqlite:///{tmp_path / 'a.db'}"
+    optuna.create_study(study_name="up", storage=where, direction="maximize")
+    optuna.create_study(study_name="down", storage=where, direction="minimize")
+    with pytest.raises(RequestError, match="Name one with --study: up, down"):
+        read_optuna(tmp_path / "a.db", None)
+    optuna.create_study(study_name="two", storage=where, directions=["minimize", "maximize"])
+    with pytest.raises(RequestError, match="study 'two': expected one metric, found several"):
+        read_optuna(tmp_path / "a.db", "two")
+
+
+def test_an_offline_run_of_wandb(tmp_path: Path) -> None:
+    """The file was written by wandb 0.31.0; a setting of 70,000 letters spans its blocks."""
+    data = gzip.decompress((Path(__file__).parent / "run.wandb.gz").read_bytes())
+    folder = tmp_path / "wandb" / "offline-run-1"
+    folder.mkdir(parents=True)
+    (folder / "run-1.wandb").write_bytes(data)
+    (trial,) = read_wandb(tmp_path).trials
+    assert trial == ForeignTrial(
+        group="p",
+        status="finished",
+        settings={"lr": 0.1, "net.width": 16, "seed": 0, "opt": "sgd", "text": "x" * 70000},
+        results={"acc": 80.5, "epoch": 2, "best": 81},
+        labels={"name": "first", "group": "dcl"},
+    )
+    (folder / "run-1.wandb").write_bytes(data[:71000])
+    (trial,) = read_wandb(tmp_path).trials
+    assert (trial.status, trial.settings["opt"]) == ("running", "sgd")
+    (folder / "run-1.wandb").write_bytes(b"else" + data)
+    with pytest.raises(RequestError, match="cannot be read as runs of W&B: expected a file that"):
+        read_wandb(tmp_path)
+
+
+def test_exports_of_wandb(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        '"Name","State","lr","opt","acc","_runtime"\n"one","finished","0.1","sgd","80.5","3"\n'
+        '"two","crashed","0.2","adam","","9"\n"three","running","0.2","adam","1","9"\n'
+    )
+    sweep = read_wandb(tmp_path / "a.csv")
+    assert sweep.mixed
+    assert [t.status for t in sweep.trials] == ["finished", "failed", "running"]
+    assert sweep.trials[0].settings == {"lr": 0.1, "opt": "sgd", "acc": 80.5}
+    assert sweep.trials[1].settings["acc"] is None
+    runs = [{"state": "finished", "config": {"lr": 0.1}, "summary": {"acc": 80.5, "_step": 3}}]
+    (tmp_path / "a.json").write_text(json.dumps(runs))
+    sweep = read_wandb(tmp_path / "a.json")
+    assert not sweep.mixed
+    assert (sweep.trials[0].settings, sweep.trials[0].results) == ({"lr": 0.1}, {"acc": 80.5})
+
+
+def mlflow_files(root: Path) -> Path:
+    """A store of files as MLflow 3.17 lays it out."""
+
+    def write(path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    of = root / "1234"
+    write(of / "meta.yaml", "experiment_id: '1234'\nlifecycle_stage: active\nname: tau\n")
+    for run, status, stage in [("b", 3, "active"), ("a", 4, "active"), ("c", 3, "deleted")]:
+        meta = f"run_id: {run}\nstatus: {status}\nlifecycle_stage: {stage}\nstart_time: {status}\n"
+        write(of / run / "meta.yaml", f"{meta}run_name: run-{run}\n")
+        write(of / run / "params" / "lr", "0.1")
+        write(of / run / "params" / "amp", "True")
+        write(of / run / "metrics" / "val" / "acc", "5 70.0 0\n7 80.5 2\n6 75.0 1\n")
+    return root
+
+
+def mlflow_database(path: Path) -> Path:
+    """The tables that are read, with the columns that are read."""
+    with sqlite3.connect(path) as base:
+        base.executescript(
+            """
+            CREATE TABLE experiments (experiment_id, name);
+            CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time, experiment_id);
+            CREATE TABLE params (run_uuid, key, value);
+            CREATE TABLE latest_metrics (run_uuid, key, value, is_nan);
+            INSERT INTO experiments VALUES (1, 'tau');
+            INSERT INTO runs VALUES ('b', 'run-b', 'FINISHED', 'active', 3, 1),
+                ('a', 'run-a', 'FAILED', 'active', 4, 1), ('c', '', 'FINISHED', 'deleted', 3, 1);
+            INSERT INTO params SELECT run_uuid, 'lr', '0.1' FROM runs;
+            INSERT INTO params SELECT run_uuid, 'amp', 'True' FROM runs;
+            INSERT INTO latest_metrics SELECT run_uuid, 'val/acc', 80.5, 0 FROM runs;
+            INSERT INTO latest_metrics VALUES ('a', 'loss', 0.0, 1);
+            """
+        )
+    base.close()
+    return path
+
+
+@pytest.mark.parametrize("make", [mlflow_files, mlflow_database])
+def test_an_mlflow_store(make: Any, tmp_path: Path) -> None:
+    sweep = read_mlflow(make(tmp_path / "store"), None)
+    assert sweep.trials == [
+        ForeignTrial(
+            group="tau",
+            status=status,
+            settings={"lr": 0.1, "amp": True},
+            results={"val/acc": 80.5},
+            labels={"run_name": name},
+        )
+        for status, name in (("finished", "run-b"), ("failed", "run-a"))
+    ]
+    with pytest.raises(RequestError, match=r"no experiment 'tao' with runs\. Did you mean 'tau'"):
+        read_mlflow(tmp_path / "store", "tao")
+
+
+def test_an_mlflow_store_by_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    for source in (tmp_path / "files", tmp_path / "base.db"):
+        kind = "sqlite:///" if source.suffix else "file://"
+        mlflow.set_tracking_uri(f"{kind}{source}")
+        mlflow.set_experiment("tau")
+        with mlflow.start_run(run_name="one"):
+            mlflow.log_params({"lr": 0.1, "opt": "sgd"})
+            for step in range(3):
+                mlflow.log_metric("acc", 80.0 + step, step=step)
+        (trial,) = read_mlflow(source, None).trials
+        assert (trial.group, trial.status) == ("tau", "finished")
+        assert (trial.settings, trial.results) == ({"lr": 0.1, "opt": "sgd"}, {"acc": 82.0})
+
+
+def ray_trial(root: Path, name: str, config: dict[str, Any], scores: list[float]) -> None:
+    """A trial's folder as Ray 2.60 writes it."""
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "params.json").write_text(json.dumps(config))
+    rows = [
+        {"acc": value, "training_iteration": i + 1, "pid": 7, "config": config}
+        for i, value in enumerate(scores)
+    ]
+    (folder / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_trial_of_ray_with_fewer_reports_was_stopped(tmp_path: Path) -> None:
+    for lr, count in ((0.1, 3), (0.2, 1), (0.3, 3)):
+        ray_trial(tmp_path / "exp", f"t{lr}", {"lr": lr, "net": {"w": 4}}, [80 + lr] * count)
+    (tmp_path / "exp" / "t0.3" / "error.txt").write_text("diverged")
+    trials = read_ray(tmp_path).trials
+    assert [t.status for t in trials] == ["finished", "stopped", "failed"]
+    assert [t.settings for t in trials] == [{"lr": lr, "net.w": 4} for lr in (0.1, 0.2, 0.3)]
+    assert [t.results for t in trials] == [{"acc": 80 + lr} for lr in (0.1, 0.2, 0.3)]
+    assert {t.group for t in trials} == {"exp"}
+
+
+def test_a_trial_of_ray_as_long_as_it_was_meant_to_be_has_finished(tmp_path: Path) -> None:
+    for number, epochs in enumerate((1, 1, 3, 3)):
+        ray_trial(tmp_path / "exp", f"t{number}", {"epochs": epochs}, [80.0] * epochs)
+    assert {t.status for t in read_ray(tmp_path / "exp").trials} == {"finished"}
+
+
+@pytest.mark.parametrize("reader", [read_mlflow, read_optuna])
+def test_what_is_no_source_is_refused_in_one_line(reader: Any, tmp_path: Path) -> None:
+    for name, data in (("a", b"\x00\xff\n"), ("b", b"[1]\n"), ("c", b"SQLite format 3\x00 no")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(RequestError) as error:
+            reader(tmp_path / name, None)
+        assert str(error.value).startswith(f"{tmp_path / name}: ")
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.slow
+def test_an_experiment_by_ray_tune(tmp_path: Path) -> None:
+    import ray
+    from ray import tune
+
+    def work(config: dict[str, Any]) -> None:
+        for step in range(2):
+            if config["lr"] == 0.2 and step:
+                raise ValueError("diverged")
+            tune.report({"acc": 80 + config["lr"] + step})
+
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
+    try:
+        tune.Tuner(
+            work,
+            param_space={"lr": tune.grid_search([0.1, 0.2]), "net": {"width": 4}},
+            tune_config=tune.TuneConfig(metric="acc", mode="max"),
+            run_config=tune.RunConfig(name="exp", storage_path=str(tmp_path), verbose=0),
+        ).fit()
+    finally:
+        ray.shutdown()
+    sweep = read_ray(tmp_path / "exp")
+    found = {t.settings["lr"]: t for t in sweep.trials}
+    assert sweep.metric == "acc"
+    assert (found[0.1].status, found[0.1].results) == ("finished", {"acc": 81.1})
+    assert found[0.2].status == "failed"
+    assert math.isclose(found[0.2].results["acc"], 80.2)
+    assert found[0.1].settings == {"lr": 0.1, "net.width": 4}

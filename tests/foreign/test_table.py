@@ -1,0 +1,176 @@
+"""A foreign sweep becomes a table that says what its numbers mean, or a line on what is missing."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clsweep
+from clsweep.cli.import_sweep import Tool, import_
+from clsweep.errors import RequestError
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
+from clsweep.foreign.table import Asked, Imported, import_sweep
+
+
+def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:
+    """A run whose accuracy is known: 80 less 10 lr, and its seed's shift of 0.1."""
+    level = 80 - 10 * settings.get("lr", 0) + 0.1 * (settings.get("seed") or 0)
+    level -= settings.get("wd", 0)
+    results = {} if status == "failed" else {"acc": level, "loss": 100 - level}
+    return ForeignTrial(group=group, status=status, settings=settings, results=results)
+
+
+def grid(**more: Any) -> list[ForeignTrial]:
+    pairs = itertools.product((0.1, 0.2), ("sgd", "adam"), (0, 1))
+    return [trial(lr=lr, opt=opt, seed=seed, **more) for lr, opt, seed in pairs]
+
+
+def imported(trials: list[ForeignTrial], **asked: Any) -> Imported:
+    about = {"metric": "acc", "mode": "max"} | asked
+    return import_sweep(ForeignSweep(trials=trials), Asked(**about), "here")
+
+
+def test_a_grid_with_a_seed() -> None:
+    found = imported(grid(epochs=3))
+    first = {"objective": "tau", "config": 0, "seed": 0, "status": "finished", "sampler": "grid"}
+    assert found.rows[0] == first | {"acc": 79.0, "lr": 0.1, "opt": "sgd", "epochs": 3}
+    assert [(row["config"], row["seed"]) for row in found.rows] == [
+        (config, seed) for config in range(4) for seed in (0, 1)
+    ]
+    assert found.told == {"metric": "acc", "mode": "max", "params": ["lr", "opt"], "scales": {}}
+
+
+def test_a_sampler_that_is_not_known_is_not_taken_for_an_even_one() -> None:
+    sample = [trial(lr=lr) for lr in (0.1, 0.25, 0.3)]
+    found = imported(sample)
+    assert {row["sampler"] for row in found.rows} == {"tpe"}
+    assert any("not known" in note for note in found.notes)
+    assert {row["sampler"] for row in imported(sample, sampler="random").rows} == {"random"}
+    drawn = ForeignSweep(trials=grid(), continuous={"lr"})
+    rows = import_sweep(drawn, Asked(metric="acc", mode="max"), "here").rows
+    assert {row["sampler"] for row in rows} == {"tpe"}
+    assert {row["sampler"] for row in imported(grid()[:-2]).rows} == {"tpe"}
+
+
+def test_an_objective_is_a_setting_that_is_named() -> None:
+    found = imported(grid(), objective="opt")
+    assert [row["objective"] for row in found.rows] == ["sgd", "sgd", "adam", "adam"] * 2
+    assert found.told["params"] == ["lr"]
+    assert {row["config"] for row in found.rows} == {0, 1}
+
+
+def test_without_a_seed_every_trial_is_a_repeat_of_its_own() -> None:
+    found = imported([trial(lr=0.1), trial(lr=0.2)] * 2)
+    assert [row["seed"] for row in found.rows] == [0, 1, 2, 3]
+    assert [row["config"] for row in found.rows] == [0, 1, 0, 1]
+    assert {row["sampler"] for row in found.rows} == {"grid"}
+
+
+def test_what_did_not_end_or_was_run_again_is_left_out_and_said() -> None:
+    found = imported([*grid(), trial("running", lr=0.3, opt="sgd", seed=0),
+                      trial("failed", lr=0.1, opt="sgd", seed=0),
+                      trial("failed", lr=0.3, opt="sgd", seed=0)])  # fmt: skip
+    assert [row["status"] for row in found.rows] == ["finished"] * 8 + ["failed"]
+    assert "left out: 1 of 11 trials, which have not ended" in found.notes
+    assert "left out: 1 failed trials that were run again" in found.notes
+
+
+def test_a_finished_trial_without_a_score_has_failed() -> None:
+    none = ForeignTrial(group="tau", status="finished", settings={"lr": 0.3}, results={})
+    infinite = ForeignTrial(
+        group="tau", status="finished", settings={"lr": 0.4}, results={"acc": float("inf")}
+    )
+    rows = imported([trial(lr=0.1), none, infinite]).rows
+    assert [row["status"] for row in rows] == ["finished", "failed", "failed"]
+    assert [row["acc"] for row in rows] == [79.0, None, None]
+
+
+def test_a_setting_called_like_a_label_keeps_its_values() -> None:
+    rows = [trial(lr=lr, status_=1, sampler=name) for lr in (0.1, 0.2) for name in ("a", "b")]
+    found = imported(rows)
+    assert found.told["params"] == ["lr", "sampler_"]
+    assert [row["sampler_"] for row in found.rows] == ["a", "b", "a", "b"]
+
+
+def test_where_settings_and_results_are_mixed_what_recurs_is_a_setting() -> None:
+    trials = [
+        ForeignTrial(group="w", status=t.status, settings={**t.settings, **t.results},
+                     results={"lr": 0.0, **t.results})
+        for t in (trial(**t.settings, wd=0.01 * i) for i, t in enumerate(grid()))
+    ]  # fmt: skip
+    sweep = ForeignSweep(trials=trials, mixed=True)
+    found = import_sweep(sweep, Asked(metric="acc", mode="max"), "here")
+    assert found.told["params"] == ["lr", "opt"]
+    assert "not read as hyperparameters: wd, loss; --param names them" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"metric": None}, "metric: name one with --metric: acc, loss"),
+        ({"metric": "ac"}, "--metric: no column 'ac'. Did you mean 'acc'"),
+        ({"mode": None}, "is a high or a low acc best"),
+        ({"mode": "maximum"}, "--mode: expected max or min"),
+        ({"seed": "sede"}, "--seed: no column 'sede'. Did you mean 'seed'"),
+        ({"objective": "loss"}, "--objective: no column 'loss'"),
+        ({"params": ["seed"]}, "--param: 'seed' has another role already"),
+        ({"params": ["lrr"]}, "--param: no column 'lrr'. Did you mean 'lr'"),
+        ({"sampler": "sobol"}, "--sampler: expected grid, qmc, random, tpe, gp"),
+    ],
+)
+def test_what_is_not_clear_is_asked_for(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        imported(grid(), **asked)
+
+
+def test_two_seeds_no_seed_and_nothing_that_ended() -> None:
+    with pytest.raises(RequestError, match=r"seed: name one with --seed: seed, data\.seed"):
+        imported(grid(**{"data.seed": 1}))
+    with pytest.raises(RequestError, match="seed: 1 of 9 trials have no seed"):
+        imported([*grid(), trial(lr=0.1, opt="sgd")])
+    with pytest.raises(RequestError, match="expected trials that have ended, found none"):
+        imported([trial("running", lr=0.1)])
+
+
+@pytest.fixture
+def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    lines = ["lr,opt,seed,acc"]
+    for found in grid():
+        values = [*found.settings.values(), found.results["acc"]]
+        lines.append(",".join(map(str, values)))
+    path = tmp_path / "sweep.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_every_statistic_reads_what_was_imported(export: Path) -> None:
+    import_(Tool.wandb, export, metric="acc", mode="max")
+    results = clsweep.open_results("results/sweep")
+    assert (results.material.metric, results.material.mode) == ("acc", "max")
+    assert results.material.params == ("lr", "opt")
+    row = results.robustness().iloc[0]
+    assert row["best"] == pytest.approx(79.05)
+    assert row["range"] == pytest.approx(1.0)
+    shares = results.sensitivity().set_index("term")["first"]
+    assert shares["lr"] == pytest.approx(1, abs=0.05)
+
+
+def test_another_metric_of_an_imported_table_says_its_own_mode(export: Path) -> None:
+    import_(Tool.wandb, export, metric="acc", mode="max")
+    with pytest.raises(RequestError, match="mode of metric 'lr'"):
+        clsweep.open_results("results/sweep", metric="lr", params=["opt"])
+
+
+def test_an_import_replaces_an_import_and_nothing_else(export: Path) -> None:
+    for _ in range(2):
+        import_(Tool.wandb, export, metric="acc", mode="max")
+    clsweep.open_results("results/sweep").trials.to_parquet("results/sweep/trials.parquet")
+    with pytest.raises(RequestError, match="expected a new folder, found a table of trials"):
+        import_(Tool.wandb, export, metric="acc", mode="max")
+    Path("results/sweep/study.yaml").write_text("")
+    with pytest.raises(RequestError, match="expected a new folder, found the results of a study"):
+        import_(Tool.wandb, export, metric="acc", mode="max")

@@ -1,0 +1,129 @@
+"""The JSON Schema of study files: what is shipped is valid, what is malformed is not."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from clsweep.catalog import PARAM, Component, Param, install
+from clsweep.cli.schema import schema
+from clsweep.errors import RequestError, StudyError
+from clsweep.study.document import parse_document
+from clsweep.study.json_schema import study_schema
+from clsweep.study.shipped import question, shipped_studies
+from tests.study.test_malformed import MISTAKES, STUDY
+
+# What a schema cannot say: these need the meaning of one value beside another, or of a file.
+BEYOND = {
+    "an integer beyond 64 bits", "a part of several GPUs", "parts of a GPU for a worker group",
+    "a validation split without every class", "a swept parameter that another one switches off",
+    "infinity", "seed of the search again", "pause between no checkpoints", "grace of fifo",
+    "reduction by fifo", "asha of a grid", "shared parameter of another encoder",
+    "colour parameter without colours", "fixed and swept", "low above high", "low equals high",
+    "log from zero", "grid outside of bounds", "no epochs among others", "grid without a grid",
+    "qmc over a grid", "grid above the limit", "batch larger than the data",
+    "more neighbours than data", "warm-up of all epochs", "objectives whose files collide",
+    "objective with an endless name",
+}  # fmt: skip
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(study_schema())
+
+
+def tree(text: str) -> dict[str, Any]:
+    return parse_document(text.encode(), "study.yaml").tree
+
+
+def test_it_is_a_json_schema_itself() -> None:
+    jsonschema.Draft202012Validator.check_schema(study_schema())
+
+
+@pytest.mark.parametrize("path", shipped_studies().values(), ids=shipped_studies())
+def test_a_shipped_study_is_valid_and_names_the_schema(path: Path) -> None:
+    text = path.read_text()
+    assert not list(validator().iter_errors(tree(text)))
+    if named := re.match(r"# yaml-language-server: \$schema=(\S+)\n", text):
+        assert (path.parent / named[1]).resolve() == Path(shipped_file()).resolve()
+    assert "yaml-language-server" not in question(path)
+
+
+def shipped_file() -> Path:
+    return shipped_studies()["quickstart"].parent / "study.schema.json"
+
+
+def test_the_shipped_schema_is_that_of_this_catalog() -> None:
+    advice = "write it anew: clsweep schema --out studies/study.schema.json"
+    assert json.loads(shipped_file().read_text()) == study_schema(), advice
+
+
+def test_malformed_studies_are_invalid() -> None:
+    assert validator().is_valid(tree(STUDY))
+    accepted = set()
+    for name, (old, new, *_) in MISTAKES.items():
+        assert old in STUDY
+        try:
+            given = tree(STUDY.replace(old, new, 1))
+        except StudyError:  # no YAML: an editor says so itself
+            continue
+        accepted |= {name} if validator().is_valid(given) else set()
+    assert accepted == BEYOND & {*MISTAKES}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at"),
+    [
+        ("epochs: 6", "epochs: -1", "base/epochs"),
+        ("tiny: {base: {epochs: 2}}", "tiny: {base: {epochs: two}}", "presets/tiny/base/epochs"),
+        ("tiny: {base: {epochs: 2}}", "tiny: {bases: {epochs: 2}}", "presets/tiny"),
+        ("{sigma: {grid: [0.3, 0.5]}}", "{sigma: {grid: []}}", "objectives/dclw/space/sigma/grid"),
+        ("loss: infonce}", "loss: infonce, base: {sigma: 1}}", "objectives/infonce"),
+        ("loss: infonce}", "loss: vicreg}", "objectives/infonce/loss"),
+        ("mode: max", "mode: min", "metric/mode"),
+    ],
+)
+def test_an_editor_is_led_to_the_place(old: str, new: str, at: str) -> None:
+    errors = validator().iter_errors(tree(STUDY.replace(old, new, 1)))
+    assert ["/".join(map(str, error.absolute_path)) for error in errors] == [at]
+
+
+def test_null_in_a_preset_removes_a_key_and_is_none_in_the_study() -> None:
+    assert validator().is_valid(tree(STUDY.replace("epochs: 2}", "epochs: null}")))
+    assert not validator().is_valid(tree(STUDY.replace("epochs: 6", "epochs: null")))
+
+
+def test_a_hyperparameter_shows_what_it_means() -> None:
+    about = study_schema()["$defs"]["base"]["properties"]["tau"]
+    assert about["description"] == f"{PARAM['tau'].doc} ({PARAM['tau'].source}). Default: 0.1"
+    assert (about["type"], about["exclusiveMinimum"]) == ("number", 0)
+
+
+def test_what_is_installed_is_in_it() -> None:
+    text = {"doc": "installed", "source": "here"}
+    loss = Component(
+        part="loss", name="hinge", owns=("margin",), on=("simclr",), impl="a:b", **text
+    )
+    remove = install([loss, Param(name="margin", kind="float", default=1, low=0, **text)])
+    try:
+        installed = jsonschema.Draft202012Validator(study_schema())
+    finally:
+        remove()
+    given = tree(STUDY.replace("loss: infonce}", "loss: hinge, base: {margin: 2}}"))
+    assert installed.is_valid(given)
+    assert not validator().is_valid(given)
+    assert not installed.is_valid(tree(STUDY.replace("infonce}", "infonce, base: {margin: 2}}")))
+
+
+def test_it_is_written_beside_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schema(tmp_path / "s.json")
+    assert json.loads((tmp_path / "s.json").read_text()) == study_schema()
+    assert capsys.readouterr().out.endswith("\n# yaml-language-server: $schema=s.json\n")
+    with pytest.raises(RequestError, match="cannot be written: No such file"):
+        schema(tmp_path / "none" / "s.json")

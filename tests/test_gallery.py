@@ -1,0 +1,77 @@
+"""The measured studies below docs/results: each opens, and their page says what they hold."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+import yaml
+
+import clsweep
+from tests.test_docs import DOCS, ROOT
+
+FOLDERS = sorted(path.parent for path in (DOCS / "results").glob("*/run.yaml"))
+
+
+@pytest.fixture(scope="module")
+def gallery():
+    sys.path.insert(0, str(DOCS))
+    import gallery
+
+    return gallery
+
+
+def section(name):
+    """What the page says of one study."""
+    text = (DOCS / "results" / "README.md").read_text(encoding="utf-8")
+    return text.split(f"\n## {name}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_kept_study_is_whole_and_gives_its_numbers_again(gallery, folder):
+    kept = gallery.Kept(folder, yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8")))
+    results = kept.results
+    assert (results.trials["status"] == "finished").all()
+    assert len(results.trials) == len(results.plan)
+    said = section(folder.name)
+    assert kept.question in said
+    assert kept.command in said
+    lines = gallery.extra(kept)
+    assert lines
+    assert [line for line in lines if f"- {line}\n" not in said] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_a_kept_study_is_one_of_the_files(gallery, folder):
+    """What ran is what the file plans, but for the place of its images."""
+    kept = gallery.Kept(folder, yaml.safe_load((folder / "run.yaml").read_text(encoding="utf-8")))
+    path = ROOT / "studies" / f"{kept.run['study']}.yaml"
+    planned = clsweep.load_study(path, preset=kept.run.get("preset")).plan()
+    assert set(planned["trial_id"]) == set(kept.results.plan["trial_id"])
+    cells = ["objective", "config", "seed", "batch_size", "lr", "tau", "epochs"]
+    swept = dict.fromkeys(["batch_size", "lr", "tau"], "float64")
+    both = [
+        plan.set_index("trial_id")[cells].sort_index().astype(swept).astype(str)
+        for plan in (planned, kept.results.plan)
+    ]
+    assert both[0].equals(both[1])
+
+
+def test_a_kept_study_names_no_place_of_its_machine():
+    for path in (DOCS / "results").rglob("*.yaml"):
+        assert not re.search(r"(?m)[ \"']/\w", path.read_text(encoding="utf-8")), path
+
+
+def test_the_gallery_has_every_kept_study_with_its_figures():
+    assert {path.name for path in FOLDERS} == {
+        path.parent.name for path in (DOCS / "gallery").glob("*/report.md")
+    }
+    for page in (DOCS / "gallery").glob("*/report.md"):
+        text = page.read_text(encoding="utf-8")
+        assert [f for f in re.findall(r"\]\((\S+)\)", text) if not (page.parent / f).exists()] == []
+
+
+def test_the_gallery_is_small():
+    files = [p for name in ("results", "gallery") for p in (DOCS / name).rglob("*") if p.is_file()]
+    assert sum(path.stat().st_size for path in files) < 3_000_000

@@ -1,0 +1,178 @@
+"""Trials on the user's own files and with encoders beyond the catalog: they go on where they were
+cut off, and score what they can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from clsweep.catalog import METRICS
+from clsweep.catalog.initial import stated
+from clsweep.catalog.ownership import is_taken
+from clsweep.data import datasets
+from clsweep.errors import StudyError
+from clsweep.study.design import plan_row, plan_trials, reference_rows
+from clsweep.study.resolve import load_study
+from clsweep.train.references import score_reference
+from tests.contracts.attempts import assert_same, attempt, chain
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+BASE = {"encoder": "conv4", "width": 4, "epochs": 3, "batch_size": 8, "knn_k": 3, "proj_dim": 8}
+
+
+@pytest.fixture(autouse=True)
+def nothing_loaded() -> Iterator[None]:
+    datasets._load.cache_clear()
+    yield
+    datasets._load.cache_clear()
+
+
+def five_channels(folder: Path) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    images = rng.integers(0, 65536, (60, 12, 12, 5)) // 2 + labels[:, None, None, None] * 10_000
+    np.savez(folder / "set.npz", images=images.astype(np.uint16), labels=labels)
+    return {"name": "arrays", "root": str(folder / "set.npz")}
+
+
+def pictures(folder: Path, *, name: str = "imagefolder") -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 14), ("val", 3)):
+        for c in range(3):
+            at = folder / name / part / f"c{c}"
+            at.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 128, (20 + i, 40 - i, 3), dtype=np.uint8) + 60 * c
+                Image.fromarray(pixels.astype(np.uint8)).save(at / f"{i}.png")
+    return {"name": name, "root": str(folder / name), "image_size": 16}
+
+
+def study(folder: Path, dataset: dict[str, Any], base: dict[str, Any], **others: Any) -> Any:
+    tree = {
+        "name": "own", "seeds": [0], "search": {"method": "grid"},
+        "base": {n: v for n, v in BASE.items() if n != "width" or "encoder" not in base} | base,
+        "dataset": {"val_fraction": 0.2, "cache": str(folder / "cache")} | dataset,
+        "objectives": {"dcl": {"framework": "simclr", "loss": "dcl"}}, **others,
+    }  # fmt: skip
+    path = folder / "study.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    return load_study(path)
+
+
+def row_of(found: Any) -> dict[str, Any]:
+    [trial] = plan_trials(found)
+    return plan_row(found, trial)
+
+
+@pytest.mark.parametrize("dataset", [five_channels, pictures])
+def test_a_trial_that_was_killed_goes_on_as_if_it_had_not_been(
+    dataset: Any, tmp_path: Path
+) -> None:
+    found = study(tmp_path, dataset(tmp_path), {})
+    row, place = row_of(found), found.sections.dataset.place
+    whole = attempt(row, place=place)
+    assert_same(chain(row, kills=[1, 2], place=place)[-1], whole)
+    assert whole.result["status"] == "finished"
+    channels = len(whole.result["normalisation"]["mean"])
+    assert channels == row["channels"]
+    first = next(iter(whole.result["encoder"].values()))
+    assert first.shape[1] == channels
+    for reference in reference_rows(found, plan_trials(found)):
+        assert score_reference(reference, place=place)["knn_top1"] > 50
+
+
+def test_colour_parameters_are_not_owned_where_channels_are_no_colours(tmp_path: Path) -> None:
+    found = study(tmp_path, five_channels(tmp_path), {})
+    [objective] = found.objectives
+    assert not {"gray_prob", "jitter_saturation"} & set(objective.owned)
+    assert "jitter_strength" in objective.owned
+
+
+def test_a_colour_parameter_that_no_objective_owns_is_refused(tmp_path: Path) -> None:
+    objectives = {"dcl": {"framework": "simclr", "loss": "dcl", "base": {"gray_prob": 0.1}}}
+    with pytest.raises(StudyError, match="have 5 channels, not red, green, blue"):
+        study(tmp_path, five_channels(tmp_path), {}, objectives=objectives)
+
+
+def test_images_without_classes_are_scored_on_a_second_set(tmp_path: Path) -> None:
+    dataset = pictures(tmp_path)
+    flat = dataset | {"name": "imagefiles", "transfer_root": dataset["root"]}
+    base = {"transfer_dataset": "imagefolder", "epochs": 1}
+    metric = {"name": "transfer_linear_top1"}
+    found = study(tmp_path, flat, base, metric=metric)
+    row = row_of(found)
+    assert (row["num_classes"], row["num_train"], row["num_unlabeled"]) == (0, 42, 42)
+    assert all(row["images_digest"].split("+"))
+    result = attempt(row, place=found.sections.dataset.place).result
+    assert result["transfer_linear_top1"] > 33
+    assert "knn_top1" not in result
+    taken = {m.name for m in METRICS if is_taken(m, row)}
+    assert "transfer_linear_top1" in taken
+    assert not {m.name for m in METRICS if m.of == "features" and m.needs_labels} & taken
+    for metric_name, says in (
+        ("knn_top1", "knn_top1 needs classes, and imagefiles has none here: expected transfer_"),
+        ("transfer_linear_top1", "expected a data set with classes, given imagefiles"),
+    ):
+        with pytest.raises(StudyError, match=says):
+            study(tmp_path, flat, base | {"transfer_dataset": "imagefiles"} if says[0] == "e" else
+                  base, metric={"name": metric_name})  # fmt: skip
+
+
+def test_store_size_follows_the_smallest_crop(tmp_path: Path) -> None:
+    dataset = pictures(tmp_path)
+    for base, expected in (
+        ({"crop_scale": 0.25}, 32),  # 16 / sqrt(0.25)
+        ({"crop_scale": 1.0}, 19),  # 256 / 224 of 16, for the scores
+        ({"crop_scale": 0.25, "view_size": 24}, 48),
+        ({"epochs": 0}, 19),
+    ):
+        row = row_of(study(tmp_path, dataset, base))
+        assert row["store_size"] == expected
+    assert row_of(study(tmp_path, dataset | {"store_size": 20}, {}))["store_size"] == 20
+
+
+def test_an_encoder_begins_with_weights_and_its_file_is_part_of_the_trial(tmp_path: Path) -> None:
+    dataset = five_channels(tmp_path)
+    found = study(tmp_path, dataset, {"epochs": 1})
+    row, place = row_of(found), found.sections.dataset.place
+    trained = attempt(row, place=place).result["encoder"]
+    torch.save(trained, tmp_path / "a.pt")
+    base = row | {"init": stated(tmp_path / "a.pt"), "epochs": 0, "reference": "untrained"}
+    started = attempt(base, place=place).result["encoder"]
+    assert all(torch.equal(started[name], tensor) for name, tensor in trained.items())
+    from_scratch = attempt(row | {"epochs": 0}, place=place).result["encoder"]
+    assert not torch.equal(*(next(iter(x.values())) for x in (started, from_scratch)))
+
+
+@pytest.mark.slow
+def test_a_study_names_what_is_wrong_with_an_encoder_where_it_stands(tmp_path: Path) -> None:
+    dataset = five_channels(tmp_path)
+    for base, says in (
+        ({"encoder": "timm/vit_tny_patch16_224"}, r"base\.encoder: unknown model 'vit_tny"),
+        ({"encoder": "timm/vit_tiny_patch16_224"}, r"base\.encoder: .*12 x 12 pixels and 5 chan"),
+        ({"init": "none.pt"}, r"base\.init: expected a file of weights, given none\.pt: No such"),
+    ):
+        with pytest.raises(StudyError, match=says) as caught:
+            study(tmp_path, dataset, base)
+        assert len(str(caught.value).splitlines()) == 1
+    torch.save({"layers.0.weight": torch.zeros(4, 3, 3, 3)}, tmp_path / "a.pt")
+    with pytest.raises(StudyError, match=r"base\.init: .*expected weights of shape \(4, 5, 3, 3\)"):
+        study(tmp_path, dataset, {"init": str(tmp_path / "a.pt")})
+
+
+@pytest.mark.slow
+def test_a_vit_on_five_channels_is_planned_trained_and_gone_on_with(tmp_path: Path) -> None:
+    base = {"encoder": "timm/vit_tiny_patch16_224", "view_size": 32, "epochs": 2}
+    found = study(tmp_path, five_channels(tmp_path), base)
+    row, place = row_of(found), found.sections.dataset.place
+    assert row["proj_hidden"] == 192
+    assert_same(chain(row, kills=[1], place=place)[-1], attempt(row, place=place))

@@ -1,0 +1,72 @@
+"""A trial's pulse: what is told while an epoch runs; a loss that is not finite is seen early."""
+
+import math
+
+import pytest
+import torch
+
+from clsweep.train import pulse as module
+from clsweep.train.loop import train_epoch
+from clsweep.train.pulse import CHECK_STEPS, Pulse
+from clsweep.train.scores import DivergedError
+from clsweep.train.state import new_state
+from tests.contracts.combinations import small_config, some_digits
+
+CONFIG = {"epochs": 4, "batch_size": 8, "tau": 0.1}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test sets."""
+    now = [100.0]
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    return now
+
+
+def test_what_is_told_and_when(clock):
+    heard = []
+    pulse = Pulse(CONFIG, heard.append)
+    pulse.begin_epoch(2, 30)
+    for step in range(1, 21):
+        clock[0] += 0.25
+        pulse.step(step, torch.tensor(3.0 * step))
+    assert [state["step"] for state in heard] == [8, 16]
+    assert heard[1] == {
+        "epoch": 2, "epochs": 4, "step": 16, "steps": 30, "loss": 3.0, "images_per_s": 8 * 8 / 2.0
+    }  # fmt: skip
+
+
+def test_nothing_is_read_of_the_device_between_checks():
+    class Unread:
+        def item(self):
+            raise AssertionError("read")
+
+    pulse = Pulse(CONFIG)
+    pulse.begin_epoch(1, 1000)
+    for step in range(1, CHECK_STEPS):
+        pulse.step(step, Unread())
+    with pytest.raises(AssertionError, match="read"):
+        pulse.step(CHECK_STEPS, Unread())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_seen_within_so_many_steps(value):
+    pulse = Pulse(CONFIG)
+    pulse.begin_epoch(3, 1000)
+    for step in range(1, CHECK_STEPS):
+        pulse.step(step, torch.tensor(value))
+    with pytest.raises(DivergedError, match=r"in epoch 3, by step 50 of 1000; a smaller lr"):
+        pulse.step(CHECK_STEPS, torch.tensor(value))
+
+
+def test_telling_changes_no_number(monkeypatch):
+    monkeypatch.setattr(module, "TELL_S", 0.0)
+    parts = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
+    config, heard = small_config(parts), []
+    rows = []
+    for pulse in (None, Pulse(config, heard.append)):
+        state = new_state(config, torch.device("cpu"))
+        rows.append(train_epoch(state, state.objective, some_digits(20), config, pulse=pulse))
+    assert rows[0] == rows[1]
+    assert [state["step"] for state in heard] == [*range(1, heard[-1]["steps"] + 1)]
+    assert heard[-1]["loss"] == pytest.approx(rows[0]["train_loss"])

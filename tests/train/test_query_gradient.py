@@ -1,0 +1,142 @@
+"""The gradient of a query's loss in the query, against loops over EqCo's Equation 11.
+
+N samples, D features; everything in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from clsweep.train.diagnostics import query_grad_norm
+from clsweep.train.state import new_state
+from clsweep.train.step import accumulate_gradient
+from tests.contracts.combinations import BATCH, CASES, Config
+from tests.train.test_step import CHUNK, CPU, first_batch
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def equation_11(
+    query: Tensor, positive: Tensor, negatives: Tensor, tau: float, alpha: float
+) -> float:
+    """EqCo Eq. 11 with its s_i, one term at a time; alpha = K is InfoNCE."""
+    num = len(negatives)
+    s_0 = math.exp(float(query @ positive) / tau)
+    s = [math.exp(float(query @ k) / tau) for k in negatives]
+    total = s_0 + alpha / num * sum(s)
+    gradient = -(1 - s_0 / total) / tau * positive
+    for s_i, k in zip(s, negatives, strict=True):
+        gradient = gradient + alpha / (tau * num) * s_i / total * k
+    return float(gradient.norm())
+
+
+def decoupled(query: Tensor, positive: Tensor, negatives: Tensor, tau: float, w: float) -> float:
+    """Of -w q k_0 / tau + log sum exp(q k_i / tau) (DCL Eq. 6 and 7)."""
+    s = [math.exp(float(query @ k) / tau) for k in negatives]
+    gradient = -w / tau * positive
+    for s_i, k in zip(s, negatives, strict=True):
+        gradient = gradient + s_i / sum(s) / tau * k
+    return float(gradient.norm())
+
+
+def one_step(config: Config, *, train: bool = True) -> tuple[Any, Any, Any]:
+    state = new_state(config, CPU)
+    objective = state.objective.double().train(train)
+    prepared, _ = accumulate_gradient(
+        objective,
+        first_batch(config, torch.float64),
+        precision=state.precision,
+        generator=state.draw_generator,
+        scaler=state.scaler,
+    )
+    return objective, prepared, query_grad_norm(objective, prepared, config)
+
+
+def weights(z1: Tensor, z2: Tensor, sigma: float) -> list[float]:
+    """DCL Eq. 7, the mean over the batch."""
+    e = [math.exp(float(a @ b) / sigma) for a, b in zip(z1, z2, strict=True)]
+    return [2 - x / (sum(e) / len(e)) for x in e]
+
+
+@pytest.mark.parametrize("loss", ["infonce", "dcl", "dclw"])
+def test_every_anchor_of_simclr_is_a_query(loss: str) -> None:
+    config = CASES[f"simclr-{loss}-none-two"]
+    tau = float(config["tau"])
+    _, prepared, norms = one_step(config)
+    views = [prepared["unit"][v].detach() for v in (0, 1)]
+    expected = []
+    for a, b in ((0, 1), (1, 0)):
+        w_N = weights(*views, float(config["sigma"])) if loss == "dclw" else [1.0] * BATCH
+        for n in range(BATCH):
+            others = torch.stack([view[m] for view in views for m in range(BATCH) if m != n])
+            pair = views[a][n], views[b][n], others, tau
+            expected.append(
+                equation_11(*pair, len(others)) if loss == "infonce" else decoupled(*pair, w_N[n])
+            )
+    assert norms.tolist() == [pytest.approx(expected, rel=1e-9)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["moco-infonce-none-two-num_negatives=6-symmetric=True", "moco-eqco-barlow-two"],
+)
+def test_queries_of_moco_against_its_queue(name: str) -> None:
+    """The loss alone: a regularizer beside it does not count."""
+    config = CASES[name]
+    objective, prepared, norms = one_step(config)
+    rows, expected = objective.queue.rows_KD, []
+    alpha = config["alpha"] if config["loss"] == "eqco" else len(rows)
+    for a, b in ((0, 1), (1, 0))[: 2 if config["symmetric"] else 1]:
+        for q, k in zip(prepared["unit"][a].detach(), prepared["keys"][b], strict=True):
+            expected.append(equation_11(q, k, rows, float(config["tau"]), float(alpha)))
+    assert norms.tolist() == [pytest.approx(expected, rel=1e-9)]
+    assert norms.max() <= 2 / config["tau"], "Theorem 2"
+
+
+def test_queries_of_simo_against_the_negatives_drawn_for_them() -> None:
+    config = CASES["simo-eqco-none-two-num_negatives=7"]
+    _, prepared, norms = one_step(config)
+    expected = []
+    for n in range(BATCH):
+        pair = prepared["unit"][0][n].detach(), prepared["keys"][1][n]
+        others = prepared["keys"][1][prepared["index"][1][n]]
+        expected.append(equation_11(*pair, others, config["tau"], config["alpha"]))
+    assert norms[0, :BATCH].tolist() == pytest.approx(expected, rel=1e-9)
+
+
+def test_it_leaves_the_gradient_of_the_step_alone() -> None:
+    config = CASES["simclr-infonce-none-two"]
+    objective, prepared, _ = one_step(config)
+    before = [p.grad.clone() for p in objective.parameters()]
+    query_grad_norm(objective, prepared, config)
+    assert all(torch.equal(p.grad, g) for p, g in zip(objective.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("name", ["simclr-dclw-none-two", "moco-eqco-barlow-two"])
+def test_chunks_have_the_queries_of_the_batch(name: str) -> None:
+    """Without the statistics of a batch, which chunks change."""
+    config = CASES[name]
+    *_, whole = one_step(config, train=False)
+    *_, chunked = one_step(config | {"chunk_size": CHUNK}, train=False)
+    torch.testing.assert_close(chunked, whole, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "are_there"),
+    [
+        ("simclr-align_uniform-barlow-core", None),
+        ("byol-cosine-none-two", None),
+        ("swav-soft_cross_entropy-none-multicrop", None),
+        ("supervised-cross_entropy-dimcl-two", None),
+        ("nnclr-infonce-none-core", 0),
+    ],
+)
+def test_who_has_none(name: str, are_there: int | None) -> None:
+    """Nothing is contrasted at a temperature, or the query, a neighbour, carries no gradient."""
+    *_, norms = one_step(CASES[name])
+    assert (None if norms is None else norms.numel()) == are_there
