@@ -335,6 +335,11 @@ _active: dict[str, Plugin] = {}
 _undo: list[Callable[[], None]] = []
 
 
+def active() -> tuple[Plugin, ...]:
+    """The plug-ins of this process."""
+    return tuple(_active.values())
+
+
 def activate(plugins: Sequence[Plugin]) -> None:
     """Make these the plug-ins of this process, in place of those before.
 

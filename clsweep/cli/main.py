@@ -563,6 +563,27 @@ def report(
     print(f"\nReport: {page}")
 
 
+@app.command()
+def check(
+    plugin: Annotated[str, typer.Argument(metavar="PLUGIN", help="a file NAME.py, or a package")],
+    settings: Settings = None,
+) -> None:
+    """Try a plug-in of yours: does each row do what every trial relies on? Takes some seconds a
+    row.
+    """
+    from clsweep.cli.check import check_plugin
+
+    broken = 0
+    for row, contract, failure in check_plugin(plugin, settings or ()):
+        broken += bool(failure)
+        line = f"{'FAILED' if failure else 'ok':6}  {row}: {contract}"
+        print(printable(f"{line}: {failure}" if failure else line), flush=True)
+    if broken:
+        print(f"\n{printable(plugin)}: {broken} of these are not so")
+        raise typer.Exit(1)
+    print(f"\n{printable(plugin)}: all of these are so")
+
+
 app.command(name="import")(import_)
 app.command()(schema)
 app.add_typer(new, name="new")
