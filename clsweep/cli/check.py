@@ -12,6 +12,8 @@ from clsweep.catalog.rows import CatalogRow, Component
 from clsweep.errors import UserError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.witness import witness
+from clsweep.train.contracts import check_contracts
+from clsweep.train.worlds import TwoWorkers
 
 
 def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
@@ -31,14 +33,15 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
     execute(plugins)
-    for row in plugins[0].rows:
-        noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
-        for contract, failure in _verdicts(row, plugins, settings):
-            yield f"{noun} {row.name}", contract, failure
+    with TwoWorkers() as workers:
+        for row in plugins[0].rows:
+            noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
+            for contract, failure in _verdicts(row, plugins, settings, workers):
+                yield f"{noun} {row.name}", contract, failure
 
 
 def _verdicts(
-    row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str]
+    row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str], workers: TwoWorkers
 ) -> Iterator[tuple[str, str]]:
     if isinstance(row, Param):
         owner = owners_of(row.name)
@@ -52,8 +55,11 @@ def _verdicts(
         yield "a study can use it", str(error).splitlines()[0]
         return
     yield "a study can use it", ""
-    from clsweep.train.contracts import check_contracts
-
-    column = row.name if isinstance(row, Metric | Diagnostic) else ""
-    for verdict in check_contracts(config, study.sections.dataset.place, column=column):
+    of_training = isinstance(row, Component) and study.dataset.kind == "images"
+    for verdict in check_contracts(
+        config,
+        study.sections.dataset.place,
+        column=row.name if isinstance(row, Metric | Diagnostic) else "",
+        workers=workers if of_training else None,
+    ):
         yield verdict.contract, verdict.failure

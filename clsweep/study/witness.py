@@ -70,18 +70,15 @@ def _kind(row: CatalogRow) -> str:
 
 def _parts(row: CatalogRow, data: Dataset) -> dict[str, str]:
     """The first objective with this row that the data set admits."""
-    fixed = {row.part: row.name} if isinstance(row, Component) else {}
+    fixed: dict[str, str] = {row.part: row.name} if isinstance(row, Component) else {}
     if fixed.get("weighting"):
         fixed["loss"] = "dclw"
+    parts: tuple[str, ...] = OBJECTIVE_PARTS
     names = [
-        [fixed[part]]
-        if part in fixed
-        else sorted(COMPONENT[part], key=lambda name, part=part: name != PREFERRED[part])
-        for part in OBJECTIVE_PARTS
+        [fixed[part]] if part in fixed else list(dict.fromkeys((PREFERRED[part], *COMPONENT[part])))
+        for part in parts
     ]
-    every = (
-        dict(zip(OBJECTIVE_PARTS, chosen, strict=True)) for chosen in itertools.product(*names)
-    )
+    every = (dict(zip(parts, chosen, strict=True)) for chosen in itertools.product(*names))
     found = next((parts for parts in every if refusal(parts, data) is None), None)
     if found is None:
         raise StudyError("no objective takes it: name it in `losses` or `on`")

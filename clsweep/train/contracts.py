@@ -5,6 +5,7 @@ Each contract is a function that raises where it is broken. Two workers are two 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clsweep.catalog import DATASET
 from clsweep.catalog.plugins import place_of
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.train.loop import train_trial
-from clsweep.train.worlds import Steps, take_steps, two_workers
+from clsweep.train.worlds import Steps, TwoWorkers, take_steps
 
 # of the machine, not of the trial
 MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "num_resumes")
@@ -45,6 +45,7 @@ class _Tried:
     config: Mapping[str, Any]
     place: DataPlace
     column: str
+    workers: TwoWorkers | None
     undisturbed: _Attempt | None = None
 
 
@@ -55,16 +56,21 @@ class _Attempt:
 
 
 def check_contracts(
-    config: Mapping[str, Any], place: DataPlace, *, column: str = ""
+    config: Mapping[str, Any],
+    place: DataPlace,
+    *,
+    column: str = "",
+    workers: TwoWorkers | None = None,
 ) -> Iterator[Verdict]:
     """Try the contracts one after another; behind a first one that is broken none is tried.
 
     Args:
         config: a row of the plan, of two epochs.
         column: a score or diagnostic that the trial must have.
+        workers: try the contracts of single steps too.
     """
-    tried = _Tried(config, place, column)
-    contracts = _OF_TRIALS | (_OF_STEPS if DATASET[config["dataset"]].kind == "images" else {})
+    tried = _Tried(config, place, column, workers)
+    contracts = _OF_TRIALS | (_OF_STEPS if workers else {})
     for number, (name, contract) in enumerate(contracts.items()):
         verdict = Verdict(name, _failure(contract, tried))
         yield verdict
@@ -136,11 +142,10 @@ def _attempt(tried: _Tried, store: _Store | None = None, *, kill_at: int = 0) ->
         if row["epoch"] == kill_at:
             raise _KilledError
 
-    options = {"checkpoints": store, "checkpoint_every_s": 0.0}
-    try:
-        made.result = train_trial(tried.config, report, place=tried.place, **options)
-    except _KilledError:
-        pass
+    with contextlib.suppress(_KilledError):
+        made.result = train_trial(
+            tried.config, report, place=tried.place, checkpoints=store, checkpoint_every_s=0.0
+        )
     return made
 
 
@@ -194,8 +199,9 @@ def _bears_half_precision(tried: _Tried) -> None:
 
 
 def _spreads(tried: _Tried) -> None:
+    assert tried.workers is not None, "steps are asked for"
     alone = take_steps(tried.config, tried.place)
-    for worker in two_workers(tried.config, tried.place):
+    for worker in tried.workers.take_steps(tried.config, tried.place):
         for found, wanted in zip(worker.losses, alone.losses, strict=True):
             if not abs(found - wanted) <= WORLDS_TOLERANCE * (1e-2 + abs(wanted)):
                 raise BrokenContractError(
