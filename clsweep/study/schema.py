@@ -222,7 +222,6 @@ class LoggerSection(_Section):
 
 class StudySections(_Section):
     name: Annotated[StrictStr, Field(pattern=NAME_PATTERN, max_length=MAX_NAME)]
-    plugins: dict[StrictStr, StrictStr] = {}  # digests, by name
     dataset: DatasetSection
     factors: None = None  # see `factors.py`: each cell is a study without
     evaluation: EvaluationSection = EvaluationSection()
@@ -240,6 +239,7 @@ class StudySections(_Section):
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
     loggers: tuple[LoggerSection, ...] = ()
+    plugins: dict[StrictStr, StrictStr] = {}  # digests, by name
 
     @property
     def val_fraction(self) -> float | None:
