@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clsweep.catalog import Diagnostic, Metric, Param
 from clsweep.catalog.ownership import owners_of
@@ -12,8 +13,9 @@ from clsweep.catalog.rows import CatalogRow, Component
 from clsweep.errors import UserError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.witness import witness
-from clsweep.train.contracts import check_contracts
-from clsweep.train.worlds import TwoWorkers
+
+if TYPE_CHECKING:
+    from clsweep.train.worlds import TwoWorkers
 
 
 def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
@@ -33,6 +35,8 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
     execute(plugins)
+    from clsweep.train.worlds import TwoWorkers
+
     with TwoWorkers() as workers:
         for row in plugins[0].rows:
             noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
@@ -55,6 +59,8 @@ def _verdicts(
         yield "a study can use it", str(error).splitlines()[0]
         return
     yield "a study can use it", ""
+    from clsweep.train.contracts import check_contracts
+
     of_training = isinstance(row, Component) and study.dataset.kind == "images"
     for verdict in check_contracts(
         config,

@@ -21,6 +21,7 @@ from clsweep.cli.endings import (
     print_confirmation,
     print_end,
     print_failures,
+    print_next,
 )
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
@@ -186,11 +187,13 @@ def run(
     ] = None,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
-    from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import Style, print_answer, print_robustness
+    from clsweep.cli.plan import plan_counts
 
     study = _study(path, preset, settings)
-    print(f"{study.sections.name}: {len(study.plan()):,} trials. Loading Ray ...", flush=True)
+    num = sum(row["trials"] for row in plan_counts(study))
+    print(f"{study.name}: {num:,} trials. Loading Ray ...", flush=True)
+    from clsweep.api import default_out, open_results
+    from clsweep.cli.statistics import Style, print_answer, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
@@ -218,8 +221,7 @@ def run(
         print_robustness(results, by=None, within=None, style=Style())
     print_failures(results)
     print_end(summary, again)
-    if following and not summary.left:
-        print(f"Next: {printable(following)}")
+    print_next("" if summary.left else following)
     exit_as(summary)
 
 
@@ -327,19 +329,23 @@ def robustness(
     """
     from clsweep.api import open_results
     from clsweep.cli.statistics import Style, print_robustness, scales_of
+    from clsweep.report import told
 
+    findings = open_results(
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
     print_robustness(
-        open_results(
-            *paths,
-            metric=metric,
-            mode=mode,
-            params=params,
-            scales=scales_of(scales),
-            failed=failed.value,
-        ),
+        findings,
         by=by,
         within=within,
         style=Style(format=format, wide=wide, explain=explain),
+        said=lambda: told.robustness(findings, by=by, within=within),
+        following=_same_of("sensitivity", paths, metric, mode, params, scales, failed),
     )
 
 
@@ -362,6 +368,7 @@ def sensitivity(
     from clsweep.api import open_results
     from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
     from clsweep.findings import tables as shown
+    from clsweep.report import told
 
     findings = open_results(
         *paths,
@@ -381,6 +388,8 @@ def sensitivity(
         legend=shown.SENSITIVITY_LEGEND,
         spare=shown.SENSITIVITY_SPARE,
         on_test=findings.material.on_test,
+        said=lambda: told.sensitivity(findings, *objectives or ()),
+        following=_same_of("recommend", paths, metric, mode, params, scales, failed),
     )
 
 
@@ -417,6 +426,7 @@ def picks(
         legend=shown.PICKS_LEGEND,
         spare=shown.PICKS_SPARE,
         on_test=findings.material.on_test,
+        following=_same_of("recommend", paths, metric, mode, params),
     )
 
 
@@ -447,6 +457,7 @@ def compare(
     """
     from clsweep.cli.statistics import Style, metric_of, open_and_pair, print_frame, scales_of
     from clsweep.findings import tables as shown
+    from clsweep.report import told
 
     findings, pair = open_and_pair(
         paths,
@@ -470,6 +481,10 @@ def compare(
         legend=legend,
         spare=shown.COMPARISON_SPARE,
         on_test=findings.material.on_test,
+        said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
+        following=_same_of(
+            "recommend", [p for p in paths if p not in pair], metric, mode, params, scales, failed
+        ),
     )
 
 
@@ -491,6 +506,7 @@ def recommend(
     from clsweep.api import open_results
     from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
     from clsweep.findings import tables as shown
+    from clsweep.report import told
 
     findings = open_results(
         *paths,
@@ -509,6 +525,8 @@ def recommend(
         legend=shown.RECOMMENDATION_LEGEND,
         spare=shown.RECOMMENDATION_SPARE,
         on_test=findings.material.on_test,
+        said=lambda: told.recommendation(findings),
+        following=_same_of("report", paths, metric, mode, params, scales, failed),
     )
 
 
@@ -566,8 +584,7 @@ def report(
     for sentence in (*content.verdicts, *content.notes):
         print(f"- {printable(sentence)}")
     print(f"\nReport: {page}")
-    if command := next((step.command for step in content.steps if step.command), ""):
-        print(f"Next: {printable(command)}")
+    print_next(next((step.command for step in content.steps if step.command), ""))
 
 
 @app.command()
@@ -685,6 +702,21 @@ def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> St
     from clsweep.study.resolve import load_study
 
     return load_study(path, preset=preset, settings=settings or ())
+
+
+def _same_of(
+    command: str,
+    paths: Sequence[str],
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+    scales: Sequence[str] | None = None,
+    failed: Failed = Failed.worst,
+) -> str:
+    """Another command of the same trials, read in the same way."""
+    lists = {"param": list(params or ()), "scale": list(scales or ())}
+    counted = None if failed is Failed.worst else failed.value
+    return command_line(command, *paths, metric=metric, mode=mode, **lists, failed=counted)
 
 
 def _open_study(path: str) -> Results:
