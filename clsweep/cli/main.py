@@ -564,6 +564,7 @@ def report(
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.
     """
+    print(f"Reading {', '.join(map(printable, paths))} ...", flush=True)
     from clsweep.api import open_results
     from clsweep.cli.statistics import default_report, progress, scales_of
     from clsweep.report.formats.folder import write_bundle
@@ -597,6 +598,7 @@ def check(
     """
     from clsweep.cli.check import check_plugin
 
+    print(f"Trying {printable(plugin)}: some seconds a row ...", flush=True)
     broken = 0
     for row, contract, failure in check_plugin(plugin, settings or ()):
         broken += bool(failure)
@@ -633,6 +635,9 @@ def confirm(
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
     worth?
     """
+    for_eyes = format is Format.table
+    print(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
+    sys.stdout.flush()
     from clsweep.cluster.confirm import confirm_study
     from clsweep.cluster.runner import Request
 
@@ -643,11 +648,7 @@ def confirm(
     )
     asked = Request(address=address, retry_failed=retry_failed, max_concurrent=max_concurrent)
     try:
-        with (
-            contextlib.nullcontext()
-            if format is Format.table
-            else contextlib.redirect_stdout(sys.stderr)
-        ):
+        with contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr):
             summary = confirm_study(
                 path,
                 asked,
@@ -660,9 +661,10 @@ def confirm(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if summary.finished or summary.failed:
         print_confirmation(_open_study(path), top=top, format=format)
-    if format is Format.table:
+    if for_eyes:
         print_failures(_open_study(summary.path))
         print_end(summary, again)
+        print_next("" if summary.left else command_line("report", path))
     exit_as(summary)
 
 

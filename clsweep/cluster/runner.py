@@ -112,14 +112,16 @@ def run_trials(
     asked: Request,
     *,
     test: bool = False,
+    like: Sequence[Row] = (),
 ) -> RunSummary:
     """Run those of the planned trials that have no row yet. The caller holds the folder.
 
     Args:
         test: score them on the test split too.
+        like: rows of trials that tell how long these take.
     """
     remove_leftovers(folder)
-    run = _Run(study, planned, folder, asked, test)
+    run = _Run(study, planned, folder, asked, test, like)
     left, interrupted = run.left(), False
     if left or run.owes_references():
         activate(study.document.plugins)
@@ -175,14 +177,10 @@ class _Run:
         folder: ResultsFolder,
         asked: Request,
         test: bool,
+        like: Sequence[Row],
     ):
-        self._study, self._planned, self._folder, self._asked, self._test = (
-            study,
-            planned,
-            folder,
-            asked,
-            test,
-        )
+        self._study, self._planned, self._folder = study, planned, folder
+        self._asked, self._test, self._like = asked, test, like
         failed = {row["trial_id"] for row in self._rows() if row["status"] == "failed"}
         self._retried = failed if asked.retry_failed else set()
         self._losses: Counter[str] = Counter()
@@ -204,7 +202,8 @@ class _Run:
         """All rows so far, with what the rest of a study depends on."""
         if not self._folder.exists():
             return []
-        names = ["trial_id", "objective", "config", "seed", "sampler", "status", "epochs_trained"]
+        names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
+        names += ["epochs_trained", "wall_time_s"]
         names += [self._study.sections.metric.name, *self._folder.params()]
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
@@ -275,8 +274,15 @@ class _Run:
                 axes={objective.name: tuple(objective.space) for objective in study.objectives},
             )
             progress = stack.enter_context(
-                Progress(tally, planned=planned, recorded=recorded, concurrent=concurrent)
+                Progress(
+                    tally,
+                    planned=planned,
+                    recorded=recorded,
+                    like=self._like,
+                    concurrent=concurrent,
+                )
             )
+            progress.announce(len(self.left()))
             journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
             desk = stack.enter_context(
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
