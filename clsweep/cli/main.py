@@ -104,6 +104,13 @@ def plan(
     preset: Preset = None,
     settings: Settings = None,
     trials: Annotated[bool, typer.Option("--trials", help="list every planned trial")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="time a few steps: hours and memory of the study")
+    ] = False,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", metavar="EUR", min=0, help="an hour of this machine; with money"),
+    ] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
@@ -111,6 +118,7 @@ def plan(
     """
     from clsweep.cli.plan import (
         cell_matrices,
+        missing_notes,
         plan_counts,
         plan_matrix,
         plan_notes,
@@ -121,6 +129,14 @@ def plan(
     if trials:
         for_eyes = format in (Format.table, Format.md)
         print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
+        return
+    same = {"preset": preset, "set": settings}
+    if estimate or price is not None:
+        from clsweep.cli.estimate import print_estimate
+
+        print_estimate(study, price=price, format=format)
+        if format is Format.table:
+            print_next(command_line("run", path, **same))
         return
     title = "Hyperparameters (* swept, - not owned)"
     if format is not Format.table or not study.cells:
@@ -138,8 +154,9 @@ def plan(
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
     print(f"\n{sum(row['trials'] for row in counts)} trials in all")
-    for note in plan_notes(study):
+    for note in [*plan_notes(study), *missing_notes(study)]:
         print(note)
+    print_next(command_line("plan", path, **same, estimate=True))
 
 
 @app.command(name="try")

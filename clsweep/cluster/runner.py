@@ -16,6 +16,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import require_capacity, running_cluster
 from clsweep.cluster.driver_actor import desk_here
+from clsweep.cluster.files import prepare_files
 from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, remove_leftovers
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
@@ -26,10 +27,6 @@ from clsweep.cluster.said import let_save
 from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
-from clsweep.data.availability import require_data
-from clsweep.data.datasets import load_splits
-from clsweep.data.room import cache_room
-from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -37,7 +34,6 @@ from clsweep.results.retention import KeptFiles
 from clsweep.results.tally import Tally
 from clsweep.study.continuation import difference, extension
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
-from clsweep.study.document import preset_names
 from clsweep.study.printed import checked_files, paper_cells
 
 if TYPE_CHECKING:
@@ -126,7 +122,8 @@ def run_trials(
     if left or run.owes_references():
         activate(study.document.plugins)
         execute(study.document.plugins)
-        _require_data(study, asked.address)
+        if asked.address == "local":  # on a cluster each node does so itself
+            prepare_files(study)
         try:
             interrupted = run.work()
         except BaseException:
@@ -481,33 +478,6 @@ def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -
             sizes = {name: now[name] for name in known}
             changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
     return list(dict.fromkeys(changed))
-
-
-def _require_data(study: Study, address: str) -> None:
-    """Fail before Ray starts if the data set is missing here, and decode it; on a cluster each node
-    does so itself.
-    """
-    if address != "local":
-        return
-    for cell in study.cells:
-        _require_data(cell, address)
-    if study.cells:
-        return
-    place = study.sections.dataset.place
-    others = {str(o.fixed.get("transfer_dataset", "none")) for o in study.objectives} - {"none"}
-    try:
-        if not place.download:
-            require_data(study.dataset.name, place.root_folder)
-            for name in sorted(others):
-                require_data(name, place.transferred.root_folder)
-    except RequestError as error:
-        presets = preset_names(study.document.source)
-        hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
-        raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
-    cache_room(study.dataset, place)
-    prepare(study.dataset, place)
-    if study.dataset.files:
-        load_splits(split_columns(study), place)  # what is wrong with the images is said now
 
 
 def _trial_resources(study: Study) -> dict[str, float]:
