@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -75,7 +76,13 @@ def _plugin(kind: str, name: str, folder: Path) -> None:
     """Write a plug-in and a study with it."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise RequestError(f"{name}: expected small letters, digits and '_', a letter first")
-    tables = (PARAM, METRIC, DIAGNOSTIC, DATASET, *COMPONENT.values())
+    tables: tuple[Mapping[str, object], ...] = (
+        PARAM,
+        METRIC,
+        DIAGNOSTIC,
+        DATASET,
+        *COMPONENT.values(),
+    )
     if any(name in table for table in tables):
         raise RequestError(f"{name}: the catalog has this name already; give another one")
     text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
