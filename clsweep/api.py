@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,6 +125,13 @@ class Results(StudyResults, Findings):
             return super().side_table(kind)
         return side_table(self.studies, kind, metric=self.material.metric)
 
+    def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
+        from clsweep.findings.from_studies import epochs_of
+
+        if self._table:
+            return super().epochs_of(trials)
+        return epochs_of(self.studies, trials, metric=self.material.metric)
+
     def printed(self, within: float | None) -> list[Printed]:
         from clsweep.findings.printed import printed_of
 
@@ -134,8 +141,7 @@ class Results(StudyResults, Findings):
         """Every figure of the report as an Altair chart, by name."""
         from clsweep.report.sections import build_report
 
-        sections = build_report(self, within=within).sections
-        return {figure.name: figure.chart for section in sections for figure in section.figures}
+        return {figure.name: figure.chart for figure in build_report(self, within=within).figures}
 
     def report(
         self,

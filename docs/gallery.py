@@ -28,7 +28,8 @@ RESULTS = DOCS / "results"
 TABLES = ("trials", "epochs", "plan", "references", "histograms")
 VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
 
-_FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)")  # they are not kept
+# Links to files that are not kept.
+_FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)| in \[tables/[^]]*\]\([^)]*\)")
 _DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
 _MARKUP = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # an image has no use for it
 _LEFT_OUT = ("Made", "Results")  # facts that change with the day and the place
@@ -160,13 +161,13 @@ def write_report(report: Report, folder: Path) -> None:
     facts = {name: value for name, value in report.facts.items() if name not in _LEFT_OUT}
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "figures").mkdir(parents=True)
-    text = _FILES.sub("", render_markdown(replace(report, facts=facts)))
+    # the commands of the next steps name this folder, which a reader does not have
+    text = _FILES.sub("", render_markdown(replace(report, facts=facts, steps=())))
     (folder / "report.md").write_text(text, encoding="utf-8")
-    for section in report.sections:
-        for figure in section.figures:
-            svg = to_svg(themed(spec_of(figure), dark=False, background="white"))
-            path = folder / "figures" / f"{figure.name}.svg"
-            path.write_text(_MARKUP.sub("", _DECIMALS.sub("", svg)), encoding="utf-8")
+    for figure in report.figures:
+        svg = to_svg(themed(spec_of(figure), dark=False, background="white"))
+        path = folder / "figures" / f"{figure.name}.svg"
+        path.write_text(_MARKUP.sub("", _DECIMALS.sub("", svg)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from clsweep.catalog import PARAM
 from clsweep.cli.main import app
 from clsweep.cli.plan import catalog_tables
 from clsweep.display.text import cell, markdown_table
-from clsweep.report.sections import FORMULAS
+from clsweep.report.formulas import FORMULAS
 from clsweep.results import schemas
 
 

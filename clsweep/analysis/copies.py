@@ -22,9 +22,10 @@ def copies(scores: Array) -> Codes:
     that have one seed's score in common have all in common.
     """
     groups = np.arange(len(scores))
-    if scores.shape[1] < 2 or len(np.unique(scores.sum(axis=1))) == len(scores):
-        return groups  # complete rows without an equal one
     present = np.isfinite(scores)
+    in_order = np.sort(scores[present])
+    if scores.shape[1] < 2 or (in_order[1:] > in_order[:-1]).all():
+        return groups  # no score is there twice
     low = np.where(present, scores, np.inf).min(axis=1)
     noisy = np.where(present, scores, -np.inf).max(axis=1) > low
     whole = np.flatnonzero(present.all(axis=1) & noisy)

@@ -16,7 +16,7 @@ from clsweep.analysis import reasons
 from clsweep.analysis.mechanism import config_means, rank_correlation
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.resample import best_level, row_means
+from clsweep.analysis.resample import best_level, packed, row_means
 from clsweep.analysis.sweep import Array, Sweep
 
 COLUMNS = {
@@ -137,7 +137,7 @@ def _together(pools: Sequence[_Pool], name: str) -> _Pool:
 def _row(pool: _Pool, name: str, sign: float, confidence: float) -> dict[str, Any]:
     score = sign * pool.scores[name].to_numpy(dtype=float)
     known = np.isfinite(score)
-    score, values = score[known], pool.values_nS[known]
+    score, values = score[known], packed(pool.values_nS[known])
     row: dict[str, Any] = {
         "objective": pool.objective,
         "score": name,

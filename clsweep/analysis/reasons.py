@@ -42,6 +42,7 @@ class Reason(StrEnum):
     EQUAL_MEANS = auto()  # of all configurations
     EQUAL_RANKS = auto()  # the diagnostic or the metric is the same everywhere
     FEW_FOR_SURROGATE = auto()  # configurations (configs, least)
+    FEW_FOR_IMPORTANCE = auto()  # configurations (configs, least)
     SURROGATE_WEAK = auto()  # it predicts too little of the possible (r2, ceiling)
     SURROGATE_WEAK_ONE_SEED = auto()  # and the possible is not known (r2)
     NO_EFFECT_PASSES = auto()  # no F test against the seed noise does
@@ -95,6 +96,7 @@ class Reason(StrEnum):
     PICKED = auto()  # for its score, which is too good
     CEILING_UNKNOWN = auto()  # one seed: what a surrogate can explain is not known
     SHARES_WITH_NOISE = auto()  # one seed: the shares hold effects and seed noise
+    OF_WHAT_WAS_TRIED = auto()  # a search's tries: no share of the variance over the space
     FEW_SAMPLED = auto()  # the intervals may be too narrow (settings)
     FEW_FLIPS = auto()  # p is that of the noise of all regions (pairs)
     P_FLOOR = auto()  # of so many pairs or settings (draws, unit, p_min)
@@ -137,6 +139,7 @@ UNRESOLVED = frozenset(
         Reason.EQUAL_MEANS,
         Reason.EQUAL_RANKS,
         Reason.FEW_FOR_SURROGATE,
+        Reason.FEW_FOR_IMPORTANCE,
         Reason.SURROGATE_WEAK,
         Reason.SURROGATE_WEAK_ONE_SEED,
         Reason.NO_EFFECT_PASSES,

@@ -97,7 +97,7 @@ def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     complete = _complete(sweep)
     best = _best(sweep, complete)
-    row = {**start, "kind": "best", **_level(sweep, best, confidence)}
+    row = {**start, "kind": "best", **level_of(sweep, best, confidence)}
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
     notes = [*picked, *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
@@ -122,7 +122,7 @@ def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str
     row = {
         **start,
         "kind": "robust",
-        **_level(sweep, robust, confidence),
+        **level_of(sweep, robust, confidence),
         **_around(sweep, around, robust),
     }
     return [*rows, {**row, **noted(*notes)}]
@@ -154,7 +154,7 @@ def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
     return {"neighbourhood_worst": worst, "num_neighbours": int(around.counts[row])}
 
 
-def _level(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
+def level_of(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
     """Mean of one configuration and its t-interval, with the noise of all where that is even."""
     present = np.isfinite(sweep.scores)
     num, at = int(present[row].sum()), int(sweep.alive[:row].sum())

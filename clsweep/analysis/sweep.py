@@ -74,7 +74,13 @@ class Sweep:
     constants: Mapping[str, Any] = field(default_factory=dict)
 
     def without_failed(self) -> Sweep:
-        """The same with failed trials left out, as if they had not run."""
+        """The same with failed trials left out, as if they had not run; one object for all who ask,
+        so that what hangs on it is computed once.
+        """
+        return self._without_failed
+
+    @cached_property
+    def _without_failed(self) -> Sweep:
         measured = np.where(self.failed, np.nan, self.scores)
         return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
 

@@ -187,10 +187,12 @@ def run(
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import Style, print_robustness
-    from clsweep.cluster.runner import Request, run_study
+    from clsweep.cli.statistics import Style, print_answer, print_robustness
 
     study = _study(path, preset, settings)
+    print(f"{study.sections.name}: {len(study.plan()):,} trials. Loading Ray ...", flush=True)
+    from clsweep.cluster.runner import Request, run_study
+
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
     again = command_line(
         "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
@@ -210,11 +212,14 @@ def run(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if not summary.ran and not summary.left:
         print("Nothing is left to run.")
-    results = open_results(summary.path)
+    results, following = open_results(summary.path), ""
     if summary.finished:
+        following = print_answer(results)
         print_robustness(results, by=None, within=None, style=Style())
     print_failures(results)
     print_end(summary, again)
+    if following and not summary.left:
+        print(f"Next: {printable(following)}")
     exit_as(summary)
 
 
@@ -558,9 +563,11 @@ def report(
     with progress() as say:
         content = build_report(findings, within=within, progress=say)
         page = write_bundle(content, target, progress=say)
-    for sentence in content.verdicts:
+    for sentence in (*content.verdicts, *content.notes):
         print(f"- {printable(sentence)}")
     print(f"\nReport: {page}")
+    if command := next((step.command for step in content.steps if step.command), ""):
+        print(f"Next: {printable(command)}")
 
 
 @app.command()

@@ -22,6 +22,7 @@ from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
+from clsweep.cluster.said import let_save
 from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
@@ -281,7 +282,7 @@ class _Run:
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
             )
             share = Share(desk, capacity, concurrent)
-            stack.enter_context(Heartbeat(folder, progress, share, leftovers))
+            stack.enter_context(Heartbeat(folder, progress, share, leftovers, is_alone=is_alone))
             # What is confirmed is a study from a folder, which shall not say where to write.
             wanted = [] if self._test else wanted_loggers(study, self._asked.log)
             place = loggers_place(folder.local_path, study.sections.name)
@@ -300,6 +301,9 @@ class _Run:
                 if references:
                     references.collect()
             except KeyboardInterrupt:
+                if study.sections.checkpoints.keep != "none":
+                    with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
+                        let_save(folder.scratch, progress.running)
                 return True
             return False
 

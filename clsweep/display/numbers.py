@@ -141,6 +141,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def work(hours: float) -> str:
+    """Worker hours: `45 s`, `3 min`, `12.5 hours`."""
+    return duration(3600 * hours) if hours < 1 else f"{number(hours)} hours"
+
+
 def byte_size(num_bytes: float, digits: int = 2) -> str:
     """`20 GiB`, `340 MiB`, `5 B`: rounded to so many significant digits."""
     larger = ((unit, scale) for unit, scale in _UNITS.items() if num_bytes >= scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +24,7 @@ from clsweep.findings.reading_rules import (
     unit_of,
     within_of,
 )
-from clsweep.results.reading import StudyResults
+from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.plugged import clash
 from clsweep.study.space import declared_axes, declared_spaces
@@ -107,6 +107,7 @@ def of_studies(
         chance=chance,
         defaults=defaults_of(trials, params),
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
+        left=sum(_num_left(study) for study in studies),
         within=within_of(unit_of(name), sweeps),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=_yardsticks(studies, prefixes, name),
@@ -116,8 +117,27 @@ def of_studies(
             for objective in study.study["objectives"]
             if study.metric == name
         },
+        fresh_seeds={study.path: seeds for study in studies if (seeds := _fresh_seeds(study))},
         trials=trials,
     )
+
+
+def epochs_of(
+    studies: Sequence[StudyResults], trials: Collection[str], *, metric: str
+) -> pd.DataFrame:
+    """trial_id, epoch, time_s and the metric of some trials, whose rows alone become pandas'."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    prefixes = _prefixes(studies)
+    ids = pa.array(dict.fromkeys(name.removeprefix(p) for name in trials for p in ("", *prefixes)))
+
+    def read(study: StudyResults) -> pd.DataFrame:
+        table = study.folder.side_table("epochs")
+        names = [n for n in ("trial_id", "epoch", "time_s", metric) if n in table.column_names]
+        return to_frame(table.select(names).filter(pc.is_in(table["trial_id"], ids)))
+
+    return _together(studies, prefixes, read)
 
 
 def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd.DataFrame:
@@ -324,12 +344,23 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     )
 
 
+def _fresh_seeds(study: StudyResults) -> tuple[int, ...]:
+    """As many seeds as the study has, after the last of them; none where it names its own."""
+    if (study.study.get("confirm") or {}).get("seeds"):
+        return ()
+    seeds = study.study["seeds"]
+    return tuple(range(max(seeds) + 1, max(seeds) + 1 + len(seeds)))
+
+
+def _num_left(study: StudyResults) -> int:
+    return study.planned(["trial_id"]).num_rows - len(study.trials)
+
+
 def _notes(study: StudyResults) -> list[str]:
     """What a reader must know before the numbers: that more is to come, or that devices
     differed.
     """
-    num_planned = study.planned(["trial_id"]).num_rows
-    left = num_planned - len(study.trials)
+    num_planned, left = study.planned(["trial_id"]).num_rows, _num_left(study)
     notes = [f"{study.study['name']}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
     swept = {name for space in declared_spaces(study.study).values() for name in space}
     if names := [name for name in SIZES if name in swept]:

@@ -32,11 +32,13 @@ class Material:
         confirmation: the best configurations once more on fresh seeds.
         confirmable: objective -> the results folder in which `clsweep confirm` runs its best by
             this metric again. It does so by a study's own metric alone.
+        fresh_seeds: results folder -> seeds for `clsweep confirm`, where its study names none.
         within: how far from the best still counts as good, unless somebody says otherwise.
         yardsticks: objective -> what its scores depend on beside the encoder (data set, split, k of
             the kNN); scores of different yardsticks are not compared. Objectives that are not named
             share one.
         notes: what limits the report ("still running: 12 of 60 trials are left").
+        left: planned trials that have not ended yet.
     """
 
     title: str
@@ -52,10 +54,12 @@ class Material:
     defaults: Mapping[str, Mapping[str, Any]]
     notes: tuple[str, ...]
     diagnostics: tuple[str, ...] = ()
+    left: int = 0
     within: float = 1.0
     on_test: bool = False
     yardsticks: Mapping[str, str] = field(default_factory=dict)
     confirmable: Mapping[str, str] = field(default_factory=dict)
+    fresh_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     references: pd.DataFrame = field(default_factory=pd.DataFrame)
     histograms: pd.DataFrame = field(default_factory=pd.DataFrame)
     points: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -46,6 +46,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.EQUAL_RANKS: "the same in all configurations: no correlation",
     Reason.FEW_FOR_SURROGATE: "{configs} configurations are too few for a surrogate, which needs "
     "{least}",
+    Reason.FEW_FOR_IMPORTANCE: "{configs} configurations are too few to rank hyperparameters, "
+    "which needs {least}",
     Reason.SURROGATE_WEAK: "the surrogate explains R2 = {r2} of a possible {ceiling}",
     Reason.SURROGATE_WEAK_ONE_SEED: "the surrogate explains R2 = {r2}: with one seed the "
     "possible one is unknown",
@@ -105,6 +107,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.CEILING_UNKNOWN: "one seed: the surrogate's ceiling is not known",
     Reason.SHARES_WITH_NOISE: "one seed: effects and seed noise cannot be told apart, so the "
     "shares hold both",
+    Reason.OF_WHAT_WAS_TRIED: "over what the search tried: it tried good regions more often, so "
+    "this is no share of the variance over the space",
     Reason.FEW_SAMPLED: "{settings} sampled settings: intervals may be too narrow",
     Reason.FEW_FLIPS: "{pairs} pairs are few for sign flips: p by the noise of all regions",
     Reason.P_FLOOR: "{draws} {unit} can give no p below {p_min}",

@@ -6,7 +6,7 @@ plan and defaults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -67,9 +67,15 @@ class Findings:
         raise NotImplementedError
 
     def side_table(self, kind: str) -> pd.DataFrame:
-        """What only a report asks for: references, histograms, points or confirmation; may be
+        """What few statistics ask for: references, histograms, points or confirmation; may be
         empty.
         """
+        import pandas as pd
+
+        return pd.DataFrame()
+
+    def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
+        """The rows of the epochs of these trials; may be empty."""
         import pandas as pd
 
         return pd.DataFrame()
@@ -186,6 +192,63 @@ class Findings:
         from clsweep.analysis.recommend import recommend
 
         return self._ask(lambda m: recommend(m.sweeps))
+
+    @_remembered
+    def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
+        """Each objective at its best setting, with its spread and cost, and what is reached without
+        training; the best first (`findings.leaderboard`).
+        """
+        from clsweep.findings.leaderboard import leaderboard
+
+        return leaderboard(
+            self.material,
+            recommended=self.recommend(),
+            robustness=self.robustness(within=_within(within, self.material)),
+            health=self.health(),
+            confirmation=self.side_table("confirmation"),
+            references=self.side_table("references"),
+        )
+
+    @_remembered
+    def top(self, num: int = 5) -> pd.DataFrame:
+        """The best configurations of each objective with the score of every seed."""
+        from clsweep.analysis.searching import top
+
+        return self._ask(lambda m: top(m.sweeps, num))
+
+    @_remembered
+    def history(self) -> pd.DataFrame:
+        """Every configuration in the order of the plan, with the best score so far."""
+        from clsweep.analysis.searching import history
+
+        return self._ask(lambda m: history(m.sweeps, m.trials, m.metric))
+
+    @_remembered
+    def importance(self) -> pd.DataFrame:
+        """Which hyperparameters go with good scores among those that a search tried."""
+        from clsweep.analysis.searching import importance
+
+        return self._ask(lambda m: importance([s for s in m.sweeps if s.not_measured]))
+
+    @_remembered
+    def saved(self) -> pd.DataFrame:
+        """What stopping trials early saved; none where none was stopped."""
+        from clsweep.analysis.searching import SAVED_COLUMNS, saved
+
+        if not {"epochs", "epochs_trained"} <= set(self.material.trials.columns):
+            import pandas as pd
+
+            return pd.DataFrame(columns=list(SAVED_COLUMNS))
+        return self._ask(lambda m: saved(m.trials, m.trials["epochs"].astype(float)))
+
+    @_remembered
+    def learning(self) -> pd.DataFrame:
+        """The metric at every scored epoch in the best configuration of each objective, against
+        epochs, images, pairs of views and seconds.
+        """
+        from clsweep.findings.learning import learning_of
+
+        return learning_of(self.material, self.epochs_of, self.recommend())
 
     @_remembered
     def health(self) -> pd.DataFrame:

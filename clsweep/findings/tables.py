@@ -18,7 +18,7 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of
+from clsweep.display.numbers import Number, count, is_number, setting, settings, texts_of, work
 from clsweep.findings.notes import NOTES_APART, status, verdict
 from clsweep.study.factors import FACTORS
 
@@ -85,6 +85,23 @@ RECOMMENDATION_LEGEND = (
     "away on a grid, else the nearest"
 )
 
+LEADERBOARD_LEGEND = (
+    "Each at its best setting, with 95 % intervals; a best that was picked by its score is a "
+    "little too good. Near the best: within {within}. In italics: without training."
+)
+TOP_LEGEND = (
+    "score: mean over the seeds, with its 95 % interval; picked by it, so optimistic; seeds: the "
+    "score of each"
+)
+IMPORTANCE_LEGEND = (
+    "importance: share of the variance of the scores' ranks that lies between its values (numbers: "
+    "five bins of equal count); null line: what chance reaches in 95 % of shuffles. It is of what "
+    "was tried, which good scores drew the search to, and not of the space"
+)
+SAVED_LEGEND = (
+    "saved: share of the epochs that were not trained; hours saved: of each stopped trial, its "
+    "time per epoch times the epochs that it had left"
+)
 # Columns that a screen without room for all of them does without, the first to go first.
 ROBUSTNESS_SPARE = ("failed", "configs", "range", "mean", "sd", "seeds", "sd*")
 SENSITIVITY_SPARE = ("configs", "of possible", "null line", "R2")
@@ -118,6 +135,76 @@ def robustness(frame: pd.DataFrame, *, within: float) -> pd.DataFrame:
             "failed": row["num_failed"],
         }
         for row in records_of(frame)
+    )
+
+
+def leaderboard(frame: pd.DataFrame, *, metric: str) -> pd.DataFrame:
+    """One row per objective and reference, the best first."""
+    unit = _unit(frame["score"])
+    return _shown(
+        (
+            {
+                "objective": row["objective"],
+                "best setting": row["at"] if isinstance(row["at"], str) else "",
+                f"best {metric}": unit.interval(row, "score", "")
+                if is_number(row["low"])
+                else unit.level(row, "score"),
+                "fresh seeds": unit.interval(row, "fresh"),
+                "SD*": unit.interval(row, "sd_star"),
+                "near the best": _share(row, "share_within", "share", most=2),
+                "cost": work(row["hours"]) if is_number(row["hours"]) else "",
+            }
+            for row in records_of(frame)
+        ),
+        droppable=("best setting", "fresh seeds", "SD*", "near the best", "cost"),
+    )
+
+
+def top(frame: pd.DataFrame) -> pd.DataFrame:
+    """The best configurations of each objective with their seeds."""
+    unit = _unit(frame["score"])
+    return _shown(
+        {
+            "objective": row["objective"],
+            "rank": row["rank"],
+            "at": row["at"],
+            "score": unit.interval(row, "score", ""),
+            "seeds": "  ".join(texts_of_values(list(row["seeds"]), 2)),
+        }
+        for row in records_of(frame)
+    )
+
+
+def importance(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per objective and hyperparameter of a search."""
+    return _shown(
+        {
+            "objective": row["objective"],
+            "hyperparameter": row["param"],
+            "importance": _share(row, "importance", most=2),
+            "null line": row["null"],
+            "p Holm": row["p_holm"],
+            "verdict": "goes with the score" if row["resolved"] else status(row["reason"]),
+        }
+        for row in records_of(frame)
+    )
+
+
+def saved(frame: pd.DataFrame) -> pd.DataFrame:
+    """What stopping early saved."""
+    return _shown(
+        (
+            {
+                "objective": row["objective"],
+                "stopped": f"{count(row['stopped'])} of {count(row['trials'])} trials",
+                "epochs": f"{count(row['epochs'])} of {count(row['planned_epochs'])}",
+                "saved": _share(row, "saved", most=2),
+                "hours": row["hours"],
+                "hours saved": row["saved_hours"],
+            }
+            for row in records_of(frame)
+        ),
+        droppable=("hours", "hours saved"),
     )
 
 
@@ -312,6 +399,25 @@ def recommendation(frame: pd.DataFrame, confirmation: pd.DataFrame) -> pd.DataFr
             }
         )
     return _shown(rows, droppable=("fresh seeds", "test", "worst neighbour", "neighbours"))
+
+
+def cost(frame: pd.DataFrame) -> pd.DataFrame:
+    """Trials, hours, devices and versions, with the total of all objectives."""
+    found = plain(frame)
+    if len(frame) < 2:
+        return found
+    sums = {name: frame[name].sum() for name in ("trials", "finished", "stopped", "failed")}
+    hours = frame["hours"].sum(min_count=1)
+    total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
+    numbered = plain(pd.concat([frame, pd.DataFrame([total])], ignore_index=True))
+    return numbered.fillna({name: "" for name in ("device", "versions") if name in numbered})
+
+
+def trials(frame: pd.DataFrame, swept: Sequence[str]) -> pd.DataFrame:
+    """Trials as they are, the values of hyperparameters as everywhere."""
+    found = frame.rename(columns={"trial_id": "trial", "epochs_trained": "epochs trained",
+                                  "wall_time_s": "seconds"})  # fmt: skip
+    return found.assign(**{name: settings(frame[name].tolist()) for name in swept})
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:

@@ -8,9 +8,54 @@ from dataclasses import replace
 import pandas as pd
 
 from clsweep.findings.statistics import CellFindings, in_cell
-from clsweep.report.model import Figure, Section, Table, slug
+from clsweep.report.model import Figure, Report, Section, Table, slug
 
 ALIKE = ("formulas",)  # tables that say the same of every cell
+
+
+def of_cells(
+    cells: Sequence[CellFindings],
+    reports: Sequence[Report],
+    reproduction: Section,
+    board: Table,
+) -> Report:
+    """One report of all cells.
+
+    Args:
+        cells: the cells.
+        reports: of each.
+        reproduction: the paper's tables, which may span cells.
+        board: the leaderboard of all cells.
+    """
+    names = [cell_name(cell) for cell in cells]
+    parts = side_by_side(cells, [report.sections for report in reports])
+    others = tuple(part for part in parts if part.id != reproduction.id)
+    return replace(
+        reports[0],
+        question=_common([report.question for report in reports], named(cells)),
+        verdicts=told({n: r.verdicts for n, r in zip(names, reports, strict=True)}),
+        notes=told({n: r.notes for n, r in zip(names, reports, strict=True)}),
+        board=board,
+        hero=tuple(
+            _figure(figure, name)
+            for name, report in zip(names, reports, strict=True)
+            for figure in report.hero[:1]
+        ),
+        steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
+        open=told({n: r.open for n, r in zip(names, reports, strict=True)}),
+        sections=(*(() if reproduction.is_empty else (reproduction,)), *others),
+    )
+
+
+def _common(questions: Sequence[str], cells: str) -> str:
+    """What all cells ask; of several questions the first, with the cells."""
+    asked = dict.fromkeys(questions)
+    return next(iter(asked)) if len(asked) == 1 else f"{next(iter(asked))} {cells}."
+
+
+def named(cells: Sequence[CellFindings]) -> str:
+    """`4 of dataset and encoder: digits, conv4; ...`."""
+    return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
 
 
 def side_by_side(
@@ -47,6 +92,7 @@ def _section(
     return replace(
         next(iter(found.values())),
         sentences=told({name: section.sentences for name, section in found.items()}),
+        open=told({name: section.open for name, section in found.items()}),
         notes=told({name: section.notes for name, section in found.items()}),
         tables=tuple(_table(name, found, levels) for name in names),
         figures=tuple(

@@ -9,7 +9,9 @@ from functools import cached_property
 
 import pandas as pd
 
+from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS
 from clsweep.findings.material import Material
+from clsweep.findings.reproduction import Layout, layouts
 from clsweep.findings.statistics import Findings
 
 Say = Callable[[str], None]
@@ -89,6 +91,30 @@ class Tables:
     def printed(self) -> pd.DataFrame:
         """A paper's numbers beside what was measured; may be empty."""
         return self.findings.reproduce()
+
+    @cached_property
+    def layouts(self) -> list[Layout]:
+        """The parts of the paper's tables; none where nothing is printed."""
+        return [] if self.printed.empty else layouts(self.printed)
+
+    @cached_property
+    def measured_layouts(self) -> list[Layout]:
+        return [part for part in self.layouts if part.is_measured]
+
+    @cached_property
+    def board(self) -> pd.DataFrame:
+        self.say("leaderboard")
+        return self.findings.leaderboard(within=self.within)
+
+    @property
+    def says_of_space(self) -> bool:
+        """Whether any objective's samples say something of the space as a whole."""
+        return any(sweep.not_measured is None for sweep in self.material.sweeps)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether any objective was searched, and not swept evenly."""
+        return any(set(sweep.samplers) & set(ADAPTIVE_SAMPLERS) for sweep in self.material.sweeps)
 
     @cached_property
     def means(self) -> pd.DataFrame:

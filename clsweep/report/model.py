@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -45,6 +46,10 @@ class Table:
         name: slug of its files, unique in the report.
         frame: what is written as Parquet and CSV.
         shown: the cells as the page shows them, strings or numbers; the header is the column names.
+        anchors: the id of each row that is shown, for links from points; none where empty.
+        soft: numbers of the rows that are shown for comparison only, from 0.
+        limit: rows of `shown` that the page has.
+        more: rows of `frame` that are not even in `shown`.
     """
 
     name: str
@@ -52,18 +57,40 @@ class Table:
     caption: str
     frame: pd.DataFrame
     shown: pd.DataFrame
+    anchors: tuple[str, ...] = ()
+    soft: tuple[int, ...] = ()
+    limit: int = 200
+    more: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Section:
-    """One question of the report and its answer. `id` is a slug, unique in the report."""
+    """One question of the report and its answer. `id` is a slug, unique in the report.
+
+    Attributes:
+        open: what is not resolved; the first screen has it, a section alone links there.
+        notes: what to beware of, folded on the page.
+    """
 
     id: str
     title: str
-    sentences: tuple[str, ...]
-    notes: tuple[str, ...]
-    tables: tuple[Table, ...]
-    figures: tuple[Figure, ...]
+    sentences: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[Figure, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.sentences or self.tables or self.figures)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What to do next, and the command that does it; `command` may be empty."""
+
+    sentence: str
+    command: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,18 +99,47 @@ class Report:
     is shown as it is.
 
     Attributes:
-        facts: name -> value, at the head of the page: "Studies", "Trials", "Metric", "Made at".
-        verdicts: the sentences at the top.
+        question: what the study asked, and of what, in one line.
+        verdicts: the answer, one or two sentences.
+        notes: what limits it: trials that are left, a reference that no objective beats.
+        board: each objective at its best, and what is reached without training.
+        hero: the charts of the first screen.
+        steps: what to do next, the most useful first.
+        open: what is not resolved, and what would resolve it.
+        facts: name -> value, at the end of the page: "Results", "Metric", "Made".
+        terms: what the page explains: name -> meaning.
         sources: the folders or files that it was made from, for the manifest.
         on_test: every score is of the test split, which a column of the written tables says.
     """
 
     title: str
-    facts: Mapping[str, str]
-    verdicts: tuple[str, ...]
-    sections: tuple[Section, ...]
+    question: str = ""
+    verdicts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    board: Table | None = None
+    hero: tuple[Figure, ...] = ()
+    steps: tuple[Step, ...] = ()
+    open: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    terms: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     on_test: bool = False
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All of them, the leaderboard first."""
+        board = () if self.board is None else (self.board,)
+        return (*board, *(table for section in self.sections for table in section.tables))
+
+    def marked(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A table as it is written: it says where its scores are of the test split."""
+        return frame.assign(score_on="test") if self.on_test else frame
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All of them, those of the first screen first."""
+        return (*self.hero, *(figure for part in self.sections for figure in part.figures))
 
 
 def slug(text: str) -> str:
@@ -95,12 +151,17 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"
 
 
+def trial_anchor(trial_id: str) -> str:
+    """The id of a trial's row on the page."""
+    return f"trial-{slug(trial_id)[:60]}-{zlib.crc32(trial_id.encode()):08x}"
+
+
 def check(report: Report) -> None:
     """Raise ValueError where a name cannot be that of a file or an anchor, or stands twice."""
     for kind, names in (
         ("section", [section.id for section in report.sections]),
-        ("table", [table.name for section in report.sections for table in section.tables]),
-        ("figure", [figure.name for section in report.sections for figure in section.figures]),
+        ("table", [table.name for table in report.tables]),
+        ("figure", [figure.name for figure in report.figures]),
     ):
         for name in names:
             if not re.fullmatch(NAME, name):

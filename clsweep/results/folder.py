@@ -68,6 +68,7 @@ SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 JOURNAL = "optuna.journal"
 PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 LEFTOVERS = ".leftovers.json"
+RUNNING = "parts/running.parquet"
 _MISSING = "this file of the results is missing"
 
 
@@ -181,6 +182,19 @@ class ResultsFolder:
             pc.is_in(table["trial_id"], self.trials(["trial_id"])["trial_id"].combine_chunks())
         )
 
+    def running_epochs(self) -> pa.Table:
+        """The epochs, so far, of trials that were under way when this was last written; trials
+        that have ended since are among them.
+        """
+        schema = side_schema("epochs")
+        with contextlib.suppress(FileNotFoundError):
+            return self._decoded(
+                RUNNING,
+                lambda data: checked_rows(data, [*schema], filled=["trial_id"], present=[]),
+                "; without it, nothing is lost",
+            )
+        return schema.empty_table()
+
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
         if not self._files.is_file("references.parquet"):
@@ -275,6 +289,22 @@ class ResultsFolder:
                 self._write_table(part, table)
         self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], schema))
 
+    def keep_running(self, epochs: Mapping[str, Sequence[Row]]) -> None:
+        """Replace the epochs of trials under way, by their ids: one file for all of them. Nothing
+        that is computed reads it.
+
+        Raises:
+            BusyError: another run has taken the folder over.
+            RequestError: it cannot be written.
+        """
+        self._lock.check()
+        rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
+        if not rows:
+            self._files.remove(RUNNING)
+            return
+        table = to_table(rows, side_schema("epochs"))
+        self._files.write(RUNNING, encode(table), durable=False)
+
     def add_encoder(self, trial_id: str, payload: bytes) -> None:
         """Keep a trial's encoder; on the disk when this returns."""
         self._files.write(encoder_file(trial_id), payload)
@@ -291,9 +321,8 @@ class ResultsFolder:
 
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
-        self._files.remove_unfinished(
-            ["", PRINTED, *SUFFIX, "parts/trials", *(f"parts/{name}" for name in SIDE_TABLES)]
-        )
+        parts = (f"parts/{name}" for name in ("trials", *SIDE_TABLES))
+        self._files.remove_unfinished(["", PRINTED, *SUFFIX, "parts", *parts])
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""

@@ -70,6 +70,20 @@ def test_a_score_that_is_the_metric_loses_nothing() -> None:
     assert row["best"] == row["picked"], "though on other seeds the best is lower"
 
 
+@pytest.mark.parametrize("lost", [[(0, 0)], [(11, 2), (5, 0), (5, 1)], [(3, 0), (3, 1), (3, 2)]])
+def test_a_study_with_failed_trials(lost: list[tuple[int, int]]) -> None:
+    level = 80 + np.arange(12)
+    acc = level[:, None] + 1e-6 * np.random.default_rng(2).normal(size=(12, 3))
+    trials = trials_of(acc, rankme=np.tile(-level[:, None], 3))
+    gone = [config * 3 + seed for config, seed in lost]
+    trials.loc[gone, ["acc", "rankme"]] = np.nan
+    trials.loc[gone, "status"] = "failed"
+    others = pd.concat([trials, trials.assign(objective="simclr")[trials["seed"] < 2]])
+    for row in read(others).to_dict("records"):
+        assert row["config"] == 0, "the worst"
+        assert row["regret"] == pytest.approx(11, abs=1e-4)
+
+
 def test_low_values_of_the_metric_may_be_good() -> None:
     loss = np.array([[1.0, 1.1], [2.0, 2.1], [3.0, 3.2]])
     row = read(trials_of(loss, rankme=loss), mode="min").iloc[0]

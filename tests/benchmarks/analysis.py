@@ -32,7 +32,13 @@ from _machine import machine
 
 import clsweep
 from clsweep.display.printing import print_table
-from clsweep.results.schemas import metric_fields, param_fields, plan_schema, trials_schema
+from clsweep.results.schemas import (
+    epochs_schema,
+    metric_fields,
+    param_fields,
+    plan_schema,
+    trials_schema,
+)
 
 RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()"
 SPACE: dict[str, tuple[float, float, bool]] = {  # low, high, log
@@ -64,8 +70,9 @@ def make_results(folder: Path, num_configs: int, num_objectives: int, num_seeds:
         "name": "large",
         "dataset": {"name": "digits"},
         "metric": {"name": "knn_top1", "mode": "max"},
+        "seeds": list(range(num_seeds)),
         "space": space,
-        "search": {"method": "random"},
+        "search": {"method": "random", "trials_per_objective": num_configs // num_objectives},
         "objectives": {
             f"objective{i}": {"framework": "simclr", "loss": "infonce"}
             for i in range(num_objectives)
@@ -73,6 +80,8 @@ def make_results(folder: Path, num_configs: int, num_objectives: int, num_seeds:
     }
     (folder / "study.yaml").write_text(yaml.safe_dump(study))
     write(trials, trials_schema(param_fields(SPACE)), folder / "trials.parquet")
+    epochs = trials[["trial_id", "knn_top1"]].assign(epoch=1, time_s=1.0)
+    write(epochs, epochs_schema(), folder / "epochs.parquet")
     write(trials, plan_schema(param_fields(SPACE)), folder / "plan.parquet")
 
 
@@ -124,8 +133,10 @@ def make_objective(
         status=np.where(failed, "failed", "finished"),
         error_class=np.where(failed, "RuntimeError", None),
         error_message=np.where(failed, "x" * 200, None),
-        **{field.name: score for field in metric_fields()},
-        **{number: rng.random(len(frame)) for number in numbers},
+        **(
+            {field.name: score for field in metric_fields()}
+            | {number: rng.random(len(frame)) for number in numbers}
+        ),
         wall_time_s=30.0,
         device="cpu",
         workers=1,

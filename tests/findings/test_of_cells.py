@@ -231,13 +231,15 @@ def test_the_report_has_the_cells_side_by_side(crossed):
             assert list(table.frame["dataset"].unique()) == list(TRUTH), name
             assert table.shown.columns[0] == "dataset"
     assert report.facts["Cells"] == "2 of dataset: digits; fashion_mnist"
-    assert report.facts["Objectives"] == "2"
+    assert all(name in report.question for name in TRUTH)
+    assert list(report.board.shown.columns[:2]) == ["dataset", "objective"]
+    assert [figure.title.partition(":")[0] for figure in report.hero] == list(TRUTH)
     figures = [figure for section in report.sections for figure in section.figures]
     for name in TRUTH:
         assert sum(figure.title.startswith(f"{name}: ") for figure in figures) == len(figures) / 2
     leads = [line for line in report.verdicts if "higher than" in line]
-    assert leads[0].startswith("digits: dcl scores")
-    assert leads[1].startswith("fashion_mnist: simclr scores")
+    assert leads[0].startswith("digits: dcl is best")
+    assert leads[1].startswith("fashion_mnist: simclr is best")
     clsweep.report.model.check(report)
 
 

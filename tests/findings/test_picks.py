@@ -59,7 +59,7 @@ def test_a_metric_without_labels_judges_none(trials: Any) -> None:
 def test_the_report_has_the_table(trials: Any, tmp_path: Path) -> None:
     clsweep.analyse(trials).report(tmp_path / "report")
     text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
-    assert "## Without labels: what other scores would have picked" in text
+    assert "## What would be picked without labels?" in text
     assert "| all | rankme | 24 | simclr " in text
 
 

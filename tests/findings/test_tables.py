@@ -11,7 +11,8 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
 from clsweep.findings import tables as shown
-from clsweep.report.sections import FORMULAS, build_report
+from clsweep.report.formulas import FORMULAS
+from clsweep.report.sections import build_report
 from tests.planted import planted
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}

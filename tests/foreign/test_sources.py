@@ -257,9 +257,12 @@ def test_what_is_no_source_is_refused_in_one_line(reader: Any, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_an_experiment_by_ray_tune(tmp_path: Path) -> None:
+def test_an_experiment_by_ray_tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
     from ray import tune
+
+    # what a test of clsweep's own runs may have left in this process
+    monkeypatch.delenv("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", raising=False)
 
     def work(config: dict[str, Any]) -> None:
         for step in range(2):

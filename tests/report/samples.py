@@ -3,7 +3,7 @@
 import altair as alt
 import pandas as pd
 
-from clsweep.report.model import Figure, Report, Section, Table
+from clsweep.report.model import Figure, Report, Section, Step, Table
 
 EVIL = (
     "<script>alert(1)</script><img src=x "
@@ -56,8 +56,18 @@ def report(*sections, title="A study", verdicts=("DCL is the most robust.",)):
     facts = {"Studies": "tau", "Metric": "knn_top1 (%)"}
     return Report(
         title=title,
+        question="Which of 2 objectives is best? digits, 2 seeds.",
         facts=facts,
         verdicts=verdicts,
+        notes=("Raw pixels reach more.",),
+        board=table("leaderboard", title="Leaderboard"),
+        hero=(figure("hero", title="Hero"),),
+        steps=(
+            Step(sentence="Run the best on fresh seeds", command="clsweep confirm runs/tau"),
+            Step(sentence="Add seeds"),
+        ),
+        open=("Whether DCL is better is not resolved: it needs 8 seeds.",),
+        terms={"SD*": "A spread.", "objective": "A training objective."},
         sections=sections or (section(),),
         sources=("runs/tau",),
     )
@@ -77,9 +87,15 @@ def evil_report():
     )
     return Report(
         title=EVIL,
+        question=EVIL,
         facts={EVIL: EVIL, "long": "f" * 300},
         verdicts=(EVIL, "v" * 300),
+        notes=(EVIL,),
+        board=table("leaderboard", objectives=(EVIL, "x" * 300), title=EVIL),
+        steps=(Step(sentence=EVIL, command=EVIL),),
+        open=(EVIL,),
         sections=(parts,),
+        terms={"SD*": EVIL},
     )
 
 

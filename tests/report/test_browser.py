@@ -30,6 +30,11 @@ CHARTS = 'document.querySelectorAll(".chart svg").length'
 WIDTHS = (
     '[...document.querySelectorAll(".chart svg")].map((svg) => svg.getBoundingClientRect().width)'
 )
+RENDERED_HEROES = """new Promise((resolve) => {
+  const isDrawn = () => document.querySelector(".heroes .chart svg");
+  const look = () => isDrawn() ? resolve(true) : setTimeout(look, 50);
+  look();
+})"""
 NEXT_FRAMES = (
     "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
 )
@@ -58,7 +63,7 @@ def pages(tmp_path_factory):
 def test_the_page_is_quiet_offline_and_no_wider_than_the_window(browser, pages, name, width, dark):
     with browser.page(pages[name], width=width, dark=dark) as page:
         page.show_all(width)
-        assert page.evaluate(CHARTS) == (8 if name == "many" else 2)
+        assert page.evaluate(CHARTS) == (9 if name == "many" else 2)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.complaints() == []
         assert page.requests() == [pages[name].as_uri()]
@@ -96,6 +101,37 @@ def test_a_whole_report_is_quiet_offline_and_no_wider_than_the_window(browser, r
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.complaints() == []
         assert page.requests() == [real.as_uri()]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_first_screen_answers_without_scrolling(browser, real, dark):
+    """Question, answer, leaderboard, cost, chart and next command end above the fold."""
+    with browser.page(real, width=1400, height=1000, dark=dark) as page:
+        page.evaluate(RENDERED_HEROES)
+        bottoms = page.evaluate(
+            '[".question", ".verdict", "#table-leaderboard", ".heroes .chart svg"].map((part) => '
+            "document.querySelector(part).getBoundingClientRect().bottom)"
+        )
+        assert all(0 < bottom <= 1000 for bottom in bottoms), bottoms
+
+
+def test_a_heading_sorts_and_a_point_leads_to_its_row(browser, real):
+    first = 'document.querySelector("#table-trials tbody th").textContent'
+    score = 'document.querySelectorAll("#table-trials thead button")[6]'
+    with browser.page(real) as page:
+        page.show_all(1400)
+        best = page.evaluate(first)
+        page.evaluate(f"{score}.click()")
+        assert page.evaluate(first) != best
+        page.evaluate(f"{score}.click()")
+        assert page.evaluate(f'{score}.closest("th").getAttribute("aria-sort")') == "descending"
+        page.evaluate(
+            'document.querySelector("#figure-trials-tau .mark-symbol a, #figure-trials-tau '
+            '.mark-symbol path").dispatchEvent(new MouseEvent("click", {bubbles: true}))'
+        )
+        page.evaluate(NEXT_FRAMES)
+        assert page.evaluate('document.querySelector("tr:target") !== null')
+        assert page.complaints() == []
 
 
 def test_captions_of_tables_are_not_behind_a_scrollbar(tmp_path, real):
@@ -148,10 +184,10 @@ def test_text_is_text_in_the_tooltip_too(browser, pages):
 def test_charts_wait_until_they_come_near(browser, pages):
     with browser.page(pages["many"], width=400, height=500) as page:
         page.evaluate(NEXT_FRAMES)
-        assert page.evaluate(CHARTS) < 8
+        assert page.evaluate(CHARTS) < 9
         page.evaluate("scrollTo(0, document.body.scrollHeight)")
         page.show_all(400)
-        assert page.evaluate(CHARTS) == 8
+        assert page.evaluate(CHARTS) == 9
 
 
 def test_charts_follow_the_colours_and_the_width_of_the_window(browser, pages):
@@ -163,7 +199,7 @@ def test_charts_follow_the_colours_and_the_width_of_the_window(browser, pages):
         drawn = page.evaluate(
             '[...document.querySelectorAll(".chart")].map((chart) => chart.dataset.drawn)'
         )
-        assert drawn == ["dark"] * 8
+        assert drawn == ["dark"] * 9
         page.resize(400, 800)
         page.evaluate(NEXT_FRAMES)
         narrow = page.evaluate(WIDTHS)
@@ -176,7 +212,7 @@ def test_printing_draws_all_charts_in_light_colours(browser, pages):
         first = strokes(page.pdf())
         page.evaluate(RENDERED)  # dark again
         page.show_all(1400)
-        assert before < 8
+        assert before < 9
         assert first == strokes(page.pdf()) > 0
 
 

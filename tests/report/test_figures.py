@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.regions import cut
+from clsweep.analysis.searching import history
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.findings.material import Material
 from clsweep.report.figures import all as figures
@@ -677,9 +678,9 @@ def test_scatter_shows_every_trial_or_says_that_it_is_a_sample(drawn):
     assert "12 without a score are not shown" in figure.caption
     trials = make_trials(seeds=60)
     first, *rest = figures.scatter_figures(make_material(trials))
-    assert len(first.data) == 1000
-    assert "1,000 of 1,440 trials, drawn at random with a fixed seed" in first.caption
-    assert sum(len(figure.data) for figure in (first, *rest)) == 3000
+    assert len(first.data) == 750
+    assert "750 of 1,440 trials, drawn at random with a fixed seed" in first.caption
+    assert all(set(figure.data["trial_id"]) == set(first.data["trial_id"]) for figure in rest)
     again = figures.scatter_figures(make_material(trials))[0]
     pd.testing.assert_frame_equal(first.data, again.data)
 
@@ -710,3 +711,101 @@ def test_objectives_without_a_sweep_are_left_out(material):
 
 def test_specs_stay_small(drawn):
     assert sum(len(json.dumps(spec_of(figure))) for figure in drawn) < 400_000
+
+
+# A search, and learning curves
+
+
+def searched(material):
+    return history(material.sweeps, material.trials, "knn_top1")
+
+
+def test_the_history_has_a_step_line_of_the_best_so_far(material):
+    figure = figures.history_figure(searched(material), material)
+    chart = figure.chart.to_dict()
+    line, *points = chart["layer"]
+    assert line["mark"]["interpolate"] == "step-after"
+    assert line["encoding"]["y"]["field"] == "best"
+    assert len(points) == 1  # nothing was stopped
+    best = figure.data.groupby("objective")["best"]
+    assert best.apply(lambda values: values.dropna().is_monotonic_increasing).all()
+
+
+def test_stopped_configurations_are_open_points(material):
+    stopped = searched(material).assign(state="stopped")
+    layers = figures.history_figure(stopped, material).chart.to_dict()["layer"]
+    assert [layer["mark"].get("filled") for layer in layers[1:]] == [True, False]
+
+
+def test_parallel_coordinates_have_a_line_a_configuration_on_every_axis(material):
+    drawn = figures.parallel_figures(material, searched(material))
+    assert [figure.name for figure in drawn] == ["parallel-simclr", "parallel-dcl"]
+    data = drawn[0].data
+    num = searched(material).dropna(subset=["score"])["objective"].eq("simclr").sum()
+    assert data.groupby("param")["config"].nunique().tolist() == [num] * 3
+    rows = next(
+        rows for rows in drawn[0].chart.to_dict()["datasets"].values() if "place" in rows[0]
+    )
+    ends = {(row["param"], row["value"]): row["place"] for row in rows}
+    assert ends["tau", "0.05"] == 0
+    assert ends["tau", "0.2"] == pytest.approx(math.log(4) / math.log(20))  # on its log axis
+    assert figures.to_svg(spec_of(drawn[0]))
+
+
+def learning_of(**columns):
+    frame = pd.DataFrame(
+        {
+            "objective": ["simclr", "simclr", "dcl", "dcl"],
+            "config": 0,
+            "epoch": [1, 2, 1, 2],
+            "images": [100, 200, 100, 200],
+            "pairs": [100, 200, 600, 1200],
+            "seconds": [1.0, 2.0, 1.01, 2.02],
+            "mean": [50.0, 60, 55, 65],
+            "low": 45.0,
+            "high": 70.0,
+            "num_seeds": 3,
+        }
+    )
+    return frame.assign(**columns)
+
+
+def test_an_axis_on_which_all_curves_are_stretched_alike_is_left_out(material):
+    drawn = figures.learning_figures(learning_of(), material)
+    assert [figure.name for figure in drawn] == ["learning-epochs", "learning-pairs"]
+    slow = learning_of(seconds=[1.0, 2.0, 3.0, 6.0])
+    names = [figure.name for figure in figures.learning_figures(slow, material)]
+    assert names == ["learning-epochs", "learning-pairs", "learning-seconds"]
+    unknown = learning_of(pairs=NAN)
+    assert len(figures.learning_figures(unknown, material)) == 1
+
+
+def test_two_seeds_have_no_band(material):
+    (figure, _) = figures.learning_figures(learning_of(num_seeds=2), material)
+    assert "Bands need 3 seeds" in figure.caption
+    marks = [layer["mark"]["type"] for layer in figure.chart.to_dict()["layer"]]
+    assert "area" not in marks
+    assert "area" in [
+        layer["mark"]["type"]
+        for layer in figures.learning_figures(learning_of(), material)[0].chart.to_dict()["layer"]
+    ]
+
+
+def test_one_scored_epoch_is_no_curve(material):
+    assert figures.learning_figures(learning_of().query("epoch == 2"), material) == []
+
+
+def test_a_colour_is_an_objective_and_nothing_else(drawn):
+    """Every scale of colours is that of the objectives, or has colours of its own."""
+    own = {colour.lower() for palette in (LIGHT, DARK) for colour in palette.category}
+    for figure in drawn:
+        for layer in figure.chart.to_dict().get("layer", []):
+            hue = layer.get("encoding", {}).get("color", {})
+            hue = hue.get("condition", hue)
+            if not isinstance(hue, dict) or hue.get("type") != "nominal":
+                continue
+            scale = hue["scale"]
+            if hue["field"] == "objective":
+                assert scale["domain"][:2] == ["simclr", "dcl"], figure.name
+            else:
+                assert "scheme" in scale or not own & set(map(str.lower, scale["range"]))

@@ -6,6 +6,7 @@ Shape legend: C = settings, S = seeds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -78,6 +79,10 @@ def unmatched(a: Sweep, b: Sweep) -> Note | None:
     return note(Reason.NO_COUNTERPART, a=lone.objective, at=at, b=other.objective)
 
 
+# Every comparison of two objectives, whole or by a hyperparameter, begins with the same pairing.
+_PAIRED: WeakKeyDictionary[Sweep, WeakKeyDictionary[Sweep, Pairing]] = WeakKeyDictionary()
+
+
 def pair(a: Sweep, b: Sweep) -> Pairing:
     """Pairs two objectives over the settings of the hyperparameters that both sweep, and over their
     common seeds.
@@ -90,6 +95,13 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     that could be have a label in common, none are: each side keeps all its scores of a setting, as
     noise of its own.
     """
+    done = _PAIRED.setdefault(a, WeakKeyDictionary())
+    if b not in done:
+        done[b] = _pair(a, b)
+    return done[b]
+
+
+def _pair(a: Sweep, b: Sweep) -> Pairing:
     shared = _shared(a, b)
     fixed = a.is_grid and b.is_grid
     settings_a, settings_b = _settings(a, shared), _settings(b, shared)

@@ -18,8 +18,10 @@ from clsweep.report.figures.forests import (
     robustness_forest,
     sensitivity_figures,
 )
+from clsweep.report.figures.learning import learning_figures
 from clsweep.report.figures.maps import heatmap_figures, winner_figures
 from clsweep.report.figures.reproduction import reproduction_figures
+from clsweep.report.figures.searches import history_figure, parallel_figures
 from clsweep.report.figures.theme import svg_to_png, themed, to_svg
 
 __all__ = [
@@ -28,8 +30,11 @@ __all__ = [
     "difference_forest",
     "heatmap_figures",
     "histogram_figures",
+    "history_figure",
+    "learning_figures",
     "marginal_figures",
     "pairing_figure",
+    "parallel_figures",
     "point_figures",
     "ratio_forest",
     "reproduction_figures",

@@ -11,6 +11,7 @@ from clsweep.findings.material import Material
 from clsweep.report.figures.encodings import (
     bands_text,
     colour,
+    has_interval,
     in_order,
     in_points,
     interval_tips,
@@ -62,7 +63,7 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         "early belongs to an "
         f"objective that forgives a wrong setting. {bands_text(frame)}",
         chart=layers(
-            _banded(frame, material, x, share, tips, marked=_sparse(frame)),
+            banded(frame, material, x, share, tips, marked=_sparse(frame)),
             describe=f"Share of the space within delta of the best {material.metric}, a line an "
             "objective.",
         ),
@@ -94,7 +95,7 @@ def best_of_k_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
     lines, said = reference_lines(
         material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
     )
-    charts = _banded(
+    charts = banded(
         frame, material, x, lambda field: score_axis(title, field), tips, marked=_sparse(frame)
     )
     return Figure(
@@ -167,7 +168,7 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         x = param_axis(
             material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        charts = _banded(
+        charts = banded(
             frame, material, x, lambda field: score_axis(title, field), tips, marked=True
         )
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
@@ -186,7 +187,7 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
     )
 
 
-def _banded(
+def banded(
     frame: pd.DataFrame,
     material: Material,
     x: alt.X,
@@ -206,7 +207,7 @@ def _banded(
     line = base.mark_line(strokeWidth=2)
     point = base.mark_point(filled=True, size=60, opacity=1 if marked else 0)
     return [
-        band.encode(x, y("low"), alt.Y2("high"), hue),
+        *([band.encode(x, y("low"), alt.Y2("high"), hue)] if has_interval(frame) else []),
         line.encode(x, y("y"), hue),
         point.encode(x, y("y"), hue, form, tooltip=list(tips)),
     ]

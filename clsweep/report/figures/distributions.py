@@ -25,37 +25,47 @@ from clsweep.report.figures.encodings import (
     param_title,
     reference_lines,
     score_axis,
+    settings_at,
     shape,
     slugs,
     tooltip,
 )
-from clsweep.report.model import Figure
+from clsweep.report.model import Figure, trial_anchor
 
-MAX_POINTS = 3000  # of all scatter figures together: a page has to stay small
+MAX_POINTS = 750  # of each scatter figure, the same in all: a page has to stay small
 MAX_PANEL_POINTS = 1000
 MAX_SCATTERS = 4
 MAX_LABELS = 20  # more classes than this have no legend
 SEED = 0
+_SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
 def scatter_figures(material: Material, sensitivity: pd.DataFrame | None = None) -> list[Figure]:
     """Every trial's score against a hyperparameter, one figure for each of the most important ones.
 
     Importance is the largest effect that any objective has in `sensitivity`; without one the order
-    is the study's. More trials than `MAX_POINTS` are sampled with a fixed seed.
+    is the study's. The trials are those of `drawn_trials`; each point is a link to its row in the
+    table of trials.
     """
     params = _by_importance(material, sensitivity)[:MAX_SCATTERS]
-    trials = _scored(material)
+    trials, drawn = _scored(material), drawn_trials(material)
     if trials.empty:
         return []
-    share = MAX_POINTS // max(1, len(params))
-    tables = {param: _sampled(trials[trials[param].notna()], share) for param in params}
+    drawn = drawn.assign(**{_SETTING: settings_at(material, drawn)})  # once for all figures
+    tables = {param: drawn[drawn[param].notna()] for param in params}
     tables = {param: rows for param, rows in tables.items() if not rows.empty}
     totals = {param: int(trials[param].notna().sum()) for param in tables}
     return [
         _scatter(slug, param, tables[param], totals[param], material)
         for slug, param in zip(slugs("trials", list(tables)), tables, strict=True)
     ]
+
+
+def drawn_trials(material: Material) -> pd.DataFrame:
+    """The trials that scatter figures show: all with a score, or `MAX_POINTS` of them, drawn at
+    random with a fixed seed.
+    """
+    return _sampled(_scored(material), MAX_POINTS)
 
 
 def histogram_figures(material: Material) -> list[Figure]:
@@ -155,18 +165,14 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
 
 
 def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Material) -> Figure:
-    labels = {
-        (sweep.objective, config): sweep.label(i)
-        for sweep in material.sweeps
-        for i, config in enumerate(sweep.configs)
-    }
     called, title = param_title(material, param), metric_title(material)
     frame = pd.DataFrame(
         {
             "objective": rows["objective"].to_numpy(),
             "trial": rows["trial_id"].to_numpy(),
-            "setting": [labels[key] for key in zip(rows["objective"], rows["config"], strict=True)],
+            "setting": rows[_SETTING].to_numpy(),
             "seed": rows["seed"].to_numpy(),
+            "link": [f"#{trial_anchor(str(name))}" for name in rows["trial_id"]],
             "y": numbers(rows, material.metric).round(4),
         }
     )
@@ -192,7 +198,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
     ]
     lines, said = reference_lines(material, frame["y"].to_numpy(dtype=float), title)
     hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
-    cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=0.65)
+    cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
     lost = len(material.trials) - len(_scored(material))
     sampled = (
         f"{count(len(frame))} of {count(total)} trials, drawn at random with a fixed seed"
@@ -202,13 +208,26 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
     return Figure(
         name=slug,
         title=f"Every trial against {called}",
-        caption=f"{sampled}; hover for its "
-        f"setting.{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
+        caption=f"{sampled}. Hover over a point for its setting, or click it for its row in "
+        f"the table of trials."
+        f"{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
         chart=layers(
-            [*lines, cloud.encode(x, score_axis(title), hue, form, tooltip=tips)],
+            [
+                *lines,
+                cloud.encode(
+                    x,
+                    score_axis(title),
+                    hue,
+                    form,
+                    alt.Href("link", type="nominal"),
+                    tooltip=tips,
+                ),
+            ],
             describe=f"{material.metric} of every trial against {param}, a point a trial.",
         ),
-        data=frame.rename(columns={"trial": "trial_id", "x": "value", "y": "score"}),
+        data=frame.drop(columns="link").rename(
+            columns={"trial": "trial_id", "x": "value", "y": "score"}
+        ),
         settings=("value",),
     )
 
@@ -299,14 +318,16 @@ def _panel(
         }
     )
     labels = sorted(frame["label"].unique(), key=lambda text: (len(text), text))
-    scale = alt.Scale(domain=labels)
+    # No colour of an objective: what is coloured here are classes.
+    scale = alt.Scale(domain=labels, scheme={"name": "sinebow", "count": len(labels) + 1})
+    shapes = alt.Scale(domain=labels)
     legend = (
         alt.Legend(**legend_place() | {"columns": alt.ExprRef("width > 460 ? 10 : 5")})
         if len(labels) <= MAX_LABELS
         else None
     )
     span, none = alt.Scale(domain=[-1.05, 1.05]), None
-    chart = alt.Chart(frame).mark_point(filled=True, size=26, opacity=0.75)
+    chart = alt.Chart(frame).mark_point(filled=True, size=26, opacity=1, fillOpacity=0.75)
     shown = (
         f" {count(len(frame))} of {count(len(points))} images, drawn at random with a fixed seed."
         if len(frame) < len(points)
@@ -325,7 +346,7 @@ def _panel(
                     alt.X("x", type="quantitative", axis=none, scale=span),
                     alt.Y("y", type="quantitative", axis=none, scale=span),
                     alt.Color("label", type="nominal", title="class", scale=scale, legend=legend),
-                    alt.Shape("label", type="nominal", title="class", scale=scale, legend=legend),
+                    alt.Shape("label", type="nominal", title="class", scale=shapes, legend=legend),
                     tooltip=[tooltip("label", "class", number=False)],
                 )
             ],

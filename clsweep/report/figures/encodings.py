@@ -25,7 +25,8 @@ NUMBER = ".4~r"  # four significant digits, never an exponent
 HEIGHT = 260
 ROW_HEIGHT = 40
 MAX_TICKS = 12  # more grid values than this and the axis picks its own
-LEGEND_COLUMNS = alt.ExprRef("width > 460 ? 4 : 2")
+# No chart's width crosses this once its axes are laid out, which would cut the legend off.
+LEGEND_COLUMNS = alt.ExprRef("width > 380 ? 3 : 2")
 
 
 def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
@@ -166,6 +167,24 @@ def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT, describe: str
     return alt.LayerChart(layer=list(charts)).properties(
         width="container", height=height, description=describe
     )
+
+
+def settings_at(material: Material, rows: pd.DataFrame) -> list[str]:
+    """The setting of the configuration of each row, by objective and config: `tau=0.2, lr=1`.
+
+    Few rows: each costs a look at all configurations.
+    """
+    place = {
+        sweep.objective: {config: i for i, config in enumerate(sweep.configs)}
+        for sweep in material.sweeps
+    }
+    labels = {sweep.objective: sweep.label for sweep in material.sweeps}
+    found: dict[tuple[str, object], str] = {}
+    keys = list(zip(rows["objective"], rows["config"], strict=True))
+    for name, config in keys:
+        if (name, config) not in found:
+            found[name, config] = labels[name](place[name][config])
+    return [found[key] for key in keys]
 
 
 def has_interval(frame: pd.DataFrame) -> bool:

@@ -37,6 +37,7 @@ MAX_INTERACTIONS = 10
 LOWER = 7  # pixels from the middle of a row, below its label
 SCORED_ON = {"search": "search", "fresh": "fresh seeds", "test": "test split"}
 EFFECTS = {"total": "with interactions", "first": "alone"}
+SHADES = ("#5f6773", "#878d97", "#a7acb5")  # of kinds; legible on white and on black
 _ENDS = ("x", "low", "high")
 
 
@@ -362,12 +363,13 @@ def _dots(
     describe: str,
     null: bool = False,
 ) -> alt.LayerChart:
-    """Rows with one point for each of the kinds, apart in colour, shape and place; `null` adds
-    ticks.
+    """Rows with one point for each of the kinds, apart in shape, shade and place: colours are the
+    objectives'. `null` adds ticks.
     """
     shown = [kind for kind in kinds if kind in set(frame["kind"])]
     scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**legend_place(), values=shown)
-    hue = alt.Color("kind", type="nominal", title=None, scale=scale, legend=legend)
+    shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
+    hue = alt.Color("kind", type="nominal", title=None, scale=shades, legend=legend)
     form = alt.Shape("kind", type="nominal", title=None, scale=scale, legend=legend)
     row_height = ROW_HEIGHT / 2 + 14 * len(shown)
     base = alt.Chart(frame).encode(_rows(frame["row"]), tooltip=list(tips))

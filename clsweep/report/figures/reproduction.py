@@ -44,7 +44,13 @@ def _points(part: Layout) -> pd.DataFrame:
     rows = part.rows.assign(at=pd.to_numeric(part.rows[part.across], errors="coerce"))
     columns = {"x": "at", "printed": "value", "y": "measured", "low": "low", "high": "high"}
     frame = pd.DataFrame({key: numbers(rows, column) for key, column in columns.items()})
-    frame.insert(0, "objective", list(part.labels))
+    frame.insert(0, "objective", part.rows["objective"].to_list())
+    frame.insert(1, "label", list(part.labels))
+    settings = [
+        label.removeprefix(name).removeprefix(", ")
+        for label, name in zip(part.labels, frame["objective"], strict=True)
+    ]
+    frame.insert(2, "setting", settings)
     frame["verdict"] = rows["verdict"].to_numpy()
     return frame.dropna(subset=["x"]).sort_values("x", kind="stable")
 
@@ -63,7 +69,7 @@ def _figure(name: str, part: Layout, frame: pd.DataFrame, material: Material) ->
             describe=f"Measured and printed {metric} against {part.across}; two lines an "
             "objective.",
         ),
-        data=frame.rename(columns={"x": part.across, "y": "measured"}),
+        data=frame.drop(columns="setting").rename(columns={"x": part.across, "y": "measured"}),
         settings=(part.across,),
     )
 
@@ -79,24 +85,28 @@ def _columns(labels: Sequence[str]) -> dict[str, int]:
 
 
 def _charts(frame: pd.DataFrame, param: str, metric: str, material: Material) -> list[alt.Chart]:
-    labels = list(dict.fromkeys(frame["objective"]))
-    known = objectives(material)
+    labels, known = list(dict.fromkeys(frame["objective"])), objectives(material)
+    kinds = list(dict.fromkeys(frame["setting"]))
     hue = alt.Color(
         "objective",
         type="nominal",
         title=None,
-        scale=alt.Scale(domain=known if set(labels) <= set(known) else labels),
+        scale=alt.Scale(domain=[*known, *(label for label in labels if label not in known)]),
         legend=alt.Legend(**legend_place() | _columns(labels), values=labels),
     )
+    form: alt.Shape | alt.ShapeValue = alt.ShapeValue("circle")
+    if len(kinds) > 1:
+        scale, legend = alt.Scale(domain=kinds), alt.Legend(**legend_place() | _columns(kinds))
+        form = alt.Shape("setting", type="nominal", title=None, scale=scale, legend=legend)
     x = param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
     tips = [
-        tooltip("objective", "objective", number=False),
+        tooltip("label", "objective", number=False),
         tooltip("x", param),
         *interval_tips("measured"),
         tooltip("printed", "printed"),
         tooltip("verdict", "verdict", number=False),
     ]
-    base = alt.Chart(frame)
+    base = alt.Chart(frame).encode(detail="label:N")
     measured = base.transform_filter("isValid(datum.y)")
     bars = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
 
@@ -108,9 +118,11 @@ def _charts(frame: pd.DataFrame, param: str, metric: str, material: Material) ->
             x, y("printed"), hue
         ),
         base.mark_point(filled=False, size=60, opacity=1).encode(
-            x, y("printed"), hue, tooltip=tips
+            x, y("printed"), hue, form, tooltip=tips
         ),
         base.mark_line(strokeWidth=2).encode(x, y("y"), hue),  # broken where nothing is measured
         bars.mark_rule(strokeWidth=2).encode(x, y("low"), alt.Y2("high"), hue),
-        measured.mark_point(filled=True, size=70, opacity=1).encode(x, y("y"), hue, tooltip=tips),
+        measured.mark_point(filled=True, size=70, opacity=1).encode(
+            x, y("y"), hue, form, tooltip=tips
+        ),
     ]

@@ -167,6 +167,7 @@ def _config(palette: _Palette) -> Spec:
             "titleFontSize": 12,
             "titleFontWeight": 500,
             "symbolSize": 80,
+            "layout": {"top": {"direction": "vertical"}},  # two legends, one below the other
         },
         "range": {
             "category": list(palette.category),

@@ -14,10 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from clsweep.errors import RequestError
 from clsweep.report.figures.theme import svg_to_png, themed, to_svg
+from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, spec_of, vega_versions
 from clsweep.report.model import NAME, Figure, Report, Table
@@ -40,7 +39,6 @@ LIBRARIES = (
 _OURS = re.compile(
     rf"index\.html|report\.md|figures/{NAME}\.(svg|png|vl\.json|csv)|tables/{NAME}\.(parquet|csv)"
 )
-_FORMULA = re.compile(r"[=+\-@\t\r]")
 
 Progress = Callable[[str], None]
 
@@ -150,19 +148,16 @@ def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
 def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
 
-    def marked(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(score_on="test") if report.on_test else frame
-
+    marked = report.marked
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
     yield "report.md", _encoded(render_markdown(report))
-    for section in report.sections:
-        for figure in section.figures:
-            progress(f"figures/{figure.name}")
-            yield from _figure(replace(figure, data=marked(figure.data)))
-        for table in section.tables:
-            progress(f"tables/{table.name}")
-            yield from _table(replace(table, frame=marked(table.frame)))
+    for figure in report.figures:
+        progress(f"figures/{figure.name}")
+        yield from _figure(replace(figure, data=marked(figure.data)))
+    for table in report.tables:
+        progress(f"tables/{table.name}")
+        yield from _table(replace(table, frame=marked(table.frame)))
 
 
 def _encoded(text: str) -> bytes:
@@ -182,49 +177,3 @@ def _figure(figure: Figure) -> Iterator[tuple[str, bytes]]:
 def _table(table: Table) -> Iterator[tuple[str, bytes]]:
     yield f"tables/{table.name}.parquet", to_parquet(table.frame)
     yield f"tables/{table.name}.csv", to_csv(table.frame)
-
-
-def to_csv(frame: pd.DataFrame) -> bytes:
-    """A frame as CSV in full precision, UTF-8, without a text that a spreadsheet would read as a
-    formula.
-    """
-    safe = frame.rename(columns=lambda name: _harmless(str(name)))
-    for i in range(safe.shape[1]):
-        if not _is_plain(frame.dtypes.iloc[i]):
-            safe.isetitem(i, [_harmless(value) for value in frame.iloc[:, i]])
-    return _encoded(safe.to_csv(index=False, lineterminator="\n"))
-
-
-def to_parquet(frame: pd.DataFrame) -> bytes:
-    """A frame as Parquet. Columns of objects that are not all of one simple type are written as
-    text.
-    """
-    typed = frame.rename(columns=str)
-    for i in range(typed.shape[1]):
-        if pd.api.types.is_object_dtype(frame.dtypes.iloc[i]):
-            typed.isetitem(i, _typed(frame.iloc[:, i]))
-    return typed.to_parquet(index=False)
-
-
-def _typed(column: pd.Series[Any]) -> list[Any]:
-    values = [
-        None if is_gone else value for value, is_gone in zip(column, column.isna(), strict=True)
-    ]
-    types = {type(value) for value in values if value is not None}
-    if len(types) == 1 and types <= {str, bool, int, float}:
-        return values
-    return [None if value is None else str(value) for value in values]
-
-
-def _is_plain(dtype: Any) -> bool:
-    return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype)
-
-
-def _harmless(value: Any) -> Any:
-    if not isinstance(value, str) or not _FORMULA.match(value):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value

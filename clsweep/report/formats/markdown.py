@@ -5,13 +5,13 @@ figures as links.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
 from clsweep.display.cells import cells_of
 from clsweep.display.text import markdown, markdown_table
-from clsweep.report.model import Figure, Report, Section, Table, check
+from clsweep.report.model import Figure, Report, Section, Step, Table, check
 
 MAX_ROWS = 200  # of one table; all are in its files
 
@@ -33,13 +33,30 @@ def render_markdown(report: Report) -> str:
 
 def _blocks(report: Report) -> Iterator[str]:
     yield f"# {text(report.title)}"
-    if report.facts:
-        yield "\n".join(f"- {text(name)}: {text(value)}" for name, value in report.facts.items())
+    if report.question:
+        yield text(report.question)
     if report.verdicts:
-        yield "## Findings"
+        yield "## Answer"
         yield _list(report.verdicts)
+    for note in report.notes:
+        yield f"> {text(note)}"
+    if report.board:
+        yield from _table(report.board)
+    for figure in report.hero:
+        yield from _figure(figure)
+    if report.steps:
+        yield "\n".join(map(_step, report.steps))
+    if report.open:
+        yield "## Not resolved"
+        yield _list(report.open)
     for section in report.sections:
         yield from _section(section)
+    if report.terms:
+        yield "## Terms"
+        yield _named(report.terms)
+    if report.facts:
+        yield "## This report"
+        yield _named(report.facts)
 
 
 def _section(section: Section) -> Iterator[str]:
@@ -66,7 +83,7 @@ def _table(table: Table) -> Iterator[str]:
         yield "No rows."
         return
     yield lines_of(table.shown)
-    left = len(table.shown) - MAX_ROWS
+    left = len(table.shown) - min(table.limit, MAX_ROWS) + table.more
     if left > 0:
         yield f"{left} more in [tables/{table.name}.csv](tables/{table.name}.csv)."
 
@@ -75,6 +92,14 @@ def lines_of(frame: pd.DataFrame) -> str:
     """The first rows of a frame as a Markdown table, numbers to the right."""
     cells = cells_of(frame, limit=MAX_ROWS)
     return markdown_table(cells.columns, cells.rows, cells.is_numeric)
+
+
+def _step(step: Step) -> str:
+    return f"- {text(step.sentence)}{f': {text(step.command)}' if step.command else '.'}"
+
+
+def _named(parts: Mapping[str, str]) -> str:
+    return "\n".join(f"- {text(name)}: {text(value)}" for name, value in parts.items())
 
 
 def text(words: str) -> str:

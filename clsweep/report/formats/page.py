@@ -10,16 +10,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
 
 from clsweep.display.cells import Cells, cells_of
 from clsweep.display.text import legible
 from clsweep.report.figures.theme import legible_spec, themed
-from clsweep.report.model import Figure, Report, Table, check
+from clsweep.report.formats.frames import to_csv
+from clsweep.report.model import Figure, Report, Table, check, slug
+from clsweep.report.sentences.glossary import pattern, term_of
 
-MAX_ROWS = 200  # of one table on the page; all are in its files
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
+MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it
 
 _LINE_SEPARATORS = {0x2028: " ", 0x2029: " "}
 # JSON between <script> tags: nothing in it may look like a tag, nor be a line break that JavaScript
@@ -36,6 +40,25 @@ class Drawing:
     figure: Figure
     spec: Markup
     numbers: Cells
+    csv: Download
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """A table as the page needs it; `left` rows are in its file alone."""
+
+    cells: Cells
+    left: int
+    csv: Download
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A file that the page holds as a data URI, or, where that is empty, that lies at `place`."""
+
+    name: str
+    place: str
+    uri: str
 
 
 def render_page(report: Report) -> str:
@@ -57,14 +80,8 @@ def render_page(report: Report) -> str:
         policy=_policy(scripts),
         style=Markup(_source(templates, "page.css")),
         scripts=[Markup(script) for script in scripts],
-        drawings={
-            figure.name: _drawing(figure)
-            for section in report.sections
-            for figure in section.figures
-        },
-        tables={
-            table.name: _table(table) for section in report.sections for table in section.tables
-        },
+        drawings={figure.name: _drawing(figure, report) for figure in report.figures},
+        tables={table.name: _table(table, report) for table in report.tables},
         versions=vega_versions(),
     )
 
@@ -110,7 +127,7 @@ def escape_json(value: Any) -> Markup:
     return Markup(text.translate(_ESCAPES))
 
 
-def _drawing(figure: Figure) -> Drawing:
+def _drawing(figure: Figure, report: Report) -> Drawing:
     spec = spec_of(figure)
     light, dark = (themed(spec, dark=is_dark) for is_dark in (False, True))
     # The data, most of a chart, are the same for both.
@@ -121,11 +138,22 @@ def _drawing(figure: Figure) -> Drawing:
     }
     both = escape_json({"light": light, "dark": changed})
     cells = cells_of(figure.data, limit=MAX_NUMBERS, digits=None, settings=figure.settings)
-    return Drawing(figure=figure, spec=both, numbers=cells)
+    csv = _download(f"figures/{figure.name}.csv", report.marked(figure.data))
+    return Drawing(figure=figure, spec=both, numbers=cells, csv=csv)
 
 
-def _table(table: Table) -> Cells:
-    return cells_of(table.shown, limit=MAX_ROWS)
+def _table(table: Table, report: Report) -> Laid:
+    cells = cells_of(table.shown, limit=table.limit)
+    csv = _download(f"tables/{table.name}.csv", report.marked(table.frame))
+    return Laid(cells=cells, left=cells.left + table.more, csv=csv)
+
+
+def _download(place: str, frame: pd.DataFrame) -> Download:
+    # Of a large table the CSV would not fit: it is not even made.
+    data = to_csv(frame) if frame.size <= MAX_INSIDE // 4 else b""
+    text = base64.b64encode(data).decode() if 0 < len(data) <= MAX_INSIDE else ""
+    uri = f"data:text/csv;charset=utf-8;base64,{text}" if text else ""
+    return Download(name=place.rpartition("/")[2], place=place, uri=uri)
 
 
 def _policy(scripts: Iterable[str]) -> str:
@@ -147,7 +175,7 @@ def _policy(scripts: Iterable[str]) -> str:
 
 @functools.cache
 def _templates() -> Environment:
-    return Environment(
+    templates = Environment(
         loader=PackageLoader("clsweep.report", "templates"),
         autoescape=True,
         finalize=_legible,
@@ -155,6 +183,31 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    templates.filters |= {"explained": _explained, "anchor": _anchor}
+    return templates
+
+
+@pass_context
+def _explained(context: Context, text: str) -> Markup:
+    """A text, escaped, in which the first mention of each term of the report's glossary is a link
+    to it.
+    """
+    out, end, terms = Markup(), 0, context["report"].terms
+    left = set(terms)
+    text = legible(text)
+    for hit in pattern().finditer(text):
+        name = term_of(hit[0])
+        if name not in left:
+            continue
+        left.remove(name)
+        link = Markup('<a class="term" href="#{}" title="{}">{}</a>')
+        out += escape(text[end : hit.start()]) + link.format(_anchor(name), terms[name], hit[0])
+        end = hit.end()
+    return out + escape(text[end:])
+
+
+def _anchor(term: str) -> str:
+    return f"term-{slug(term)}"
 
 
 def _legible(value: Any) -> Any:

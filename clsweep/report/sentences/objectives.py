@@ -20,6 +20,7 @@ from clsweep.display.numbers import settings
 from clsweep.findings.notes import status, text_of
 from clsweep.report.sentences.words import (
     ALPHA,
+    Open,
     Sentences,
     Wording,
     counted,
@@ -41,7 +42,7 @@ def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
         if sweep.not_measured:
             reasons.setdefault(sweep.not_measured, []).append(sweep.objective)
     return tuple(
-        f"The robustness of {listed(names)} is not measured: {text_of(why)}."
+        Open(f"The robustness of {listed(names)} is not measured: {text_of(why)}.")
         for why, names in reasons.items()
     )
 
@@ -95,8 +96,10 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     return (
         *(f"Usable band of {param}, {near}: {'; '.join(each)}." for param, each in found.items()),
         *(
-            f"The usable band of {param} is not resolved for {listed(names)}: "
-            f"{causes.get(of, causes['seeds'])}."
+            Open(
+                f"The usable band of {param} is not resolved for {listed(names)}: "
+                f"{causes.get(of, causes['seeds'])}."
+            )
             for (param, of), names in noisy.items()
         ),
     )
@@ -158,13 +161,17 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
             gains.append(f"Tuning {name} gains {seen} over its default{at}.")
         else:
             gains.append(
-                f"Whether tuning {name} gains anything over its default{at} is not resolved "
-                f"({seen})."
+                Open(
+                    f"Whether tuning {name} gains anything over its default{at} is not resolved "
+                    f"({seen})."
+                )
             )
     near = f"within {words.amount(words.within)} of the objective's best"
     out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []
     if unknown:
-        out.append(f"How many tries it takes to come {near} is not resolved for {listed(unknown)}.")
+        out.append(
+            Open(f"How many tries it takes to come {near} is not resolved for {listed(unknown)}.")
+        )
     return (*out, *gains)
 
 
@@ -210,7 +217,7 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
             unseen.append(str(name))
     if unseen:
         out.append(
-            f"Which diagnostics go with {words.metric} is not resolved for {listed(unseen)}."
+            Open(f"Which diagnostics go with {words.metric} is not resolved for {listed(unseen)}.")
         )
     return tuple(out)
 
@@ -235,7 +242,7 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     if not singles:
         reason, why = rows[0]["reason"], text(rows[0]["note"])
         if reason != Reason.NOTHING_SWEPT:  # a baseline: no news to a reader
-            yield f"What matters for {name} is {status(reason)}{f': {why}' if why else ''}."
+            yield Open(f"What matters for {name} is {status(reason)}{f': {why}' if why else ''}.")
         return
     real = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
     matter, small = (
@@ -246,7 +253,7 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     if not real:
         lines = [row["null"] for row in singles if known(row["null"])]
         reach = f"; an inert one reaches {number(max(lines))}" if lines else ""
-        yield f"{name}: no hyperparameter's effect{own} is resolved{reach}."
+        yield Open(f"{name}: no hyperparameter's effect{own} is resolved{reach}.")
     elif matter and len(singles) == 1:
         yield f"{name}: {_effect(matter[0])} matters."
     elif matter and _stands_out(matter[0], singles):
@@ -314,7 +321,7 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
         places.setdefault(winner, []).append(text(row["region"]).removeprefix(f"{by}="))
     unresolved = places.pop(None, [])
     if not places:
-        return f"Which objective is best is not resolved at any value of {by}."
+        return Open(f"Which objective is best is not resolved at any value of {by}.")
     if len(places) == 1 and not unresolved and len(rows) > 1:
         leads = [row["lead"] for row in rows]
         return (

@@ -17,6 +17,7 @@ from clsweep.display.cells import records_of
 from clsweep.findings.notes import is_measured, said
 from clsweep.report.sentences.words import (
     ALPHA,
+    Open,
     Sentences,
     Wording,
     counted,
@@ -79,7 +80,7 @@ def _pairwise(
     claims = {
         (row["a"], row["b"]): sentence
         for row in rows
-        if _resolved(row, null) and (sentence := claim(row))
+        if is_resolved(row, null) and (sentence := claim(row))
     }
     open_rows = [
         row for row in rows if is_measured(row["reason"]) and (row["a"], row["b"]) not in claims
@@ -90,7 +91,10 @@ def _pairwise(
     ]
     if len(open_rows) <= FEW_PAIRS:
         out += [
-            f"{question(row['a'], row['b'])} is not resolved{evidence(row)}{_needs(row)}."
+            Open(
+                f"{question(row['a'], row['b'])} is not resolved{evidence(row)}{_needs(row)}."
+                f"{_corrected(row, null, len(rows))}"
+            )
             for row in open_rows
         ]
     else:
@@ -100,18 +104,24 @@ def _pairwise(
             for row, it in zip(open_rows, needed, strict=True)
         ]
         which = f": {'; '.join(named)}" if len(named) <= MANY_PAIRS else f" of {len(rows)}"
-        out.append(f"{questions} is not resolved for {len(named)} pairs{which}.")
+        apart = [row for row in open_rows if _excludes(row, null)]
+        out.append(
+            Open(
+                f"{questions} is not resolved for {len(named)} pairs{which}."
+                f"{_corrected(apart[0], null, len(rows)) if apart else ''}"
+            )
+        )
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if not is_measured(row["reason"]):
             reasons.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
     for why, names in reasons.items():
         which = "; ".join(names) if len(names) <= FEW_PAIRS else f"{len(names)} pairs"
-        out.append(f"The {measured} of {which} are not compared: {why}.")
+        out.append(Open(f"The {measured} of {which} are not compared: {why}."))
     return tuple(out)
 
 
-def _resolved(row: Row, null: float) -> bool:
+def is_resolved(row: Row, null: float) -> bool:
     """Whether there is a winner, and interval and p-value agree with it."""
     if not is_true(row["resolved"]) or not known(row["p_holm"]) or row["p_holm"] > ALPHA:
         return False
@@ -204,6 +214,30 @@ def _difference_seen(row: Row, words: Wording) -> str:
         return ""
     return (
         f" (lead of {row['a']}: {words.amount(row['estimate'])}{interval(row['low'], row['high'])})"
+    )
+
+
+def _excludes(row: Row, null: float) -> bool:
+    """Whether the interval alone lies on one side of no difference."""
+    low, high = row["low"], row["high"]
+    return (known(low) and low > null) or (known(high) and high < null)
+
+
+def _corrected(row: Row, null: float, num_pairs: int) -> str:
+    """Why a lead whose interval excludes no difference is not resolved all the same."""
+    if not _excludes(row, null) or not known(row["p_holm"]):
+        return ""
+    p = f"p = {number(row['p_holm'])}"
+    if row["p_holm"] <= ALPHA:
+        return ""
+    if num_pairs > 1:
+        return (
+            f" The interval of {row['a']} against {row['b']} alone excludes {null:g}. With "
+            f"{num_pairs} pairs compared, chance alone would show as much too often ({p} by Holm)."
+        )
+    return (
+        f" The interval of {row['a']} against {row['b']} excludes {null:g}, but the test of sign "
+        f"flips does not ({p})."
     )
 
 

@@ -12,6 +12,23 @@ from clsweep.display.numbers import number as number
 
 Sentences = tuple[str, ...]
 
+
+class Open(str):
+    """A sentence that says what is not resolved, or not compared, and what would resolve it."""
+
+    __slots__ = ()
+
+
+def told(sentences: Sentences) -> Sentences:
+    """Those that say something."""
+    return tuple(sentence for sentence in sentences if not isinstance(sentence, Open))
+
+
+def left_open(sentences: Sentences) -> Sentences:
+    """Those that say what is not resolved."""
+    return tuple(sentence for sentence in sentences if isinstance(sentence, Open))
+
+
 ALPHA = 0.05 + 1e-12
 
 

@@ -11,18 +11,19 @@ import pytest
 
 from clsweep.errors import RequestError
 from clsweep.report.formats import folder as bundle
-from clsweep.report.formats.folder import to_csv, to_parquet, write_bundle
+from clsweep.report.formats.folder import write_bundle
+from clsweep.report.formats.frames import to_csv, to_parquet
 from tests.report.samples import control_report, evil_report, figure, report, section, table
 
+ENDS = ("parquet", "csv", "svg", "png", "vl.json")
 FILES = {
     *(
         "index.html",
         "report.md",
         "manifest.json",
-        "tables/robustness.csv",
-        "tables/robustness.parquet",
+        *(f"tables/{name}.{end}" for name in ("leaderboard", "robustness") for end in ENDS[:2]),
+        *(f"figures/{name}.{end}" for name in ("hero", "tolerance") for end in ENDS[1:]),
     ),
-    *(f"figures/tolerance.{end}" for end in ("svg", "png", "vl.json", "csv")),
 }
 
 
@@ -36,7 +37,13 @@ def test_all_files_are_written_and_listed(tmp_path):
     folder = tmp_path / "new" / "report"
     assert page == folder / "index.html"
     assert files_in(folder) == FILES
-    assert steps == ["index.html", "figures/tolerance", "tables/robustness"]
+    assert steps == [
+        "index.html",
+        "figures/hero",
+        "figures/tolerance",
+        "tables/leaderboard",
+        "tables/robustness",
+    ]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert set(manifest["files"]) == FILES - {"manifest.json"}
     for name, entry in manifest["files"].items():

@@ -11,9 +11,12 @@ from tests.report.samples import CONTROL, control_report, evil_report, report, s
 def test_everything_of_the_page_is_in_the_text():
     words = render_markdown(report())
     assert words.startswith(
-        "# A study\n\n- Studies: tau\n- Metric: knn_top1 (%)\n\n## Findings\n\n- DCL is the most"
+        "# A study\n\nWhich of 2 objectives is best? digits, 2 seeds.\n\n## Answer\n\n- DCL is"
     )
     assert "\n\n## Who is robust?\n\n- DCL is.\n\n> 3 trials failed.\n\n" in words
+    assert "- Run the best on fresh seeds: clsweep confirm runs/tau\n- Add seeds.\n" in words
+    assert "\n\n## Not resolved\n\n- Whether DCL is better" in words
+    assert "- Studies: tau\n- Metric: knn_top1 (%)\n" in words
     assert "\n\n![Tolerance](figures/tolerance.svg)\n\n**Tolerance** Share of the space." in words
     assert (
         "| objective | sd | at |\n| --- | ---: | --- |\n| simclr | 0.51 [0.40, 0.63] | tau=0.1 |\n"

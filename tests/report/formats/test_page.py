@@ -2,6 +2,8 @@
 need.
 """
 
+import base64
+import io
 import json
 import re
 from dataclasses import replace
@@ -14,7 +16,7 @@ import pytest
 
 from clsweep.display.cells import cells_of
 from clsweep.report.figures.theme import svg_to_png, themed, to_svg
-from clsweep.report.formats.page import MAX_NUMBERS, escape_json, render_page, vega
+from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, escape_json, render_page, vega
 from clsweep.report.model import slug
 from tests.report.samples import (
     CONTROL,
@@ -156,7 +158,7 @@ def test_ids_are_unique_and_what_is_referred_to_is_there(page):
 
 def test_tables_have_headers_and_can_be_scrolled_by_keyboard(page):
     regions = [attrs for attrs in page.all("div") if attrs.get("role") == "region"]
-    assert len(regions) == len(page.all("table")) == len(page.all("caption")) == 2
+    assert len(regions) == len(page.all("table")) == len(page.all("caption")) == 4
     assert all(attrs["tabindex"] == "0" for attrs in regions)
     assert {attrs["scope"] for attrs in page.all("th")} == {"col", "row"}
     assert page.all("html") == [{"lang": "en"}]
@@ -168,10 +170,61 @@ def test_a_long_table_stops_and_says_where_the_rest_is():
         tables=(table(objectives=[f"n{i:03}" for i in range(205)]),),
     )
     text = " ".join("".join(Elements(render_page(report(long))).texts).split())
-    assert "5 more in figures/tolerance.csv" in text
-    assert "5 more rows in the files: CSV Parquet" in text
+    assert "5 more rows in the CSV." in text
+    assert "5 more rows in the file: CSV" in text
     assert "n199" in text
     assert "n200" not in text
+
+
+def test_the_first_screen_answers_before_anything_else():
+    """Question, answer, leaderboard, chart and command come before the contents, in this order."""
+    more = section(id="more", title="More", tables=(), figures=())
+    page = Elements(render_page(report(section(), more)))
+    words = " ".join(" ".join(page.texts).split())
+    order = ["Which of 2 objectives", "DCL is the most robust.", "Raw pixels reach more.",
+             "Leaderboard", "clsweep confirm runs/tau", "1 question not resolved", "Hero",
+             "More questions", "Who is robust?", "What do the words mean?"]  # fmt: skip
+    places = [words.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_what_is_not_resolved_is_folded(page):
+    folds = [attrs for attrs in page.all("details") if attrs.get("class") == "open"]
+    assert [attrs["id"] for attrs in folds] == ["page-open"]
+    assert "open" not in folds[0]
+
+
+def test_a_term_leads_to_its_meaning_and_shows_it_on_hover():
+    said = section(sentences=("SD* of an objective, SD* again, tau=objective.",))
+    links = [
+        attrs
+        for attrs in Elements(render_page(report(said))).all("a")
+        if attrs.get("class") == "term"
+    ]
+    own = [attrs for attrs in links if attrs["href"] == "#term-sd"]
+    assert [attrs["title"] for attrs in own] == ["A spread."]  # once a text, and in no name
+
+
+def test_every_table_and_chart_can_be_taken_from_the_page_alone(page):
+    files = {attrs["download"]: attrs["href"] for attrs in page.all("a") if "download" in attrs}
+    assert set(files) == {"leaderboard.csv", "hero.csv", "tolerance.csv", "robustness.csv"}
+    start, _, data = files["robustness.csv"].partition(",")
+    assert start == "data:text/csv;charset=utf-8;base64"
+    table = pd.read_csv(io.BytesIO(base64.b64decode(data)))
+    assert table["sd"].tolist() == [0.512345, 0.512345]
+
+
+def test_a_file_too_large_for_the_page_lies_beside_it():
+    large = pd.DataFrame({"x": np.arange(MAX_INSIDE, dtype=float)})
+    page = Elements(render_page(report(section(tables=(replace(table(), frame=large),)))))
+    assert "robustness.csv" not in {attrs.get("download") for attrs in page.all("a")}
+    assert "tables/robustness.csv" in {attrs["href"] for attrs in page.all("a")}
+
+
+def test_rows_have_the_anchors_that_points_link_to():
+    linked = replace(table(), anchors=("trial-a", "trial-b"))
+    page = Elements(render_page(report(section(tables=(linked,)))))
+    assert [attrs.get("id") for attrs in page.all("tr") if "id" in attrs] == ["trial-a", "trial-b"]
 
 
 def test_a_report_of_nothing_is_a_page():

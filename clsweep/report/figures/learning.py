@@ -1,0 +1,104 @@
+"""Learning curves of the best configurations, against epochs, images, pairs of views and time."""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from clsweep.findings.material import Material
+from clsweep.report.figures.curves import banded
+from clsweep.report.figures.encodings import (
+    in_order,
+    interval_tips,
+    layers,
+    metric_title,
+    numbers,
+    reference_lines,
+    score_axis,
+    tooltip,
+)
+from clsweep.report.model import Figure
+
+AXES = {
+    "epoch": ("epochs", "epochs"),
+    "images": ("images", "images trained on"),
+    "pairs": ("pairs", "pairs of views compared"),
+    "seconds": ("seconds", "seconds of training"),
+}
+LEAST_SEEDS = 3  # for a band: two seeds give one that fills the chart
+
+
+def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]:
+    """The metric against each measure of effort that orders the objectives in another way than
+    those before it: an axis on which all curves are only stretched alike is left out.
+    """
+    if learning.empty or learning.groupby("objective")["epoch"].nunique().max() < 2:
+        return []
+    drawn: list[str] = []
+    found: list[Figure] = []
+    for axis in AXES:
+        known = learning[np.isfinite(numbers(learning, axis))]
+        if len(known) < len(learning) or any(_is_alike(learning, axis, one) for one in drawn):
+            continue
+        drawn.append(axis)
+        found.append(learning_figure(learning, material, axis=axis))
+    return found
+
+
+def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) -> Figure:
+    """The metric against one of `AXES`, a line an objective."""
+    columns = {"x": axis, "y": "mean", "low": "low", "high": "high", "num": "num_seeds"}
+    frame = pd.DataFrame({key: numbers(learning, name) for key, name in columns.items()})
+    frame.insert(0, "objective", learning["objective"].to_numpy())
+    has_band = bool((frame["num"] >= LEAST_SEEDS).any())
+    few = frame["num"] < LEAST_SEEDS
+    frame.loc[few, ["low", "high"]] = np.nan
+    frame = in_order(frame.dropna(subset=["x", "y"]), material)
+    short, called = AXES[axis]
+    title = metric_title(material)
+    tips = [
+        tooltip("objective", "objective", number=False),
+        tooltip("x", called),
+        *interval_tips(f"mean {title}"),
+        tooltip("num", "seeds"),
+    ]
+    x = alt.X(
+        "x",
+        type="quantitative",
+        title=called,
+        axis=alt.Axis(format="~s" if axis != "epoch" else "d", tickCount=6, grid=False),
+    )
+    lines, said = reference_lines(
+        material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
+    )
+    bands = (
+        "Bands are 95 % intervals over the seeds."
+        if has_band
+        else f"Bands need {LEAST_SEEDS} seeds."
+    )
+    return Figure(
+        name=f"learning-{short}",
+        title=f"Learning curves against {short}",
+        caption=f"Mean {material.metric} of the best configuration of each objective. {bands}"
+        f"{said}",
+        chart=layers(
+            [
+                *lines,
+                *banded(
+                    frame, material, x, lambda field: score_axis(title, field), tips, marked=True
+                ),
+            ],
+            describe=f"{material.metric} against {called}, a line an objective.",
+        ),
+        data=learning,
+    )
+
+
+def _is_alike(learning: pd.DataFrame, axis: str, other: str) -> bool:
+    """Whether two axes differ by one factor, the same for all objectives. Of seconds always where
+    the times of equal work differ by less than a tenth.
+    """
+    ratio = numbers(learning, axis) / np.maximum(numbers(learning, other), 1e-12)
+    ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
+    return bool(len(ratio) and ratio.max() <= 1.1 * ratio.min())

@@ -1,0 +1,56 @@
+"""A table as a file: CSV that a spreadsheet can open, and Parquet."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+
+
+def to_csv(frame: pd.DataFrame) -> bytes:
+    """A frame as CSV in full precision, UTF-8, without a text that a spreadsheet would read as a
+    formula.
+    """
+    safe = frame.rename(columns=lambda name: _harmless(str(name)))
+    for i in range(safe.shape[1]):
+        if not _is_plain(frame.dtypes.iloc[i]):
+            safe.isetitem(i, [_harmless(value) for value in frame.iloc[:, i]])
+    return safe.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    """A frame as Parquet. Columns of objects that are not all of one simple type are written as
+    text.
+    """
+    typed = frame.rename(columns=str)
+    for i in range(typed.shape[1]):
+        if pd.api.types.is_object_dtype(frame.dtypes.iloc[i]):
+            typed.isetitem(i, _typed(frame.iloc[:, i]))
+    return typed.to_parquet(index=False)
+
+
+def _typed(column: pd.Series[Any]) -> list[Any]:
+    values = [
+        None if is_gone else value for value, is_gone in zip(column, column.isna(), strict=True)
+    ]
+    types = {type(value) for value in values if value is not None}
+    if len(types) == 1 and types <= {str, bool, int, float}:
+        return values
+    return [None if value is None else str(value) for value in values]
+
+
+def _is_plain(dtype: Any) -> bool:
+    return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype)
+
+
+def _harmless(value: Any) -> Any:
+    if not isinstance(value, str) or not _FORMULA.match(value):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -1,0 +1,55 @@
+"""The formula of every column of every statistic, for the appendix and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clsweep.analysis import (
+    confirmation,
+    mechanism,
+    picks,
+    reasons,
+    recommend,
+    reference,
+    searching,
+    tuning,
+)  # fmt: skip
+from clsweep.analysis import (
+    health as healths,
+)
+from clsweep.analysis import (
+    learning as curves,
+)
+from clsweep.analysis.comparison import table as comparison
+from clsweep.analysis.comparison import winners
+from clsweep.analysis.robustness import marginals, tolerance
+from clsweep.analysis.robustness import table as robustness
+from clsweep.analysis.sensitivity import table as sensitivity
+from clsweep.findings import leaderboard
+
+# What the appendix explains: the name of a table -> its columns.
+FORMULAS: Mapping[str, Mapping[str, str]] = {
+    "most tables": reasons.COLUMNS,
+    "leaderboard": leaderboard.COLUMNS,
+    "robustness": robustness.COLUMNS,
+    "tolerance": tolerance.COLUMNS,
+    "sensitivity": sensitivity.COLUMNS,
+    "marginals": marginals.COLUMNS,
+    "comparison": comparison.COLUMNS,
+    "winners": winners.COLUMNS,
+    "search history": searching.HISTORY_COLUMNS,
+    "best of a search": searching.TOP_COLUMNS,
+    "importance": searching.IMPORTANCE_COLUMNS,
+    "stopped early": searching.SAVED_COLUMNS,
+    "best of k": tuning.COLUMNS,
+    "tuning cost": tuning.COST_COLUMNS,
+    "recommendation": recommend.COLUMNS,
+    "confirmation": confirmation.FRESH_COLUMNS,
+    "learning curves": curves.COLUMNS,
+    "health": healths.COLUMNS,
+    "failure regions": healths.REGION_COLUMNS,
+    "reproduction": reference.COLUMNS,
+    "mechanism": mechanism.COLUMNS,
+    "links": mechanism.LINK_COLUMNS,
+    "picks": picks.COLUMNS,
+}

@@ -1,0 +1,224 @@
+"""The first screen in words: what was asked, what the answer is, and what stands against it.
+
+A claim stands only where the tables resolve it, as in `pairs`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import ROUNDING, count, settings, work
+from clsweep.findings.material import Material
+from clsweep.findings.notes import is_measured
+from clsweep.report.sentences.pairs import is_resolved
+from clsweep.report.sentences.words import (
+    Sentences,
+    Wording,
+    counted,
+    interval,
+    known,
+    listed,
+    number,
+    text,
+)
+
+MANY_VALUES = 3  # of the protocol: more are given as a range
+DESIGNS = {
+    "grid": "a grid",
+    "qmc": "a quasi-random design",
+    "random": "a random design",
+    "tpe": "a TPE search",
+    "gp": "a Gaussian-process search",
+}
+
+
+def question(material: Material, board: pd.DataFrame, printed: pd.DataFrame) -> str:
+    """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`
+
+    printed: of `Findings.reproduce`; may be empty.
+    """
+    ours = board[board["kind"] == "objective"]
+    if not printed.empty:
+        items = list(dict.fromkeys(printed["item"]))
+        asked = f"Do the numbers of {listed(items)} come out as printed?"
+        return f"{asked} {_protocol(material, ours)}."
+    swept = list(dict.fromkeys(name for sweep in material.sweeps for name in sweep.params))
+    what = f"Which of {len(ours)} objectives is best"
+    if len(ours) == 1:
+        what = f"How good is {ours['objective'].iloc[0]}"
+    if not swept:
+        asked = f"{what}?"
+    elif any(sweep.not_measured for sweep in material.sweeps):
+        asked = f"{what}, and at which {_named(swept)}?"
+    else:
+        asked = f"{what}, and how much depends on {_named(swept)}?"
+    return f"{asked} {_protocol(material, ours)}."
+
+
+def verdict(board: pd.DataFrame, means: pd.DataFrame, spreads: pd.DataFrame, words: Wording
+            ) -> Sentences:  # fmt: skip
+    """Who scores best, and who depends least on its settings, in a sentence each.
+
+    Args:
+        board: `Findings.leaderboard`.
+        means, spreads: every pair, from `compare`.
+    """
+    ours = records_of(board[(board["kind"] == "objective") & board["score"].notna()])
+    if not ours:
+        return ("No trial has finished with a score.",)
+    return (*_best(ours, records_of(means), words), *_robust(records_of(spreads)))
+
+
+def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:
+    """References that no objective beats, and that the best of many is too good."""
+    ours = board[(board["kind"] == "objective") & board["score"].notna()]
+    if ours.empty:
+        return ()
+    sign = 1 if words.mode == "max" else -1
+    best = (sign * ours["score"]).max()
+    out = [
+        f"{str(row['objective']).capitalize()}, without any training, reaches "
+        f"{words.level(row['score'])}: no trained setting is better."
+        for row in records_of(board[board["kind"] == "reference"])
+        if sign * row["score"] >= best
+    ]
+    if is_search and ours["fresh"].isna().all():
+        out.append(
+            "The best of many tries is picked on its own noise, so its score is too good. Fresh "
+            "seeds say what it keeps."
+        )
+    return tuple(out)
+
+
+def _best(ours: list[Row], means: list[Row], words: Wording) -> Sentences:
+    first = ours[0]
+    if len(ours) == 1:
+        at = f" at {text(first['at'])}" if text(first["at"]) else ""
+        seen = interval(first["low"], first["high"])
+        return (
+            f"{first['objective']} scores best{at}: {words.level(first['score'])}{seen}, "
+            f"the mean of {counted(first['num_seeds'], 'seed', 'seeds')}.",
+        )
+    measured = [row for row in means if is_measured(row["reason"]) and known(row["estimate"])]
+    rank = _ranked(measured)
+    row = next((r for r in measured if set(_pair(r)) == set(rank[:2])), None)
+    if row is None:
+        return (_best_settings(ours, words),)
+    winner, second = rank[:2]
+    lead, low, high = row["estimate"], row["low"], row["high"]
+    if row["a"] != winner:
+        lead, low, high = -lead, -high, -low
+    if math.isclose(lead, 0, abs_tol=ROUNDING * (high - low)):
+        return (f"No winner is shown: {winner} and {second} score the same on average.",)
+    side = "higher" if words.mode == "max" else "lower"
+    where = " on average over the swept settings" if any(text(one["at"]) for one in ours) else ""
+    beaten = [
+        r["b"] if r["a"] == winner else r["a"]
+        for r in measured
+        if is_resolved(r, 0.0) and r["winner"] == winner
+    ]
+    seen = f"{words.amount(lead)} {side} than {second}{where}{interval(low, high, apart_from=0.0)}"
+    if len(beaten) == len(rank) - 1:
+        return (f"{winner} is best: it scores {seen}.",)
+    also = f" It is better than {listed(beaten)}." if beaten else ""
+    return (f"No winner is shown: {winner} scores {seen}.{also}",)
+
+
+def _pair(row: Row) -> tuple[str, str]:
+    return row["a"], row["b"]
+
+
+def _ranked(measured: list[Row]) -> list[str]:
+    """The names by their mean lead over all others, the best first."""
+    leads: dict[str, list[float]] = {}
+    for row in measured:
+        leads.setdefault(row["a"], []).append(row["estimate"])
+        leads.setdefault(row["b"], []).append(-row["estimate"])
+    return sorted(leads, key=lambda name: -sum(leads[name]) / len(leads[name]))
+
+
+def _best_settings(ours: list[Row], words: Wording) -> str:
+    first, second = ours[0], ours[1]
+    at = f" at {text(first['at'])}" if text(first["at"]) else ""
+    return (
+        f"The best setting is of {first['objective']}{at}: {words.level(first['score'])}"
+        f"{interval(first['low'], first['high'])}. The best of {second['objective']} reaches "
+        f"{words.level(second['score'])}{interval(second['low'], second['high'])}."
+    )
+
+
+def _robust(spreads: list[Row]) -> Sentences:
+    measured = [row for row in spreads if is_measured(row["reason"])]
+    if not measured:
+        return ()
+    names = list(dict.fromkeys(name for row in measured for name in _pair(row)))
+    resolved = [row for row in measured if is_resolved(row, 1.0)]
+    for name in names:
+        won = [row for row in resolved if row["winner"] == name]
+        if len(won) == len(names) - 1:
+            return (f"{name} depends least on its settings: {_against(won, name)}.",)
+    if not resolved:
+        return ("No objective is shown to depend less on its settings than another.",)
+    pairs = [
+        f"{row['winner']} less than {row['b'] if row['winner'] == row['a'] else row['a']}"
+        for row in resolved[:2]
+    ]
+    more = f", and {len(resolved) - 2} more such pairs" if len(resolved) > 2 else ""
+    return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
+
+
+def _against(won: list[Row], name: str) -> str:
+    """`SD* 0.8, against 2.1 of dcl`, of the next best one."""
+    own, others = math.nan, []
+    for row in won:
+        first = row["a"] == name
+        own = row["value_a" if first else "value_b"]
+        others.append((row["value_b" if first else "value_a"], row["b" if first else "a"]))
+    other, whose = min(others)
+    return f"SD* {number(own)}, against {number(other)} of {whose}"
+
+
+def _named(names: list[str]) -> str:
+    return listed(names) if len(names) <= MANY_VALUES else f"{len(names)} hyperparameters"
+
+
+def _protocol(material: Material, ours: pd.DataFrame) -> str:
+    """`digits, conv4, 8 epochs, 3 seeds, the whole grid of 15 settings, 60 trials, 2 min`."""
+    trials = material.trials
+    seeds = max((len(sweep.seeds) for sweep in material.sweeps), default=0)
+    configs = sum(len(sweep.configs) for sweep in material.sweeps)
+    planned = sum(sweep.num_planned for sweep in material.sweeps)
+    samplers = list(dict.fromkeys(name for s in material.sweeps for name in s.samplers))
+    design = " and ".join(DESIGNS.get(name, name) for name in samplers)
+    parts = [
+        _values(trials, "dataset"),
+        _values(trials, "encoder"),
+        f"{epochs} epochs" if (epochs := _values(trials, "epochs")) else "",
+        counted(seeds, "seed", "seeds"),
+        f"{design} of {_out_of(configs, planned)}",
+        counted(len(trials), "trial", "trials"),
+    ]
+    hours = ours["hours"].sum(min_count=1)
+    if known(hours):
+        parts.append(f"{work(hours)} of work")
+    return ", ".join(part for part in parts if part)
+
+
+def _out_of(num: int, planned: int) -> str:
+    """`20 configurations`, `20 configurations, 6 so far`."""
+    whole = counted(max(num, planned), "configuration", "configurations")
+    return whole if num >= planned else f"{whole}, {count(num)} so far"
+
+
+def _values(trials: pd.DataFrame, name: str) -> str:
+    if name not in trials:
+        return ""
+    values = trials[name].dropna().unique().tolist()
+    if not values:
+        return ""
+    texts = settings(sorted(values, key=lambda v: (isinstance(v, str), v)))
+    return listed(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"

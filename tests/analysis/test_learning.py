@@ -1,0 +1,81 @@
+"""Learning curves against numbers made by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.learning import learning_curves
+
+ANYWHERE = (-np.inf, np.inf)
+
+
+def curves(**options):
+    trials = pd.DataFrame(
+        {
+            "trial_id": ["a0", "a1", "b0"],
+            "objective": ["a", "a", "b"],
+            "config": [4, 4, 0],
+            "num_images": [400, 400, 800],
+            "epochs_trained": [4, 4, 4],
+        }
+    )
+    scores = {"a0": [np.nan, 50.0, np.nan, 60.0], "a1": [np.nan, 52.0, np.nan, 66.0]}
+    scores["b0"] = [np.nan, 40.0, np.nan, 45.0]
+    epochs = pd.DataFrame(
+        [
+            {"trial_id": trial, "epoch": epoch, "time_s": 2.0 + (trial == "a1"), "acc": score}
+            for trial, values in scores.items()
+            for epoch, score in enumerate(values, 1)
+        ]
+    )
+    asked = {"metric": "acc", "pairs": {"a0": 1, "a1": 1, "b0": 6}, "limits": ANYWHERE} | options
+    return learning_curves(epochs.sample(frac=1, random_state=0), trials, **asked)
+
+
+def test_every_axis_is_counted():
+    table = curves()
+    assert table["objective"].tolist() == ["a", "a", "b", "b"]
+    assert table["epoch"].tolist() == [2, 4, 2, 4]
+    assert table["images"].tolist() == [200, 400, 400, 800]
+    assert table["pairs"].tolist() == [200, 400, 2400, 4800]
+    assert table["seconds"].tolist() == [5, 10, 4, 8]  # the mean of the seeds' 2 and 3 an epoch
+    assert table["mean"].tolist() == [51, 63, 40, 45]
+
+
+def test_the_interval_pools_the_variance_of_a_curve():
+    first, second = curves().head(2).to_dict("records")
+    half = stats.t.ppf(0.975, 1) * np.sqrt(np.mean([2.0, 18.0]) / 2)
+    assert first["high"] - first["mean"] == pytest.approx(half)
+    assert second["mean"] - second["low"] == pytest.approx(half)
+
+
+def test_equal_scores_of_one_epoch_have_no_interval_of_no_width():
+    """Two seeds that agree by chance at one epoch do not make it certain."""
+    table = curves()
+    assert (table["high"] - table["low"]).head(2).gt(1).all()
+
+
+def test_an_interval_ends_where_the_metric_does_and_one_seed_has_none():
+    table = curves(limits=(0.0, 90.0))
+    assert table["high"].max() == 90.0
+    assert table["low"].tail(2).isna().all()
+
+
+def test_what_is_not_recorded_has_no_axis():
+    table = curves(pairs={})
+    assert table["pairs"].isna().all()
+    assert table["images"].notna().all()
+
+
+def test_intervals_cover_the_mean():
+    """Of 1,000 curves of three seeds, whose epochs share their noise, about 95 % hold the truth."""
+    rng, num = np.random.default_rng(0), 1000
+    names = [f"{i}-{seed}" for i in range(num) for seed in range(3)]
+    trials = pd.DataFrame({"trial_id": names, "objective": np.repeat(range(num), 3), "config": 0})
+    one = pd.DataFrame({"trial_id": names, "time_s": 1.0, "acc": 50 + rng.normal(size=3 * num)})
+    epochs = pd.concat([one.assign(epoch=1), one.assign(epoch=2)])
+    table = learning_curves(epochs, trials, metric="acc", pairs={}, limits=ANYWHERE)
+    last = table[table["epoch"] == 2]
+    assert len(last) == num
+    assert 0.93 <= last["low"].le(50).mul(last["high"].ge(50)).mean() <= 0.97

@@ -1,0 +1,123 @@
+"""What a search did: against plain loops, scipy and numbers made by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from clsweep.analysis.reasons import Reason
+from clsweep.analysis.searching import history, importance, saved, top
+from clsweep.analysis.sweep import read_sweeps
+from tests.planted import planted
+
+RANGES = {"tau": (0.05, 1.0), "lr": (0.1, 1.0)}
+
+
+def searched(level=lambda at: 90 - 20 * (at["tau"] - 0.4) ** 2, **options):
+    trials = planted(level, ranges=RANGES, **{"num_configs": 40, "num_seeds": 2} | options)
+    return trials.assign(sampler="tpe")
+
+
+def sweeps_of(trials, mode="max"):
+    return read_sweeps(trials, metric="knn_top1", params=list(RANGES), mode=mode)
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_best_so_far_is_that_of_a_plain_loop(mode):
+    trials = searched(noise=2.0)
+    table = history(sweeps_of(trials, mode), trials, "knn_top1")
+    better, best, expected = (max if mode == "max" else min), None, []
+    for _, group in trials.groupby("config"):
+        mean = group["knn_top1"].mean()
+        best = mean if best is None else better(best, mean)
+        expected.append(best)
+    np.testing.assert_allclose(table["best"], expected)
+    assert table["tried"].tolist() == list(range(1, 41))
+
+
+def test_a_stopped_configuration_is_shown_and_is_never_the_best():
+    trials = searched(noise=0.0)
+    first = trials["config"] == 0
+    trials.loc[first, ["status", "knn_top1"]] = ["stopped", 99.0]
+    table = history(sweeps_of(trials), trials, "knn_top1")
+    assert table.loc[0, ["score", "state", "num_seeds"]].tolist() == [99.0, "stopped", 0]
+    assert table["best"].max() < 99.0
+    assert np.isnan(table.loc[0, "best"])
+
+
+def test_one_with_fewer_seeds_does_not_become_the_best():
+    trials = searched(noise=0.0)
+    lost = (trials["config"] == 3) & (trials["seed"] == 1)
+    trials.loc[trials["config"] == 3, "knn_top1"] = 99.0
+    trials.loc[lost, ["status", "knn_top1"]] = ["failed", np.nan]
+    table = history(sweeps_of(trials), trials, "knn_top1")
+    assert table["best"].max() < 99.0
+    assert table.loc[3, "state"] == "failed"
+
+
+def test_importance_is_the_kruskal_wallis_share():
+    trials = searched()
+    table = importance(sweeps_of(trials)).set_index("param")
+    means = trials.groupby("config")[["knn_top1", *RANGES]].mean()
+    for name in RANGES:
+        fifths = pd.qcut(means[name], 5, labels=False)
+        groups = [means.loc[fifths == k, "knn_top1"] for k in range(5)]
+        expected = stats.kruskal(*groups).statistic / (len(means) - 1)
+        assert table.loc[name, "importance"] == pytest.approx(expected)
+
+
+def test_what_matters_is_found_and_what_is_inert_is_not():
+    table = importance(sweeps_of(searched())).set_index("param")
+    assert table.loc["tau", "resolved"]
+    assert table.loc["tau", "importance"] > table.loc["tau", "null"]
+    assert not table.loc["lr", "resolved"]
+
+
+def test_of_pure_noise_hardly_anything_is_resolved():
+    found = [
+        importance(sweeps_of(searched(lambda _: 90.0, seed=seed)))["resolved"].any()
+        for seed in range(20)
+    ]
+    assert sum(found) <= 4  # 1 is expected, 5 and more have a chance below 1 %
+
+
+def test_too_few_configurations_are_not_ranked():
+    (row,) = importance(sweeps_of(searched(num_configs=9))).to_dict("records")
+    assert row["reason"] == Reason.FEW_FOR_IMPORTANCE
+    assert not row["resolved"]
+
+
+def test_what_stopping_saved():
+    trials = pd.DataFrame(
+        {
+            "objective": ["a", "a", "a", "b"],
+            "status": ["finished", "stopped", "stopped", "finished"],
+            "epochs_trained": [9, 3, 1, 9],
+            "wall_time_s": [9 * 3600.0, 3 * 3600.0, 2 * 3600.0, 3600.0],
+            "workers": [1, 2, 1, 1],
+        }
+    )
+    (row,) = saved(trials, pd.Series([9, 9, 9, 9])).to_dict("records")
+    assert (row["objective"], row["stopped"], row["trials"]) == ("a", 2, 3)
+    assert row["saved"] == pytest.approx(1 - 13 / 27)
+    assert row["hours"] == pytest.approx(9 + 6 + 2)
+    assert row["saved_hours"] == pytest.approx(6 / 3 * 6 + 2 / 1 * 8)
+
+
+def test_times_that_are_not_recorded_save_an_unknown_time():
+    trials = pd.DataFrame({"objective": "a", "status": ["finished", "stopped"]})
+    trials["epochs_trained"] = [4, 1]
+    (row,) = saved(trials, pd.Series([4, 4])).to_dict("records")
+    assert row["saved"] == pytest.approx(3 / 8)
+    assert np.isnan(row["saved_hours"])
+
+
+def test_the_best_configurations_have_their_seeds():
+    trials = searched(noise=3.0)
+    table = top(sweeps_of(trials), 3)
+    means = trials.groupby("config")["knn_top1"].mean().sort_values(ascending=False)
+    assert table["config"].tolist() == means.index[:3].tolist()
+    for row in table.to_dict("records"):
+        own = trials[trials["config"] == row["config"]].sort_values("seed")["knn_top1"]
+        assert list(row["seeds"]) == pytest.approx(own.tolist())
+        assert row["low"] < row["score"] < row["high"]

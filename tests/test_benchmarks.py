@@ -1,0 +1,21 @@
+"""The benchmarks run: what they measure changes more often than they are asked."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent / "benchmarks"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["analysis.py --configs 128 --objectives 2 --repeats 1"])
+def test_a_benchmark_runs_small(line, tmp_path):
+    script, *options = line.split()
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *options],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "clsweep report" in done.stdout
