@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from clsweep.catalog import Diagnostic, Metric, Param
 from clsweep.catalog.ownership import owners_of
@@ -12,8 +13,9 @@ from clsweep.catalog.rows import CatalogRow, Component
 from clsweep.errors import UserError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.witness import witness
-from clsweep.train.contracts import check_contracts
-from clsweep.train.worlds import TwoWorkers
+
+if TYPE_CHECKING:
+    from clsweep.train.worlds import TwoWorkers
 
 
 def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
@@ -29,6 +31,8 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     Raises:
         PluginError: it cannot be read, or executed.
     """
+    from clsweep.train.worlds import TwoWorkers
+
     path = Path(name)
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
@@ -43,6 +47,8 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
 def _verdicts(
     row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str], workers: TwoWorkers
 ) -> Iterator[tuple[str, str]]:
+    from clsweep.train.contracts import check_contracts
+
     if isinstance(row, Param):
         owner = owners_of(row.name)
         yield "something owns it", "" if owner else "expected its name in `owns` of another row"
