@@ -33,7 +33,8 @@ VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
 
 # Links to files that are not kept.
 _FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)| in \[tables/[^]]*\]\([^)]*\)")
-_DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
+_SHAPE = re.compile(r' (?:d|transform|width|height|[xyr][12]?|c[xy])="[^"]*"')
+_DECIMALS = re.compile(r"(?<=\d\.\d)\d+")  # of shapes alone: a text's are what it says
 _MARKUP = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # an image has no use for it
 _LEFT_OUT = ("Made", "Results")  # facts that change with the day and the place
 
@@ -212,7 +213,12 @@ def write_report(report: Report, folder: Path) -> None:
     for figure in report.figures:
         svg = to_svg(themed(spec_of(figure), dark=False, background="white"))
         path = folder / "figures" / f"{figure.name}.svg"
-        path.write_text(_MARKUP.sub("", _DECIMALS.sub("", svg)), encoding="utf-8")
+        path.write_text(_MARKUP.sub("", rounded(svg)), encoding="utf-8")
+
+
+def rounded(svg: str) -> str:
+    """An image whose shapes are to a tenth of a pixel."""
+    return _SHAPE.sub(lambda shape: _DECIMALS.sub("", shape[0]), svg)
 
 
 if __name__ == "__main__":

@@ -79,6 +79,13 @@ def test_an_effect_equals_least_squares(gallery):
     assert gallery.effect(shuffled, "score", "lam", (0, 0.5), 0.95) == pytest.approx(expected)
 
 
+def test_an_image_keeps_the_numbers_that_it_says(gallery):
+    svg = '<path d="M0.125,2.75" fill-opacity="0.15"/><text x="1.25">0.05</text>'
+    assert gallery.rounded(svg) == (
+        '<path d="M0.1,2.7" fill-opacity="0.15"/><text x="1.2">0.05</text>'
+    )
+
+
 def test_a_kept_study_names_no_place_of_its_machine():
     for path in (DOCS / "results").rglob("*.yaml"):
         assert not re.search(r"(?m)[ \"']/\w", path.read_text(encoding="utf-8")), path
