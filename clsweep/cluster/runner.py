@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import require_capacity, running_cluster
@@ -121,6 +122,8 @@ def run_trials(
     run = _Run(study, planned, folder, asked, test)
     left, interrupted = run.left(), False
     if left or run.owes_references():
+        activate(study.document.plugins)
+        execute(study.document.plugins)
         _require_data(study, asked.address)
         try:
             interrupted = run.work()
@@ -392,8 +395,9 @@ class _Run:
         refuse a corrected one.
         """
         folder, rows = self._folder, [plan_row(self._study, trial) for trial in self._planned]
+        document = self._study.document
         if not folder.exists():
-            folder.create(self._study.document.dump(), rows)
+            folder.create(document.dump(), rows, document.plugins)
             return
         if folder.has_parts():
             folder.compact()
@@ -401,8 +405,8 @@ class _Run:
         new_ids = {row["trial_id"] for row in rows}
         # once the best, in a confirmation
         others = [row for row in known if row["trial_id"] not in new_ids]
-        if len(known) != len(rows) + len(others) or folder.study() != self._study.document.tree:
-            folder.create(self._study.document.dump(), [*rows, *others])
+        if len(known) != len(rows) + len(others) or folder.study() != document.tree:
+            folder.create(document.dump(), [*rows, *others], document.plugins)
 
 
 def _require_same(

@@ -12,11 +12,13 @@ import re
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from clsweep.catalog import COMPONENT
+from clsweep.catalog.plugins import Plugin, activate, execute, place_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.driver_actor import FolderUnreachableError, TrialFiles, ask, node_id
@@ -51,6 +53,7 @@ class TrialContext:
     keep_end: bool = False  # a checkpoint after the last epoch
     keep_encoder: bool = False
     test: bool = False  # score the test split too
+    plugins: Sequence[Mapping[str, Any]] = ()  # each as `Plugin.packed` gives it
 
     @classmethod
     def of(
@@ -78,6 +81,7 @@ class TrialContext:
             and all(cell.dataset.kind == "images" for cell in study.cells or (study,))
             and not test,
             test=test,
+            plugins=[plugin.packed() for plugin in study.document.plugins],
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
@@ -89,6 +93,12 @@ class TrialContext:
         """From what `asdict` made of a context for the way through Ray."""
         places = {name: DataPlace(**place) for name, place in fields["places"].items()}
         return cls(**{**fields, "places": places})
+
+    def plug_in(self) -> None:
+        """Make the study's plug-ins those of this process."""
+        plugins = [Plugin.unpacked(packed) for packed in self.plugins]
+        activate(plugins)
+        execute(plugins)
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
@@ -182,12 +192,14 @@ def run_trial(config: Mapping[str, Any]) -> None:
 def describe(error: BaseException) -> Row:
     """Class, message and traceback of the error at the root of Ray's wrappers."""
     root = _root_cause(error)
-    name = type(root).__name__
+    name, place = type(root).__name__, getattr(root, "plugin_place", "")
+    prefix = f"{place}: {name}: " if place else ""
+    message = (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name
     return {
         "error_class": name,
         # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal
         # messages.
-        "error_message": (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name,
+        "error_message": prefix + message,
         "error_traceback": "".join(traceback.format_exception(root)),
     }
 
@@ -299,6 +311,7 @@ def _train(row: Row, context: TrialContext, *, pass_on: Callable[[Row], object])
 
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()
+    context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
     if context.desk and _is_first_worker(context):
         ask(context.desk, "begin", row["trial_id"])
@@ -314,6 +327,7 @@ def _train(row: Row, context: TrialContext, *, pass_on: Callable[[Row], object])
 
     keeps = context.checkpoint_every_s is not None
     with (
+        placed(row),
         limited_memory(row, device, context.gpus_per_worker),
         saved_on_term(line.notice) if keeps else contextlib.nullcontext(),
     ):
@@ -336,6 +350,19 @@ def _train(row: Row, context: TrialContext, *, pass_on: Callable[[Row], object])
         files.keep_encoder(row, encoder, normalisation)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {**result, "epochs": epochs, "device": name}
+
+
+@contextlib.contextmanager
+def placed(row: Row) -> Iterator[None]:
+    """An error of a plug-in says its file and line, also where Ray has passed it on."""
+    try:
+        yield
+    except Exception as error:
+        diverged = type(error).__name__ == "DivergedError"
+        loss = COMPONENT["loss"].get(row.get("loss", "")) if diverged else None
+        if place := place_of(error, loss.impl if loss else ""):
+            error.plugin_place = place  # type: ignore[attr-defined]
+        raise
 
 
 def _is_first_worker(context: TrialContext) -> bool:

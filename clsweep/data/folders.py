@@ -68,8 +68,7 @@ def find_flat(place: DataPlace) -> Found:
     root = place.root_folder
     if not root.is_dir():
         raise RequestError(f"{root}: expected a folder of images, given {_given(root)}")
-    held_out = next((name for name in _HELD_OUT if (root / name).is_dir()), None)
-    is_split = (root / "train").is_dir()
+    held_out, is_split = _part(root, *_HELD_OUT), _part(root, "train") is not None
     folders = {"train": root / "train" if is_split else root}
     if is_split and held_out:
         folders["test"] = root / held_out
@@ -126,7 +125,7 @@ def scan(root: Path) -> ImageFolder:
             f"{root}: expected train/CLASS/*.jpg and val/ or test/ likewise, given {given}"
         )
     train = _classes(root / "train")
-    held_out = next((name for name in _HELD_OUT if (root / name).is_dir()), None)
+    held_out = _part(root, *_HELD_OUT)
     if held_out is None:
         raise RequestError(
             f"{root}: expected val/ or test/ beside train/, given {listed(_folders(root))}"
@@ -146,8 +145,17 @@ def scan(root: Path) -> ImageFolder:
     return ImageFolder(root=root, held_out=held_out, train=train, test=test)
 
 
+def _part(root: Path, *names: str) -> str | None:
+    """The first of the names that is a folder of the root."""
+    modes = dict(_scanned(root))
+    for name in names:
+        if name in modes and _is_folder(root / name, modes[name]):
+            return name
+    return None
+
+
 def _classes(folder: Path) -> dict[str, tuple[str, ...]]:
-    names = _folders(folder)
+    names = sorted(name for name, mode in _scanned(folder) if _is_folder(folder / name, mode))
     if not names:
         raise RequestError(f"{folder}: expected a folder of images for each class, given none")
     classes = {name: _images(folder / name) for name in names}
@@ -162,6 +170,16 @@ def _folders(folder: Path) -> list[str]:
     return sorted(
         name for name, mode in _scanned(folder) if mode is not None and stat.S_ISDIR(mode)
     )
+
+
+def _is_folder(path: Path, mode: int | None) -> bool:
+    """RequestError where that cannot be known: a class or all test images would be lost without a
+    word.
+    """
+    if mode is None:
+        given = "a link to nothing" if path.is_symlink() else "what cannot be looked at"
+        raise RequestError(f"{path}: expected a file or a folder, given {given}")
+    return stat.S_ISDIR(mode)
 
 
 def _images(folder: Path) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from clsweep.data.availability import DataPlace
 from clsweep.data.found import cache_bytes, source
 from clsweep.display.numbers import byte_size
 from clsweep.errors import RequestError
+
+_BLOCK_BYTES = 512  # of what a file holds on the disk
 
 
 def cache_room(dataset: Dataset, place: DataPlace) -> str:
@@ -25,9 +28,9 @@ def cache_room(dataset: Dataset, place: DataPlace) -> str:
     size, is_exact = cache_bytes(dataset, place)
     free = shutil.disk_usage(_existing(folder)).free
     about = "" if is_exact else "about "
-    if size > free and not _is_made(dataset, place):
+    if size > free and (left := size - _held(dataset, place)) > free:
         raise RequestError(
-            f"{folder}: expected {about}{byte_size(size, 3)} free to keep {dataset.name} in, given "
+            f"{folder}: expected {about}{byte_size(left, 3)} free to keep {dataset.name} in, given "
             f"{byte_size(free, 3)}. Name another folder with --set dataset.cache=FOLDER, or keep "
             "smaller pictures with dataset.store_size"
         )
@@ -38,10 +41,15 @@ def cache_room(dataset: Dataset, place: DataPlace) -> str:
     )
 
 
-def _is_made(dataset: Dataset, place: DataPlace) -> bool:
+def _held(dataset: Dataset, place: DataPlace) -> float:
+    """Bytes that the disk holds of the cache already; all that it takes once it is made."""
     from clsweep.data.cache import is_complete
 
-    return is_complete(source(dataset, place), place.cache_folder)
+    made_of = source(dataset, place)
+    if is_complete(made_of, place.cache_folder):
+        return math.inf
+    begun = (place.cache_folder / f"{made_of.stem}.partial").glob("*.npy")
+    return sum(path.stat().st_blocks * _BLOCK_BYTES for path in begun)
 
 
 def _existing(folder: Path) -> Path:

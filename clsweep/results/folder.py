@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clsweep.catalog.plugins import Plugin, declare, from_json, to_json
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, UserError
 from clsweep.results.checked import (
@@ -56,6 +57,7 @@ from clsweep.results.schemas import (
 )
 from clsweep.results.tables import decode, encode
 from clsweep.study.document import Document
+from clsweep.study.plugged import KEPT
 from clsweep.study.recorded import recorded_study
 
 T = TypeVar("T")
@@ -78,6 +80,7 @@ class ResultsFolder:
     _files: Files = field(init=False, repr=False)
     _lock: Hold = field(init=False, repr=False)
     _scratch: str | None = field(init=False, repr=False, default=None)
+    _is_declared: bool = field(init=False, repr=False, default=False)
     _known: dict[str, tuple[bytes, Any]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -251,11 +254,16 @@ class ResultsFolder:
 
     # What a run writes.
 
-    def create(self, study_yaml: str, plan_rows: Sequence[Row]) -> None:
+    def create(
+        self, study_yaml: str, plan_rows: Sequence[Row], plugins: Sequence[Plugin] = ()
+    ) -> None:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
         self._lock.check()
+        if plugins:
+            self._files.write(KEPT, to_json(plugins))
         params = param_fields({name for row in plan_rows for name in row})
-        tree = recorded_study(study_yaml.encode(), self.place("study.yaml")).tree
+        place = self.place("study.yaml")
+        tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = to_table(plan_rows, plan_schema(params))
         self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
@@ -421,10 +429,24 @@ class ResultsFolder:
     @property
     def _document(self) -> Document:
         place = self.place("study.yaml")
-        return self._once("study.yaml", lambda data: recorded_study(data, place))
+        found: Document = self._once(
+            "study.yaml", lambda data: recorded_study(data, place, self._kept_plugins)
+        )
+        declare(found.plugins)
+        self._is_declared = True
+        return found
+
+    def _kept_plugins(self) -> tuple[Plugin, ...]:
+        return self._decoded(KEPT, from_json)
+
+    def declare(self) -> None:
+        """Know the rows of the study's plug-ins, without which its columns have no meaning."""
+        if not self._is_declared or self._document.plugins:
+            self._document  # noqa: B018
 
     @property
     def _plan(self) -> Plan:
+        self.declare()
         return self._once("plan.parquet", checked_plan)
 
     def _once(self, name: str, decode: Callable[[bytes], Any]) -> Any:

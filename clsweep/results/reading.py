@@ -117,6 +117,7 @@ class StudyResults:
     @property
     def metric(self) -> str:
         """Name of the metric that the study optimises."""
+        self.folder.declare()
         return str(self.study.get("metric", {}).get("name", "knn_top1"))
 
     @property

@@ -240,6 +240,7 @@ class StudySections(_Section):
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
     loggers: tuple[LoggerSection, ...] = ()
+    plugins: dict[StrictStr, StrictStr] = {}  # digests, by name
 
     @property
     def val_fraction(self) -> float | None:

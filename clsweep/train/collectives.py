@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from clsweep.model.norms import GroupedBatchNorm, GroupedBatchNorm1d, GroupedBatchNorm2d
 from clsweep.objective.contrast import wide
@@ -119,6 +120,72 @@ class GlobalGroupedBatchNorm2d(_GlobalGroupedBatchNorm, GroupedBatchNorm2d):
     """For images (N, C, H, W)."""
 
 
+class _Normalise(torch.autograd.Function):
+    """Batch norm of this worker's share x (N, C, ...) by the statistics of the global batch, with
+    torch's own kernels and one message each way. Gives y, and the mean and variance (C,).
+
+    As in SyncBatchNorm, the gradients of scale and shift are this worker's share of the sum.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight_C: Tensor | None, bias_C: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x = _dense(x, like=x)
+        mean_C, var_C = _statistics(x)
+        y = torch.native_batch_norm(x, weight_C, bias_C, mean_C, var_C, False, 0.0, eps)[0]
+        ctx.save_for_backward(x, weight_C, mean_C, var_C)
+        ctx.eps = eps
+        ctx.mark_non_differentiable(mean_C, var_C)
+        return y, mean_C, var_C
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight_C, mean_C, var_C = ctx.saved_tensors
+        # scale grad + an affine map of x; for half types torch has no fast sum with float32 scales
+        is_half, is_affine = x.dtype != mean_C.dtype, weight_C is not None
+        grad = _dense(grad, like=x)
+        scaled, weight_grad_C, bias_grad_C = torch.ops.aten.native_batch_norm_backward(
+            grad, x, weight_C, mean_C, var_C, None, None, False, ctx.eps, [is_half, True, True]
+        )
+        count = x.numel() // x.shape[1] * world_size()
+        scale_C = torch.rsqrt(var_C + ctx.eps) * (weight_C if is_affine else 1)
+        slope_C, shift_C = _of_all(torch.stack([weight_grad_C, bias_grad_C])).sum(0) * (
+            -scale_C / count
+        )
+        grad_x = torch.native_batch_norm(x, slope_C, shift_C, mean_C, var_C, False, 0.0, ctx.eps)[0]
+        if is_half:
+            grad_x += scaled
+        else:
+            grad_x.addcmul_(grad, scale_C.view(1, -1, *[1] * (x.ndim - 2)))
+        return (grad_x, *((weight_grad_C, bias_grad_C) if is_affine else (None, None)), None)
+
+
+def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and biased variance (C,) of the global batch, in float32 or wider."""
+    unused = [wide(x.new_zeros(x.shape[1])) for _ in range(2)]  # their type is that of the result
+    mine = torch.stack(torch.ops.aten.batch_norm_update_stats(x, *unused, 0.0))
+    mean_WC, var_WC = _of_all(mine).unbind(1)
+    mean_C = mean_WC.mean(0)
+    return mean_C, (var_WC + (mean_WC - mean_C).square()).mean(0)
+
+
+def _dense(x: Tensor, like: Tensor) -> Tensor:
+    """`x` in an order of memory that torch's batch norm is fast with, that of `like`."""
+    is_last = like.is_contiguous(memory_format=torch.channels_last)
+    return x.contiguous(memory_format=torch.channels_last if is_last else torch.contiguous_format)
+
+
+def _of_all(x: Tensor) -> Tensor:
+    """The same tensor of every worker, (W, ...) in rank order."""
+    if world_size() == 1:
+        return x[None]
+    gathered = x.new_empty(world_size(), *x.shape)
+    dist.all_gather_into_tensor(gathered.view(-1), x.contiguous().view(-1))
+    return gathered
+
+
 class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the
     CPU).
@@ -128,20 +195,11 @@ class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         """x: (N, C) or (N, C, H, W)."""
         if not self.training:
             return super().forward(x)
-        others = [dim for dim in range(x.ndim) if dim != 1]
-        shape = [1, -1] + [1] * (x.ndim - 2)
-        count = x.numel() // x.shape[1] * world_size()
-        # as torch's own: half types are too coarse for sums over a batch
-        dtype, x = (x.dtype, wide(x))
-        mean_C = _reduce(x.sum(dim=others)) / count
-        centred = x - mean_C.view(shape)
-        var_C = _reduce(centred.square().sum(dim=others)) / count
+        y, mean_C, var_C = _Normalise.apply(x, self.weight, self.bias, self.eps)
         if self.track_running_stats:
+            count = x.numel() // x.shape[1] * world_size()
             self._follow(mean_C, var_C * (count / (count - 1)))
-        scale_C = torch.rsqrt(var_C + self.eps)
-        if not self.affine:
-            return (centred * scale_C.view(shape)).to(dtype)
-        return (centred * (self.weight * scale_C).view(shape) + self.bias.view(shape)).to(dtype)
+        return cast(Tensor, y)
 
     @torch.no_grad()
     def _follow(self, mean_C: Tensor, var_C: Tensor) -> None:

@@ -59,14 +59,16 @@ def accumulate_gradient(
 
 
 def gather_all(embeddings: Embeddings) -> Embeddings:
-    """The embeddings of the global batch: one message for each kind."""
+    """The embeddings of the global batch, in one message."""
     if world_size() == 1:
         return embeddings
-    gathered: Embeddings = {}
-    for kind, views in embeddings.items():
-        packed = gather(torch.cat(list(views.values()), dim=1))
-        parts = packed.split([x.shape[1] for x in views.values()], dim=1)
-        gathered[kind] = dict(zip(views, parts, strict=True))
+    mine = [(kind, view, z) for kind, views in embeddings.items() for view, z in views.items()]
+    packed = gather(torch.cat([z for _, _, z in mine], dim=1))
+    gathered: Embeddings = {kind: {} for kind in embeddings}
+    parts = packed.split([z.shape[1] for _, _, z in mine], dim=1)
+    for (kind, view, z), part in zip(mine, parts, strict=True):
+        # the targets of momentum encoders came without a graph
+        gathered[kind][view] = part if z.requires_grad else part.detach()
     return gathered
 
 

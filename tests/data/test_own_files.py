@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -415,6 +416,23 @@ def test_a_full_disk_is_refused_before_anything_is_decoded(
     assert "are free" in cache_room(row, place), "it is there already"
 
 
+def test_a_cache_that_was_begun_needs_the_rest_of_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was killed at the end of a long decoding goes on, on a disk that is nearly full."""
+    flat(tmp_path / "set")
+    place = DataPlace(root=str(tmp_path / "set"), cache=str(tmp_path / "cache"))
+    row = replace(sized_dataset("imagefiles", place), store_size=40)
+    monkeypatch.setattr(os, "replace", stop := Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(row, place)
+    stop.assert_called_once()
+    monkeypatch.undo()
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=100))
+    assert "are free" in cache_room(row, place)
+
+
 # Only regular files.
 
 
@@ -456,6 +474,26 @@ def test_links_in_a_circle_are_named(by_class: Path) -> None:
     (by_class / "train").rename(by_class / "other")
     (by_class / "train").symlink_to(by_class / "train")
     assert "given a link in a circle" in refusal("imagefolder", by_class)
+
+
+@pytest.mark.parametrize("name", ["imagefolder", "imagefiles"])
+@pytest.mark.parametrize("target", ["val", "nowhere"])
+def test_test_images_behind_a_lost_link_are_not_passed_over(
+    name: str, target: str, by_class: Path
+) -> None:
+    """A fifth of the training images in their place would be another study."""
+    (by_class / "val").rename(by_class / "other")
+    (by_class / "val").symlink_to(by_class / target)
+    given = "a link in a circle" if target == "val" else "a link to nothing"
+    line = f"{by_class / 'val'}: expected a file or a folder, given {given}"
+    assert line in refusal(name, by_class)
+
+
+def test_a_class_behind_a_lost_link_is_not_passed_over(by_class: Path) -> None:
+    (by_class / "train" / "c2").symlink_to(by_class / "nowhere")
+    assert "c2: expected a file or a folder, given a link to nothing" in refusal(
+        "imagefolder", by_class
+    )
 
 
 def test_pictures_of_one_colour_are_named_before_anything_is_trained(by_class: Path) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from clsweep.objective.losses import dcl, dclw, infonce
 from clsweep.train.collectives import (
+    GlobalBatchNorm1d,
     GlobalBatchNorm2d,
     gather,
     gather_features,
@@ -25,6 +26,7 @@ from clsweep.train.collectives import (
     sync_batch_norm,
     world_size,
 )
+from clsweep.train.step import gather_all
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -121,6 +123,30 @@ def batch_norm_run(dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
+def messages_of(run: Callable[[], Any]) -> tuple[int, Any]:
+    """How many messages a worker sends, and what it runs gives."""
+    sent = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("all_reduce", "all_gather", "all_gather_into_tensor"):
+            send = getattr(dist, name)
+            patch.setattr(dist, name, lambda *a, send=send, **k: (sent.append(1), send(*a, **k))[1])
+        found = run()
+    return len(sent), found
+
+
+def messages() -> dict[str, int]:
+    """Of a batch norm and of the embeddings of a step, each way."""
+    norm = sync_batch_norm(nn.BatchNorm2d(3), torch.device("cpu"))
+    forward, y = messages_of(lambda: norm(random(2, 3, 4, 4, seed=0, dtype=torch.float32)))
+    backward, _ = messages_of(y.square().sum().backward)
+    kinds = {
+        kind: {view: random(2, size, seed=view) for view in range(2)}
+        for kind, size in (("online", 3), ("target", 5))
+    }
+    gathered, _ = messages_of(lambda: gather_all(kinds))
+    return {"forward": forward, "backward": backward, "gathered": gathered}
+
+
 def in_a_worker() -> dict[str, Any]:
     """Everything that the tests below look at, computed by one worker."""
     x = (100 * rank() + torch.arange(6.0).reshape(3, 2)).requires_grad_()
@@ -137,6 +163,7 @@ def in_a_worker() -> dict[str, Any]:
             for name, dtype in DTYPES.items()
         },
         "batch_norm": {name: batch_norm_run(dtype) for name, dtype in DTYPES.items()},
+        "messages": messages(),
         "shares": {num_rows: share(num_rows) for num_rows in NUM_ROWS},
         "features": {
             num_rows: gather_features(random(num_rows, 3, seed=num_rows)[share(num_rows)], num_rows)
@@ -209,6 +236,14 @@ def test_batch_norm_is_that_of_the_whole_batch(
         close(run["state"], expected["state"])
 
 
+def test_a_batch_norm_sends_one_message_each_way_and_a_step_all_its_embeddings_in_one(
+    workers: list[dict[str, Any]],
+) -> None:
+    expected = 0 if len(workers) == 1 else 1
+    for worker in workers:
+        assert worker["messages"] == dict.fromkeys(("forward", "backward", "gathered"), expected)
+
+
 def test_shares_are_a_partition_and_features_come_back_in_its_order(
     workers: list[dict[str, Any]],
 ) -> None:
@@ -262,3 +297,51 @@ def test_half_types_go_through_the_global_batch_norm_as_through_torchs(tracked: 
     if tracked:
         torch.testing.assert_close(ours.running_mean, torchs.running_mean)
         torch.testing.assert_close(ours.running_var, torchs.running_var, rtol=1e-4, atol=1e-4)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": Tensor.contiguous,
+    "channels_last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "neither": lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+    "flat": lambda x: x.mean((2, 3)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients_of_the_global_batch_norm_are_torchs_in_every_layout(
+    layout: str, affine: bool, dtype: torch.dtype
+) -> None:
+    is_half, is_flat = dtype == torch.bfloat16, layout == "flat"
+    x, grad = (
+        LAYOUTS[layout](shift + scale * random(6, 5, 4, 7, seed=seed)).to(dtype)
+        for seed, scale, shift in ((0, 3, 2), (1, 1, 0))
+    )
+    if layout == "neither":
+        grad = grad.mean((2, 3), keepdim=True).expand_as(x)  # as that of a mean over the map
+    made = (GlobalBatchNorm1d, nn.BatchNorm1d) if is_flat else (GlobalBatchNorm2d, nn.BatchNorm2d)
+    grads = []
+    for kind, at in zip(made, (dtype, torch.float64), strict=True):
+        norm = kind(5, affine=affine, dtype=torch.float32 if is_half and at == dtype else at)
+        with torch.no_grad():
+            for i, p in enumerate(norm.parameters()):
+                p.copy_(1 + 0.5 * random(5, seed=2 + i))
+        leaf = x.detach().to(at).requires_grad_()
+        norm(leaf).backward(grad.to(at))
+        grads.append([leaf.grad, *(p.grad for p in norm.parameters())])
+    tolerance = {torch.float32: 1e-5, torch.float64: 1e-12}.get(dtype, 0.01)
+    assert [g.dtype for g in grads[0][1:]] == [torch.float32 if is_half else dtype] * 2 * affine
+    for actual, expected in zip(*grads, strict=True):
+        scale = expected.abs().max()
+        torch.testing.assert_close(
+            actual.double() / scale, expected / scale, rtol=0, atol=tolerance
+        )
+
+
+def test_the_gradient_of_the_global_batch_norm_has_none_of_its_own() -> None:
+    """It would count as a constant, without a word."""
+    x = random(4, 3, 2, 2, seed=0, dtype=torch.float32).requires_grad_()
+    (first,) = torch.autograd.grad(GlobalBatchNorm2d(3)(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
