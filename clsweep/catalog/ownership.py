@@ -42,6 +42,7 @@ TRAINING_OWNS = (
     "lr_schedule", "precision"
 )  # fmt: skip
 TRIAL_OWNS = ("epochs", "encoder", "init", "view_size", "eval_every", "linear_every", "tsne_points")
+HALF_TURN = 0.5 + 1e-9  # the furthest shift of a hue, with room for rounding
 PAIRS_OWN = ("batch_size", "lr", "epochs")  # all that remains of both where there are no images
 
 

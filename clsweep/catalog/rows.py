@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from clsweep.display.numbers import setting
+from clsweep.errors import UserError
 
 Value = bool | int | float | str
 Row: TypeAlias = dict[str, Any]  # of a table, by column: the plan, the trials, the epochs, ...
@@ -378,6 +379,8 @@ def named(place: str) -> Any:
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
+    except UserError:  # a plug-in's, with its place
+        raise
     except (ImportError, AttributeError, ValueError) as error:
         raise LookupError(f"expected module:function, given {place!r}: {error}") from error
 

@@ -78,6 +78,9 @@ def _every_command(
 @app.command()
 def catalog(
     kind: CatalogName = None,
+    plugins: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="FILE", help="with a plug-in's rows")
+    ] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What exists: components and the hyperparameters they own, bounds, defaults, paper and
@@ -85,6 +88,10 @@ def catalog(
     """
     from clsweep.cli.plan import catalog_tables
 
+    if plugins:
+        from clsweep.catalog.plugins import activate, read_plugins
+
+        activate(read_plugins(plugins, Path()))
     for_eyes = format in (Format.table, Format.md)
     for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
         print_table(rows, format=format, title=title)
@@ -180,10 +187,12 @@ def run(
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import Style, print_robustness
-    from clsweep.cluster.runner import Request, run_study
+    from clsweep.cli.statistics import Style, print_answer, print_robustness
 
     study = _study(path, preset, settings)
+    print(f"{study.sections.name}: {len(study.plan()):,} trials. Loading Ray ...", flush=True)
+    from clsweep.cluster.runner import Request, run_study
+
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
     again = command_line(
         "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
@@ -203,11 +212,14 @@ def run(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if not summary.ran and not summary.left:
         print("Nothing is left to run.")
-    results = open_results(summary.path)
+    results, following = open_results(summary.path), ""
     if summary.finished:
+        following = print_answer(results)
         print_robustness(results, by=None, within=None, style=Style())
     print_failures(results)
     print_end(summary, again)
+    if following and not summary.left:
+        print(f"Next: {printable(following)}")
     exit_as(summary)
 
 
@@ -556,6 +568,27 @@ def report(
     print(f"\nReport: {page}")
     if command := next((step.command for step in content.steps if step.command), ""):
         print(f"Next: {printable(command)}")
+
+
+@app.command()
+def check(
+    plugin: Annotated[str, typer.Argument(metavar="PLUGIN", help="a file NAME.py, or a package")],
+    settings: Settings = None,
+) -> None:
+    """Try a plug-in of yours: does each row do what every trial relies on? Takes some seconds a
+    row.
+    """
+    from clsweep.cli.check import check_plugin
+
+    broken = 0
+    for row, contract, failure in check_plugin(plugin, settings or ()):
+        broken += bool(failure)
+        line = f"{'FAILED' if failure else 'ok':6}  {row}: {contract}"
+        print(printable(f"{line}: {failure}" if failure else line), flush=True)
+    if broken:
+        print(f"\n{printable(plugin)}: {broken} of these are not so")
+        raise typer.Exit(1)
+    print(f"\n{printable(plugin)}: all of these are so")
 
 
 app.command(name="import")(import_)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM
 from clsweep.errors import RequestError
 
 new = typer.Typer(help="Write files to start from.", no_args_is_help=True)
@@ -26,12 +29,33 @@ FILES = {
     Scheduler.kuberay: "kuberay.yaml",
     Scheduler.skypilot: "skypilot.yaml",
 }
+KINDS = ("loss", "regularizer", "framework", "encoder", "dataset", "metric", "diagnostic")
+SKELETONS = Path(__file__).parent / "skeletons"
+STUDY = """\
+name: example
+plugins: [example.py]
+dataset: {dataset}
+seeds: [0, 1]
+{more}base: {{{encoder}width: 16, epochs: 5, batch_size: 256}}
+objectives:
+  plain: {{framework: simclr, loss: dcl}}
+{objective}search: {{method: grid}}
+"""
+PLAIN = {"dataset": "{name: digits}", "encoder": "encoder: conv4, ", "more": "", "objective": ""}
+WITH_ROW = {  # what a study says of a row of each kind
+    "loss": {
+        "objective": "  example:\n    framework: simclr\n    loss: example\n"
+        "    space: {example_scale: {grid: [0.5, 1, 2]}}\n"
+    },
+    "regularizer": {
+        "objective": "  example: {framework: simclr, loss: dcl, regularizer: example}\n"
+    },
+    "framework": {"objective": "  example: {framework: example, loss: dcl}\n"},
+    "encoder": {"encoder": "", "more": "factors: {encoder: [conv4, example]}\n"},
+    "dataset": {"dataset": "{name: example}"},
+    "metric": {"more": "metric: {name: example, mode: max}\n"},
+}
 TEMPLATES = Path(__file__).parent / "clusters"
-
-
-@new.callback()
-def _kinds() -> None:
-    pass
 
 
 @new.command()
@@ -43,7 +67,36 @@ def cluster(
 ) -> None:
     """A file that runs studies on the nodes of SLURM, KubeRay or SkyPilot."""
     target = out or Path(FILES[scheduler])
-    text = (TEMPLATES / FILES[scheduler]).read_text(encoding="utf-8")
+    _write(target, (TEMPLATES / FILES[scheduler]).read_text(encoding="utf-8"))
+    print(f"{target}: its head says how to use it, and what is yours to fill in")
+
+
+def _plugin(kind: str, name: str, folder: Path) -> None:
+    """Write a plug-in and a study with it."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise RequestError(f"{name}: expected small letters, digits and '_', a letter first")
+    tables = (PARAM, METRIC, DIAGNOSTIC, DATASET, *COMPONENT.values())
+    if any(name in table for table in tables):
+        raise RequestError(f"{name}: the catalog has this name already; give another one")
+    text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
+    study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}))
+    files = {f"{name}.py": text, f"{name}.yaml": study}
+    if taken := [file for file in files if (folder / file).exists()]:
+        raise RequestError(f"{folder / taken[0]}: exists already; give another name or --out")
+    for file, content in files.items():
+        _write(folder / file, _named(content, name))
+    path = folder / name
+    print(f"{path}.py, {path}.yaml: written. Then:")
+    for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
+        print(f"  clsweep {line}")
+
+
+def _named(text: str, name: str) -> str:
+    camel = "".join(word.capitalize() for word in name.split("_"))
+    return text.replace("Example", camel).replace("example", name)
+
+
+def _write(target: Path, text: str) -> None:
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -51,4 +104,22 @@ def cluster(
         raise RequestError(f"{target}: exists already; name another file with --out") from None
     except OSError as error:
         raise RequestError(f"{target}: cannot be written: {error.strerror}") from None
-    print(f"{target}: its head says how to use it, and what is yours to fill in")
+
+
+def _command(kind: str) -> None:
+    def write(
+        name: Annotated[str, typer.Argument(metavar="NAME", help="what it shall be called")],
+        out: Annotated[
+            Path, typer.Option("--out", metavar="FOLDER", help="here, unless another is named")
+        ] = Path(),
+    ) -> None:
+        _plugin(kind, name, out)
+
+    article = "An" if kind[0] in "aeiou" else "A"
+    new.command(kind, help=f"{article} {kind} of yours: a plug-in that works, and its study.")(
+        write
+    )
+
+
+for _kind in KINDS:
+    _command(_kind)

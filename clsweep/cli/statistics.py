@@ -63,6 +63,17 @@ def print_robustness(
     )
 
 
+def print_answer(findings: Findings) -> str:
+    """The verdicts, as the report begins with them; returns the command to type next, or ""."""
+    from clsweep.report.sections import answer_of
+
+    verdicts, steps = answer_of(findings)
+    print()
+    for sentence in verdicts:
+        print(textwrap.fill(printable(sentence), screen_width()))
+    return next((step.command for step in steps if step.command), "")
+
+
 def print_reproduction(findings: Findings, *, within: float | None, format: Format) -> None:
     """The tables of `clsweep reproduce`, each no wider than `PAGE_WIDTH`."""
     frame = findings.reproduce(within=within)

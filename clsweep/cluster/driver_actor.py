@@ -16,7 +16,7 @@ from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Judge, Rules
-from clsweep.cluster.said import say
+from clsweep.cluster.said import ask_to_save, report, say
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.weights import about_encoder, pack
@@ -60,8 +60,14 @@ class Desk:
         """Whether any of these trials has its processes."""
         return not self._begun.isdisjoint(trial_ids)
 
-    def say(self, trial_id: str, state: Row) -> None:
-        say(self._scratch, trial_id, state)
+    def say(self, trial_id: str, state: Row, saved: str = "") -> str:
+        return say(self._scratch, trial_id, state, saved)
+
+    def report(self, trial_id: str, epoch: Row, is_first: bool) -> None:
+        report(self._scratch, trial_id, epoch, is_first=is_first)
+
+    def ask_to_save(self, demand: str) -> None:
+        ask_to_save(self._scratch, demand)
 
     def checkpoint(self, trial_id: str) -> bytes | None:
         return self._folder.checkpoint(trial_id)

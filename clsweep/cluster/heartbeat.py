@@ -9,25 +9,36 @@ from typing import Any
 
 from clsweep.cluster.leftovers import Leftovers
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.said import heard
+from clsweep.cluster.said import ask_to_save, heard, reported
 from clsweep.cluster.sharing import Share
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 
 INTERVAL_S = 2.0
+EPOCHS_INTERVAL_S = 10.0  # between two writes of the epochs of trials under way
+WRITING_SHARE = 0.05  # of the time that these may take
 JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object store
 
 
 class Heartbeat:
-    """A context manager: says that the study is alive and what runs, and follows the other studies
-    of the cluster.
+    """A context manager: says that the study is alive and what runs, follows the other studies of
+    the cluster, and has trials save where a machine is about to go.
     """
 
     def __init__(
-        self, folder: ResultsFolder, progress: Progress, share: Share, leftovers: Leftovers
+        self,
+        folder: ResultsFolder,
+        progress: Progress,
+        share: Share,
+        leftovers: Leftovers,
+        *,
+        is_alone: bool,
     ):
         self._folder, self._progress, self._share = folder, progress, share
-        self._leftovers = leftovers
+        self._leftovers, self._is_alone = leftovers, is_alone
+        self._draining: frozenset[str] = frozenset()
+        self._next_write = time.monotonic() + EPOCHS_INTERVAL_S
+        self._num_epochs: dict[str, int] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
@@ -52,12 +63,40 @@ class Heartbeat:
             # of Ray: the cluster is going away, and the trials will tell
             with contextlib.suppress(Exception):
                 self._share.update(running)
+                if not self._is_alone:
+                    self._look_for_preemption()
             self._leftovers.note()
+            if time.monotonic() >= self._next_write:
+                self._keep_epochs()
             if time.monotonic() - journal_kept > JOURNAL_INTERVAL_S:
                 journal_kept = time.monotonic()
                 with contextlib.suppress(RequestError):  # its last copy, at the end, must succeed
                     self._folder.keep_journal()
+        self._keep_epochs()
         self._say({"state": "ended", "running": []})
+
+    def _keep_epochs(self) -> None:
+        """Put the epochs of the trials under way into the folder, if there are others by now."""
+        start = time.monotonic()
+        rows = reported(self._folder.scratch, self._progress.running)
+        num_epochs = {trial_id: len(epochs) for trial_id, epochs in rows.items()}
+        if num_epochs != self._num_epochs or self._ended.is_set():
+            self._num_epochs = num_epochs
+            with contextlib.suppress(RequestError):  # they come once more with their trials
+                self._folder.keep_running(rows)
+        end = time.monotonic()
+        self._next_write = end + max(EPOCHS_INTERVAL_S, (end - start) / WRITING_SHARE)
+
+    def _look_for_preemption(self) -> None:
+        """Ask for checkpoints where a machine is about to be taken away: Ray knows by its
+        autoscaler, or by `ray drain-node`.
+        """
+        from ray._private.state import state  # as Ray Train's own watcher does
+
+        draining = frozenset(state.get_draining_nodes())
+        if draining - self._draining:
+            ask_to_save(self._folder.scratch, f"draining {' '.join(sorted(draining))}")
+        self._draining = draining
 
     def _say(self, state: dict[str, Any]) -> None:
         # A full disk is reported by the first row that does not fit, and so is a folder that

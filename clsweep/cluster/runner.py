@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
+from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import require_capacity, running_cluster
@@ -21,6 +22,7 @@ from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
+from clsweep.cluster.said import let_save
 from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
@@ -120,6 +122,8 @@ def run_trials(
     run = _Run(study, planned, folder, asked, test)
     left, interrupted = run.left(), False
     if left or run.owes_references():
+        activate(study.document.plugins)
+        execute(study.document.plugins)
         _require_data(study, asked.address)
         try:
             interrupted = run.work()
@@ -278,7 +282,7 @@ class _Run:
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
             )
             share = Share(desk, capacity, concurrent)
-            stack.enter_context(Heartbeat(folder, progress, share, leftovers))
+            stack.enter_context(Heartbeat(folder, progress, share, leftovers, is_alone=is_alone))
             # What is confirmed is a study from a folder, which shall not say where to write.
             wanted = [] if self._test else wanted_loggers(study, self._asked.log)
             place = loggers_place(folder.local_path, study.sections.name)
@@ -297,6 +301,9 @@ class _Run:
                 if references:
                     references.collect()
             except KeyboardInterrupt:
+                if study.sections.checkpoints.keep != "none":
+                    with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
+                        let_save(folder.scratch, progress.running)
                 return True
             return False
 
@@ -388,8 +395,9 @@ class _Run:
         refuse a corrected one.
         """
         folder, rows = self._folder, [plan_row(self._study, trial) for trial in self._planned]
+        document = self._study.document
         if not folder.exists():
-            folder.create(self._study.document.dump(), rows)
+            folder.create(document.dump(), rows, document.plugins)
             return
         if folder.has_parts():
             folder.compact()
@@ -397,8 +405,8 @@ class _Run:
         new_ids = {row["trial_id"] for row in rows}
         # once the best, in a confirmation
         others = [row for row in known if row["trial_id"] not in new_ids]
-        if len(known) != len(rows) + len(others) or folder.study() != self._study.document.tree:
-            folder.create(self._study.document.dump(), [*rows, *others])
+        if len(known) != len(rows) + len(others) or folder.study() != document.tree:
+            folder.create(document.dump(), [*rows, *others], document.plugins)
 
 
 def _require_same(

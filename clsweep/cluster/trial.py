@@ -12,16 +12,19 @@ import re
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from clsweep.catalog import COMPONENT
+from clsweep.catalog.plugins import Plugin, activate, execute, place_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.driver_actor import FolderUnreachableError, TrialFiles, ask, node_id
-from clsweep.cluster.said import say
+from clsweep.cluster.leaving import saved_on_term
+from clsweep.cluster.line import Line
+from clsweep.cluster.said import ask_to_save, report, say
 from clsweep.data.availability import DataPlace
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ class TrialContext:
     keep_end: bool = False  # a checkpoint after the last epoch
     keep_encoder: bool = False
     test: bool = False  # score the test split too
+    plugins: Sequence[Mapping[str, Any]] = ()  # each as `Plugin.packed` gives it
 
     @classmethod
     def of(
@@ -77,6 +81,7 @@ class TrialContext:
             and all(cell.dataset.kind == "images" for cell in study.cells or (study,))
             and not test,
             test=test,
+            plugins=[plugin.packed() for plugin in study.document.plugins],
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
@@ -88,6 +93,12 @@ class TrialContext:
         """From what `asdict` made of a context for the way through Ray."""
         places = {name: DataPlace(**place) for name, place in fields["places"].items()}
         return cls(**{**fields, "places": places})
+
+    def plug_in(self) -> None:
+        """Make the study's plug-ins those of this process."""
+        plugins = [Plugin.unpacked(packed) for packed in self.plugins]
+        activate(plugins)
+        execute(plugins)
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
@@ -102,13 +113,32 @@ class TrialContext:
             os.makedirs(place, exist_ok=True)
         return tempfile.TemporaryDirectory(prefix="clsweep-", dir=place, ignore_cleanup_errors=True)
 
-    def tell(self, trial_id: str, state: Row) -> None:
-        """Let the driver know how far a trial is. What cannot be told is not worth a trial."""
+    def tell(self, trial_id: str, state: Row, saved: str = "") -> str:
+        """Let the driver know how far a trial is; what the run asks. What cannot be told is not
+        worth a trial.
+        """
         with contextlib.suppress(OSError, FolderUnreachableError):
             if self._is_near() and self.scratch:
-                say(self.scratch, trial_id, state)
+                return say(self.scratch, trial_id, state, saved)
+            if self.desk:
+                return str(ask(self.desk, "say", trial_id, state, saved))
+        return ""
+
+    def report(self, trial_id: str, epoch: Row, *, is_first: bool) -> None:
+        """Let the driver have the row of an epoch, which comes once more with the outcome."""
+        with contextlib.suppress(OSError, FolderUnreachableError):
+            if self._is_near() and self.scratch:
+                report(self.scratch, trial_id, epoch, is_first=is_first)
             elif self.desk:
-                ask(self.desk, "say", trial_id, state)
+                ask(self.desk, "report", trial_id, epoch, is_first)
+
+    def ask_to_save(self, demand: str) -> None:
+        """Ask all trials of the run for a checkpoint."""
+        with contextlib.suppress(OSError, FolderUnreachableError):
+            if self._is_near() and self.scratch:
+                ask_to_save(self.scratch, demand)
+            elif self.desk:
+                ask(self.desk, "ask_to_save", demand)
 
     def _is_near(self) -> bool:
         return self.near is None or self.near == node_id()
@@ -162,12 +192,14 @@ def run_trial(config: Mapping[str, Any]) -> None:
 def describe(error: BaseException) -> Row:
     """Class, message and traceback of the error at the root of Ray's wrappers."""
     root = _root_cause(error)
-    name = type(root).__name__
+    name, place = type(root).__name__, getattr(root, "plugin_place", "")
+    prefix = f"{place}: {name}: " if place else ""
+    message = (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name
     return {
         "error_class": name,
         # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal
         # messages.
-        "error_message": (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name,
+        "error_message": prefix + message,
         "error_traceback": "".join(traceback.format_exception(root)),
     }
 
@@ -222,7 +254,7 @@ def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     from ray.train.torch import TorchTrainer
 
     def train_here(_: object) -> Row:
-        return _train(row, context, report=lambda epoch: tune.report({"epoch": epoch}))
+        return _train(row, context, pass_on=lambda epoch: tune.report({"epoch": epoch}))
 
     trainer = TorchTrainer(
         train_here,
@@ -264,10 +296,10 @@ def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
 
 def _train_worker(config: Mapping[str, Any]) -> Row:
     """One worker of a group. The workers' results agree; rank 0's is kept."""
-    return _train(config["row"], TrialContext.restored(config["context"]), report=lambda _: None)
+    return _train(config["row"], TrialContext.restored(config["context"]), pass_on=lambda _: None)
 
 
-def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) -> Row:
+def _train(row: Row, context: TrialContext, *, pass_on: Callable[[Row], object]) -> Row:
     """Train on this worker's own device and threads; the result carries all epochs, so that no
     report can be lost.
     """
@@ -279,28 +311,38 @@ def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) 
 
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()
+    context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
     if context.desk and _is_first_worker(context):
         ask(context.desk, "begin", row["trial_id"])
+    line = Line(context, row["trial_id"], speaks=_is_first_worker(context))
     epochs: list[Row] = []
 
     def note(epoch: Row) -> bool:
+        if line.speaks and row["epochs"]:
+            context.report(row["trial_id"], epoch, is_first=not epochs)
         epochs.append(epoch)
-        report(epoch)
-        return not _is_first_worker(context) or context.may_go_on(row, epoch)
+        pass_on(epoch)
+        return not line.speaks or context.may_go_on(row, epoch)
 
-    with limited_memory(row, device, context.gpus_per_worker):
+    keeps = context.checkpoint_every_s is not None
+    with (
+        placed(row),
+        limited_memory(row, device, context.gpus_per_worker),
+        saved_on_term(line.notice) if keeps else contextlib.nullcontext(),
+    ):
         result = train_trial(
             row,
             note,
             place=context.places[row["objective"]],
             device=device,
             cuda_graphs=context.cuda_graphs,
-            checkpoints=None if context.checkpoint_every_s is None else files,
+            checkpoints=files if keeps else None,
             checkpoint_every_s=context.checkpoint_every_s or 0.0,
             keep_end=context.keep_end,
             test=context.test,
-            tell=partial(context.tell, row["trial_id"]) if _is_first_worker(context) else None,
+            tell=line.tell if line.speaks else None,
+            notice=line.notice,
         )
     # no row: they go apart
     encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))
@@ -308,6 +350,19 @@ def _train(row: Row, context: TrialContext, *, report: Callable[[Row], object]) 
         files.keep_encoder(row, encoder, normalisation)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {**result, "epochs": epochs, "device": name}
+
+
+@contextlib.contextmanager
+def placed(row: Row) -> Iterator[None]:
+    """An error of a plug-in says its file and line, also where Ray has passed it on."""
+    try:
+        yield
+    except Exception as error:
+        diverged = type(error).__name__ == "DivergedError"
+        loss = COMPONENT["loss"].get(row.get("loss", "")) if diverged else None
+        if place := place_of(error, loss.impl if loss else ""):
+            error.plugin_place = place  # type: ignore[attr-defined]
+        raise
 
 
 def _is_first_worker(context: TrialContext) -> bool:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from clsweep.catalog.ownership import HALF_TURN
 from clsweep.data import pixels
 
 LEVELS = {torch.uint8: 255.0, torch.uint16: 65535.0}  # what 1 is in whole numbers
 _CROP_ATTEMPTS = 10
-_JITTER_RANGE = 0.8, 0.8, 0.2  # brightness, contrast and hue at strength 1
 _ORDERS_24 = torch.tensor(list(itertools.permutations(range(4))))
 _BLUR_SIGMA = (0.1, 2.0)
 # pixels and channels of the images in work at once: 3 MiB, near what a core's cache holds
@@ -45,9 +45,10 @@ class Recipe:
         output_size: side of the view in pixels, at least 1; None is the image's.
         flip_prob, jitter_prob, gray_prob, blur_prob, solarize_prob: how likely each operation is,
             in [0, 1].
-        jitter_strength: s in ColorJitter(0.8 s, 0.8 s, jitter_saturation s, 0.2 s), in [0, 2.5]; 0
-            switches the jitter off.
-        jitter_saturation: range of the saturation at strength 1, in [0, 1].
+        jitter_strength: s in ColorJitter(jitter_brightness s, jitter_contrast s, jitter_saturation
+            s, jitter_hue s), in [0, 2.5]; 0 switches the jitter off.
+        jitter_brightness, jitter_contrast, jitter_saturation: ranges at strength 1, in [0, 1].
+        jitter_hue: the same in turns, in [0, 0.5]; times the strength at most 0.5, half a turn.
     """
 
     crop_scale: float = 0.08
@@ -55,7 +56,10 @@ class Recipe:
     output_size: int | None = None
     flip_prob: float = 0.5
     jitter_strength: float = 1.0
+    jitter_brightness: float = 0.8
+    jitter_contrast: float = 0.8
     jitter_saturation: float = 0.8
+    jitter_hue: float = 0.2
     jitter_prob: float = 0.8
     gray_prob: float = 0.2
     blur_prob: float = 0.5
@@ -70,9 +74,16 @@ class Recipe:
             )
         if self.output_size is not None and self.output_size < 1:
             raise ValueError(f"output_size must be None or at least 1, got {self.output_size}")
-        if not 0.0 <= self.jitter_strength <= 2.5:  # where the hue shift reaches half a turn
+        if not 0.0 <= self.jitter_strength <= 2.5:
             raise ValueError(f"jitter_strength must be in [0, 2.5], got {self.jitter_strength}")
+        if not 0.0 <= self.jitter_hue <= 0.5 or self.jitter_hue * self.jitter_strength > HALF_TURN:
+            raise ValueError(
+                "jitter_hue must be in [0, 0.5], and with jitter_strength at most 0.5, got "
+                f"{self.jitter_hue} and {self.jitter_strength}"
+            )
         for name in (
+            "jitter_brightness",
+            "jitter_contrast",
             "jitter_saturation",
             "flip_prob",
             "jitter_prob",
@@ -204,8 +215,7 @@ def draw(
         sizes=(one_size, one_size if recipe.output_size is None else recipe.output_size),
         i=corner_2N[0], j=corner_2N[1], h=side_2N[0], w=side_2N[1],
         flip=flag_5N[0], jitter=flag_5N[1], gray=flag_5N[2], blur=flag_5N[3], solarize=flag_5N[4],
-        factor_N4=_jitter_factors(factor.view(num_images, 4), recipe.jitter_strength,
-                                  recipe.jitter_saturation),
+        factor_N4=_jitter_factors(factor.view(num_images, 4), recipe),
         order_N4=_ORDERS_24[(order * len(_ORDERS_24)).long()],
         sigma=(_BLUR_SIGMA[0] + (_BLUR_SIGMA[1] - _BLUR_SIGMA[0]) * sigma).float(),
     )  # fmt: skip
@@ -398,9 +408,14 @@ def _crops(
     return torch.where(is_lost_N, (size_2N - side_2N) // 2, corner_2N), side_2N
 
 
-def _jitter_factors(u_N4: Tensor, strength: float, saturation: float) -> Tensor:
-    brightness, contrast, hue = (limit * strength for limit in _JITTER_RANGE)
-    range_4 = torch.tensor([brightness, contrast, saturation * strength, hue], dtype=torch.float64)
+def _jitter_factors(u_N4: Tensor, recipe: Recipe) -> Tensor:
+    ranges = (
+        recipe.jitter_brightness,
+        recipe.jitter_contrast,
+        recipe.jitter_saturation,
+        recipe.jitter_hue,
+    )
+    range_4 = torch.tensor([r * recipe.jitter_strength for r in ranges], dtype=torch.float64)
     neutral_4 = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     low_4, high_4 = neutral_4 - range_4, neutral_4 + range_4
     # a strength above 1.25 would reach negative brightness; torchvision cuts there as well

@@ -104,6 +104,13 @@ class Framework(nn.Module):
         """Parameters that have no gradient for some epochs."""
         return ()
 
+    @property
+    def epoch_draws(self) -> Generator | None:
+        """The generator that `begin_epoch` seeds, if there is one: a trial that goes on within an
+        epoch sets it to where it was.
+        """
+        return None
+
     def begin_epoch(self, epoch: int, seed: int = 0) -> None:
         """Called before the first step of an epoch, with the number of epochs that are done and
         the seed of what this epoch draws for the regularizer.
@@ -167,6 +174,10 @@ class PairFramework(Framework):
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return self.projector(features), features
+
+    @property
+    def epoch_draws(self) -> Generator:
+        return self.comparison.draws
 
     def begin_epoch(self, epoch: int, seed: int = 0) -> None:
         self.comparison.draws.manual_seed(seed)

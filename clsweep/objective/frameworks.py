@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from clsweep.model.heads import mlp
+from clsweep.model.heads import Norm, mlp
 from clsweep.model.norms import group_norms
 from clsweep.model.queue import FeatureQueue
 from clsweep.objective.framework import (
@@ -29,9 +29,13 @@ class SimCLR(PairFramework):
     """The other samples of the batch are the negatives (DCL Fig. 2).
 
     With `num_negatives` (eqco) every anchor has so many of them, drawn for each anchor (EqCo 2.3).
+    `proj_norm` says where the projector has batch norm: the paper says nothing of it.
     """
 
-    def __init__(self, *, num_negatives: int | None = None, **shared: Any):
+    def __init__(
+        self, *, num_negatives: int | None = None, proj_norm: Norm = "none", **shared: Any
+    ):
+        self.norm = proj_norm
         super().__init__(**shared)
         self.num_negatives = num_negatives
 
@@ -264,6 +268,10 @@ class Supervised(Framework):
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return features, features
+
+    @property
+    def epoch_draws(self) -> Generator:
+        return self.comparison.draws
 
     def begin_epoch(self, epoch: int, seed: int = 0) -> None:
         self.comparison.draws.manual_seed(seed)

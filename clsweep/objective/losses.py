@@ -208,22 +208,25 @@ def align_uniform(
     return align_weight * alignment + uniformity
 
 
-def cosine(p_ND: Tensor, z_ND: Tensor) -> Tensor:
-    """Negative cosine similarity, the loss of BYOL and SimSiam: l = -<p, z> / (|p| |z|), the mean
-    over samples.
+def cosine(p_ND: Tensor, z_ND: Tensor, loss_scale: float = 1.0) -> Tensor:
+    """Negative cosine similarity, the loss of BYOL and SimSiam: l = -loss_scale <p, z> / (|p| |z|),
+    the mean over samples.
 
     Normalises inside. No gradient is stopped here: which side is a target is the framework's
     business.
 
     Args:
         p_ND, z_ND: float (N, D), raw, N >= 1. A norm below 1e-4 counts as 1e-4.
+        loss_scale: > 0. BYOL's Eq. 2 is 2 - 2 cos, summed over both directions: 4 in a mean of
+            both, and a constant that has no gradient.
 
     Raises:
-        ValueError: shapes differ, no samples.
+        ValueError: shapes differ, no samples, loss_scale <= 0.
     """
+    check_positive(loss_scale=loss_scale)
     check_views(p_ND, z_ND)
     p_ND, z_ND = (F.normalize(wide(x), dim=1, eps=FLOOR**0.5) for x in (p_ND, z_ND))
-    return -(p_ND * z_ND).sum(1).mean()
+    return -loss_scale * (p_ND * z_ND).sum(1).mean()
 
 
 def mse(z_ND: Tensor, target_ND: Tensor) -> Tensor:
@@ -240,9 +243,11 @@ def mse(z_ND: Tensor, target_ND: Tensor) -> Tensor:
     return F.mse_loss(wide(z_ND), wide(target_ND))
 
 
-def barlow(z1_ND: Tensor, z2_ND: Tensor, off_diag: float = 0.0051) -> Tensor:
-    """Barlow Twins (Zbontar et al. 2021, Eq. 1-2): l = sum_i (1 - C_ii)^2 + off_diag sum_{i != j}
-    C_ij^2.
+def barlow(
+    z1_ND: Tensor, z2_ND: Tensor, off_diag: float = 0.0051, loss_scale: float = 1.0
+) -> Tensor:
+    """Barlow Twins (Zbontar et al. 2021, Eq. 1-2): l = loss_scale [sum_i (1 - C_ii)^2 + off_diag
+    sum_{i != j} C_ij^2].
 
     C is the correlation over the batch of view 1's columns with view 2's, each standardised by its
     biased standard deviation. A sum, as in the paper, not a mean.
@@ -250,10 +255,12 @@ def barlow(z1_ND: Tensor, z2_ND: Tensor, off_diag: float = 0.0051) -> Tensor:
     Args:
         z1_ND, z2_ND: float (N, D), raw, N >= 2. A column's variance below 1e-8 counts as 1e-8.
         off_diag: weight of the redundancy term, >= 0.
+        loss_scale: > 0; 1 in the paper, 0.024 in the authors' code.
 
     Raises:
-        ValueError: shapes differ, N < 2 (no statistics), off_diag < 0.
+        ValueError: shapes differ, N < 2 (no statistics), off_diag < 0, loss_scale <= 0.
     """
+    check_positive(loss_scale=loss_scale)
     if not off_diag >= 0:
         raise ValueError(f"off_diag: expected a value >= 0, given {off_diag}")
     check_views(z1_ND, z2_ND, 2, "statistics")
@@ -262,7 +269,7 @@ def barlow(z1_ND: Tensor, z2_ND: Tensor, off_diag: float = 0.0051) -> Tensor:
         correlation_DD = columns1_DN @ columns2_DN.T  # the columns are standardised / sqrt(N)
     diagonal_D = correlation_DD.diagonal()
     off_diagonal = correlation_DD - torch.diag_embed(diagonal_D)
-    return (1 - diagonal_D).square().sum() + off_diag * off_diagonal.square().sum()
+    return loss_scale * ((1 - diagonal_D).square().sum() + off_diag * off_diagonal.square().sum())
 
 
 def dimcl(z1_ND: Tensor, z2_ND: Tensor, dim_tau: float, *, dim_standardize: bool = True) -> Tensor:

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from clsweep.catalog.plugins import Plugin, declare, from_json, to_json
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, UserError
 from clsweep.results.checked import (
@@ -56,6 +57,7 @@ from clsweep.results.schemas import (
 )
 from clsweep.results.tables import decode, encode
 from clsweep.study.document import Document
+from clsweep.study.plugged import KEPT
 from clsweep.study.recorded import recorded_study
 
 T = TypeVar("T")
@@ -66,6 +68,7 @@ SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 JOURNAL = "optuna.journal"
 PRINTED, CELLS = "references", "cells.parquet"  # a paper's numbers, and the cells at its scale
 LEFTOVERS = ".leftovers.json"
+RUNNING = "parts/running.parquet"
 _MISSING = "this file of the results is missing"
 
 
@@ -77,6 +80,7 @@ class ResultsFolder:
     _files: Files = field(init=False, repr=False)
     _lock: Hold = field(init=False, repr=False)
     _scratch: str | None = field(init=False, repr=False, default=None)
+    _is_declared: bool = field(init=False, repr=False, default=False)
     _known: dict[str, tuple[bytes, Any]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -178,6 +182,19 @@ class ResultsFolder:
             pc.is_in(table["trial_id"], self.trials(["trial_id"])["trial_id"].combine_chunks())
         )
 
+    def running_epochs(self) -> pa.Table:
+        """The epochs, so far, of trials that were under way when this was last written; trials
+        that have ended since are among them.
+        """
+        schema = side_schema("epochs")
+        with contextlib.suppress(FileNotFoundError):
+            return self._decoded(
+                RUNNING,
+                lambda data: checked_rows(data, [*schema], filled=["trial_id"], present=[]),
+                "; without it, nothing is lost",
+            )
+        return schema.empty_table()
+
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
         if not self._files.is_file("references.parquet"):
@@ -237,11 +254,16 @@ class ResultsFolder:
 
     # What a run writes.
 
-    def create(self, study_yaml: str, plan_rows: Sequence[Row]) -> None:
+    def create(
+        self, study_yaml: str, plan_rows: Sequence[Row], plugins: Sequence[Plugin] = ()
+    ) -> None:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
         self._lock.check()
+        if plugins:
+            self._files.write(KEPT, to_json(plugins))
         params = param_fields({name for row in plan_rows for name in row})
-        tree = recorded_study(study_yaml.encode(), self.place("study.yaml")).tree
+        place = self.place("study.yaml")
+        tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = to_table(plan_rows, plan_schema(params))
         self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
@@ -267,6 +289,22 @@ class ResultsFolder:
                 self._write_table(part, table)
         self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], schema))
 
+    def keep_running(self, epochs: Mapping[str, Sequence[Row]]) -> None:
+        """Replace the epochs of trials under way, by their ids: one file for all of them. Nothing
+        that is computed reads it.
+
+        Raises:
+            BusyError: another run has taken the folder over.
+            RequestError: it cannot be written.
+        """
+        self._lock.check()
+        rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
+        if not rows:
+            self._files.remove(RUNNING)
+            return
+        table = to_table(rows, side_schema("epochs"))
+        self._files.write(RUNNING, encode(table), durable=False)
+
     def add_encoder(self, trial_id: str, payload: bytes) -> None:
         """Keep a trial's encoder; on the disk when this returns."""
         self._files.write(encoder_file(trial_id), payload)
@@ -283,9 +321,8 @@ class ResultsFolder:
 
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
-        self._files.remove_unfinished(
-            ["", PRINTED, *SUFFIX, "parts/trials", *(f"parts/{name}" for name in SIDE_TABLES)]
-        )
+        parts = (f"parts/{name}" for name in ("trials", *SIDE_TABLES))
+        self._files.remove_unfinished(["", PRINTED, *SUFFIX, "parts", *parts])
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
@@ -392,10 +429,24 @@ class ResultsFolder:
     @property
     def _document(self) -> Document:
         place = self.place("study.yaml")
-        return self._once("study.yaml", lambda data: recorded_study(data, place))
+        found: Document = self._once(
+            "study.yaml", lambda data: recorded_study(data, place, self._kept_plugins)
+        )
+        declare(found.plugins)
+        self._is_declared = True
+        return found
+
+    def _kept_plugins(self) -> tuple[Plugin, ...]:
+        return self._decoded(KEPT, from_json)
+
+    def declare(self) -> None:
+        """Know the rows of the study's plug-ins, without which its columns have no meaning."""
+        if not self._is_declared or self._document.plugins:
+            self._document  # noqa: B018
 
     @property
     def _plan(self) -> Plan:
+        self.declare()
         return self._once("plan.parquet", checked_plan)
 
     def _once(self, name: str, decode: Callable[[bytes], Any]) -> Any:

@@ -68,8 +68,10 @@ class StudyResults:
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
-        """One row per trial and epoch; diagnostics where the encoder was scored."""
-        return self._of_trials("epochs")
+        """One row per trial and epoch; diagnostics where the encoder was scored. Status is the
+        trial's: running while it is under way, interrupted if its run has ended without it.
+        """
+        return self._placed(self._epochs_table)
 
     @cached_property
     def histograms(self) -> pd.DataFrame:
@@ -86,18 +88,36 @@ class StudyResults:
         """Scores of raw pixels and of untrained encoders on the same yardstick."""
         return to_frame(self.folder.references())
 
+    @property
+    def _epochs_table(self) -> pa.Table:
+        """The epochs of all trials, with the status of each."""
+        under_way = self.folder.running_epochs()  # first: whichever ends meanwhile has ended
+        left = "running" if self.folder.is_running() else "interrupted"
+        ended = self.folder.side_table("epochs")
+        trials = self.folder.trials(["trial_id", "status"])
+        names = trials["trial_id"].combine_chunks()
+        under_way = under_way.filter(pc.invert(pc.is_in(under_way["trial_id"], names)))
+        table = pa.concat_tables([ended, under_way])
+        known = trials["status"].combine_chunks().take(pc.index_in(table["trial_id"], names))
+        return table.add_column(1, "status", pc.fill_null(known, left))
+
     def _of_trials(self, name: str) -> pd.DataFrame:
-        """A side table, with the study's factors as columns."""
-        frame = to_frame(self.folder.side_table(name))
+        """A side table of the trials that have ended."""
+        return self._placed(self.folder.side_table(name))
+
+    def _placed(self, table: pa.Table) -> pd.DataFrame:
+        """A table of trials, with the study's factors as columns."""
+        frame = to_frame(table)
         if not (factors := factors_of(self.study)):
             return frame
-        levels = self.trials.set_index("trial_id")[list(factors)]
+        levels = self.plan.set_index("trial_id")[list(factors)]
         columns = {factor: frame["trial_id"].map(levels[factor]) for factor in factors}
         return frame.assign(**columns)[[*factors, *frame.columns]]
 
     @property
     def metric(self) -> str:
         """Name of the metric that the study optimises."""
+        self.folder.declare()
         return str(self.study.get("metric", {}).get("name", "knn_top1"))
 
     @property
@@ -159,10 +179,9 @@ class CellResults(StudyResults):
         at = rows.column_names.index("objective")
         return rows.set_column(at, rows.schema.field("objective"), names)
 
-    def _of_trials(self, name: str) -> pd.DataFrame:
-        frame = to_frame(self.folder.side_table(name))
-        here = self.trials_table["trial_id"].to_pylist()
-        return frame[frame["trial_id"].isin(here)].reset_index(drop=True)
+    def _placed(self, table: pa.Table) -> pd.DataFrame:
+        here = self.plan_table["trial_id"].combine_chunks()
+        return to_frame(table.filter(pc.is_in(table["trial_id"], here)))
 
 
 def to_frame(table: pa.Table) -> pd.DataFrame:

@@ -47,6 +47,7 @@ ID_FIELDS = (
     pa.field("config", pa.int64()),  # number of the configuration within its objective
     pa.field("seed", pa.int64()),
     pa.field("sampler", pa.string()),
+    pa.field("plugins", pa.string()),  # their names and digests; null without any
     pa.field("dataset", pa.string()),
     *_SPLIT_FIELDS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clsweep.catalog.ownership import num_crop_only
+from clsweep.catalog.ownership import HALF_TURN, num_crop_only
 from clsweep.display.numbers import setting
 from clsweep.study.check_base import CheckBase
 from clsweep.study.space import Objective
@@ -15,6 +15,18 @@ class ViewChecks(CheckBase):
         if lowest > highest:
             message = f"expected at most crop_max, {setting(highest)}, given {setting(lowest)}"
             self.error(self._where(objective, "crop_scale"), message)
+
+    def _check_hue(self, objective: Objective) -> None:
+        if "jitter_hue" not in objective.owned:
+            return
+        _, strongest = objective.extremes("jitter_strength")
+        _, furthest = objective.extremes("jitter_hue")
+        if strongest * furthest > HALF_TURN:
+            message = (
+                f"expected at most half a turn, 0.5, of jitter_strength x jitter_hue, given "
+                f"{setting(strongest)} x {setting(furthest)}"
+            )
+            self.error(self._where(objective, "jitter_hue"), message)
 
     def _check_small_views(self, objective: Objective) -> None:
         if "small_view_size" not in objective.owned:

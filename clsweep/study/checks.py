@@ -245,6 +245,8 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
         self._check_momentum(objective)
         self._check_whitening(objective)
         self._check_crops(objective)
+        self._check_hue(objective)
+        self._check_projector(objective)
         self._check_small_views(objective)
         self._check_first_epochs(objective)
         _, warmup = objective.extremes("warmup_epochs")
@@ -271,6 +273,14 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
                 if other in objective.owned and objective.extremes(other) == (value, value):
                     message = f"has no effect while {other} is {setting(value)}"
                     self.error(self._where(objective, name), message)
+
+    def _check_projector(self, objective: Objective) -> None:
+        """A single layer is none of the hidden ones."""
+        if "proj_norm" not in objective.space or objective.extremes("proj_layers")[0] > 1:
+            return
+        if {"none", "hidden"} <= {*self._points(objective, "proj_norm")}:
+            message = "none and hidden train alike while proj_layers is 1"
+            self.error(self._where(objective, "proj_norm"), message)
 
     def _check_precision(self, objective: Objective) -> None:
         keys, wanted = self._where(objective, "precision"), self._points(objective, "precision")

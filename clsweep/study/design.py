@@ -19,6 +19,7 @@ from clsweep.catalog.ownership import (
     without_other_encoders,
     yardstick_params,
 )
+from clsweep.catalog.plugins import activate
 from clsweep.data.availability import DataPlace
 from clsweep.display.html import html_table
 from clsweep.errors import StudyError
@@ -103,6 +104,7 @@ def plan_trials(study: Study) -> list[PlannedTrial]:
     objective is that of the sampler; a grid is shuffled with `search.seed`, so that its first part
     already covers the space.
     """
+    activate(study.document.plugins)  # another study may have been read since
     designs = [_configs(study, objective) for objective in study.objectives]
     turns = itertools.chain.from_iterable(itertools.zip_longest(*designs))
     return [
@@ -230,9 +232,16 @@ def plan_row(
         "config": trial.config,
         "seed": trial.seed,
         "sampler": trial.sampler,
+        **_plugins(study),
         **split_columns(cell),
         **effective(trial.parts, {**trial.params, **(chosen or {})}, cell.dataset),
     }
+
+
+def _plugins(study: Study) -> dict[str, str]:
+    """The digests of a study's plug-ins, which decide its numbers; nothing if it has none."""
+    found = [f"{name} {digest}" for name, digest in study.sections.plugins.items()]
+    return {"plugins": "; ".join(found)} if found else {}
 
 
 def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from clsweep.catalog.plugins import Plugin
 from clsweep.errors import StudyError, nearest
 from clsweep.study.shipped import shipped_studies, study_file
 
@@ -36,6 +37,7 @@ class Document:
     source: str
     tree: dict[str, Any]
     places: dict[Keys, str] = field(default_factory=dict)
+    plugins: tuple[Plugin, ...] = ()  # whose names and digests are the tree's `plugins`
 
     def place(self, keys: Keys) -> str:
         """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above

@@ -88,7 +88,8 @@ def with_factors(frame: pd.DataFrame, tree: Mapping[str, Any]) -> pd.DataFrame:
 
 def cell_document(document: Document, cell: Cell) -> Document:
     """The study of one cell, with the places of what its levels say."""
-    found = Document(document.source, copy.deepcopy(document.tree), dict(document.places))
+    tree, places = copy.deepcopy(document.tree), dict(document.places)
+    found = Document(document.source, tree, places, document.plugins)
     factors = found.tree.pop("factors")
     for factor, label in cell.levels.items():
         number = [_label(level) for level in factors[factor]].index(label)

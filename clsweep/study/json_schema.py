@@ -36,6 +36,7 @@ def study_schema() -> Schema:
     sections["ObjectiveSection"]["allOf"] = [*_losses(), *_ownership()]
     whole = _inlined(schema, sections)
     _allow_factors(whole)
+    whole["properties"]["plugins"] = PLUGINS
     whole["properties"]["presets"] = {
         "type": "object",
         "description": "parts of a study, laid over it by --preset; null removes a key",
@@ -46,7 +47,24 @@ def study_schema() -> Schema:
         "space": _mapping({p.name: _dimension(p) for p in PARAMS if p.sweepable}),
     }
     whole["$defs"] = shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}
-    return {"$schema": DIALECT, **whole, "title": "A study of clsweep"}
+    return {"$schema": DIALECT, **_opened(whole), "title": "A study of clsweep"}
+
+
+PLUGINS: Schema = {
+    "description": "files of rows of your own, relative to the study, and packages",
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "object", "additionalProperties": {"type": "string"}},  # as results keep it
+    ],
+}
+
+
+def _opened(whole: Schema) -> Schema:
+    """Of a study with plug-ins only their list is checked: their rows have names of their own."""
+    defs = {"$defs": whole.pop("$defs")}
+    own = {"properties": {"plugins": PLUGINS}}
+    return {"type": "object", **defs, "if": {"required": ["plugins"]}, "then": own, "else": whole}
 
 
 def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:

@@ -6,23 +6,35 @@ are only read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from clsweep.catalog import PARAM
+from clsweep.catalog.plugins import Plugin, PluginError, declare
 from clsweep.errors import StudyError
 from clsweep.study.document import Document, Keys, parse_document
+from clsweep.study.plugged import require_same
 from clsweep.study.schema import parse_sections
 from clsweep.study.space import parse_dimension
 
 
-def recorded_study(data: bytes, source: str) -> Document:
-    """The `study.yaml` of a results folder.
+def recorded_study(
+    data: bytes, source: str, plugins: Callable[[], tuple[Plugin, ...]] = tuple
+) -> Document:
+    """The `study.yaml` of a results folder. `plugins` reads those that the folder keeps; nothing of
+    them is executed.
 
     Raises:
         StudyError: it is not what clsweep wrote: one line per mistake, as of a study file.
     """
     document = parse_document(data, source)
+    if document.tree.get("plugins"):
+        document.plugins = plugins()
+        try:
+            require_same(document.plugins, document.tree["plugins"])
+            declare(document.plugins)
+        except PluginError as error:
+            raise StudyError(document.error(("plugins",), str(error))) from None
     parse_sections(document)
     errors = [
         document.error(keys, f"expected a printable name, given {keys[1]!r:.80}")

@@ -34,6 +34,7 @@ from clsweep.study.checks import Checks
 from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.factors import Cell, cell_document, check_factors, told_of_cells
+from clsweep.study.plugged import load_plugins
 from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import (
     DIMENSION_KEYS,
@@ -65,6 +66,7 @@ def load_study(
 
 def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     """Check a merged study file, see `load_study`."""
+    load_plugins(document)
     cells = check_factors(document)
     study = _crossed(document, cells, preset) if cells else _Cell(document).study({*()}, preset)
     require_enumerable(study)

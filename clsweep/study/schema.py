@@ -185,7 +185,8 @@ class EncodersSection(_Section):
 class CheckpointsSection(_Section):
     # of a trial under way; best: also of each objective's best configuration
     keep: Literal["last", "best", "none"] = "last"
-    every_s: Annotated[Number, Field(ge=0)] = 60.0  # seconds; at most one in so many
+    # seconds; at most one in so many, within an epoch too; 0: after every epoch
+    every_s: Annotated[Number, Field(ge=0)] = 60.0
 
 
 # The loggers, and the options of each.
@@ -239,6 +240,7 @@ class StudySections(_Section):
     encoders: EncodersSection = EncodersSection()
     checkpoints: CheckpointsSection = CheckpointsSection()
     loggers: tuple[LoggerSection, ...] = ()
+    plugins: dict[StrictStr, StrictStr] = {}  # digests, by name
 
     @property
     def val_fraction(self) -> float | None:

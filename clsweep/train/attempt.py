@@ -13,6 +13,8 @@ import torch
 from clsweep.catalog.rows import Row
 from clsweep.train.checkpoint import CheckpointStore, identity_of, pack, unpack, verified
 from clsweep.train.collectives import of_first, rank
+from clsweep.train.notice import Notice
+from clsweep.train.under_way import EpochUnderWay
 
 Report = Callable[[Row], bool | None]
 
@@ -21,9 +23,12 @@ SAVING_SHARE = 0.05
 
 
 class Resumable(Protocol):
-    """What a trial is made of between two epochs."""
+    """What a trial is made of between two steps."""
 
     epoch: int
+
+    @property
+    def under_way(self) -> EpochUnderWay | None: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -44,6 +49,7 @@ class Attempt:
         every_s: seconds between two checkpoints at least; 0: one after every epoch.
         device: of the trial, for messages between workers.
         keep_end: save one after the last epoch too, to stay when the trial is over.
+        notice: asks for a checkpoint after the step that is being taken.
     """
 
     def __init__(
@@ -55,11 +61,13 @@ class Attempt:
         every_s: float,
         device: torch.device,
         keep_end: bool = False,
+        notice: Notice | None = None,
     ):
         self._config, self._report, self._device = config, report, device
         self._store = store if rank() == 0 else None
         self._every_s, self._saving_s, self._keep_end = every_s, 0.0, keep_end
         self._started_at = self._saved_at = monotonic()
+        self._notice = notice or Notice()
         self._state: Resumable | None = None
         self._identity = b""
         self._was_stopped = False
@@ -90,7 +98,10 @@ class Attempt:
             saved["points"],
         )
         self.num_resumes, self.earlier_s = saved["num_resumes"] + 1, saved["time_s"]
-        self._tell(self.rows)
+        if self.rows:
+            self._tell(self.rows)
+        if state.under_way is not None:  # it was told to go on, and did
+            self._was_stopped = False
 
     @property
     def epochs_trained(self) -> int:
@@ -100,6 +111,13 @@ class Attempt:
     def goes_on(self) -> bool:
         """Whether there is another epoch to train."""
         return not self._was_stopped and self.epochs_trained < self._config["epochs"]
+
+    def after_step(self) -> float:
+        """Save a checkpoint if one is due or asked for; the seconds that this took."""
+        if self._store is None or not (self._notice.is_given or self._is_late()):
+            return 0.0
+        self._save()
+        return self._saving_s
 
     def end_epoch(
         self, row: Row, histogram: Sequence[Row] = (), points: Sequence[Row] = ()
@@ -149,8 +167,14 @@ class Attempt:
             return False
         if not self.goes_on:
             return self._keep_end
+        return self._every_s == 0 or self._notice.is_given or self._is_late()
+
+    def _is_late(self) -> bool:
+        """Whether the latest checkpoint is older than it should be; never, where every epoch has
+        one.
+        """
         pause = max(self._every_s, self._saving_s / SAVING_SHARE)
-        return self._every_s == 0 or monotonic() - self._saved_at >= pause
+        return self._every_s > 0 and monotonic() - self._saved_at >= pause
 
     def _save(self) -> None:
         assert self._state is not None
@@ -167,3 +191,4 @@ class Attempt:
         self._store.save(pack(contents, self._identity))
         self._saved_at = monotonic()
         self._saving_s = self._saved_at - start
+        self._notice.answer()

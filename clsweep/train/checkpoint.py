@@ -17,7 +17,7 @@ import torch
 
 from clsweep.version import VERSION
 
-FORMAT = 2  # of the contents; another one when state or log change their shape
+FORMAT = 3  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
 # what a trial is called decides no number
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")

@@ -276,6 +276,17 @@ class StepStatistics:
             if values is not None and (not finite_only or torch.isfinite(values).all()):
                 self.add(impl, values)
 
+    def state_dict(self) -> dict[str, Any]:
+        """The sums so far."""
+        moments = {impl: found.state for impl, found in self._moments.items()}
+        return {"moments": moments, "counts": self._counts}
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        for impl, found in state["moments"].items():
+            self._moments[impl].load(found, device)
+        counts = state["counts"]
+        self._counts = None if counts is None else counts.to(device)
+
     @torch.no_grad()
     def add(self, impl: str, values: Tensor) -> None:
         """Values of one step, of any shape, that the function `impl` gave."""
@@ -324,6 +335,15 @@ class _Moments:
         self._num = 0
         self._mean: Tensor | None = None
         self._squares: Tensor | None = None  # sum of the squared differences to the mean
+
+    @property
+    def state(self) -> tuple[int, Tensor | None, Tensor | None]:
+        return self._num, self._mean, self._squares
+
+    def load(self, state: tuple[int, Tensor | None, Tensor | None], device: torch.device) -> None:
+        self._num, mean, squares = state
+        self._mean = None if mean is None else mean.to(device)
+        self._squares = None if squares is None else squares.to(device)
 
     def add(self, values: Tensor) -> None:
         mean, num = values.mean(), values.numel()

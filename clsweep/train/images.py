@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -204,9 +205,13 @@ class Batch:
 
 
 def batches(
-    images: Images, config: Mapping[str, Any], epoch: int, generator: torch.Generator
+    images: Images,
+    config: Mapping[str, Any],
+    epoch: int,
+    generator: torch.Generator,
+    first: int = 0,
 ) -> Iterator[Batch]:
-    """The global batches of an epoch.
+    """The global batches of an epoch, from the one numbered `first` on.
 
     Order and views are drawn for the global batch by every worker alike: what a sample looks like
     does not depend on the number of workers. The order depends on seed and epoch alone, so trials
@@ -218,12 +223,19 @@ def batches(
     )
     used = steps_per_epoch(images, config) * batch_size
     order = torch.randperm(len(images), generator=by_epoch)[:used]
-    drawn = _drawn(order, images, config, generator)
-    return (
+    num_skipped, rest = divmod(first, _batches_at_once(batch_size))
+    drawn = islice(_drawn(order, images, config, generator), num_skipped, None)
+    made = (
         _in_chunks(images, drawn, config)
         if config["chunk_size"] < batch_size
         else _whole(images, drawn, config)
     )
+    return islice(made, rest, None)  # views are made together, as in an epoch that was not cut
+
+
+def _batches_at_once(batch_size: int) -> int:
+    """Batches of a block whose views are drawn at once."""
+    return max(1, DRAWN_AT_ONCE // batch_size)
 
 
 @dataclass(frozen=True)
@@ -249,7 +261,7 @@ def _drawn(
 ) -> Iterator[Labelled]:
     """Whole batches in blocks, and the labels of each batch."""
     batch_size, transforms = config["batch_size"], recipes(config)
-    for rows in order.split(batch_size * max(1, DRAWN_AT_ONCE // batch_size)):
+    for rows in order.split(batch_size * _batches_at_once(batch_size)):
         labels = images.labels_N[rows.to(images.device, non_blocking=True)].split(batch_size)
         yield _Drawn(rows, images.draw(transforms, rows, generator)), labels
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
@@ -26,6 +25,7 @@ from clsweep.train.graphs import graph_encoder, input_shapes
 from clsweep.train.images import Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
+from clsweep.train.notice import Notice
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
 from clsweep.train.pulse import Pulse, Tell
 from clsweep.train.scores import (
@@ -40,6 +40,7 @@ from clsweep.train.seeds import derived_seed
 from clsweep.train.state import TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
 from clsweep.train.transfer import transfer_of
+from clsweep.train.under_way import AfterStep, EpochUnderWay
 
 HERE = DataPlace()
 
@@ -56,6 +57,7 @@ def train_trial(
     keep_end: bool = False,
     test: bool = False,
     tell: Tell | None = None,
+    notice: Notice | None = None,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -73,11 +75,12 @@ def train_trial(
             before it again, in order. What comes out is what an undisturbed trial gives: on a CPU
             bit for bit. The first worker's count.
         checkpoint_every_s: at least so many seconds between two of them, and twenty times what one
-            takes; 0: after every epoch.
+            takes, within an epoch too; 0: after every epoch, and nowhere else.
         keep_end: save a checkpoint after the last epoch too.
         test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
             that is scored on the test split anyway has its scores already.
         tell: what hears every few seconds how far the trial is, see `Pulse`.
+        notice: asks for a checkpoint after the step that is being taken.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -100,6 +103,7 @@ def train_trial(
         every_s=checkpoint_every_s,
         device=device,
         keep_end=keep_end,
+        notice=notice,
     )
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, attempt, device, Pulse(config, tell))
@@ -176,20 +180,23 @@ def _train(
             epoch == config["epochs"],
             epoch % config["eval_every"] == 0 or epoch == config["epochs"],
         )
-        statistics = StepStatistics() if is_scored else None
-        start = time.perf_counter()
-        row: Row = {"epoch": epoch, **train_epoch(state, model, train, config, statistics, pulse)}
-        row["time_s"] = time.perf_counter() - start
+        so_far = begin_epoch(state, train, StepStatistics() if is_scored else None)
+        row: Row = {"epoch": epoch}
+        row |= train_epoch(
+            state, model, train, config, so_far.statistics, pulse, attempt.after_step
+        )
+        row["time_s"] = so_far.time_s
         if not math.isfinite(row["train_loss"]):
             raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points = list[Row](), list[Row]()
-        if statistics is not None:
+        if (statistics := so_far.statistics) is not None:
             scores, features = score(encoder, last=is_last, heads=heads)
             row |= scores | statistics.summary()
             row |= diagnose(state.objective, val, features, config, base_loss=row["base_loss"])
             histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
             points = embed_in_plane(features, val, config) if is_last else []
+        pulse.after_scores()
         attempt.end_epoch(row, histogram, points)
     result = attempt.result(epoch_images)
     if COMPONENT["framework"][config["framework"]].pairs_views:
@@ -214,6 +221,16 @@ def use_graphs(state: TrialState, images: Images, config: Mapping[str, Any]) -> 
     graph_encoder(objective.encoder, shapes, state.precision)
 
 
+def begin_epoch(
+    state: TrialState, images: Images, statistics: StepStatistics | None
+) -> EpochUnderWay:
+    """The epoch under way, which is a new one with these statistics where there was none."""
+    if state.under_way is None:
+        totals = torch.zeros(3, device=images.device)
+        state.under_way = EpochUnderWay(totals, statistics, state.view_generator)
+    return state.under_way
+
+
 def train_epoch(
     state: TrialState,
     model: nn.Module,
@@ -221,31 +238,36 @@ def train_epoch(
     config: Mapping[str, Any],
     statistics: StepStatistics | None = None,
     pulse: Pulse | None = None,
+    after_step: AfterStep | None = None,
 ) -> Row:
-    """One pass over the training split: mean losses, and the learning rate of the last step.
+    """One pass over the training split, or what is left of the one under way: mean losses, and the
+    learning rate of the last step.
 
     Args:
-        state: advanced by one epoch.
+        state: advanced to the end of the epoch.
         model: the state's objective, or what distributes it.
         statistics: collects the diagnostics of every step, if given.
         pulse: looks at every step, if given.
+        after_step: called after every step, and returns the seconds that it took.
 
     Raises:
         DivergedError: the loss is not finite, as the pulse sees.
     """
+    is_new = state.under_way is None or not state.under_way.step
+    so_far = begin_epoch(state, images, statistics)
+    per_epoch = steps_per_epoch(images, config)
     if pulse is not None:
-        pulse.begin_epoch(state.epoch + 1, steps_per_epoch(images, config))
+        pulse.begin_epoch(state.epoch + 1, per_epoch, so_far.step)
     model.train()
-    draws_seed = derived_seed(config["seed"], f"regularizer of epoch {state.epoch}")
-    state.objective.begin_epoch(state.epoch, draws_seed)
-    num_steps = config["epochs"] * (per_epoch := steps_per_epoch(images, config))
+    if is_new:
+        draws_seed = derived_seed(config["seed"], f"regularizer of epoch {state.epoch}")
+        state.objective.begin_epoch(state.epoch, draws_seed)
+    num_steps = config["epochs"] * per_epoch
     schedule = build_schedule(config)
     watched = watched_parameters(state.objective.encoder)
-    totals = torch.zeros(3, device=images.device)
-    row: Row = {}
-    epoch_batches = batches(images, config, state.epoch, state.view_generator)
-    for step, batch in enumerate(epoch_batches, start=state.epoch * per_epoch):
-        row["lr"] = lr_at(
+    epoch_batches = batches(images, config, state.epoch, state.view_generator, so_far.step)
+    for step, batch in enumerate(epoch_batches, start=state.epoch * per_epoch + so_far.step):
+        so_far.lr = lr_at(
             step,
             peak=peak_lr(config),
             num_steps=num_steps,
@@ -253,7 +275,7 @@ def train_epoch(
             schedule=schedule,
         )
         for group in state.optimizer.param_groups:
-            group["lr"] = row["lr"]
+            group["lr"] = so_far.lr
         state.optimizer.zero_grad(set_to_none=True)
         prepared, losses = accumulate_gradient(
             model,
@@ -276,11 +298,14 @@ def train_epoch(
         state.scaler.update()
         state.objective.after_step(prepared, (step + 1) / num_steps, state.draw_generator)
         parts = (losses.total, losses.base, losses.regularizer)
-        totals += torch.stack(
-            [totals.new_zeros(()) if part is None else part.detach() for part in parts]
+        so_far.totals += torch.stack(
+            [so_far.totals.new_zeros(()) if part is None else part.detach() for part in parts]
         )
+        so_far.is_regularized = losses.regularizer is not None
         if pulse is not None:
-            pulse.step(step + 1 - state.epoch * per_epoch, totals[0])
-    state.epoch += 1
-    row["train_loss"], row["base_loss"], regularizer = (totals / per_epoch).tolist()
-    return row if losses.regularizer is None else row | {"regularizer_loss": regularizer}
+            pulse.step(so_far.step + 1, so_far.totals[0])
+        so_far.end_step(after_step)
+    state.epoch, state.under_way = state.epoch + 1, None
+    total, base, regularizer = (so_far.totals / per_epoch).tolist()
+    row = {"train_loss": total, "base_loss": base, "lr": so_far.lr}
+    return row | {"regularizer_loss": regularizer} if so_far.is_regularized else row

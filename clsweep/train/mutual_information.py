@@ -5,7 +5,6 @@ known (EqCo C).
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from clsweep.train.memory import PeakMemory
 from clsweep.train.pulse import Pulse
 from clsweep.train.scores import DivergedError, take_scores
 from clsweep.train.seeds import derived_seed, seeded
+from clsweep.train.under_way import EpochUnderWay
 
 DIM = 20  # of each vector (EqCo Eq. 15)
 STEPS_PER_EPOCH = 250
@@ -61,14 +61,15 @@ def mi_estimate(
 
 @dataclass
 class CriticState:
-    """A critic, its optimiser, the generator of its pairs, and finished epochs: see
-    `TrialState`.
+    """A critic, its optimiser, the generator of its pairs, finished epochs and the one under way:
+    see `TrialState`.
     """
 
     critic: nn.Module
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
     epoch: int = 0
+    under_way: EpochUnderWay | None = None
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -76,6 +77,7 @@ class CriticState:
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
             "epoch": self.epoch,
+            "under_way": self.under_way.state_dict() if self.under_way else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -83,6 +85,9 @@ class CriticState:
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
         self.epoch = state["epoch"]
+        if state["under_way"] is not None:
+            device = next(self.critic.parameters()).device
+            self.under_way = EpochUnderWay.of_state(state["under_way"], device, self.generator)
 
 
 def train_critic(
@@ -112,17 +117,18 @@ def train_critic(
 
     num_pairs_per_epoch = STEPS_PER_EPOCH * config["batch_size"]
     while attempt.goes_on:
-        start, total = time.perf_counter(), torch.zeros((), device=device)
-        pulse.begin_epoch(state.epoch + 1, STEPS_PER_EPOCH)
-        for step in range(STEPS_PER_EPOCH):
+        so_far = state.under_way = state.under_way or EpochUnderWay(torch.zeros((), device=device))
+        pulse.begin_epoch(state.epoch + 1, STEPS_PER_EPOCH, so_far.step)
+        for step in range(so_far.step, STEPS_PER_EPOCH):
             loss = loss_of_fresh_pairs()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-            total += loss.detach()
-            pulse.step(step + 1, total)
-        state.epoch += 1
-        mean, time_s = total.item() / STEPS_PER_EPOCH, time.perf_counter() - start
+            so_far.totals += loss.detach()
+            pulse.step(step + 1, so_far.totals)
+            so_far.end_step(attempt.after_step)
+        state.epoch, state.under_way = state.epoch + 1, None
+        mean, time_s = so_far.totals.item() / STEPS_PER_EPOCH, so_far.time_s
         if not math.isfinite(mean):
             raise DivergedError.of(f"the loss is {mean} in epoch {state.epoch}", config)
         row = {

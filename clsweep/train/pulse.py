@@ -31,9 +31,11 @@ class Pulse:
         self._config, self._tell = config, tell
         self._told_at, self._told_step = monotonic(), 0
         self._epoch = self._num_steps = 0
+        self._said: Row = {}
 
-    def begin_epoch(self, epoch: int, num_steps: int) -> None:
-        self._epoch, self._num_steps, self._told_step = epoch, num_steps, 0
+    def begin_epoch(self, epoch: int, num_steps: int, done: int = 0) -> None:
+        """`done`: steps of it that an earlier attempt has done."""
+        self._epoch, self._num_steps, self._told_step = epoch, num_steps, done
 
     def step(self, done: int, total: Tensor) -> None:
         """After `done` steps of the epoch, whose losses come to `total`.
@@ -51,18 +53,22 @@ class Pulse:
         if is_due:
             self._say(done, loss)
 
+    def after_scores(self) -> None:
+        """Say again what was said last, if that is long ago: whoever listens may have a demand."""
+        if self._tell and self._said and monotonic() - self._told_at >= TELL_S:
+            self._tell(self._said)
+
     def _say(self, done: int, loss: float) -> None:
         assert self._tell is not None
         now = monotonic()
         num_images = (done - self._told_step) * self._config["batch_size"]
-        self._tell(
-            {
-                "epoch": self._epoch,
-                "epochs": self._config["epochs"],
-                "step": done,
-                "steps": self._num_steps,
-                "loss": loss,
-                "images_per_s": num_images / (now - self._told_at),
-            }
-        )
+        self._said = {
+            "epoch": self._epoch,
+            "epochs": self._config["epochs"],
+            "step": done,
+            "steps": self._num_steps,
+            "loss": loss,
+            "images_per_s": num_images / (now - self._told_at),
+        }
+        self._tell(self._said)
         self._told_at, self._told_step = now, done

@@ -16,12 +16,13 @@ from clsweep.train.collectives import sync_batch_norm
 from clsweep.train.optim import build_optimizer
 from clsweep.train.precision import Precision
 from clsweep.train.seeds import derived_seed, seeded
+from clsweep.train.under_way import EpochUnderWay
 
 
 @dataclass
 class TrialState:
-    """Objective (with momentum copies, queue and support set), optimiser, random generators and
-    finished epochs.
+    """Objective (with momentum copies, queue and support set), optimiser, random generators,
+    finished epochs and the one under way.
 
     The views come from one generator, drawn negatives from another: an objective that draws more
     negatives still sees the same views. The order of the images needs none: it follows from seed
@@ -35,16 +36,20 @@ class TrialState:
     scaler: torch.amp.GradScaler
     precision: Precision
     epoch: int = 0
+    under_way: EpochUnderWay | None = None
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values only: `torch.load(weights_only=True)` reads it back."""
+        so_far, draws = self.under_way, self.objective.epoch_draws
         return {
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "view_generator": self.view_generator.get_state(),
+            "view_generator": self.view_generator.get_state() if not so_far else so_far.began_at,
             "draw_generator": self.draw_generator.get_state(),
+            "epoch_draws": draws.get_state() if draws else None,
             "epoch": self.epoch,
+            "under_way": so_far.state_dict() if so_far else None,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -54,6 +59,13 @@ class TrialState:
         self.view_generator.set_state(state["view_generator"])
         self.draw_generator.set_state(state["draw_generator"])
         self.epoch = state["epoch"]
+        so_far, draws = state["under_way"], self.objective.epoch_draws
+        if so_far is not None:
+            device = next(self.objective.parameters()).device
+            self.under_way = EpochUnderWay.of_state(so_far, device, self.view_generator)
+            self.objective.begin_epoch(self.epoch)
+            if draws is not None:
+                draws.set_state(state["epoch_draws"])
 
 
 def untrained_encoder(config: Mapping[str, Any], device: torch.device) -> nn.Module:

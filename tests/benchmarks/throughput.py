@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _machine import machine
+from _machine import machine, matmul_peak, milliseconds
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -256,7 +256,7 @@ def stages(arguments: argparse.Namespace) -> list[Row]:
         if name.startswith("networks"):
             with FlopCounterMode(display=False) as counter:  # of plain convolutions
                 peer_networks()
-            peak = matmul_peak(device, state.precision)
+            peak = matmul_peak(device, state.precision.name)
             row["share of peak %"] = (
                 100 * counter.get_total_flops() / (row["ours ms"] / 1000) / peak
             )
@@ -310,33 +310,6 @@ def busy(arguments: argparse.Namespace) -> Row:
         "busy %": 100 * computing_us / wall_us,
         "trace": trace,
     }
-
-
-def matmul_peak(device: torch.device, precision: Precision) -> float:
-    """FLOP per second of a large square product, the best of some."""
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision.name, torch.float32)
-    size = 8192 if device.type == "cuda" else 2048
-    a = torch.randn(size, size, device=device).to(dtype)
-    return (
-        2
-        * size**3
-        / min(milliseconds(lambda: a @ a, device, budget_s=1.0) for _ in range(3))
-        * 1000
-    )
-
-
-def milliseconds(run: Callable[[], Any], device: torch.device, *, budget_s: float = 3.0) -> float:
-    """Median time of a call: CPU time on a CPU."""
-    clock = time.perf_counter if device.type == "cuda" else time.process_time
-    times: list[float] = []
-    deadline = time.perf_counter() + budget_s
-    while len(times) < 4 or time.perf_counter() < deadline:
-        start = clock()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append(clock() - start)
-    return 1000 * statistics.median(times[1:])  # the first one warms up
 
 
 def main() -> None:

@@ -225,6 +225,23 @@ def test_factors_are_uniform_between_color_jitters_bounds(strength: float) -> No
     assert stats.kstest(draws.sigma.numpy(), stats.uniform(0.1, 1.9).cdf).pvalue > 0.01
 
 
+def test_each_range_of_the_jitter_is_its_own() -> None:
+    """ColorJitter(b, c, s, h) of strength 0.5, and of strength 0.5 / 0.1 / 0.3 / 0.2 the bounds."""
+    ranges = (0.5, 0.1, 0.3, 0.2)
+    names = ("jitter_brightness", "jitter_contrast", "jitter_saturation", "jitter_hue")
+    recipe = Recipe(jitter_strength=0.5, **dict(zip(names, ranges, strict=True)))
+    draws = draw(recipe, 10_000, 8, generator(1))
+    for column, middle, reach in zip(draws.factor_N4.T, (1.0, 1.0, 1.0, 0.0), ranges, strict=True):
+        inside = stats.uniform(middle - reach / 2, reach)
+        assert stats.kstest(column.numpy(), inside.cdf).pvalue > 0.01
+
+
+def test_a_hue_turns_by_half_a_circle_at_most() -> None:
+    assert Recipe(jitter_strength=1.25, jitter_hue=0.4).jitter_hue == 0.4
+    with pytest.raises(ValueError, match="jitter_hue"):
+        Recipe(jitter_strength=1.3, jitter_hue=0.4)
+
+
 def test_probabilities_are_honoured_and_independent() -> None:
     recipe = Recipe(
         flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35, solarize_prob=0.1
@@ -509,7 +526,12 @@ def test_an_empty_batch_is_an_empty_view(output_size: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("crop_scale", 0.0), ("crop_scale", 1.5), ("jitter_strength", -0.1), ("jitter_strength", 2.6)]
-    + [(name, value) for name in (*PROBS, "jitter_saturation") for value in (-0.1, 1.1)]
+    + [
+        (name, value)
+        for name in (*PROBS, "jitter_saturation", "jitter_brightness", "jitter_contrast")
+        for value in (-0.1, 1.1)
+    ]
+    + [("jitter_hue", value) for value in (-0.1, 0.51, float("nan"))]
     + [("crop_max", value) for value in (0.0, 0.07, 1.1, float("nan"))]  # crop_scale is 0.08
     + [("output_size", 0), ("output_size", -4), ("blur_prob", float("nan"))],
 )

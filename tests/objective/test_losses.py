@@ -506,6 +506,34 @@ def test_cosine_is_the_mean_negative_similarity(size: tuple[int, int]) -> None:
     )
 
 
+@pytest.mark.parametrize("scale", [0.024, 4.0])
+@pytest.mark.parametrize("loss", [cosine, barlow])
+def test_a_scale_multiplies_value_and_gradient(loss: Callable[..., Tensor], scale: float) -> None:
+    inputs = raw_views(5, 8)
+    expected = value_and_grad(lambda a, b: scale * loss(a, b), *inputs)
+    scaled = partial(loss, loss_scale=scale)
+    torch.testing.assert_close(value_and_grad(scaled, *inputs), expected, **EXACT)
+    with pytest.raises(ValueError, match="loss_scale"):
+        loss(*inputs, loss_scale=0.0)
+
+
+def test_four_times_the_cosine_is_byols_loss_of_both_directions() -> None:
+    """|p / |p| - z / |z||^2 of both, added (BYOL Eq. 2), but for the constant 4 of the value."""
+    p1, p2, z1, z2 = (*raw_views(5, 8), *(2 * z for z in raw_views(5, 8)))
+
+    def published(p1: Tensor, p2: Tensor) -> Tensor:
+        pairs = ((p1, z2), (p2, z1))
+        return sum(
+            (F.normalize(p, dim=1) - F.normalize(z, dim=1)).square().sum(1).mean() for p, z in pairs
+        )
+
+    def ours(p1: Tensor, p2: Tensor) -> Tensor:
+        return 4 + (cosine(p1, z2, 4.0) + cosine(p2, z1, 4.0)) / 2
+
+    expected = value_and_grad(published, p1, p2)
+    torch.testing.assert_close(value_and_grad(ours, p1, p2), expected, **EXACT)
+
+
 def standardised_columns(z_ND: Tensor, *, centre: bool = True, unit: bool = False) -> list[Tensor]:
     """(x - mean) / std of each column, biased; with `unit` then divided by its norm."""
     columns = []

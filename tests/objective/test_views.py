@@ -23,8 +23,8 @@ from clsweep.objective.views import (
 )
 
 COLOUR: dict[str, Any] = {
-    "crop_scale": 0.3, "flip_prob": 0.4, "jitter_strength": 0.7, "jitter_saturation": 0.5,
-    "jitter_prob": 0.6,
+    "crop_scale": 0.3, "flip_prob": 0.4, "jitter_strength": 0.7, "jitter_brightness": 0.45,
+    "jitter_contrast": 0.55, "jitter_saturation": 0.5, "jitter_hue": 0.15, "jitter_prob": 0.6,
     "gray_prob": 0.1, "blur_prob": 0.2, "solarize_prob": 0.3,
 }  # fmt: skip
 ASYMMETRIC: dict[str, Any] = {
@@ -78,9 +78,14 @@ def test_two_views_share_the_full_augmentation() -> None:
 def test_one_channel_images_have_no_grayscale_to_choose() -> None:
     """It is not owned there, hence not in the configuration; its draws are made all the same."""
     config = {"views": "two", "recipe": "simclr", **COLOUR}
-    del config["gray_prob"], config["jitter_saturation"]
+    del config["gray_prob"], config["jitter_saturation"], config["jitter_hue"]
     plain = Recipe()
-    expected = replace(LARGE, gray_prob=plain.gray_prob, jitter_saturation=plain.jitter_saturation)
+    expected = replace(
+        LARGE,
+        gray_prob=plain.gray_prob,
+        jitter_saturation=plain.jitter_saturation,
+        jitter_hue=plain.jitter_hue,
+    )
     assert recipes(config) == (expected,) * 2
 
 
@@ -107,6 +112,9 @@ def test_every_second_view_has_what_the_recipe_owns() -> None:
     [
         ("simclr", (Recipe(),) * 2),
         ("simclr_cifar", (Recipe(jitter_strength=0.5, blur_prob=0.0),) * 2),
+        ("moco_v1", (Recipe(crop_scale=0.2, jitter_brightness=0.4, jitter_contrast=0.4,
+                            jitter_saturation=0.4, jitter_hue=0.4, jitter_prob=1.0,
+                            blur_prob=0.0),) * 2),
         ("moco_v2", (Recipe(crop_scale=0.2, jitter_strength=0.5),) * 2),
         ("byol", tuple(Recipe(jitter_strength=0.5, jitter_saturation=0.4, blur_prob=blur,
                               solarize_prob=solarize)

@@ -99,6 +99,15 @@ def test_a_recipe_is_a_default_and_what_is_written_counts(load):
             ["base.jitter_strength=0", "space.jitter_saturation={grid: [0.2, 0.8]}"],
             "while jitter_strength is 0",
         ),
+        (["base={jitter_strength: 1.5, jitter_hue: 0.4}"], "at most half a turn"),
+        (
+            ["base.jitter_strength=2", "space.jitter_hue={low: 0.1, high: 0.3, grid: [0.1, 0.3]}"],
+            "at most half a turn",
+        ),
+        (
+            ["base.proj_layers=1", "space.proj_norm={choices: [none, hidden]}"],
+            "none and hidden train alike",
+        ),
         (
             ["base.jitter_prob=0", "space.jitter_saturation={grid: [0.2, 0.8]}"],
             "while jitter_prob is 0",
@@ -607,7 +616,7 @@ def test_an_optimizer_brings_its_own_hyperparameters_and_defaults(load):
         load("objectives.infonce.base.optimizer=adamw", "objectives.infonce.base.lr=0.002")
     )["infonce"]
     assert {"sgd_momentum"} == set(plain.fixed) - set(adamw.fixed)
-    assert {"lars_trust"} == set(lars.fixed) - set(plain.fixed)
+    assert {"lars_trust", "lars_clip"} == set(lars.fixed) - set(plain.fixed)
     assert {"adam_beta1", "adam_beta2"} == set(adamw.fixed) - set(plain.fixed)
     assert (plain.fixed["weight_decay"], adamw.fixed["weight_decay"]) == (5e-4, 1e-2)
 

@@ -407,6 +407,9 @@ OTHER: dict[str, Any] = {
     "weight_decay": 0.05,
     "sgd_momentum": 0.5,
     "lars_trust": 0.01,
+    "lars_clip": True,
+    "loss_scale": 0.1,
+    "proj_norm": "hidden",
     "adam_beta1": 0.5,
     "adam_beta2": 0.9,
     "chunk_size": 32,
@@ -416,6 +419,8 @@ OTHER: dict[str, Any] = {
     "crop_scale": 0.5,
     "flip_prob": 0.0,
     "jitter_strength": 0.5,
+    "jitter_brightness": 0.2,
+    "jitter_contrast": 0.2,
     "jitter_prob": 0.2,
     "blur_prob": 0.0,
     "solarize_prob": 0.5,
@@ -554,6 +559,7 @@ def test_no_owned_hyperparameter_was_forgotten_above(configs: dict[str, Row]) ->
     )
     views = {
         "jitter_saturation",
+        "jitter_hue",
         "gray_prob",
         "second_blur_prob",
         "second_solarize_prob",

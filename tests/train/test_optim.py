@@ -25,7 +25,13 @@ def config(**changes: Any) -> dict[str, Any]:
     }
     return (
         values
-        | {"sgd_momentum": 0.9, "lars_trust": 0.02, "adam_beta1": 0.8, "adam_beta2": 0.95}
+        | {
+            "sgd_momentum": 0.9,
+            "lars_trust": 0.02,
+            "lars_clip": False,
+            "adam_beta1": 0.8,
+            "adam_beta2": 0.95,
+        }
         | {"decay_exclude": "norm_bias"}
         | changes
     )
@@ -244,6 +250,35 @@ def test_three_steps_of_lars(decay: float) -> None:
         return p - 0.05 * velocity[name]
 
     three_steps("lars", update, weight_decay=decay)
+
+
+@pytest.mark.parametrize(("trust", "decay"), [(0.02, 0.1), (0.004, 0.0), (5.0, 0.1)])
+def test_three_steps_of_lars_that_never_steps_further_than_sgd(trust: float, decay: float) -> None:
+    """As solo-learn: the scale is min(trust |p| / (|gradient| + decay |p|) / lr, 1)."""
+    velocity: dict[str, Tensor] = {}
+    clipped = []
+
+    def update(name: str, p: Tensor, grad: Tensor, step: int) -> Tensor:
+        g = grad
+        if p.ndim > 1:
+            scale = float(trust * p.norm() / (grad.norm() + decay * p.norm()) / 0.05)
+            clipped.append(scale > 1)
+            g = min(scale, 1.0) * (grad + decay * p)
+        velocity[name] = 0.9 * velocity[name] + g if step else g
+        return p - 0.05 * velocity[name]
+
+    three_steps("lars", update, weight_decay=decay, lars_trust=trust, lars_clip=True)
+    assert any(clipped) == (trust == 5.0)
+
+
+def test_clipped_lars_moves_a_weight_of_zeros_as_sgd_and_none_without_gradient() -> None:
+    module = nn.Linear(3, 2, bias=False)
+    built = build_optimizer(module, config(optimizer="lars", lars_clip=True, sgd_momentum=0.0))
+    for weight, gradient, moved in ((0.0, 1.0, -0.2), (1.0, 0.0, 0.0)):
+        nn.init.constant_(module.weight, weight)
+        module.weight.grad = torch.full_like(module.weight, gradient)
+        built.step()
+        torch.testing.assert_close(module.weight.detach(), torch.full((2, 3), weight + moved))
 
 
 def test_three_steps_of_adamw() -> None:

@@ -93,7 +93,7 @@ def test_a_trial_that_was_killed_goes_on_as_if_it_had_not_been(
 def test_colour_parameters_are_not_owned_where_channels_are_no_colours(tmp_path: Path) -> None:
     found = study(tmp_path, five_channels(tmp_path), {})
     [objective] = found.objectives
-    assert not {"gray_prob", "jitter_saturation"} & set(objective.owned)
+    assert not {"gray_prob", "jitter_saturation", "jitter_hue"} & set(objective.owned)
     assert "jitter_strength" in objective.owned
 
 

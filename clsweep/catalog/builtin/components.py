@@ -11,8 +11,9 @@ _PROTOTYPES = ("num_prototypes", "freeze_epochs")
 _MOMENTUM = ("momentum", "momentum_schedule", "momentum_end")
 _PROJECTOR = ("proj_dim", "proj_hidden", "proj_layers")
 _AUGMENTATION = (
-    "recipe", "crop_scale", "crop_max", "flip_prob", "jitter_strength", "jitter_saturation",
-    "jitter_prob", "gray_prob", "blur_prob", "solarize_prob",
+    "recipe", "crop_scale", "crop_max", "flip_prob", "jitter_strength", "jitter_brightness",
+    "jitter_contrast", "jitter_saturation", "jitter_hue", "jitter_prob", "gray_prob", "blur_prob",
+    "solarize_prob",
 )  # fmt: skip
 _MULTI_VIEW = (
     "num_views", "pair_reduction", "crop_only_share", "small_view_size", "small_crop_scale",
@@ -27,7 +28,8 @@ _BOTH_WAYS: dict[str, Value] = {"symmetric": True}  # every pair of more than tw
 
 COMPONENTS = (
     Component(part="framework", name="simclr", impl="clsweep.objective.frameworks:SimCLR",
-              views_of_negatives=2, owns=_PROJECTOR, owns_with={"eqco": ("num_negatives",)},
+              views_of_negatives=2, owns=("proj_norm", *_PROJECTOR),
+              owns_with={"eqco": ("num_negatives",)},
               losses=(*_CONTRASTIVE, "align_uniform"), source="DCL Fig. 2; SimCLR (2020)",
               doc="one encoder and projector; the other samples of the batch are the negatives"),
     Component(part="framework", name="moco", impl="clsweep.objective.frameworks:MoCo",
@@ -121,10 +123,11 @@ COMPONENTS = (
               owns=("align_weight", "align_alpha", "uniform_t"), source="DCL A.5",
               doc="l = w mean |z1 - z2|^a + log mean exp(-t |zi - zj|^2)"),
     Component(part="loss", name="cosine", impl="clsweep.objective.losses:cosine",
-              source="BYOL (2020); SimSiam (2021)", doc="l = -cos(p, z)"),
+              owns=("loss_scale",), source="BYOL (2020); SimSiam (2021)",
+              doc="l = -loss_scale cos(p, z)"),
     Component(part="loss", name="barlow", impl="clsweep.objective.losses:barlow",
-              owns=("off_diag",), source="Barlow Twins (2021) Eq. 1",
-              doc="l = sum (1 - C_ii)^2 + off_diag sum C_ij^2"),
+              owns=("off_diag", "loss_scale"), source="Barlow Twins (2021) Eq. 1",
+              doc="l = loss_scale [sum (1 - C_ii)^2 + off_diag sum C_ij^2]"),
     Component(part="loss", name="vicreg", impl="clsweep.objective.distribution:vicreg",
               owns=("sim_coeff", "std_coeff", "cov_coeff"), source="VICReg (2022) Eq. 1-6",
               doc="l = sim mean (z1 - z2)^2 + std hinge of the deviations + cov sum of squared "
@@ -184,6 +187,12 @@ COMPONENTS = (
     Component(part="recipe", name="simclr_cifar",
               defaults={"jitter_strength": 0.5, "blur_prob": 0.0}, source="SimCLR (2020) B.9",
               doc="for images of 32 x 32: half the jitter, no blur"),
+    Component(part="recipe", name="moco_v1",
+              defaults={"crop_scale": 0.2, "jitter_brightness": 0.4, "jitter_contrast": 0.4,
+                        "jitter_saturation": 0.4, "jitter_hue": 0.4, "jitter_prob": 1.0,
+                        "blur_prob": 0.0}, source="MoCo (2020) 3.3; InstDisc (2018)",
+              doc="larger crops, jitter always and far in hue, no blur; grayscale after the "
+                  "jitter, where the authors have it before"),
     Component(part="recipe", name="moco_v2", defaults={"crop_scale": 0.2, "jitter_strength": 0.5},
               source="MoCo v2 (2020)", doc="larger crops, half the jitter"),
     Component(part="recipe", name="byol", owns=("second_blur_prob", "second_solarize_prob"),
@@ -259,7 +268,8 @@ COMPONENTS = (
               owns=("sgd_momentum", "decay_exclude"),
               source="DCL 4.1; ECPP A", doc="SGD with momentum"),
     Component(part="optimizer", name="lars", impl="clsweep.train.optim:lars",
-              owns=("sgd_momentum", "lars_trust"), defaults={"lr": 0.3, "weight_decay": 1e-6},
+              owns=("sgd_momentum", "lars_trust", "lars_clip"),
+              defaults={"lr": 0.3, "weight_decay": 1e-6},
               source="SimCLR (2020); You et al. (2017)",
               doc="SGD whose steps are scaled to the norm of each weight: for large batches"),
     Component(part="optimizer", name="adamw", impl="clsweep.train.optim:adamw",

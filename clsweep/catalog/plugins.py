@@ -1,0 +1,450 @@
+"""Plug-ins: rows of the catalog, and functions behind them, from a user's file or package.
+
+A plug-in is a module with a list `ROWS`. A row's `impl` names a function of the same module. To
+plan, the statements that `ROWS` needs are executed, and no others: planning waits for no torch. The
+module is executed as a whole where a trial asks for one of its functions.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import stat
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import metadata
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from clsweep.catalog import install
+from clsweep.catalog.rows import CatalogRow, Component, Dataset, Diagnostic, Metric, Param
+from clsweep.catalog.signatures import mismatch
+from clsweep.errors import UserError
+
+MAX_BYTES = 256_000  # of a plug-in's text, which goes to every process of a study
+GROUP = "clsweep"  # of the entry points of installed packages
+KINDS: dict[str, type] = {
+    kind.__name__: kind for kind in (Param, Component, Dataset, Metric, Diagnostic)
+}
+_PREFIX = "clsweep_plugin_"
+
+
+class PluginError(UserError):
+    """A plug-in is wrong: one line with its file and line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """One plug-in, as it travels with its study.
+
+    Attributes:
+        name: of the file or package, `my_losses.py`.
+        module: which its functions are imported from.
+        text: of the module.
+        digest: tells versions apart; of a package with its version.
+        is_package: it is imported where it is installed; else `text` is what is executed.
+        rows: what it adds to the catalog, with `impl` as module:function.
+        places: of its functions, `my_losses.py:12`, by `impl`.
+    """
+
+    name: str
+    module: str
+    text: str = field(repr=False)
+    digest: str
+    is_package: bool = False
+    rows: tuple[CatalogRow, ...] = field(repr=False)
+    places: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def packed(self) -> dict[str, Any]:
+        """As plain values, for JSON and for the way to other processes."""
+        rows = [{"row": type(row).__name__, **asdict(row)} for row in self.rows]
+        kept = ("name", "module", "text", "digest", "is_package", "places")
+        return {name: getattr(self, name) for name in kept} | {"rows": rows}
+
+    @classmethod
+    def unpacked(cls, packed: Mapping[str, Any]) -> Plugin:
+        """From what `packed` gave, or somebody wrote. Nothing is executed.
+
+        Raises:
+            ValueError: it is not what `packed` gives.
+        """
+        try:
+            rows = tuple(_row(KINDS[row["row"]], row) for row in packed["rows"])
+            found = cls(**{**packed, "rows": rows})
+        except (TypeError, KeyError, ValidationError) as error:
+            raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
+        if not found.is_package and found.digest != _digest(found.text):
+            raise ValueError(f"{found.name}: its text is not of its digest")
+        return found
+
+
+def _row(kind: type, values: Mapping[str, Any]) -> CatalogRow:
+    """A row of checked types; lists become tuples."""
+    known = {each.name: values[each.name] for each in fields(kind) if each.name in values}
+    row: CatalogRow = TypeAdapter(kind).validate_python(known)
+    return row
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# Reading.
+
+
+def read_plugins(names: Sequence[str], folder: Path) -> tuple[Plugin, ...]:
+    """The plug-ins that a study names: files, relative to its folder, and packages.
+
+    Raises:
+        PluginError: one of them cannot be read, or is none.
+    """
+    found = [
+        _read_file(folder / name, name) if name.endswith(".py") else _read_package(name)
+        for name in names
+    ]
+    modules = [plugin.module for plugin in found]
+    for i, module in enumerate(modules):
+        if module in modules[:i]:
+            raise PluginError(f"{names[i]}: two plug-ins of this name; rename one of them")
+    return tuple(found)
+
+
+def _read_file(path: Path, name: str) -> Plugin:
+    text, file = _text(path, name), path.name
+    module = _PREFIX + path.stem
+    rows, places = _rows_of(text, name, module)
+    return Plugin(
+        name=file, module=module, text=text, digest=_digest(text), rows=rows, places=places
+    )
+
+
+def _text(path: Path, name: str) -> str:
+    """A file's text; neither a pipe nor a device is waited for."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise PluginError(f"{name}: expected a regular file, given a pipe or a device")
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        siblings = sorted(each.name for each in path.parent.glob("*.py"))[:5]
+        hint = f" Beside the study: {', '.join(siblings)}." if siblings else ""
+        reason = (error.strerror or str(error)).lower()
+        raise PluginError(f"{name}: this plug-in cannot be read: {reason}.{hint}") from None
+    if len(data) > MAX_BYTES:
+        raise PluginError(f"{name}: expected at most {MAX_BYTES:,} bytes, given more")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise PluginError(f"{name}: expected a Python text in UTF-8, given binary data") from None
+
+
+def _read_package(name: str) -> Plugin:
+    points = {point.name: point.value for point in metadata.entry_points(group=GROUP)}
+    module = points.get(name, name).partition(":")[0]
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        known = f"; installed: {', '.join(sorted(points))}" if points else ""
+        raise PluginError(
+            f"{name}: expected a file NAME.py or an installed package, found neither{known}"
+        )
+    text = _text(Path(spec.origin), name)
+    rows, places = _rows_of(text, os.path.basename(spec.origin), module)
+    digest = f"{_version(module)} {_digest(_source(Path(spec.origin)))}"
+    return Plugin(
+        name=name, module=module, text=text, digest=digest, is_package=True, rows=rows,
+        places=places,
+    )  # fmt: skip
+
+
+def _version(module: str) -> str:
+    top = module.partition(".")[0]
+    names = metadata.packages_distributions().get(top, [])
+    return metadata.version(names[0]) if names else "0"
+
+
+def _source(origin: Path) -> str:
+    """The whole source of a package, or of a module that is no package."""
+    files = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+    return "\n".join(f"{f.relative_to(origin.parent)}\n{_text(f, str(f))}" for f in files)
+
+
+# The rows of a text.
+
+
+def _rows_of(text: str, name: str, module: str) -> tuple[tuple[CatalogRow, ...], dict[str, str]]:
+    try:
+        tree = ast.parse(text, filename=name)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None) or 1
+        reason = getattr(error, "msg", None) or str(error)
+        raise PluginError(f"{name}:{line}: not valid Python: {reason}") from None
+    defined = _definitions(tree)
+    if "ROWS" not in defined:
+        raise PluginError(f"{name}:1: expected a list ROWS of rows of the catalog, found none")
+    at = f"{name}:{defined['ROWS'].lineno}"
+    found = _execute(_needed(tree), name, module).get("ROWS")
+    if not isinstance(found, (list, tuple)) or not found:
+        raise PluginError(f"{at}: ROWS: expected a list of rows, given {found!r:.60}")
+    lines, rows, places = _lines(tree), [], {}
+    for row in found:
+        if type(row) not in KINDS.values():
+            expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
+            raise PluginError(f"{at}: ROWS: {expected}, given {row!r:.60}")
+        place = f"{name}:{lines.get((type(row).__name__, row.name), defined['ROWS'].lineno)}"
+        rows.append(_checked(row, place, name, module, defined))
+        if not isinstance(row, Param) and row.impl in defined:
+            places[f"{module}:{row.impl}"] = f"{name}:{defined[row.impl].lineno}"
+    return tuple(rows), places
+
+
+def _checked(
+    row: CatalogRow, place: str, name: str, module: str, defined: Mapping[str, ast.stmt]
+) -> CatalogRow:
+    """A row whose types are right and whose function is there and can be called."""
+    try:
+        row = _row(type(row), {each.name: getattr(row, each.name) for each in fields(row)})
+        if not row.name.replace(".", "_").replace("-", "_").isidentifier():
+            raise ValueError(f"name: expected letters, digits and '_', given {row.name!r:.60}")
+        if isinstance(row, Param):
+            row.coerce(row.default)
+            return row
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, given {first['input']!r:.60}"
+        raise PluginError(f"{place}: {row.name}: {reason}") from None
+    except ValueError as error:
+        raise PluginError(f"{place}: {row.name}: default: {error}") from None
+    if not row.impl or ":" in row.impl:
+        return row
+    if row.impl not in defined:
+        raise PluginError(f"{place}: {row.name}: impl: no function '{row.impl}' in {name}")
+    if wrong := mismatch(row, defined[row.impl]):
+        line = defined[row.impl].lineno
+        raise PluginError(f"{name}:{line}: {row.impl}: {wrong}")
+    if isinstance(row, Dataset) and row.arrays:
+        row = replace(row, arrays=f"{module}:{row.arrays}")
+    return replace(row, impl=f"{module}:{row.impl}")
+
+
+def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
+    """What defines each name of a module, the last one of each."""
+    return {name: statement for statement in tree.body for name in _bound(statement)}
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+        return {statement.name}
+    found = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return found
+
+
+def _needed(tree: ast.Module) -> ast.Module:
+    """The statements that ROWS is made of: those that define it or call a method of it, and those
+    that define what they name.
+    """
+    names: set[str] = {"ROWS"}
+    chosen: set[int] = set()
+    while True:
+        more = {
+            i
+            for i, statement in enumerate(tree.body)
+            if names & _bound(statement) or _owner(statement) in names
+        } - chosen
+        if not more:
+            break
+        chosen |= more
+        names |= {n.id for i in more for n in ast.walk(tree.body[i]) if isinstance(n, ast.Name)}
+    future = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
+    kept = [tree.body[i] for i in sorted(chosen) if tree.body[i] not in future]
+    return ast.Module(body=[*future, *kept], type_ignores=[])
+
+
+def _owner(statement: ast.stmt) -> str:
+    """`ROWS` of `ROWS.append(...)`."""
+    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    node: Any = statement.value.func if is_call else None  # type: ignore[attr-defined]
+    return getattr(getattr(node, "value", None), "id", "")
+
+
+def _execute(tree: ast.Module, name: str, module: str) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": module, "__package__": module.rpartition(".")[0]}
+    with _errors_of(name), contextlib.redirect_stdout(sys.stderr):
+        exec(compile(tree, name, "exec"), space)
+    return space
+
+
+@contextlib.contextmanager
+def _errors_of(name: str) -> Any:
+    """What a plug-in raises as one line with its place."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{_place(error, (name,)) or f'{name}:1'}: {_said(error)}") from None
+
+
+def _said(error: BaseException) -> str:
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place(error: BaseException, names: Iterable[str]) -> str:
+    """The innermost line of one of these files that an error has passed through."""
+    if isinstance(error, SyntaxError) and error.filename in (*names,):
+        return f"{error.filename}:{error.lineno}"
+    known = set(names)
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f"{f.filename}:{f.lineno}" for f in reversed(frames) if f.filename in known), "")
+
+
+def _lines(tree: ast.Module) -> dict[tuple[str, str], int]:
+    """Where each row is written, by its kind and name."""
+    return {
+        (getattr(node.func, "id", getattr(node.func, "attr", "")), key.value.value): node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for key in node.keywords
+        if key.arg == "name"
+        and isinstance(key.value, ast.Constant)
+        and isinstance(key.value.value, str)
+    }
+
+
+# In this process.
+
+_active: dict[str, Plugin] = {}
+_undo: list[Callable[[], None]] = []
+
+
+def active() -> tuple[Plugin, ...]:
+    """The plug-ins of this process."""
+    return tuple(_active.values())
+
+
+def activate(plugins: Sequence[Plugin]) -> None:
+    """Make these the plug-ins of this process, in place of those before.
+
+    Raises:
+        PluginError: a name that is taken, or a row that names what there is not.
+    """
+    wanted = {plugin.name: plugin for plugin in plugins}
+    if wanted == _active:
+        return
+    for undo in reversed(_undo):
+        undo()
+    _undo.clear()
+    for name in [name for name in sys.modules if name.startswith(_PREFIX)]:
+        del sys.modules[name]
+    _active.clear()
+    for plugin in plugins:
+        try:
+            _undo.append(install(plugin.rows))
+        except ValueError as error:
+            named = {row.name: row for row in plugin.rows}
+            word = str(error).partition("'")[2].partition("'")[0]
+            raise PluginError(f"{_place_of(plugin, named.get(word))}: {error}") from None
+        _active[plugin.name] = plugin
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.append(_FINDER)
+
+
+def declare(plugins: Sequence[Plugin]) -> None:
+    """Know the rows of recorded plug-ins, to read results: beside those of this process, of which
+    one of the same name gives way. Nothing is executed.
+    """
+    kept = [plugin for name, plugin in _active.items() if name not in {p.name for p in plugins}]
+    if all(_active.get(plugin.name) == plugin for plugin in plugins):
+        return
+    try:
+        activate([*kept, *plugins])
+    except PluginError:  # two studies that mean different things by one name
+        activate(plugins)
+
+
+def _place_of(plugin: Plugin, row: CatalogRow | None) -> str:
+    lines = {} if row is None else _lines(ast.parse(plugin.text))
+    line = lines.get((type(row).__name__, row.name), 1) if row is not None else 1
+    return f"{plugin.name}:{line}"
+
+
+def execute(plugins: Sequence[Plugin]) -> None:
+    """Execute the modules, and see that their functions are there.
+
+    Raises:
+        PluginError: one raises, or is another version than the study was planned with.
+    """
+    for plugin in plugins:
+        if plugin.is_package and (here := _read_package(plugin.name).digest) != plugin.digest:
+            raise PluginError(
+                f"{plugin.name}: planned with version {plugin.digest}, found {here} here"
+            )
+        with contextlib.redirect_stdout(sys.stderr):
+            module = importlib.import_module(plugin.module)
+        for impl, place in plugin.places.items():
+            if not callable(getattr(module, impl.partition(":")[2], None)):
+                raise PluginError(f"{place}: expected a function or a class")
+
+
+def place_of(error: BaseException, loss: str = "") -> str:
+    """Where in a plug-in of this process an error comes from, `my_losses.py:12`; empty if from
+    none. `loss` is the function whose value is to blame if no line is.
+    """
+    names = [plugin.name for plugin in _active.values() if not plugin.is_package]
+    places = {impl: place for each in _active.values() for impl, place in each.places.items()}
+    return _place(error, names) or places.get(loss, "")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Imports the plug-ins of this process from their texts."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        found = [p for p in _active.values() if p.module == fullname and not p.is_package]
+        return (
+            importlib.util.spec_from_loader(fullname, self, origin=found[0].name) if found else None
+        )
+
+    def exec_module(self, module: ModuleType) -> None:
+        plugin = next(p for p in _active.values() if p.module == module.__name__)
+        with _errors_of(plugin.name):
+            exec(compile(plugin.text, plugin.name, "exec"), module.__dict__)
+
+
+_FINDER = _Finder()
+
+
+# In a results folder.
+
+
+def to_json(plugins: Sequence[Plugin]) -> bytes:
+    return json.dumps([plugin.packed() for plugin in plugins], indent=1).encode()
+
+
+def from_json(data: bytes) -> tuple[Plugin, ...]:
+    """What `to_json` wrote.
+
+    Raises:
+        ValueError: it did not.
+    """
+    found = json.loads(data)
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ValueError("expected a list of plug-ins")
+    return tuple(Plugin.unpacked(each) for each in found)

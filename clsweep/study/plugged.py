@@ -1,0 +1,78 @@
+"""The plug-ins of a study: read beside its file, or kept with its results."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from clsweep.catalog.plugins import Plugin, PluginError, activate, from_json, read_plugins
+from clsweep.errors import StudyError
+from clsweep.study.document import Document
+
+KEPT = "plugins.json"  # in a results folder, beside study.yaml
+MAX_KEPT = 20_000_000
+
+
+def load_plugins(document: Document) -> None:
+    """Read the plug-ins that a study names and make them those of this process. Its tree then has
+    their digests by name, as a results folder keeps them.
+
+    Raises:
+        StudyError: one of them is wrong: one line, with its file and line.
+    """
+    asked = document.tree.get("plugins")
+    try:
+        if asked is None:
+            found: tuple[Plugin, ...] = ()
+        elif isinstance(asked, dict):
+            found = document.plugins or _kept(Path(document.source).parent / KEPT)
+            require_same(found, asked)
+        else:
+            found = read_plugins(_names(document, asked), Path(document.source).parent)
+        activate(found)
+    except PluginError as error:
+        place = document.place(("plugins",))
+        raise StudyError(
+            "\n".join(f"{place}: plugins: {x}" for x in str(error).splitlines())
+        ) from None
+    document.plugins = found
+    document.tree.pop("plugins", None)
+    if found:
+        document.tree["plugins"] = digests(found)
+
+
+def digests(plugins: Sequence[Plugin]) -> dict[str, str]:
+    """The digest of each plug-in by name."""
+    return {plugin.name: plugin.digest for plugin in plugins}
+
+
+def require_same(plugins: Sequence[Plugin], recorded: object) -> None:
+    """Refuse plug-ins that are not those of a recorded study.
+
+    Raises:
+        PluginError: they are not.
+    """
+    if digests(plugins) != recorded:
+        raise PluginError(f"{KEPT} has other plug-ins than this study: {recorded!r:.200}")
+
+
+def _names(document: Document, asked: object) -> list[str]:
+    names = [asked] if isinstance(asked, str) else asked
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        expected = f"expected a list of files and packages, given {asked!r:.80}"
+        raise StudyError(document.error(("plugins",), expected))
+    return names
+
+
+def _kept(path: Path) -> tuple[Plugin, ...]:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_KEPT:
+            raise PluginError(f"{KEPT}: expected a regular file of at most {MAX_KEPT:,} bytes")
+        return from_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        if isinstance(error, PluginError):
+            raise
+        reason = getattr(error, "strerror", None) or str(error)
+        raise PluginError(f"{KEPT}: cannot be read: {reason}") from None

@@ -1,0 +1,225 @@
+"""What every trial relies on, tried on a configuration: a part of one's own is sound if it holds.
+
+Each contract is a function that raises where it is broken. Two workers are two processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clsweep.catalog.plugins import place_of
+from clsweep.catalog.rows import Row
+from clsweep.data.availability import DataPlace
+from clsweep.train.loop import train_trial
+from clsweep.train.worlds import Steps, TwoWorkers, take_steps
+
+# of the machine, not of the trial
+MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "num_resumes")
+WORLDS_TOLERANCE = 1e-3  # relative, of some steps in float32 summed in another order
+BF16_TOLERANCE = 0.05  # 8 bits, through some layers and their batch norms
+
+
+class BrokenContractError(Exception):
+    """What was expected, and what was found."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One contract: what it says, and why it is broken; nothing if it holds."""
+
+    contract: str
+    failure: str = ""
+
+
+@dataclass
+class _Tried:
+    """A configuration, and what several contracts look at."""
+
+    config: Mapping[str, Any]
+    place: DataPlace
+    column: str
+    workers: TwoWorkers | None
+    undisturbed: _Attempt | None = None
+
+
+@dataclass
+class _Attempt:
+    rows: list[Row] = field(default_factory=list)
+    result: Row = field(default_factory=dict)
+
+
+def check_contracts(
+    config: Mapping[str, Any],
+    place: DataPlace,
+    *,
+    column: str = "",
+    workers: TwoWorkers | None = None,
+) -> Iterator[Verdict]:
+    """Try the contracts one after another; behind a first one that is broken none is tried.
+
+    Args:
+        config: a row of the plan, of two epochs.
+        column: a score or diagnostic that the trial must have.
+        workers: try the contracts of single steps too.
+    """
+    tried = _Tried(config, place, column, workers)
+    contracts = _OF_TRIALS | (_OF_STEPS if workers else {})
+    for number, (name, contract) in enumerate(contracts.items()):
+        verdict = Verdict(name, _failure(contract, tried))
+        yield verdict
+        if verdict.failure and not number:
+            return
+
+
+def _failure(contract: Callable[[_Tried], None], tried: _Tried) -> str:
+    try:
+        contract(tried)
+    except Exception as error:
+        return described(error)
+    return ""
+
+
+def described(error: BaseException) -> str:
+    """An error in one line, with its place in a plug-in if it has one."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if isinstance(error, BrokenContractError):
+        return lines[0]
+    place = place_of(error)
+    return f"{place}: {type(error).__name__}: {lines[0]}" if place else lines[0]
+
+
+# Trials.
+
+
+def _trains(tried: _Tried) -> None:
+    tried.undisturbed = _attempt(tried)
+    found = tried.undisturbed.result
+    if tried.column and found.get(tried.column) is None:
+        raise BrokenContractError(f"expected a number in {tried.column}, given none")
+    for name, value in found.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise BrokenContractError(f"{name}: expected a finite number, given {value}")
+
+
+def _repeats(tried: _Tried) -> None:
+    _require_same(_attempt(tried), tried.undisturbed, "a second trial")
+
+
+def _resumes(tried: _Tried) -> None:
+    store = _Store()
+    _attempt(tried, store, kill_at=1)
+    if store.payload is None:
+        raise BrokenContractError("expected a checkpoint of the first epoch, found none")
+    _require_same(_attempt(tried, store), tried.undisturbed, "a trial that went on")
+
+
+class _KilledError(BaseException):
+    """Nothing catches a kill."""
+
+
+class _Store:
+    payload: bytes | None = None
+
+    def load(self) -> bytes | None:
+        return self.payload
+
+    def save(self, payload: bytes) -> None:
+        self.payload = payload
+
+
+def _attempt(tried: _Tried, store: _Store | None = None, *, kill_at: int = 0) -> _Attempt:
+    made = _Attempt()
+
+    def report(row: Row) -> None:
+        made.rows.append(dict(row))
+        if row["epoch"] == kill_at:
+            raise _KilledError
+
+    with contextlib.suppress(_KilledError):
+        made.result = train_trial(
+            tried.config, report, place=tried.place, checkpoints=store, checkpoint_every_s=0.0
+        )
+    return made
+
+
+def _require_same(actual: _Attempt, expected: _Attempt | None, noun: str) -> None:
+    """All numbers and weights, bit for bit."""
+    assert expected is not None, "the first contract was tried"
+    pairs = [*zip(actual.rows, expected.rows, strict=True), (actual.result, expected.result)]
+    for found, wanted in pairs:
+        for name, value in wanted.items():
+            if name not in MEASURED and not _is_same(found.get(name), value):
+                shown = "other values" if isinstance(value, dict | list) else found.get(name)
+                given = "" if isinstance(value, dict | list) else f" {value}"
+                raise BrokenContractError(f"{name}: expected{given} of {noun} too, given {shown}")
+
+
+def _is_same(found: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Tensor):
+        return isinstance(found, Tensor) and torch.equal(found, wanted)
+    if isinstance(wanted, dict):
+        return found.keys() == wanted.keys() and all(_is_same(found[k], wanted[k]) for k in wanted)
+    return bool(found == wanted)
+
+
+# Steps.
+
+
+def _gives_gradients(tried: _Tried) -> None:
+    steps = take_steps(tried.config, tried.place)
+    _require_gradients(steps)
+    if not any(g.abs().max() for g in steps.gradient.values()):
+        raise BrokenContractError("expected a gradient, given zeros: does the loss see its inputs?")
+
+
+def _require_gradients(steps: Steps) -> None:
+    if steps.shape:
+        raise BrokenContractError(f"expected a loss that is a scalar, given shape {steps.shape}")
+    for name, gradient in steps.gradient.items():
+        if not torch.isfinite(gradient).all():
+            raise BrokenContractError(f"expected finite gradients, given others of {name}")
+
+
+def _bears_half_precision(tried: _Tried) -> None:
+    exact, half = (
+        take_steps({**tried.config, "precision": name}, tried.place, count=1)
+        for name in ("fp32", "bf16")
+    )
+    _require_gradients(half)
+    (loss,), (wanted,) = half.losses, exact.losses
+    if not abs(loss - wanted) <= BF16_TOLERANCE * (1 + abs(wanted)):
+        raise BrokenContractError(f"loss: expected about {wanted:.4g} in bf16, given {loss:.4g}")
+
+
+def _spreads(tried: _Tried) -> None:
+    assert tried.workers is not None, "steps are asked for"
+    alone = take_steps(tried.config, tried.place)
+    for worker in tried.workers.take_steps(tried.config, tried.place):
+        for found, wanted in zip(worker.losses, alone.losses, strict=True):
+            if not abs(found - wanted) <= WORLDS_TOLERANCE * (1e-2 + abs(wanted)):
+                raise BrokenContractError(
+                    f"loss: expected {wanted:.6g} of two workers too, given {found:.6g}"
+                )
+        size = math.sqrt(sum(float(g.square().sum()) for g in alone.gradient.values()))
+        for name, gradient in alone.gradient.items():
+            if not float((worker.gradient[name] - gradient).norm()) <= WORLDS_TOLERANCE * size:
+                raise BrokenContractError(f"gradient of {name}: expected that of one worker")
+
+
+_OF_TRIALS: dict[str, Callable[[_Tried], None]] = {
+    "trains, and all numbers are finite": _trains,
+    "the same trial gives the same numbers": _repeats,
+    "killed and resumed it ends the same": _resumes,
+}
+_OF_STEPS: dict[str, Callable[[_Tried], None]] = {
+    "the loss is a scalar with finite gradients": _gives_gradients,
+    "half precision gives the loss of float32": _bears_half_precision,
+    "two workers train as one": _spreads,
+}

@@ -1,0 +1,33 @@
+"""That a trial is to save now, because its process may be about to end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class Notice:
+    """Given by any thread, at any time; the trial looks at `is_given` in every step.
+
+    Args:
+        on_saved: called in the trial's thread once a checkpoint was saved for it.
+    """
+
+    def __init__(self, on_saved: Callable[[], object] = lambda: None):
+        self.is_given = False
+        self._on_saved, self._saved = on_saved, threading.Event()
+
+    def give(self) -> None:
+        self._saved.clear()
+        self.is_given = True
+
+    def answer(self) -> None:
+        """A checkpoint was saved."""
+        if self.is_given:
+            self.is_given = False
+            self._on_saved()
+            self._saved.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it is answered in time."""
+        return self._saved.wait(timeout_s)

@@ -1,0 +1,254 @@
+"""How fast a device trains: images per second, where a step's time goes, and several trials at
+once.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from _gpu_work import ENCODERS, config_of, ours, peer, peer_name, random_images
+from _machine import matmul_peak, milliseconds
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.flop_counter import FlopCounterMode
+
+from clsweep.objective.build import build_objective
+from clsweep.train.images import batches
+from clsweep.train.memory import PeakMemory
+from clsweep.train.scores import score_encoder
+from clsweep.train.state import new_state
+
+Row = dict[str, Any]
+# encoder, pixels a side, batch: in order of worth
+CASES = (
+    ("resnet18", 32, 256),
+    ("resnet18", 32, 32),
+    ("resnet50", 224, 256),
+    ("resnet18", 96, 256),
+    ("resnet18", 32, 1024),
+    ("resnet50", 32, 256),
+    ("resnet18", 224, 256),
+    ("resnet50", 96, 256),
+    ("resnet18", 32, 4096),
+    ("resnet50", 32, 1024),
+    ("resnet50", 224, 32),
+    ("resnet50", 32, 4096),
+    ("resnet18", 96, 1024),
+    ("resnet18", 96, 4096),
+)
+SMALL_CASES = (("conv4-16", 32, 32),)
+
+
+def precision_on(device: torch.device) -> str:
+    return "bf16" if device.type == "cuda" else "fp32"
+
+
+def throughput(device: torch.device, small: bool) -> Iterator[Row]:
+    """Images a second of both loops, of clsweep's with CUDA graphs, and its memory."""
+    seconds = 0.3 if small else 4.0
+    loaders = 0 if small else os.cpu_count() or 1
+    for encoder, size, batch in SMALL_CASES if small else CASES:
+        config = config_of(encoder, size, batch, precision_on(device))
+        row: Row = {"encoder": encoder, "size": size, "batch": batch}
+        row |= {"precision": config["precision"]}
+        memory = PeakMemory(device)
+        row["images/s"] = rate(lambda c=config: ours(c, device), device, seconds)
+        row["GiB"] = memory.peak_gib()
+        graphed = device.type == "cuda" and batch <= 256
+        row["with graphs"] = (
+            rate(lambda c=config: ours(c, device, graphs=True), device, seconds)
+            if graphed
+            else None
+        )
+        row["peer"] = peer_name()
+        row["peer images/s"] = rate(lambda c=config: peer(c, device, loaders), device, seconds)
+        both = row["images/s"], row["peer images/s"]
+        row["times"] = both[0] / both[1] if None not in both else None
+        yield row
+
+
+def stages(device: torch.device, small: bool) -> Iterator[Row]:
+    """Milliseconds of a step's stages, and the networks' share of the matmul peak."""
+    budget_s = 0.1 if small else 1.0
+    peak = matmul_peak(device, precision_on(device), budget_s=budget_s, small=small)
+    yield {"encoder": "", "size": None, "batch": None, "stage": "matmul peak, TFLOP/s",
+           "ms": None, "figure": peak / 1e12}  # fmt: skip
+    for encoder, size, batch in SMALL_CASES if small else CASES[:4]:
+        config = config_of(encoder, size, batch, precision_on(device))
+        state, images = new_state(config, device), random_images(config, device)
+        objective = state.objective.train()
+        views = next(batches(images, config, 0, state.view_generator)).chunks[0]()
+        z = [torch.randn(batch, 128, device=device, requires_grad=True) for _ in range(2)]
+
+        def networks(state=state, objective=objective, views=views) -> None:
+            with state.precision.autocast():
+                online = objective(views)["online"]
+            torch.cat(list(online.values())).float().square().mean().backward()
+
+        def loss(state=state, objective=objective, z=z) -> None:
+            prepared = objective.prepare({"online": dict(enumerate(z))}, state.draw_generator)
+            objective.loss(prepared).total.backward()
+
+        def epoch_of_views(state=state, images=images, config=config) -> None:
+            for made in batches(images, config, 0, state.view_generator):
+                made.chunks[0]()
+
+        steps = len(images) // batch
+        work: dict[str, tuple[Callable[[], object], int]] = {
+            "views": (epoch_of_views, steps),
+            "networks, forward + backward": (networks, 1),
+            "loss, forward + backward": (loss, 1),
+            "optimiser": (state.optimizer.step, 1),
+            f"evaluation of {len(images)} images": (
+                lambda o=objective, i=images, c=config: score_encoder(
+                    o.encoder, i, i, c, last=False
+                ),
+                1,
+            ),
+        }
+        flops = _flops(config, views)
+        objective.train()
+        for stage, (run, per) in work.items():
+            ms = milliseconds(run, device, budget_s=budget_s) / per
+            is_network = stage.startswith("networks")
+            share = 100 * flops / (ms / 1000) / peak if is_network else None
+            yield {"encoder": encoder, "size": size, "batch": batch, "stage": stage, "ms": ms,
+                   "figure": share}  # fmt: skip
+            objective.train()
+
+
+def busy(device: torch.device, _small: bool) -> Iterator[Row]:
+    """Share of an epoch in which the GPU computes; kernels of one stream do not overlap."""
+    if device.type != "cuda":
+        yield {"encoder": "", "size": None, "batch": None, "GPU busy %": None}
+        return
+    for encoder, size, batch in CASES[:4]:
+        running = ours(config_of(encoder, size, batch, "bf16"), device)
+        next(running)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+            start = time.perf_counter()
+            next(running)
+            torch.cuda.synchronize()
+            wall_us = 1e6 * (time.perf_counter() - start)
+        used_us = sum(
+            event.self_device_time_total
+            for event in recorded.key_averages()
+            if event.device_type == torch.autograd.DeviceType.CUDA  # not what launched it
+        )
+        yield {"encoder": encoder, "size": size, "batch": batch,
+               "GPU busy %": 100 * used_us / wall_us}  # fmt: skip
+
+
+def several(device: torch.device, small: bool) -> Iterator[Row]:
+    """Trials in processes of their own that share the device, beside one alone."""
+    encoder, size, batch = SMALL_CASES[0] if small else CASES[1]
+    alone: float | None = None
+    for count in (1, 2) if small else (1, 4):
+        rates = _side_by_side(count, encoder, size, batch, device, 0.5 if small else 8.0)
+        together = sum(rates)
+        alone = alone or together
+        yield {"encoder": encoder, "size": size, "batch": batch, "trials": count,
+               "images/s together": together, "times one": together / alone}  # fmt: skip
+
+
+SPEED: dict[str, Callable[[torch.device, bool], Iterator[Row]]] = {
+    "throughput": throughput,
+    "stages": stages,
+    "trials side by side": several,
+    "busy": busy,
+}
+
+
+def rate(make: Callable[[], Iterator[int]], device: torch.device, seconds: float) -> float | None:
+    """Images a second of the clock after what happens once; None where memory is too small."""
+    try:
+        running = make()
+        next(running)
+        return _timed(running, device, seconds)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        running = None  # type: ignore[assignment]
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _timed(running: Iterator[int], device: torch.device, seconds: float) -> float:
+    _synchronise(device)
+    start, images = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        images += next(running)
+        _synchronise(device)  # else the clock would stop before the work that it has queued
+    return images / (time.perf_counter() - start)
+
+
+def _side_by_side(
+    count: int, encoder: str, size: int, batch: int, device: torch.device, seconds: float
+) -> list[float]:
+    """Images a second of each of some processes that measure at the same time."""
+    words = [encoder, str(size), str(batch), str(device), str(seconds)]
+    children = [
+        subprocess.Popen(
+            [sys.executable, __file__, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        for _ in range(count)
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            if child.stdout.readline() != "ready\n":
+                raise RuntimeError("a trial beside others did not start")
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        return [float(json.loads(child.communicate()[0])) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+
+
+def child(encoder: str, size: str, batch: str, device: str, seconds: str) -> None:
+    torch.set_num_threads(1)
+    where = torch.device(device)
+    config = config_of(encoder, int(size), int(batch), precision_on(where))
+    running = ours(config, where)
+    next(running)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(_timed(running, where, float(seconds))))
+
+
+def _flops(config: Row, views: list[torch.Tensor]) -> int:
+    """Of forward and backward of the networks, as plain operations of torch."""
+    objective = build_objective(config)
+    network = nn.Sequential(objective.encoder, objective.projector).to(views[0].device)
+    with FlopCounterMode(display=False) as counter:
+        torch.cat([network(x[:2].contiguous()) for x in views]).square().mean().backward()
+    return int(counter.get_total_flops()) * len(views[0]) // 2
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    assert sys.argv[1] in ENCODERS
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    child(*sys.argv[1:])

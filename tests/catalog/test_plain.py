@@ -1,0 +1,39 @@
+"""A configuration made without a study is the one that a study plans."""
+
+from pathlib import Path
+
+import pytest
+
+from clsweep.catalog.plain import plain_config
+from clsweep.errors import RequestError
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = """
+name: plain
+dataset: {name: synthetic, image_size: 16, num_train: 1000}
+seeds: [3]
+base: {encoder: conv4, width: 8, epochs: 2, batch_size: 32, precision: fp32}
+objectives:
+  it: {framework: moco, loss: dcl, base: {linear_probe: sgd, optimizer: adamw, lr: 0.01}}
+search: {method: grid}
+"""
+GIVEN = {"encoder": "conv4", "width": 8, "epochs": 2, "batch_size": 32, "precision": "fp32"}
+
+
+def test_it_is_what_a_study_plans(tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text(STUDY)
+    study = load_study(tmp_path / "plain.yaml")
+    planned = plan_row(study, plan_trials(study)[0])
+    parts = {"framework": "moco", "loss": "dcl", "linear_probe": "sgd", "optimizer": "adamw"}
+    sizes = {"image_size": 16, "num_train": 1000}
+    made = plain_config("synthetic", seed=3, lr=0.01, **parts, **sizes, **GIVEN)
+    of_a_plan = {"trial_id", "study", "objective", "config", "sampler", "store_size"}
+    of_a_plan |= {"images_digest"}
+    assert made == {name: value for name, value in planned.items() if name not in of_a_plan}
+
+
+@pytest.mark.parametrize("wrong", [{"momentun": 0.9}, {"precision": "auto"}])
+def test_what_a_trial_does_not_take_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(RequestError, match=next(iter(wrong))):
+        plain_config("synthetic", **{**GIVEN, **wrong})

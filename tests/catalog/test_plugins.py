@@ -1,0 +1,197 @@
+"""A user's own rows of the catalog, from a file: through plan, trial and results."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from clsweep.catalog import COMPONENT, METRIC, PARAM
+from clsweep.catalog.plugins import Plugin, activate, from_json, read_plugins, to_json
+from clsweep.errors import StudyError
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.reading import StudyResults
+from clsweep.study.continuation import extension
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+from clsweep.train.checkpoint import identity_of
+from clsweep.train.loop import train_trial
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+STUDY = """
+name: mine
+plugins: [mine.py]
+dataset: {name: digits}
+seeds: [0]
+base: {encoder: conv4, width: 4, epochs: 1, batch_size: 256, knn_k: 20, linear_probe: none}
+objectives:
+  new: {framework: simclr, loss: my_dcl}
+search: {method: grid}
+"""
+MINE = """
+import torch
+
+from clsweep.catalog import Component, Metric, Param
+from clsweep.objective.losses import dcl
+
+TEXT = {"source": "this test", "doc": "own"}
+
+
+def my_dcl(z1_ND, z2_ND, tau, my_scale, **memory):
+    return my_scale * dcl(z1_ND, z2_ND, tau=tau, **memory)
+
+
+def spread(bank_ND, bank_labels_N, query_MD, query_labels_M, *, num_classes):
+    return {"spread": float(query_MD.std())}
+
+
+ROWS = [
+    Component(part="loss", name="my_dcl", impl="my_dcl", owns=("tau", "my_scale"),
+              on=("simclr",), **TEXT),
+    Param(name="my_scale", kind="float", default=1.0, low=0, symbol="s", **TEXT),
+    Metric(name="spread", mode="min", unit="rad", impl="spread", every_epoch=True, doc="own"),
+]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _none_after():
+    yield
+    activate(())
+
+
+@pytest.fixture
+def study(tmp_path):
+    def load(*settings, text=MINE):
+        (tmp_path / "mine.py").write_text(text)
+        (tmp_path / "study.yaml").write_text(STUDY)
+        return load_study(tmp_path / "study.yaml", settings=settings)
+
+    return load
+
+
+def trained(found):
+    row, epochs = plan_row(found, plan_trials(found)[0]), []
+    return row, epochs, train_trial(row, epochs.append)
+
+
+def test_a_copy_of_a_built_in_loss_gives_its_numbers(study):
+    row, epochs, result = trained(study())
+    assert row["my_scale"] == 1.0
+    assert result["spread"] > 0
+    _, plain, _ = trained(study("plugins=null", "objectives.new.loss=dcl"))
+    assert "spread" not in plain[0]
+    assert [e["train_loss"] for e in epochs] == [e["train_loss"] for e in plain]
+    assert epochs[0]["knn_top1"] == plain[0]["knn_top1"]
+
+
+def test_results_are_read_without_the_file_and_nothing_is_executed(study, tmp_path):
+    bomb = f"{MINE}\nopen({str(tmp_path / 'executed')!r}, 'w')\n"
+    found = study("metric={name: spread, mode: min}", text=bomb)
+    row = plan_row(found, plan_trials(found)[0])
+    folder = ResultsFolder(str(tmp_path / "results"))
+    folder.create(found.document.dump(), [row], found.document.plugins)
+    folder.add_trial(row | {"status": "finished", "spread": 0.5})
+    activate(())
+    assert "spread" not in METRIC
+    (tmp_path / "mine.py").unlink()
+    results = StudyResults(ResultsFolder(folder.path))
+    assert (results.metric, results.mode) == ("spread", "min")
+    assert METRIC["spread"].unit == "rad"
+    assert results.trials["spread"].tolist() == [0.5]
+    assert "my_scale" in results.params
+    assert PARAM["my_scale"].symbol == "s"
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_changed_plug_in_is_another_study(study):
+    old = study()
+    rows = [plan_row(old, trial) for trial in plan_trials(old)]
+    new = study(text=MINE + "# changed\n")
+    changed = [plan_row(new, trial) for trial in plan_trials(new)]
+    assert identity_of(rows[0]) != identity_of(changed[0])
+    (reason,) = extension(old.document.tree, rows, new, plan_trials(new))
+    assert reason.startswith("plugins.mine.py: ")
+
+
+def test_the_plug_ins_of_one_study_are_not_another_s(study):
+    found = study()
+    assert "my_dcl" in COMPONENT["loss"]
+    with pytest.raises(StudyError, match="my_dcl"):
+        study("plugins=null")
+    assert plan_row(found, plan_trials(found)[0])["my_scale"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("import torch\n", "import torch as\n", "mine.py:2: not valid Python"),
+        ('name="my_dcl"', 'name="dcl"', "mine.py:19: loss 'dcl': expected a new name"),
+        ("tau, my_scale, **", "tau, **", ""),
+        ("tau, my_scale, **memory", "tau", "mine.py:10: my_dcl: expected an argument my_scale"),
+        ("tau, my_scale, **", "tau, my_scale, more, **", "mine.py:10: my_dcl: argument more"),
+        ('impl="spread"', 'impl="spred"', "mine.py:22: spread: impl: no function 'spred'"),
+        ("default=1.0", "default=-1.0", "mine.py:21: my_scale: default: expected a value in"),
+        ('owns=("tau", "my_scale")', 'owns="tau"', "mine.py:19: my_dcl: owns"),
+        ('"my_scale")', '"my_skale")', "mine.py:10: my_dcl: argument my_scale"),
+        ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
+        ("ROWS = [", "ROWS_ = [", "mine.py:1: expected a list ROWS"),
+        ('"doc": "own"}', '"doc": 1 / 0}', "mine.py:7: ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_plug_in_is_one_line_with_its_place(study, old, new, message):
+    assert old in MINE
+    text = MINE.replace(old, new)
+    if not message:
+        assert study(text=text)
+        return
+    with pytest.raises(StudyError) as caught:
+        study(text=text)
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_files_that_are_none(study, tmp_path):
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "huge.py").write_text("#" * 300_000)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.py").write_text(MINE)
+    for name, message in {
+        "gone.py": "cannot be read: no such file",
+        "pipe.py": "expected a regular file",
+        "huge.py": "expected at most 256,000 bytes",
+        "no_such_package": "expected a file NAME.py or an installed package",
+        "mine.py, sub/mine.py": "two plug-ins of this name",
+    }.items():
+        with pytest.raises(StudyError, match=message) as caught:
+            study(f"plugins=[{name}]")
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_plug_in_travels_as_json(study):
+    (plugin,) = study().document.plugins
+    assert from_json(to_json([plugin])) == (plugin,)
+    packed = json.loads(to_json([plugin]))
+    packed[0]["text"] += "#"
+    with pytest.raises(ValueError, match="not of its digest"):
+        Plugin.unpacked(packed[0])
+
+
+def test_planning_loads_no_torch(study):
+    study()
+    code = "import sys; from clsweep import load_study; load_study(sys.argv[1]); "
+    code += "sys.exit('torch' in sys.modules)"
+    (path,) = {study().document.source}
+    assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 0
+
+
+def test_a_package_has_its_version_in_its_digest(tmp_path, monkeypatch):
+    (tmp_path / "some_rows_xyz.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    (first,) = read_plugins(["some_rows_xyz"], tmp_path)
+    (tmp_path / "some_rows_xyz.py").write_text(MINE + "#")
+    (second,) = read_plugins(["some_rows_xyz"], tmp_path)
+    assert first.digest.startswith("0 ")
+    assert first.digest != second.digest

@@ -1,0 +1,124 @@
+"""`clsweep check` and `clsweep new`: skeletons keep every contract, and who breaks one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clsweep.catalog.plugins import activate, execute, read_plugins
+from clsweep.cli import new
+from clsweep.cli.check import check_plugin
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+from clsweep.study.witness import witness
+from clsweep.train.contracts import check_contracts
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LOSS = """
+import torch
+from clsweep.catalog import Component
+from clsweep.objective.losses import dcl
+
+calls = []
+
+
+def mine(z1_ND, z2_ND, tau, **memory):
+    value = dcl(z1_ND, z2_ND, tau=tau, **memory)
+    {body}
+
+
+ROWS = [Component(part="loss", name="mine", impl="mine", owns=("tau",), on=("simclr",),
+                  source="-", doc="-")]
+"""
+FIRST, REPEATED = "trains, and all numbers are finite", "the same trial gives the same numbers"
+RESUMED = "killed and resumed it ends the same"
+
+
+@pytest.fixture(autouse=True)
+def _none_after():
+    yield
+    activate(())
+
+
+def verdicts(folder: Path, body: str) -> dict[str, str]:
+    """What breaks, contract by contract, without those that need two workers."""
+    (folder / "mine.py").write_text(LOSS.format(body=body))
+    plugins = read_plugins(["mine.py"], folder)
+    activate(plugins)
+    execute(plugins)
+    study = witness(plugins[0].rows[0], plugins)
+    config = plan_row(study, plan_trials(study)[0])
+    found = check_contracts(config, study.sections.dataset.place)
+    return {each.contract: each.failure for each in found}
+
+
+def test_a_sound_loss_keeps_the_contracts_of_trials(tmp_path: Path) -> None:
+    assert verdicts(tmp_path, "return value") == {FIRST: "", REPEATED: "", RESUMED: ""}
+
+
+def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> None:
+    assert "train_loss: expected" in verdicts(tmp_path, "return value * torch.rand(())")[REPEATED]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return value / 0", "the loss is inf in epoch 1"),
+        ("return value.item()", "AttributeError"),
+        ("return value.detach()", "does not require grad"),
+        ("return value + torch.ones(2)", "scalar"),
+        ("raise OSError('my own')", "mine.py:11: OSError: my own"),
+    ],
+)
+def test_what_cannot_train_is_told_once(tmp_path: Path, body: str, message: str) -> None:
+    found = verdicts(tmp_path, body)
+    assert list(found) == [FIRST]
+    assert message in found[FIRST]
+
+
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_a_skeleton_s_study_can_be_planned(kind: str, tmp_path: Path, cli_command: Any) -> None:
+    code, output, _ = cli_command("new", kind, "my_own", "--out", str(tmp_path))
+    assert (code, "clsweep check" in output) == (0, True)
+    study = load_study(tmp_path / "my_own.yaml")
+    assert [plugin.name for plugin in study.document.plugins] == ["my_own.py"]
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    assert rows[0]["plugins"].startswith("my_own.py ")
+    activate(())
+    code, _, error = cli_command("new", kind, "my_own", "--out", str(tmp_path))
+    assert (code, "exists already" in error) == (2, True)
+
+
+@pytest.mark.parametrize(("name", "message"), [("dcl", "has this name"), ("My-1", "small letters")])
+def test_a_name_that_cannot_be(name: str, message: str, tmp_path: Path, cli_command: Any) -> None:
+    code, _, error = cli_command("new", "loss", name, "--out", str(tmp_path))
+    assert (code, message in error) == (2, True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", new.KINDS)
+def test_a_skeleton_keeps_every_contract(kind: str, tmp_path: Path, cli_command: Any) -> None:
+    cli_command("new", kind, "my_own", "--out", str(tmp_path))
+    code, output, _ = cli_command("check", str(tmp_path / "my_own.py"))
+    assert (code, "FAILED" in output) == (0, False), output
+
+
+@pytest.mark.slow
+def test_an_encoder_that_mixes_the_batch_of_a_worker_is_found(
+    tmp_path: Path, cli_command: Any
+) -> None:
+    cli_command("new", "encoder", "my_own", "--out", str(tmp_path))
+    path = tmp_path / "my_own.py"
+    mixed = path.read_text().replace("self.layers(x_NCHW)", "self.layers(x_NCHW - x_NCHW.mean(0))")
+    assert mixed != path.read_text()
+    path.write_text(mixed)
+    found = {contract: failure for _, contract, failure in check_plugin(str(path))}
+    (broken,) = [contract for contract, failure in found.items() if failure]
+    assert broken == "two workers train as one"
+    assert "of two workers too" in found[broken]
+    code, output, _ = cli_command("check", str(path))
+    assert (code, "FAILED  encoder my_own: two workers" in output) == (1, True)

@@ -1,0 +1,101 @@
+"""Epochs of trials under way: in the folder before their trials, and in no statistic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+import pytest
+
+from clsweep.api import open_results
+from clsweep.cluster.said import EPOCHS, report, reported
+from clsweep.errors import RequestError
+from clsweep.results.folder import RUNNING, ResultsFolder
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+
+STUDY = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+ONE = [{"epoch": 1, "train_loss": 2.0}]
+TWO = [*ONE, {"epoch": 2, "train_loss": 1.5, "knn_top1": 40.0}]
+
+
+@pytest.fixture
+def plan() -> list[dict[str, Any]]:
+    study = load_study(STUDY)
+    return [plan_row(study, trial) for trial in plan_trials(study)[:3]]
+
+
+@pytest.fixture(params=["disk", "s3"])
+def folder(
+    request: pytest.FixtureRequest, tmp_path: Path, plan: list[dict[str, Any]]
+) -> ResultsFolder:
+    disk = request.param == "disk"
+    made = ResultsFolder(str(tmp_path / "out" if disk else request.getfixturevalue("s3")))
+    made.create(load_study(STUDY).document.dump(), plan)
+    return made
+
+
+def finish(folder: ResultsFolder, row: dict[str, Any]) -> None:
+    folder.add_trial({**row, "status": "finished", "knn_top1": 90.0}, epochs=TWO)
+
+
+def epochs(folder: ResultsFolder) -> list[tuple[str, str, int]]:
+    frame = open_results(folder.path).epochs
+    return list(zip(frame["trial_id"], frame["status"], frame["epoch"], strict=True))
+
+
+def test_trials_under_way_are_shown_as_such(
+    folder: ResultsFolder, plan: list[dict[str, Any]]
+) -> None:
+    first, second, third = (row["trial_id"] for row in plan)
+    finish(folder, plan[0])
+    with folder.lock():
+        folder.beat({"state": "running", "running": [], "time": 0})
+        folder.keep_running({first: ONE, second: TWO, third: ONE})
+        ended = [(first, "finished", 1), (first, "finished", 2)]
+        left = [(second, "running", 1), (second, "running", 2), (third, "running", 1)]
+        assert epochs(folder) == ended + left, "of the one that has ended, those of its row"
+        results = open_results(folder.path)
+        assert results.trials["trial_id"].tolist() == [first]
+        assert results.folder.side_table("epochs").num_rows == 2
+        folder.keep_running({third: TWO})
+        assert epochs(folder) == [*ended, (third, "running", 1), (third, "running", 2)]
+        folder.compact()
+        assert "epochs.parquet" in names(folder)
+        assert len(epochs(folder)) == 4
+    assert [status for _, status, _ in epochs(folder)][2:] == ["interrupted"] * 2
+    folder.keep_running({})
+    assert RUNNING not in names(folder)
+    assert epochs(folder) == ended
+
+
+def names(folder: ResultsFolder) -> list[str]:
+    system, base = pafs.FileSystem.from_uri(folder.path)
+    infos = system.get_file_info(pafs.FileSelector(base, recursive=True))
+    return [info.path.removeprefix(f"{base}/") for info in infos if info.is_file]
+
+
+def test_a_damaged_file_of_theirs_is_named(tmp_path: Path, plan: list[dict[str, Any]]) -> None:
+    folder = ResultsFolder(str(tmp_path / "out"))
+    folder.create(load_study(STUDY).document.dump(), plan)
+    folder.keep_running({plan[0]["trial_id"]: TWO})
+    path = tmp_path / "out" / RUNNING
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(RequestError, match=r"running\.parquet: cannot be read.*nothing is lost"):
+        _ = open_results(folder.path).epochs
+    assert open_results(folder.path).trials.empty
+
+
+def test_half_a_line_is_none_and_an_attempt_begins_anew(tmp_path: Path) -> None:
+    scratch = str(tmp_path)
+    for number, row in enumerate(TWO):
+        report(scratch, "a", row, is_first=not number)
+    report(scratch, "b", ONE[0], is_first=True)
+    with (tmp_path / EPOCHS / "a").open("a") as file:
+        file.write(json.dumps({"epoch": 3, "train_loss": 1.0})[:-5])
+    assert reported(scratch, ["a"]) == {"a": TWO}
+    assert reported(scratch, ["a", "b"]) == {"a": TWO}, "those of others are forgotten"
+    report(scratch, "a", ONE[0], is_first=True)
+    assert reported(scratch, ["a"]) == {"a": ONE}

@@ -1,0 +1,83 @@
+"""The GPU benchmark: runs without a GPU and without what a bare GPU machine lacks, notices what is
+wrong, and keeps what it has found.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+CPU = torch.device("cpu")
+LACKING = (
+    "ray pydantic optuna altair pytorch_optimizer lightly tensorboardX vl_convert yaml pyarrow"
+)
+RUN = f"""
+import runpy, sys
+sys.modules.update(dict.fromkeys({LACKING.split()!r}))
+sys.path.insert(0, {str(FOLDER)!r})
+sys.argv = ["gpu.py", "--device=cpu", "--small", "--out=" + sys.argv[1]]
+runpy.run_path({str(FOLDER / "gpu.py")!r}, run_name="__main__")
+"""
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("gpu")
+
+
+@pytest.mark.slow
+def test_it_runs_on_a_cpu_with_no_more_than_a_gpu_machine_has(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", RUN, str(tmp_path)], check=True, cwd=tmp_path)
+    stages = json.loads((tmp_path / "gpu.json").read_text())["stages"]
+    assert len(stages) == 9
+    assert {stage["ended"] for stage in stages.values()} == {"whole"}
+    (speed,) = stages["throughput"]["rows"]
+    assert speed["peer"] == "torchvision v2"
+    assert speed["times"] == pytest.approx(speed["images/s"] / speed["peer images/s"])
+    assert [row["trials"] for row in stages["trials side by side"]["rows"]] == [1, 2]
+    assert "| infonce, N 64" in (tmp_path / "gpu.md").read_text()
+
+
+def test_a_stage_that_breaks_costs_nothing_but_itself(
+    benchmark: ModuleType, tmp_path: Path
+) -> None:
+    def breaks(_device: torch.device, _small: bool) -> Iterator[dict[str, Any]]:
+        yield {"what": "seen before", "ok": True}
+        raise ZeroDivisionError
+
+    def wrong(_device: torch.device, _small: bool) -> Iterator[dict[str, Any]]:
+        yield {"what": "a figure", "ok": False}
+        yield {"what": "nothing to check", "ok": None}
+
+    record, end_s = benchmark.Record(tmp_path, CPU), time.monotonic() + 60
+    record.run("first", breaks, CPU, True, end_s)
+    record.run("second", wrong, CPU, True, end_s)
+    record.run("late", wrong, CPU, True, time.monotonic() - 1)
+    kept = json.loads((tmp_path / "gpu.json").read_text())["stages"]
+    assert [len(stage["rows"]) for stage in kept.values()] == [1, 2, 0]
+    assert kept["late"]["ended"] == "the time was up"
+    assert [line.split("\n")[0] for line in record.failures] == [
+        "first: Traceback (most recent call last):",
+        "second: a figure",
+    ]
+
+
+@pytest.mark.usefixtures("benchmark")
+@pytest.mark.parametrize("tau", [0.2, 0.201])
+def test_a_loss_that_is_wrong_by_little_is_seen(
+    monkeypatch: pytest.MonkeyPatch, tau: float
+) -> None:
+    checks = importlib.import_module("_gpu_checks")
+    monkeypatch.setattr(checks, "LOSSES", {"dcl": lambda a, b, _: checks.dcl(a, b, tau)})
+    (row,) = checks.losses_in_float64(CPU, True)
+    assert row["ok"] is (tau == 0.2)
