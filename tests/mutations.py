@@ -85,7 +85,7 @@ FAULTS = (
           "return grads[0][first : first + ctx.num_rows] * world_size()",
           "return grads[0][first : first + ctx.num_rows] * 0", GROUPS),
     Fault("batch norm: variance of one worker", "train/collectives.py",
-          "(var_WC + (mean_WC - mean_C).square()).mean(0)", "var_WC.mean(0)", GROUPS),
+          "var_WC.mean(0) + between_C", "var_WC.mean(0)", GROUPS),
     Fault("batch norm: gradient of one worker", "train/collectives.py",
           "_of_all(torch.stack([weight_grad_C, bias_grad_C])).sum(0)",
           "torch.stack([weight_grad_C, bias_grad_C])", GROUPS),
