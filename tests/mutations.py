@@ -60,7 +60,7 @@ FAULTS = (
     Fault("align_uniform: sign of the potential", "objective/losses.py",
           "-uniform_t * distances_NK", "uniform_t * distances_NK", LOSSES),
     Fault("cosine: sign", "objective/losses.py",
-          "return -(p_ND * z_ND)", "return (p_ND * z_ND)", LOSSES),
+          "return -loss_scale * (p_ND * z_ND)", "return loss_scale * (p_ND * z_ND)", LOSSES),
     Fault("barlow: sign of the redundancy", "objective/losses.py",
           "+ off_diag * off_diagonal", "- off_diag * off_diagonal", LOSSES),
     Fault("abscl without absolute values", "objective/losses.py",
