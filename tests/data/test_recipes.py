@@ -140,7 +140,7 @@ def torchvision_recipe(name: str, view: int) -> Any:
         [
             v2.RandomResizedCrop(SIZE, scale=(crop, 1.0)),
             v2.RandomHorizontalFlip(),
-            v2.RandomApply([v2.ColorJitter(*jitter)], p=0.8),
+            v2.RandomApply([v2.ColorJitter(*jitter)], p=JITTER_PROB.get(name, 0.8)),
             v2.RandomGrayscale(p=0.2),
             v2.RandomApply([v2.GaussianBlur(3, sigma=(0.1, 2.0))], p=blur),
             v2.RandomSolarize(0.5, p=solarize),
