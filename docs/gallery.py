@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import yaml
+from scipy.stats import t as student
 
 import clsweep
 from clsweep.report.figures.theme import themed, to_svg
@@ -30,7 +33,8 @@ VERSIONS = ("clsweep_version", "torch_version", "ray_version", "optuna_version")
 
 # Links to files that are not kept.
 _FILES = re.compile(r" \(\[(?:numbers|all columns)\]\([^)]*\)\)| in \[tables/[^]]*\]\([^)]*\)")
-_DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
+_SHAPE = re.compile(r' (?:d|transform|width|height|[xyr][12]?|c[xy])="[^"]*"')
+_DECIMALS = re.compile(r"(?<=\d\.\d)\d+")  # of shapes alone: a text's are what it says
 _MARKUP = re.compile(r' (?:aria-[a-z]+|role|pointer-events)="[^"]*"')  # an image has no use for it
 _LEFT_OUT = ("Made", "Results")  # facts that change with the day and the place
 
@@ -40,7 +44,9 @@ class Kept:
     """A study that was run, and how.
 
     Attributes:
-        run: run.yaml: study (below studies/), preset, machine, within (of `reproduce`).
+        run: run.yaml: study (below studies/), preset, machine, within (of `reproduce`), effect (a
+            swept name and its values: what the question asks of each objective, from the first
+            value to each other one), remark (what a reader should know besides).
     """
 
     folder: Path
@@ -122,6 +128,7 @@ def answer(one: Kept, report: Report) -> str:
             one.question,
             "",
             *(f"- {sentence}" for sentence in (*findings(report), *extra(one))),
+            *(f"- {sentence}" for sentence in one.run.get("remark", [])),
             "",
             f"`{one.command}`: {len(trials)} trials of {hours:.1f} hours in all, on "
             f"{one.run['machine']}; {versions}. [Report](../gallery/{name}/report.md).",
@@ -132,7 +139,7 @@ def answer(one: Kept, report: Report) -> str:
 def findings(report: Report) -> list[str]:
     """The sentences at the top, and who wins where."""
     where = [text for part in report.sections if part.id == "comparison" for text in part.sentences]
-    return list(dict.fromkeys((*report.verdicts, *where)))
+    return list(dict.fromkeys((*report.verdicts, *report.notes, *where)))
 
 
 def extra(one: Kept) -> list[str]:
@@ -153,7 +160,46 @@ def extra(one: Kept) -> list[str]:
         )
         for row in best.itertuples()
         if row.expected == row.expected
-    ]
+    ] + effects(one)
+
+
+def effects(one: Kept) -> list[str]:
+    """What each objective gains between the values of run.yaml; all intervals hold at once."""
+    if not (asked := one.run.get("effect")):
+        return []
+    (name, (first, *others)), metric = asked.popitem(), one.results.metric
+    parts = [part for _, part in one.results.trials.groupby("objective", sort=False)]
+    parts = [part for part in parts if part[name].nunique() > 1]
+    level = 1 - 0.05 / (len(parts) * len(others))
+    lines = []
+    for part in parts:
+        for value in others:
+            gain, low, high = effect(part, metric, name, (first, value), level)
+            shown = "" if low > 0 or high < 0 else ": not resolved"
+            lines.append(
+                f"{part['objective'].iloc[0]}, {name} {value:g} instead of {first:g}: "
+                f"{gain:+.2f} points [{low:+.2f}, {high:+.2f}]{shown}."
+            )
+    return lines
+
+
+def effect(
+    trials: pd.DataFrame, metric: str, name: str, values: tuple[float, float], level: float
+) -> tuple[float, float, float]:
+    """Mean gain from the first to the second value, and its interval at this level.
+
+    Of a whole grid: a score is its configuration's level + its seed's shift + even noise.
+    """
+    table = trials.pivot(index="config", columns="seed", values=metric)
+    scores = table.to_numpy(float)
+    rest = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
+    free = (scores.shape[0] - 1) * (scores.shape[1] - 1)
+    at = trials.groupby("config")[name].first().loc[table.index].to_numpy(float)
+    first, second = (scores[at == value] for value in values)
+    variance = (rest**2).sum() / free * (1 / first.size + 1 / second.size)
+    half = student.ppf((1 + level) / 2, free) * np.sqrt(variance)
+    gain = second.mean() - first.mean()
+    return float(gain), float(gain - half), float(gain + half)
 
 
 def write_report(report: Report, folder: Path) -> None:
@@ -167,7 +213,12 @@ def write_report(report: Report, folder: Path) -> None:
     for figure in report.figures:
         svg = to_svg(themed(spec_of(figure), dark=False, background="white"))
         path = folder / "figures" / f"{figure.name}.svg"
-        path.write_text(_MARKUP.sub("", _DECIMALS.sub("", svg)), encoding="utf-8")
+        path.write_text(_MARKUP.sub("", rounded(svg)), encoding="utf-8")
+
+
+def rounded(svg: str) -> str:
+    """An image whose shapes are to a tenth of a pixel."""
+    return _SHAPE.sub(lambda shape: _DECIMALS.sub("", shape[0]), svg)
 
 
 if __name__ == "__main__":

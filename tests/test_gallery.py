@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
+from scipy.stats import t as student
 
 import clsweep
 from tests.test_docs import DOCS, ROOT
@@ -56,6 +59,31 @@ def test_a_kept_study_is_one_of_the_files(gallery, folder):
         for plan in (planned, kept.results.plan)
     ]
     assert both[0].equals(both[1])
+
+
+def test_an_effect_equals_least_squares(gallery):
+    """A score = its configuration + its seed + noise, by a regression on indicators."""
+    random = np.random.default_rng(7)
+    rows = [(c, s, lam) for c, lam in enumerate([0, 0, 0.1, 0.1, 0.5, 0.5]) for s in range(3)]
+    trials = pd.DataFrame(rows, columns=["config", "seed", "lam"])
+    trials["score"] = random.normal(size=18) + 2 * trials["seed"] + 3 * trials["lam"]
+    shuffled = trials.sample(frac=1, random_state=0)
+    design = np.column_stack(
+        [trials["config"] == c for c in range(6)] + [trials["seed"] == s for s in (1, 2)]
+    ).astype(float)
+    fit, rest, _, _ = np.linalg.lstsq(design, trials["score"].to_numpy(), rcond=None)
+    contrast = np.array([-0.5, -0.5, 0, 0, 0.5, 0.5, 0, 0])
+    spread = np.sqrt(rest[0] / 10 * contrast @ np.linalg.inv(design.T @ design) @ contrast)
+    half = student.ppf(0.975, 10) * spread
+    expected = contrast @ fit + np.array([0, -half, half])
+    assert gallery.effect(shuffled, "score", "lam", (0, 0.5), 0.95) == pytest.approx(expected)
+
+
+def test_an_image_keeps_the_numbers_that_it_says(gallery):
+    svg = '<path d="M0.125,2.75" fill-opacity="0.15"/><text x="1.25">0.05</text>'
+    assert gallery.rounded(svg) == (
+        '<path d="M0.1,2.7" fill-opacity="0.15"/><text x="1.2">0.05</text>'
+    )
 
 
 def test_a_kept_study_names_no_place_of_its_machine():

@@ -31,6 +31,8 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     Raises:
         PluginError: it cannot be read, or executed.
     """
+    from clsweep.train.worlds import TwoWorkers
+
     path = Path(name)
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
@@ -47,6 +49,8 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
 def _verdicts(
     row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str], workers: TwoWorkers
 ) -> Iterator[tuple[str, str]]:
+    from clsweep.train.contracts import check_contracts
+
     if isinstance(row, Param):
         owner = owners_of(row.name)
         yield "something owns it", "" if owner else "expected its name in `owns` of another row"

@@ -75,14 +75,14 @@ def _plugin(kind: str, name: str, folder: Path) -> None:
     """Write a plug-in and a study with it."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise RequestError(f"{name}: expected small letters, digits and '_', a letter first")
-    tables = (PARAM, METRIC, DIAGNOSTIC, DATASET, *COMPONENT.values())
-    if any(name in table for table in tables):
+    taken = {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *(n for t in COMPONENT.values() for n in t)}
+    if name in taken:
         raise RequestError(f"{name}: the catalog has this name already; give another one")
     text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
     study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}))
     files = {f"{name}.py": text, f"{name}.yaml": study}
-    if taken := [file for file in files if (folder / file).exists()]:
-        raise RequestError(f"{folder / taken[0]}: exists already; give another name or --out")
+    if existing := [file for file in files if (folder / file).exists()]:
+        raise RequestError(f"{folder / existing[0]}: exists already; give another name or --out")
     for file, content in files.items():
         _write(folder / file, _named(content, name))
     path = folder / name

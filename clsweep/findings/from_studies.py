@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from clsweep.findings.reading_rules import (
 )
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
+from clsweep.study.plugged import clash
 from clsweep.study.space import declared_axes, declared_spaces
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ def of_studies(
     """
     import pandas as pd
 
+    _require_one_meaning(studies)
     for study in studies:
         if study.trials.empty:
             raise RequestError(
@@ -142,6 +145,16 @@ def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd
     confirmation.
     """
     return _together(studies, _prefixes(studies), partial(_side_table, kind=kind, metric=metric))
+
+
+def _require_one_meaning(studies: Sequence[StudyResults]) -> None:
+    """Refuse folders with different plug-ins of one name: their columns are not the same."""
+    for first, second in itertools.combinations(studies, 2):
+        if named := clash(first.folder.document().plugins, second.folder.document().plugins):
+            raise RequestError(
+                f"{first.path} and {second.path} have different versions of {named}; analyse them "
+                "apart"
+            )
 
 
 def _require_metric(name: str, study: StudyResults) -> None:

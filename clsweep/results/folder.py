@@ -519,15 +519,17 @@ class ResultsFolder:
 
     def _require_compacted(self, name: str, parts: Sequence[str]) -> None:
         """Refuse a folder without a table that a compaction has written with the other one: the
-        epochs first, and both before it removes parts.
+        epochs first, and both before it removes parts. So a trial of the one that has no part is in
+        the other.
         """
         other = {"trials": "epochs", "epochs": "trials"}.get(name)
-        is_early = parts and name == "trials"
-        if is_early or other is None or self._files.is_file(f"{name}.parquet"):
+        if other is None or self._files.is_file(f"{name}.parquet"):
             return
-        if self._files.is_file(f"{other}.parquet") and self._decoded(
-            f"{other}.parquet", lambda data: decode(data, ["trial_id"]).num_rows
-        ):
+        if not self._files.is_file(f"{other}.parquet"):
+            return
+        ids = self._decoded(f"{other}.parquet", lambda data: decode(data, ["trial_id"]))["trial_id"]
+        in_parts = {_trial_id(path) for path in parts} if name == "trials" else set()
+        if not in_parts.issuperset(ids.to_pylist()):
             raise RequestError(f"{self.place(f'{name}.parquet')}: {_MISSING}")
 
     def _decoded(self, name: str, decode: Callable[[bytes], T], advice: str = "") -> T:

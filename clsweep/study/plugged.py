@@ -57,6 +57,19 @@ def require_same(plugins: Sequence[Plugin], recorded: object) -> None:
         raise PluginError(f"{KEPT} has other plug-ins than this study: {recorded!r:.200}")
 
 
+def clash(first: Sequence[Plugin], second: Sequence[Plugin]) -> str:
+    """What two studies mean different things by: a plug-in, or a row of one; empty if nothing."""
+    versions = {plugin.name: plugin.digest for plugin in first}
+    rows = {(type(row), row.name): plugin.digest for plugin in first for row in plugin.rows}
+    for plugin in second:
+        if versions.get(plugin.name, plugin.digest) != plugin.digest:
+            return f"plug-in {plugin.name}"
+        for row in plugin.rows:
+            if rows.get((type(row), row.name), plugin.digest) != plugin.digest:
+                return f"{type(row).__name__.lower()} {row.name} of plug-in {plugin.name}"
+    return ""
+
+
 def _names(document: Document, asked: object) -> list[str]:
     names = [asked] if isinstance(asked, str) else asked
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):

@@ -164,11 +164,11 @@ class _Normalise(torch.autograd.Function):
 
 def _statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and biased variance (C,) of the global batch, in float32 or wider."""
-    unused = [wide(x.new_zeros(x.shape[1])) for _ in range(2)]  # their type is that of the result
-    mine = torch.stack(torch.ops.aten.batch_norm_update_stats(x, *unused, 0.0))
+    unused_C = wide(x.new_zeros(x.shape[1]))  # its type is that of the result
+    mine = torch.stack(torch.ops.aten.batch_norm_update_stats(x, unused_C, unused_C, 0.0))
     mean_WC, var_WC = _of_all(mine).unbind(1)
-    mean_C = mean_WC.mean(0)
-    return mean_C, (var_WC + (mean_WC - mean_C).square()).mean(0)
+    between_C, mean_C = torch.var_mean(mean_WC, dim=0, correction=0)
+    return mean_C, var_WC.mean(0) + between_C
 
 
 def _dense(x: Tensor, like: Tensor) -> Tensor:

@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clsweep.catalog import COMPONENT
 from clsweep.catalog.plugins import place_of
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.train.loop import train_trial
+from clsweep.train.scores import DivergedError
 from clsweep.train.worlds import Steps, TwoWorkers, take_steps
 
 # of the machine, not of the trial
@@ -82,17 +84,21 @@ def _failure(contract: Callable[[_Tried], None], tried: _Tried) -> str:
     try:
         contract(tried)
     except Exception as error:
-        return described(error)
+        return described(error, tried.config)
     return ""
 
 
-def described(error: BaseException) -> str:
-    """An error in one line, with its place in a plug-in if it has one."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
+def described(error: BaseException, config: Mapping[str, Any]) -> str:
+    """An error in one line, with its place in a plug-in if it has one; a loss is to blame for what
+    is not finite.
+    """
+    lines = str(error).strip().splitlines() or [""]
     if isinstance(error, BrokenContractError):
         return lines[0]
-    place = place_of(error)
-    return f"{place}: {type(error).__name__}: {lines[0]}" if place else lines[0]
+    loss = COMPONENT["loss"].get(config.get("loss", ""))
+    blamed = loss.impl if loss and isinstance(error, DivergedError) else ""
+    place = place_of(error, blamed)
+    return f"{place}{': ' if place else ''}{type(error).__name__}: {lines[0]}"
 
 
 # Trials.

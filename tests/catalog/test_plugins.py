@@ -7,9 +7,19 @@ import sys
 
 import pytest
 
+import clsweep
 from clsweep.catalog import COMPONENT, METRIC, PARAM
-from clsweep.catalog.plugins import Plugin, activate, from_json, read_plugins, to_json
-from clsweep.errors import StudyError
+from clsweep.catalog.plugins import (
+    Plugin,
+    PluginError,
+    activate,
+    execute,
+    from_json,
+    read_plugins,
+    to_json,
+)
+from clsweep.cluster.trial import TrialContext, describe
+from clsweep.errors import RequestError, StudyError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults
 from clsweep.study.continuation import extension
@@ -104,6 +114,39 @@ def test_results_are_read_without_the_file_and_nothing_is_executed(study, tmp_pa
     assert "my_scale" in results.params
     assert PARAM["my_scale"].symbol == "s"
     assert not (tmp_path / "executed").exists()
+
+
+def test_folders_with_different_plug_ins_of_one_name_are_not_read_together(study, tmp_path):
+    paths = []
+    for name, text in {"a": MINE, "b": MINE.replace('unit="rad"', 'unit="deg"'), "c": MINE}.items():
+        found = study("metric={name: spread, mode: min}", f"name={name}", text=text)
+        row = plan_row(found, plan_trials(found)[0])
+        folder = ResultsFolder(str(tmp_path / name))
+        folder.create(found.document.dump(), [row], found.document.plugins)
+        folder.add_trial(row | {"status": "finished", "spread": 0.5})
+        paths.append(folder.path)
+    with pytest.raises(RequestError, match="have different versions of plug-in mine"):
+        clsweep.open_results(paths[0], paths[1])
+    assert len(clsweep.open_results(paths[0], paths[2]).trials) == 2
+    for path, unit in zip(paths, ("rad", "deg", "rad"), strict=True):
+        assert StudyResults(ResultsFolder(path)).metric == "spread"
+        assert METRIC["spread"].unit == unit
+
+
+def test_an_import_that_fails_on_a_worker_only_is_told_with_its_line(study, monkeypatch):
+    text = MINE.replace("import torch\n", "import os\n\nos.environ['ONLY_HERE']\n")
+    found = study(text=text)
+    monkeypatch.setenv("ONLY_HERE", "1")
+    execute(found.document.plugins)
+    monkeypatch.delenv("ONLY_HERE")
+    activate(())
+    context = TrialContext(
+        places={}, workers=1, gpus_per_worker=0, cpus_per_worker=1, cuda_graphs=False, results="",
+        near=None, plugins=[plugin.packed() for plugin in found.document.plugins],
+    )  # fmt: skip
+    with pytest.raises(PluginError) as caught:
+        context.plug_in()
+    assert describe(caught.value)["error_message"] == "mine.py:4: KeyError: 'ONLY_HERE'"
 
 
 def test_a_changed_plug_in_is_another_study(study):

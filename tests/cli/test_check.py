@@ -66,10 +66,9 @@ def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return value / 0", "the loss is inf in epoch 1"),
+        ("return value / 0", "mine.py:9: DivergedError: the loss is nan"),
         ("return value.item()", "AttributeError"),
         ("return value.detach()", "does not require grad"),
-        ("return value + torch.ones(2)", "scalar"),
         ("raise OSError('my own')", "mine.py:11: OSError: my own"),
     ],
 )

@@ -22,7 +22,7 @@ from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.cluster.runner import recorded_plan
 from clsweep.errors import RequestError, UserError
-from clsweep.report import sections
+from clsweep.report import first, sections
 from clsweep.report.computed import Tables
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.continuation import extension
@@ -315,29 +315,30 @@ def recommendation_of(*folders: ResultsFolder, **how: str) -> tuple[str, pd.Data
     """The text of the report's section on it, and its first table as shown."""
     findings = clsweep.open_results(*(folder.path for folder in folders), **how)
     tables = Tables(findings=findings, within=1.0, say=lambda _: None)
-    section = sections._recommendation(tables)
-    return "\n".join([*section.sentences, *section.notes]), section.tables[0].shown
+    section, steps = sections._recommendation(tables), first.next_steps(tables)
+    asked = [f"{step.sentence}: {step.command}." for step in steps]
+    return "\n".join([*section.sentences, *section.notes, *asked]), section.tables[0].shown
 
 
 def test_the_report_shows_what_is_confirmed_and_asks_for_the_rest(
     write_study: WriteStudy, tmp_path: Path
 ) -> None:
     study = load_study(write_study(confirm={"top": 1, "seeds": [10, 11]}))
-    first, second = (search_in(tmp_path / name, study) for name in ("first", "second"))
-    text, table = recommendation_of(first)
-    advice = "The best of {} on fresh seeds and on the test set: clsweep confirm {}."
+    one, second = (search_in(tmp_path / name, study) for name in ("first", "second"))
+    text, table = recommendation_of(one)
+    advice = "Run the best of {} on fresh seeds and on the test set: clsweep confirm {}."
     assert text.count("clsweep confirm") == 1
-    assert advice.format("simclr and dcl", first.path) in text
+    assert advice.format("simclr and dcl", one.path) in text
     assert "fresh seeds" not in table
 
-    confirmed_in(first, confirming_study(first), lift=-2)
-    text, table = recommendation_of(first)
+    confirmed_in(one, confirming_study(one), lift=-2)
+    text, table = recommendation_of(one)
     assert "clsweep confirm" not in text
     assert "The best simclr setting keeps 86" in text
     best = table[table["pick"] == "best"]
     assert best["fresh seeds"].str.startswith("86.05 [").all()
 
-    text, table = recommendation_of(first, second)
+    text, table = recommendation_of(one, second)
     assert text.count("clsweep confirm") == 1
     assert advice.format("second/simclr and second/dcl", second.path) in text
     assert "The best first/dcl setting keeps 86" in text

@@ -149,3 +149,28 @@ def trials_in_a_new_process(out: Path) -> pd.DataFrame:
     subprocess.run([sys.executable, "-c", code, out, kept], check=True)
     found: pd.DataFrame = pd.read_pickle(kept)
     return found
+
+
+def test_a_loss_that_fails_fails_its_trials_alone(tmp_path: Path) -> None:
+    body = "    return my_scale * dcl"
+    raising = "    if my_shift == 1:\n        raise OSError('my own')\n"
+    infinite = "    if my_shift == 2:\n        return z1_ND.sum() / 0\n"
+    assert body in MINE
+    text = MINE.replace(body, raising + infinite + body)
+    (tmp_path / "mine.py").write_text(text)
+    mine = {"framework": "simclr", "loss": "my_loss", "space": {"my_shift": {"grid": [0, 1, 2]}}}
+    tree = {**STUDY, **SETS[1], "objectives": {"mine": mine}, "seeds": [0]}
+    tree["base"] = {**STUDY["base"], **SETS[1]["base"]}
+    path, out = tmp_path / "study.yaml", tmp_path / "out"
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    code, output = command("run", path, "--out", out)
+    assert (code, "Traceback" in output) == (1, False), output
+    lines = text.splitlines()
+    raised = f"mine.py:{lines.index(raising.splitlines()[1]) + 1}: OSError: my own"
+    defined = next(i for i, line in enumerate(lines, 1) if line.startswith("def my_loss"))
+    trials = clsweep.open_results(out).trials.sort_values("my_shift")
+    assert trials["status"].tolist() == ["finished", "failed", "failed"]
+    messages = trials["error_message"].tolist()[1:]
+    assert messages[0] == raised
+    assert messages[1].startswith(f"mine.py:{defined}: DivergedError: the loss is ")
+    assert raised in output

@@ -47,7 +47,9 @@ def test_a_study_ends_with_one_row_per_planned_trial(finished: Finished) -> None
     assert finished.code == 1, output
     assert "DivergedError" in output
     assert "OutOfMemoryError" in output
-    assert output.rstrip().endswith(f"Results: {out}")
+    told, following = output.rstrip().splitlines()[-2:]
+    assert told == f"Results: {out}"
+    assert following == f"Next: clsweep confirm {out} --seeds 2,3"
     assert "Robustness of knn_top1" in output
     assert "(raylet)" not in output
 

@@ -464,7 +464,8 @@ def test_a_regularizer_of_no_weight_is_the_baseline_bit_for_bit(
     drawn = {n: CASES[name][n] for n in ("num_negatives", "symmetric") if n in CASES[name]}
     plain = one_epoch(small_config(parts | {"regularizer": "none"}, **drawn))
     mixed = one_epoch(small_config(parts | {"regularizer": regularizer}, lam=0.0, **drawn))
-    assert differences(plain, mixed) == set()
+    own = {"/epoch_draws"}  # the regularizer's generator, which every epoch seeds anew
+    assert differences(plain, mixed) <= own
 
 
 @trained_objectives

@@ -119,11 +119,16 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
         for r in measured
         if is_resolved(r, 0.0) and r["winner"] == winner
     ]
-    seen = f"{words.amount(lead)} {side} than {second}{where}{interval(low, high, apart_from=0.0)}"
+    seen = interval(low, high, apart_from=0.0)
     if len(beaten) == len(rank) - 1:
-        return (f"{winner} is best: it scores {seen}.",)
+        return (
+            f"{winner} is best: it scores {words.amount(lead)} {side} than {second}{where}{seen}.",
+        )
     also = f" It is better than {listed(beaten)}." if beaten else ""
-    return (f"No winner is shown: {winner} scores {seen}.{also}",)
+    return (
+        f"No winner is shown: {winner} leads {second} by {words.amount(lead)}{where}{seen}, "
+        f"which may be chance.{also}",
+    )
 
 
 def _pair(row: Row) -> tuple[str, str]:

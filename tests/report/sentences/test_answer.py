@@ -57,7 +57,7 @@ def test_the_loser_of_the_table_may_stand_first_in_the_pair():
 def test_without_a_winner_none_is_named():
     row = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE, "low": -1.0}
     best, robust = verdict(means=[MEAN | row], spreads=[SPREAD | row])
-    assert best.startswith("No winner is shown: simclr scores 2 points higher than dcl")
+    assert best.startswith("No winner is shown: simclr leads dcl by 2 points")
     assert "[-1, 3]" in best
     assert robust.startswith("No objective is shown")
 

@@ -1,0 +1,120 @@
+"""How a trial hears that it is to save now, without a Ray."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from clsweep.cluster import heartbeat
+from clsweep.cluster.heartbeat import Heartbeat
+from clsweep.cluster.line import Line
+from clsweep.cluster.said import ask_to_save, asked, heard, let_save, say
+
+STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_per_s": 10.0}
+
+LEAVES = """
+import signal, sys, threading, time
+from clsweep.cluster.leaving import saved_on_term
+from clsweep.train.notice import Notice
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
+notice = Notice(lambda: print("saved", flush=True))
+
+def trial():
+    with saved_on_term(notice):
+        time.sleep(0.2)  # the main thread sets the handler meanwhile
+        print("begun", flush=True)
+        while not notice.is_given:
+            time.sleep(0.01)
+        notice.answer()
+        time.sleep(60)
+
+threading.Thread(target=trial, daemon=True).start()
+while True:
+    time.sleep(0.01)
+"""
+
+
+class Run:
+    """The driver's end, in a folder."""
+
+    def __init__(self, scratch: Path):
+        self.scratch = str(scratch)
+
+    def tell(self, trial_id: str, state: dict[str, Any], saved: str = "") -> str:
+        return say(self.scratch, trial_id, state, saved)
+
+    def ask_to_save(self, demand: str) -> None:
+        ask_to_save(self.scratch, demand)
+
+
+def test_sigterm_ends_a_trials_process_once_it_has_saved() -> None:
+    command = [sys.executable, "-c", LEAVES]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(20) == 7
+        assert process.stdout.read() == "saved\n"
+
+
+def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path: Path) -> None:
+    line = Line(Run(tmp_path), "a", speaks=True)
+    line.tell(STATE)
+    assert not line.notice.is_given
+    ask_to_save(str(tmp_path), "one")
+    line.tell(STATE)
+    assert line.notice.is_given
+    line.notice.answer()
+    line.tell(STATE)
+    assert not line.notice.is_given
+    assert heard(str(tmp_path), ["a"]) == {"a": STATE}
+
+
+def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path: Path) -> None:
+    first, second = (Line(Run(tmp_path), "a", speaks=speaks) for speaks in (True, False))
+    second.notice.give()
+    first.tell(STATE)
+    assert first.notice.is_given
+
+
+def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path: Path) -> None:
+    scratch = str(tmp_path)
+    line = Line(Run(tmp_path), "a", speaks=True)
+    line.tell(STATE)
+    say(scratch, "of another time", STATE)
+    leaving = threading.Thread(target=let_save, args=(scratch, ["a", "silent"], 30.0))
+    leaving.start()
+    while not line.notice.is_given:
+        line.tell(STATE)
+    assert leaving.is_alive()
+    line.notice.answer()
+    leaving.join(5)
+    assert not leaving.is_alive()
+
+
+def test_a_machine_that_is_about_to_go_is_a_demand_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray._private import state
+
+    draining: dict[str, int] = {}
+    monkeypatch.setattr(state.state, "get_draining_nodes", lambda: draining)
+
+    class Folder:
+        scratch = str(tmp_path)
+
+    made = Heartbeat(*cast(Any, (Folder(), None, None, None)), is_alone=False)
+    demands: list[str] = []
+    monkeypatch.setattr(heartbeat, "ask_to_save", lambda _, demand: demands.append(demand))
+    for nodes in ({}, {"n1": 0}, {"n1": 0}, {"n1": 0, "n2": 5}, {}, {"n3": 0}):
+        draining.clear()
+        draining.update(nodes)
+        made._look_for_preemption()
+    assert demands == ["draining n1", "draining n1 n2", "draining n3"]
+    assert asked(str(tmp_path)) == ""
