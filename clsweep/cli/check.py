@@ -37,7 +37,6 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
     execute(plugins)
-    from clsweep.train.worlds import TwoWorkers
 
     with TwoWorkers() as workers:
         for row in plugins[0].rows:
@@ -63,7 +62,6 @@ def _verdicts(
         yield "a study can use it", str(error).splitlines()[0]
         return
     yield "a study can use it", ""
-    from clsweep.train.contracts import check_contracts
 
     of_training = isinstance(row, Component) and study.dataset.kind == "images"
     for verdict in check_contracts(
