@@ -50,7 +50,7 @@ class Pace:
     def trial_s(self, row: Mapping[str, Any]) -> float:
         """A trial of as many epochs as the row of the plan says, scored as often."""
         epochs: int = row["epochs"]
-        num_scored = -(-epochs // row["eval_every"])
+        num_scored = -(-epochs // row["eval_every"]) if self.scored_s else 0  # pairs have no scores
         return self.begin_s + epochs * self.epoch_s + num_scored * self.scored_s + self.last_s
 
 

@@ -66,6 +66,8 @@ def test_a_trial_takes_its_epochs_and_its_scores():
     # epochs 1 to 7, of which 3, 6 and the last are scored
     assert pace.trial_s({"epochs": 7, "eval_every": 3}) == 1 + 7 * 10 + 3 * 100 + 1000
     assert pace.trial_s({"epochs": 0, "eval_every": 1}) == 1 + 1000
+    unscored = Pace(begin_s=1.0, epoch_s=10.0, scored_s=0.0, last_s=5.0, peak_gib=None)
+    assert unscored.trial_s({"epochs": 7}) == 1 + 7 * 10 + 5  # of pairs of vectors
 
 
 def test_sizes_are_timed_and_trials_take_places_in_turn(cli_command, asked, study):
