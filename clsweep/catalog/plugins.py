@@ -404,13 +404,17 @@ def execute(plugins: Sequence[Plugin]) -> None:
                 raise PluginError(f"{place}: expected a function or a class")
 
 
+OF_THE_LOSS = ("DivergedError", "LossShapeError")  # raised for its value, after it has returned
+
+
 def place_of(error: BaseException, loss: str = "") -> str:
     """Where in a plug-in of this process an error comes from, `my_losses.py:12`; empty if from
-    none. `loss` is the function whose value is to blame if no line is.
+    none. `loss` is the function whose value is to blame for an error of `OF_THE_LOSS`.
     """
     names = [plugin.name for plugin in _active.values() if not plugin.is_package]
     places = {impl: place for each in _active.values() for impl, place in each.places.items()}
-    return _place(error, names) or places.get(loss, "")
+    blamed = loss if type(error).__name__ in OF_THE_LOSS else ""
+    return _place(error, names) or places.get(blamed, "")
 
 
 class _Finder(MetaPathFinder, Loader):

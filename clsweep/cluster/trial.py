@@ -358,8 +358,7 @@ def placed(row: Row) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        diverged = type(error).__name__ == "DivergedError"
-        loss = COMPONENT["loss"].get(row.get("loss", "")) if diverged else None
+        loss = COMPONENT["loss"].get(row.get("loss", ""))
         if place := place_of(error, loss.impl if loss else ""):
             error.plugin_place = place  # type: ignore[attr-defined]
         raise

@@ -30,6 +30,10 @@ Embeddings = dict[str, dict[int, Tensor]]
 Criterion = Callable[..., Tensor]
 
 
+class LossShapeError(ValueError):
+    """A loss of one's own that is no scalar: its mean could be another loss than was meant."""
+
+
 class Losses(NamedTuple):
     """The loss of a step, and its two parts as means over the pairs of views."""
 
@@ -63,8 +67,20 @@ class Comparison:
         both_ways = (way for i, j in self.pairs for way in ((i, j), (j, i)))
         return [(i, j) for i, j in both_ways if not self.targets or i in self.targets]
 
-    def total(self, base: Tensor, regularizer: Tensor | None, num_terms: int) -> Losses:
-        """lam x regularizer + (1 - lam) x base, both summed over the terms or not."""
+    def total(self, values_P: Tensor, regularizer: Tensor | None, num_terms: int) -> Losses:
+        """lam x regularizer + (1 - lam) x base, both summed over the terms or not.
+
+        Args:
+            values_P: the loss of every pair; base is their mean.
+
+        Raises:
+            LossShapeError: the loss of a pair is no scalar.
+        """
+        if values_P.ndim != 1:
+            raise LossShapeError(
+                f"the loss: expected a scalar, given a vector of {values_P[0].numel()}"
+            )
+        base = values_P.mean()
         mixed = base if regularizer is None else self.lam * regularizer + (1 - self.lam) * base
         return Losses(mixed * (num_terms if self.pair_reduction == "sum" else 1), base, regularizer)
 
@@ -190,7 +206,7 @@ class PairFramework(Framework):
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         return self.comparison.total(
-            self.over_pairs(prepared, self.comparison.criterion).mean(),
+            self.over_pairs(prepared, self.comparison.criterion),
             self.comparison.regularize(prepared),
             len(self.comparison.pairs),
         )

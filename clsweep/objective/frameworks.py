@@ -283,7 +283,7 @@ class Supervised(Framework):
         base = torch.stack(
             [self.comparison.criterion(logits, labels_N) for logits in prepared["logits"].values()]
         )
-        return self.comparison.total(base.mean(), self.comparison.regularize(prepared), 1)
+        return self.comparison.total(base, self.comparison.regularize(prepared), 1)
 
 
 class MICritic(nn.Module):

@@ -19,7 +19,6 @@ from clsweep.catalog.plugins import place_of
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.train.loop import train_trial
-from clsweep.train.scores import DivergedError
 from clsweep.train.worlds import Steps, TwoWorkers, take_steps
 
 # of the machine, not of the trial
@@ -89,15 +88,12 @@ def _failure(contract: Callable[[_Tried], None], tried: _Tried) -> str:
 
 
 def described(error: BaseException, config: Mapping[str, Any]) -> str:
-    """An error in one line, with its place in a plug-in if it has one; a loss is to blame for what
-    is not finite.
-    """
+    """An error in one line, with its place in a plug-in if it has one."""
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, BrokenContractError):
         return lines[0]
     loss = COMPONENT["loss"].get(config.get("loss", ""))
-    blamed = loss.impl if loss and isinstance(error, DivergedError) else ""
-    place = place_of(error, blamed)
+    place = place_of(error, loss.impl if loss else "")
     return f"{place}{': ' if place else ''}{type(error).__name__}: {lines[0]}"
 
 
@@ -186,8 +182,6 @@ def _gives_gradients(tried: _Tried) -> None:
 
 
 def _require_gradients(steps: Steps) -> None:
-    if steps.shape:
-        raise BrokenContractError(f"expected a loss that is a scalar, given shape {steps.shape}")
     for name, gradient in steps.gradient.items():
         if not torch.isfinite(gradient).all():
             raise BrokenContractError(f"expected finite gradients, given others of {name}")
@@ -225,7 +219,7 @@ _OF_TRIALS: dict[str, Callable[[_Tried], None]] = {
     "killed and resumed it ends the same": _resumes,
 }
 _OF_STEPS: dict[str, Callable[[_Tried], None]] = {
-    "the loss is a scalar with finite gradients": _gives_gradients,
+    "the loss has finite gradients": _gives_gradients,
     "half precision gives the loss of float32": _bears_half_precision,
     "two workers train as one": _spreads,
 }

@@ -33,10 +33,9 @@ TIMEOUT_S = 240.0
 
 @dataclass(frozen=True)
 class Steps:
-    """The loss of each step, its shape, and the gradient of the first by parameter."""
+    """The loss of each step, and the gradient of the first by parameter."""
 
     losses: list[float]
-    shape: tuple[int, ...]
     gradient: dict[str, Tensor]
 
 
@@ -54,7 +53,7 @@ def take_steps(config: Mapping[str, Any], place: DataPlace, *, count: int = NUM_
         "scaler": state.scaler,
     }
     objective.begin_epoch(0)
-    losses, shape, gradient = list[float](), tuple[int, ...](), dict[str, Tensor]()
+    losses, gradient = list[float](), dict[str, Tensor]()
     for step, batch in zip(
         range(count), batches(images, config, 0, state.view_generator), strict=False
     ):
@@ -62,12 +61,11 @@ def take_steps(config: Mapping[str, Any], place: DataPlace, *, count: int = NUM_
         prepared, found = accumulate_gradient(model, batch, **how)
         losses.append(float(found.total.detach()))
         if step == 0:
-            shape = tuple(found.total.shape)
             named = objective.named_parameters()
             gradient = {n: p.grad.clone() for n, p in named if p.grad is not None}
         state.optimizer.step()
         objective.after_step(prepared, (step + 1) / count, state.draw_generator)
-    return Steps(losses, shape, gradient)
+    return Steps(losses, gradient)
 
 
 class TwoWorkers:

@@ -70,6 +70,8 @@ def test_a_loss_that_draws_beside_the_generators_is_found(tmp_path: Path) -> Non
         ("return value.item()", "AttributeError"),
         ("return value.detach()", "does not require grad"),
         ("raise OSError('my own')", "mine.py:11: OSError: my own"),
+        ("return value.expand(3)", "mine.py:9: LossShapeError: the loss: expected a scalar"),
+        ("return value[None]", "mine.py:9: LossShapeError: the loss: expected a scalar"),
     ],
 )
 def test_what_cannot_train_is_told_once(tmp_path: Path, body: str, message: str) -> None:
