@@ -18,13 +18,19 @@ def schema(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="write it to a file")
     ] = None,
+    plugins: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", metavar="FILE", help="with the rows of this plug-in, or several"),
+    ] = None,
 ) -> None:
     """The JSON Schema of study files: an editor completes names, shows what they mean and marks
     mistakes.
     """
+    from clsweep.catalog.plugins import activate, read_plugins
     from clsweep.study.json_schema import study_schema
 
-    text = json.dumps(study_schema(), ensure_ascii=False, separators=(",", ":"))
+    activate(read_plugins(plugins or (), Path()))
+    text = json.dumps(study_schema(closed=bool(plugins)), ensure_ascii=False, separators=(",", ":"))
     if out is None:
         print(text)
         return

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAMS, Param
+from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAM, Param
 from clsweep.catalog.ownership import (
     PAIRS_OWN,
     TRAINING_OWNS,
@@ -25,8 +25,12 @@ Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def study_schema() -> Schema:
-    """The schema of a whole study file, presets included."""
+def study_schema(*, closed: bool = False) -> Schema:
+    """The schema of a whole study file, presets included.
+
+    Args:
+        closed: check studies with plug-ins too, which have the rows of this process and no others.
+    """
     schema = StudySections.model_json_schema()
     sections: Schema = schema.pop("$defs")
     _name_choices(schema, sections)
@@ -43,11 +47,12 @@ def study_schema() -> Schema:
         "additionalProperties": _partial(whole),
     }
     shared = {
-        "base": _mapping({p.name: _value(p) for p in PARAMS}),
-        "space": _mapping({p.name: _dimension(p) for p in PARAMS if p.sweepable}),
+        "base": _mapping({p.name: _value(p) for p in PARAM.values()}),
+        "space": _mapping({p.name: _dimension(p) for p in PARAM.values() if p.sweepable}),
     }
     whole["$defs"] = shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}
-    return {"$schema": DIALECT, **_opened(whole), "title": "A study of clsweep"}
+    whole = {"type": "object", **whole} if closed else _opened(whole)
+    return {"$schema": DIALECT, **whole, "title": "A study of clsweep"}
 
 
 PLUGINS: Schema = {
@@ -193,7 +198,7 @@ def _ownership() -> list[Schema]:
     for part, rows in COMPONENT.items():
         if part not in OBJECTIVE_PARTS:
             others |= {name for row in rows.values() for name in row.owns} | {part}
-    names = [param.name for param in PARAMS if param.name not in others]
+    names = [param.name for param in PARAM.values() if param.name not in others]
     return [rule for name in names for rule in _owned(name)]
 
 

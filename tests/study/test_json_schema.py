@@ -10,8 +10,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from clsweep.catalog import PARAM, Component, Param, install
+from clsweep.catalog.plugins import activate
 from clsweep.cli.schema import schema
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.document import parse_document
@@ -127,3 +129,17 @@ def test_it_is_written_beside_a_study(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.endswith("\n# yaml-language-server: $schema=s.json\n")
     with pytest.raises(RequestError, match="cannot be written: No such file"):
         schema(tmp_path / "none" / "s.json")
+
+
+def test_with_a_plug_in_its_rows_are_known_and_others_are_not(tmp_path, cli_command):
+    cli_command("new", "loss", "my_own", "--out", str(tmp_path))
+    path = tmp_path / "own.json"
+    assert (
+        cli_command("schema", "--plugin", str(tmp_path / "my_own.py"), "--out", str(path))[0] == 0
+    )
+    validator = jsonschema.Draft202012Validator(json.loads(path.read_text()))
+    study = yaml.safe_load((tmp_path / "my_own.yaml").read_text())
+    validator.validate(study)
+    study["objectives"]["my_own"]["loss"] = "my_won"
+    assert not validator.is_valid(study)
+    activate(())
