@@ -269,8 +269,8 @@ def analyse(
 
     Args:
         trials: one row a trial: objective, config (number of the configuration within its
-            objective), seed, status ("finished" | "stopped" | "failed"), sampler ("grid" | "qmc" |
-            "random" | "tpe" | "gp"), the metric, and the hyperparameters.
+            objective), seed, status ("finished" | "stopped" | "skipped" | "failed"), sampler
+            ("grid" | "qmc" | "random" | "tpe" | "gp"), the metric, and the hyperparameters.
         metric: the metric's column; the first known metric by default.
         mode: whether "max" or "min" is best; to be said of a metric that clsweep does not know.
         params: the hyperparameters' columns. By default all that have one value in each

@@ -406,7 +406,9 @@ def cost(frame: pd.DataFrame) -> pd.DataFrame:
     found = plain(frame)
     if len(frame) < 2:
         return found
-    sums = {name: frame[name].sum() for name in ("trials", "finished", "stopped", "failed")}
+    sums = {
+        name: frame[name].sum() for name in ("trials", "finished", "stopped", "skipped", "failed")
+    }
     hours = frame["hours"].sum(min_count=1)
     total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
     numbered = plain(pd.concat([frame, pd.DataFrame([total])], ignore_index=True))

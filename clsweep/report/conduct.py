@@ -171,6 +171,7 @@ def appendix(tables: Tables) -> Section:
             "trials": sweep.num_trials,
             "failed": sweep.num_failed,
             "stopped": sweep.num_stopped,
+            "skipped": sweep.num_skipped,
             "scores": int(pd.notna(sweep.without_failed().scores).sum()),
             "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
         }
