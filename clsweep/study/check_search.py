@@ -59,8 +59,8 @@ class SearchChecks(CheckBase):
             self.error(("search", "trials_per_objective"), message)
 
     def check_race(self) -> None:
-        """A race leaves out seeds of bad configurations: there must be some to leave out, and nobody
-        who goes by their means.
+        """A race leaves out seeds of bad configurations: there must be some to leave out, and no
+        sampler that goes by their means.
         """
         method, seeds = self.sections.search.method, self.sections.seeds
         if self.sections.scheduler.name != "racing":

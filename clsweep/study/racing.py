@@ -32,11 +32,11 @@ class Standing:
 def standing(scores: Array, *, confidence: float, num_tests: int) -> Standing:
     """How the configurations of a race stand after k seeds.
 
-    A configuration is out where d > t s sqrt(2 / k): d is the leader's lead on their k common seeds,
-    s^2 the residual variance of configurations and seeds, (n - 1) (k - 1) degrees of freedom, and t
-    the quantile at 1 - (1 - confidence) / num_tests. This is the subset selection of Gupta (1965,
-    Technometrics 7), which keeps the truly best whoever leads; its constant is replaced by
-    Bonferroni's bound. Seeds are blocks, as in F-Race (Birattari et al. 2002).
+    A configuration is out where d > t s sqrt(2 / k). d is the leader's lead on their k common
+    seeds; s^2 is what configuration and seed leave of the variance, at (n - 1) (k - 1) degrees of
+    freedom; t is the quantile at 1 - (1 - confidence) / num_tests. This is the subset selection of
+    Gupta (1965, Technometrics 7), which keeps the truly best whoever leads, with Bonferroni's bound
+    for its constant. Seeds are blocks, as in F-Race (Birattari et al., GECCO 2002).
 
     With num_tests = (configurations - 1) x decisions, the truly best survives them all with
     probability `confidence`: for normal noise that is the same for all configurations.
