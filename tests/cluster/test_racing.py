@@ -283,7 +283,7 @@ def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
     path = write_study(
         seeds=[0, 1, 2],
         base={
-            "encoder": "conv4", "width": 8, "epochs": 4, "batch_size": 32, "flip_prob": 0,
+            "encoder": "conv4", "width": 8, "epochs": 3, "batch_size": 32, "flip_prob": 0,
             "blur_prob": 0, "crop_scale": 0.5, "tau": 0.2,
         },
         space={"lr": {"grid": [1e-6, 1e-5, 1e-4, 1.0]}},
@@ -292,8 +292,6 @@ def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
         metric={"name": "linear_top1"},
     )  # fmt: skip
     out = tmp_path / "out"
-    code, output = command("run", path, "--out", out, "--limit", "7")
-    assert "skipped" not in output
     code, output = command("run", path, "--out", out)
     assert code == 0, output
     assert "9 finished, 3 skipped, 0 failed, 0 left" in output
@@ -303,7 +301,4 @@ def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
     assert set(skipped["seed"]) == {2}
     assert skipped["skipped_because"].str.contains("behind configuration").all()
     assert skipped["linear_top1"].isna().all()
-    for name in ("status", "recommend", "robustness", "trials"):
-        code, output = command(name, out)
-        assert code == 0, output
-        assert "skipped" in output
+    assert clsweep.open_results(out).recommend()["note"].str.contains("racing").all()
