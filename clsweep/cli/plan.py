@@ -183,8 +183,7 @@ def plan_notes(study: Study) -> list[str]:
     if scheduler.name == "racing":
         notes.append(
             f"note: racing: every configuration runs on the first {FIRST_SEEDS} seeds, and on each "
-            "further one only while it may be the best; with "
-            f"{scheduler.confidence:.4g} confidence that keeps the best"
+            f"further one unless it is behind the leader with {scheduler.confidence:.4g} confidence"
         )
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")

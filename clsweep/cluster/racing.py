@@ -129,8 +129,7 @@ class Race:
         scores = np.array([table[config][:turn] for config in configs])
         if not np.isfinite(scores).any():
             return dict.fromkeys(configs, f"no score on its first {turn} seeds")
-        num_tests = (len(table) - 1) * (len(self._turn) - FIRST_SEEDS)
-        now = standing(scores, confidence=self._confidence, num_tests=num_tests)
+        now = standing(scores, confidence=self._confidence)
         leader = configs[now.leader]
         return {
             configs[row]: (

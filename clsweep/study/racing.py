@@ -29,17 +29,17 @@ class Standing:
         return np.asarray(self.gaps > self.margins)
 
 
-def standing(scores: Array, *, confidence: float, num_tests: int) -> Standing:
+def standing(scores: Array, *, confidence: float) -> Standing:
     """How the configurations of a race stand after k seeds.
 
     A configuration is out where d > t s sqrt(2 / k). d is the leader's lead on their k common
     seeds; s^2 is what configuration and seed leave of the variance, at (n - 1) (k - 1) degrees of
-    freedom; t is the quantile at 1 - (1 - confidence) / num_tests. This is the subset selection of
-    Gupta (1965, Technometrics 7), which keeps the truly best whoever leads, with Bonferroni's bound
-    for its constant. Seeds are blocks, as in F-Race (Birattari et al., GECCO 2002).
+    freedom; t is Student's quantile at `confidence`. Seeds are blocks, as in F-Race (Birattari et
+    al., GECCO 2002); the test is that of t-race without correction (Lopez-Ibanez et al. 2016, "The
+    irace package", section 3), with one variance for all.
 
-    With num_tests = (configurations - 1) x decisions, the truly best survives them all with
-    probability `confidence`: for normal noise that is the same for all configurations.
+    `confidence` is that of one comparison, for normal noise that is the same for all. Over a whole
+    race the truly best is lost more often, mostly to one that is hardly worse.
 
     Args:
         scores: (n, k) of the configurations still in the race, larger is better, NaN = no score.
@@ -60,7 +60,7 @@ def standing(scores: Array, *, confidence: float, num_tests: int) -> Standing:
     noise, freedom = _residual(scores[present.all(axis=1)])
     margins = np.full(len(scores), np.inf)
     if freedom:
-        quantile = -stdtrit(freedom, (1 - confidence) / max(1, num_tests))
+        quantile = -stdtrit(freedom, 1 - confidence)
         known = shared > 0
         margins[known] = quantile * noise * np.sqrt(2 / shared[known])
     margins[counts == 0] = -1.0

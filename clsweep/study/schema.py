@@ -168,7 +168,7 @@ class SchedulerSection(_Section):
     # as many.
     grace_epochs: Annotated[StrictInt, Field(ge=1)] = 1
     reduction_factor: Annotated[StrictInt, Field(ge=2)] = 3  # one in so many goes on
-    # Of racing: with so much the truly best configuration of an objective keeps all its seeds.
+    # Of racing: of each comparison with the leader by which a configuration gets no further seed.
     confidence: Annotated[Number, Field(gt=0.5, lt=1)] = 0.95
 
 
