@@ -55,10 +55,12 @@ class Results(StudyResults, Findings):
     def _repr_html_(self) -> str:
         """What a notebook shows: how many trials of each objective ended how, and their scores."""
         found = self.material
+        is_raced = "skipped" in set(found.trials["status"])
+        statuses = [status for status in STATUSES if status != "skipped" or is_raced]
         rows = []
         for name, trials in found.trials.groupby("objective", sort=False):
             scores = trials[found.metric].dropna()
-            counts = {status: int((trials["status"] == status).sum()) for status in STATUSES}
+            counts = {status: int((trials["status"] == status).sum()) for status in statuses}
             ends = {"lowest": scores.min(), "highest": scores.max()} if len(scores) else {}
             rows.append({"objective": name, **counts, **ends})
         note = "robustness(), sensitivity(), compare() and report() say what they mean."

@@ -403,12 +403,13 @@ def recommendation(frame: pd.DataFrame, confirmation: pd.DataFrame) -> pd.DataFr
 
 def cost(frame: pd.DataFrame) -> pd.DataFrame:
     """Trials, hours, devices and versions, with the total of all objectives."""
+    if not frame["skipped"].any():
+        frame = frame.drop(columns="skipped")
     found = plain(frame)
     if len(frame) < 2:
         return found
-    sums = {
-        name: frame[name].sum() for name in ("trials", "finished", "stopped", "skipped", "failed")
-    }
+    counted = ("trials", "finished", "stopped", "skipped", "failed")
+    sums = {name: frame[name].sum() for name in counted if name in frame}
     hours = frame["hours"].sum(min_count=1)
     total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
     numbered = plain(pd.concat([frame, pd.DataFrame([total])], ignore_index=True))
