@@ -21,7 +21,6 @@ from scipy.stats import t as student
 import clsweep
 from clsweep.report.figures.theme import themed, to_svg
 from clsweep.report.formats.markdown import render_markdown
-from clsweep.report.formats.page import spec_of
 from clsweep.report.model import Report
 from clsweep.report.sections import build_report
 from clsweep.study.shipped import question
@@ -211,7 +210,7 @@ def write_report(report: Report, folder: Path) -> None:
     text = _FILES.sub("", render_markdown(replace(report, facts=facts, steps=())))
     (folder / "report.md").write_text(text, encoding="utf-8")
     for figure in report.figures:
-        svg = to_svg(themed(spec_of(figure), dark=False, background="white"))
+        svg = to_svg(themed(figure.spec, dark=False, background="white"))
         path = folder / "figures" / f"{figure.name}.svg"
         path.write_text(_MARKUP.sub("", rounded(svg)), encoding="utf-8")
 

@@ -237,9 +237,7 @@ class Sweep:
     def label(self, row: int) -> str:
         """Text of one configuration's setting, as `tau=0.2, batch_size=64`."""
         alike = [row, *np.flatnonzero(self._alike(row))]
-        texts = (
-            (name, settings(self.settings[name].iloc[alike].tolist())[0]) for name in self.params
-        )
+        texts = ((name, settings(self._settings[name][alike].tolist())[0]) for name in self.params)
         at = ", ".join(f"{name}={text}" for name, text in texts if text)
         return at or f"config {self.configs[row]}"
 
@@ -248,12 +246,25 @@ class Sweep:
         alike = np.arange(len(self.configs)) != row
         for name in self.params:
             if self.scales[name] == "category":
-                words = self.settings[name].astype(str).to_numpy()
-                alike &= words == words[row]
+                alike &= self._words[name] == self._words[name][row]
             else:
                 values = self._numbers[name]
                 alike &= np.isclose(values, values[row], rtol=1e-3, atol=0.0, equal_nan=True)
         return alike
+
+    @cached_property
+    def _settings(self) -> dict[str, NDArray[Any]]:
+        """(n,) values of each hyperparameter, as they are."""
+        return {name: self.settings[name].to_numpy() for name in self.params}
+
+    @cached_property
+    def _words(self) -> dict[str, NDArray[np.str_]]:
+        """(n,) values of each categorical hyperparameter as text."""
+        return {
+            name: self.settings[name].astype(str).to_numpy(dtype=str)
+            for name in self.params
+            if self.scales[name] == "category"
+        }
 
     @cached_property
     def _numbers(self) -> dict[str, Array]:

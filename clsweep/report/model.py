@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 if TYPE_CHECKING:
     import altair as alt
+
+_LINE_SEPARATORS = {0x2028: " ", 0x2029: " "}
 
 NAME = r"[a-z0-9][a-z0-9_-]*"  # of files and anchors
 
@@ -36,6 +40,26 @@ class Figure:
     chart: alt.TopLevelMixin
     data: pd.DataFrame
     settings: tuple[str, ...] = ()
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The chart as Vega-Lite without a theme, however many rows its data has; readers of
+        screens get its title.
+
+        Raises:
+            ValueError: it holds a number that is not finite.
+        """
+        import altair as alt
+
+        from clsweep.report.figures.theme import legible_spec
+
+        with alt.data_transformers.enable("default", max_rows=None):
+            # Our own charts fit the schema: to look costs a fifth of a large report's drawing.
+            spec = {"description": self.title, **self.chart.to_dict(validate=False)}
+        # Vega takes a title into an expression, where a line separator would be the end of the
+        # line.
+        text = json.dumps(spec, ensure_ascii=False, allow_nan=False).translate(_LINE_SEPARATORS)
+        return legible_spec(json.loads(text))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

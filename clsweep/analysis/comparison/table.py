@@ -19,6 +19,7 @@ from clsweep.analysis.comparison.pairing import Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep, check_by
+from clsweep.analysis.threads import in_threads
 from clsweep.errors import nearest
 
 # A pair is a setting of the hyperparameters that both objectives sweep, and a seed. d_cs = the
@@ -127,8 +128,8 @@ def compare(
     check_by(by, sweeps)
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-        pairs = combinations(sweeps, 2)
-        return _table([row for a, b in pairs for row in _rows(a, b, by, options)], options)
+        found = in_threads(lambda pair: _rows(*pair, by, options), combinations(sweeps, 2))
+        return _table([row for rows in found for row in rows], options)
 
     return gated(sweeps, table, ("a", "b", "region"))
 

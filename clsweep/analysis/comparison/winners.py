@@ -24,6 +24,7 @@ from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Regions
 from clsweep.analysis.sweep import Sweep, check_by
+from clsweep.analysis.threads import in_threads
 
 COLUMNS = {
     "by": "the hyperparameter",
@@ -89,21 +90,23 @@ def _winners(sweeps: Sequence[Sweep], by: str, options: Options) -> pd.DataFrame
     found = regions_of(by, competing)
     means = _region_means(competing, found)
     pairings: dict[tuple[int, int], tuple[Pairing, dict[str, Pairing]]] = {}
-    rows = []
-    for k, label in enumerate(found.named):
+
+    def row_of(k: int) -> dict[str, Any] | None:
         order = [
             int(i) for i in np.argsort(-means[:, k], kind="stable") if np.isfinite(means[i, k])
         ]
-        if order:
-            row: dict[str, Any] = {
-                "by": by,
-                "region": label,
-                "value_low": found.low[k],
-                "value_high": found.high[k],
-            }
-            rows.append(
-                row | _contest(competing, order, means[:, k], by, label, pairings, options, notes)
-            )
+        if not order:
+            return None
+        label = found.named[k]
+        row: dict[str, Any] = {
+            "by": by,
+            "region": label,
+            "value_low": found.low[k],
+            "value_high": found.high[k],
+        }
+        return row | _contest(competing, order, means[:, k], by, label, pairings, options, notes)
+
+    rows = [row for row in in_threads(row_of, range(len(found))) if row]
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm

@@ -18,6 +18,7 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
 from clsweep.analysis.seed_shift import seed_shift
 from clsweep.analysis.sweep import WORST, Sweep, check_by
+from clsweep.analysis.threads import in_threads
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
 # count as the note says; units are those of the metric.
@@ -139,7 +140,8 @@ def robustness(
         seed=seed,
     )
     check_by(by, sweeps)
-    return pd.DataFrame([_row(sweep, options) for sweep in sweeps], columns=list(COLUMNS))
+    rows = in_threads(lambda sweep: _row(sweep, options), sweeps)
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,7 @@ that gate nothing is ranked.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +22,7 @@ from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space
 from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.threads import in_threads
 
 # Every column, in order; formulas in `anova`, `sobol` and `surrogate`.
 COLUMNS = {
@@ -63,7 +62,6 @@ COLUMNS = {
 MIN_CONFIGS = 10
 # no kernel is quite right: the draws' own quantiles covered 88-100 % (strong noise and kinks least)
 WIDEN = 1.15
-NUM_THREADS = 2  # one objective each; the interpreter's own work lets no more run at once
 SHARE_OF_CEILING = 0.5
 
 
@@ -90,14 +88,10 @@ def sensitivity(
 
     Raises ValueError for a confidence outside (0, 1).
     """
-    # The matrices are small: a second thread mostly waits.
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
-    with threadpool_limits(1), ThreadPoolExecutor(min(NUM_THREADS, os.cpu_count() or 1)) as pool:
-        found = pool.map(lambda sweep: _rows(sweep, confidence, seed), sweeps)
-        return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
+    found = in_threads(lambda sweep: _rows(sweep, confidence, seed), sweeps)
+    return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
 
 
 def noise_level(num_configs: int) -> float:

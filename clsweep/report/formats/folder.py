@@ -9,16 +9,17 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from clsweep.errors import RequestError
 from clsweep.report.figures.theme import svg_to_png, themed, to_svg
 from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
-from clsweep.report.formats.page import render_page, spec_of, vega_versions
+from clsweep.report.formats.page import render_page, vega_versions
 from clsweep.report.model import NAME, Figure, Report, Table
 from clsweep.results.disk import Disk
 from clsweep.version import VERSION
@@ -154,26 +155,26 @@ def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     yield "report.md", _encoded(render_markdown(report))
     for figure in report.figures:
         progress(f"figures/{figure.name}")
-        yield from _figure(replace(figure, data=marked(figure.data)))
+        yield from _figure(figure, marked(figure.data))
     for table in report.tables:
         progress(f"tables/{table.name}")
-        yield from _table(replace(table, frame=marked(table.frame)))
+        yield from _table(table, marked(table.frame))
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")  # the name of a folder need not be UTF-8
 
 
-def _figure(figure: Figure) -> Iterator[tuple[str, bytes]]:
-    spec = themed(spec_of(figure), dark=False, background=None)
+def _figure(figure: Figure, data: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
+    spec = themed(figure.spec, dark=False, background=None)
     place = f"figures/{figure.name}"
     svg = to_svg(spec)
     yield f"{place}.svg", svg.encode()
     yield f"{place}.png", svg_to_png(svg)
     yield f"{place}.vl.json", json.dumps(spec, ensure_ascii=False, allow_nan=False).encode()
-    yield f"{place}.csv", to_csv(figure.data)
+    yield f"{place}.csv", to_csv(data)
 
 
-def _table(table: Table) -> Iterator[tuple[str, bytes]]:
-    yield f"tables/{table.name}.parquet", to_parquet(table.frame)
-    yield f"tables/{table.name}.csv", to_csv(table.frame)
+def _table(table: Table, frame: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
+    yield f"tables/{table.name}.parquet", to_parquet(frame)
+    yield f"tables/{table.name}.csv", to_csv(frame)

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from clsweep.display.cells import Cells, cells_of
 from clsweep.display.text import legible
-from clsweep.report.figures.theme import legible_spec, themed
+from clsweep.report.figures.theme import themed
 from clsweep.report.formats.frames import to_csv
 from clsweep.report.model import Figure, Report, Table, check, slug
 from clsweep.report.sentences.glossary import pattern, term_of
@@ -25,7 +25,6 @@ from clsweep.report.sentences.glossary import pattern, term_of
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
 MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it
 
-_LINE_SEPARATORS = {0x2028: " ", 0x2029: " "}
 # JSON between <script> tags: nothing in it may look like a tag, nor be a line break that JavaScript
 # knows and JSON not.
 _ESCAPES = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"})
@@ -105,22 +104,6 @@ def vega_versions() -> dict[str, str]:
     }
 
 
-def spec_of(figure: Figure) -> dict[str, Any]:
-    """The chart as Vega-Lite without a theme, however many rows its data has; readers of screens
-    get its title.
-
-    Raises:
-        ValueError: it holds a number that is not finite.
-    """
-    import altair as alt
-
-    with alt.data_transformers.enable("default", max_rows=None):
-        spec = {"description": figure.title, **figure.chart.to_dict()}
-    # Vega takes a title into an expression, where a line separator would be the end of the line.
-    text = json.dumps(spec, ensure_ascii=False, allow_nan=False).translate(_LINE_SEPARATORS)
-    return legible_spec(json.loads(text))
-
-
 def escape_json(value: Any) -> Markup:
     """JSON that may stand between <script> tags."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -128,7 +111,7 @@ def escape_json(value: Any) -> Markup:
 
 
 def _drawing(figure: Figure, report: Report) -> Drawing:
-    spec = spec_of(figure)
+    spec = figure.spec
     light, dark = (themed(spec, dark=is_dark) for is_dark in (False, True))
     # The data, most of a chart, are the same for both.
     changed = {
