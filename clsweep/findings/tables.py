@@ -86,8 +86,8 @@ RECOMMENDATION_LEGEND = (
 )
 PARETO_LEGEND = (
     "Settings that none is cheaper and as good as, or better and as cheap; seconds: worker seconds "
-    "of a trial, of which a near tie is no finding; score: mean over the seeds, by which these were "
-    "picked, so optimistic"
+    "of a trial, of which a near tie is no finding; score: mean over the seeds, by which these "
+    "were picked, so optimistic"
 )
 
 LEADERBOARD_LEGEND = (

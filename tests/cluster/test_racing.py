@@ -19,6 +19,7 @@ from scipy import stats
 
 import clsweep
 from clsweep.cluster.racing import SKIPPED, Race
+from clsweep.cluster.runner import _tried_again
 from clsweep.cluster.search import PlanSearch
 from clsweep.errors import StudyError
 from clsweep.results.journal import open_storage
@@ -221,6 +222,18 @@ def test_a_failed_seed_is_no_score_and_one_without_any_is_out(tmp_path):
     runner.run()
     reasons = {row["config"]: row["skipped_because"] for row in runner.skipped.values()}
     assert reasons == {0: "no score on its first 2 seeds"}
+
+
+def test_failed_trials_are_tried_again_with_what_was_skipped_at_their_configurations():
+    def row(config, seed, status):
+        name = f"{config}-{seed}"
+        return {"trial_id": name, "objective": "a", "config": config, "status": status}
+
+    rows = [
+        row(0, 0, "failed"), row(0, 1, "finished"), row(0, 2, SKIPPED),
+        row(1, 0, "finished"), row(1, 1, "finished"), row(1, 2, SKIPPED),
+    ]  # fmt: skip
+    assert _tried_again(rows) == {"0-0", "0-2"}
 
 
 def test_further_seeds_and_configurations_go_on_with_what_was_decided(tmp_path):
