@@ -37,6 +37,7 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
     execute(plugins)
+
     with TwoWorkers() as workers:
         for row in plugins[0].rows:
             noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
@@ -61,6 +62,7 @@ def _verdicts(
         yield "a study can use it", str(error).splitlines()[0]
         return
     yield "a study can use it", ""
+
     of_training = isinstance(row, Component) and study.dataset.kind == "images"
     for verdict in check_contracts(
         config,

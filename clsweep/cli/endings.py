@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from clsweep.display.printing import Format, print_table
+from clsweep.display.text import printable
 
 if TYPE_CHECKING:
     from clsweep.api import Results
@@ -61,6 +62,12 @@ def print_end(summary: RunSummary, again: str) -> None:
     if summary.left or summary.interrupted:
         print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     print(f"Results: {summary.path}")
+
+
+def print_next(command: str) -> None:
+    """The last line: what to type next, never broken; nothing where nothing is to be done."""
+    if command:
+        print(f"Next: {printable(command)}")
 
 
 def exit_as(summary: RunSummary) -> None:

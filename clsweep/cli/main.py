@@ -21,6 +21,7 @@ from clsweep.cli.endings import (
     print_confirmation,
     print_end,
     print_failures,
+    print_next,
 )
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
@@ -103,6 +104,13 @@ def plan(
     preset: Preset = None,
     settings: Settings = None,
     trials: Annotated[bool, typer.Option("--trials", help="list every planned trial")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="time a few steps: hours and memory of the study")
+    ] = False,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", metavar="EUR", min=0, help="an hour of this machine; with money"),
+    ] = None,
     format: FormatOption = Format.table,
 ) -> None:
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
@@ -110,6 +118,7 @@ def plan(
     """
     from clsweep.cli.plan import (
         cell_matrices,
+        missing_notes,
         plan_counts,
         plan_matrix,
         plan_notes,
@@ -120,6 +129,14 @@ def plan(
     if trials:
         for_eyes = format in (Format.table, Format.md)
         print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
+        return
+    same = {"preset": preset, "set": settings}
+    if estimate or price is not None:
+        from clsweep.cli.estimate import print_estimate
+
+        print_estimate(study, price=price, format=format)
+        if format is Format.table:
+            print_next(command_line("run", path, **same))
         return
     title = "Hyperparameters (* swept, - not owned)"
     if format is not Format.table or not study.cells:
@@ -137,8 +154,9 @@ def plan(
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
     print(f"\n{sum(row['trials'] for row in counts)} trials in all")
-    for note in plan_notes(study):
+    for note in [*plan_notes(study), *missing_notes(study)]:
         print(note)
+    print_next(command_line("plan", path, **same, estimate=True))
 
 
 @app.command(name="try")
@@ -186,11 +204,13 @@ def run(
     ] = None,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
-    from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import Style, print_answer, print_robustness
+    from clsweep.cli.plan import plan_counts
 
     study = _study(path, preset, settings)
-    print(f"{study.sections.name}: {len(study.plan()):,} trials. Loading Ray ...", flush=True)
+    num = sum(row["trials"] for row in plan_counts(study))
+    print(f"{study.name}: {num:,} trials. Loading Ray ...", flush=True)
+    from clsweep.api import default_out, open_results
+    from clsweep.cli.statistics import Style, print_answer, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
@@ -218,8 +238,7 @@ def run(
         print_robustness(results, by=None, within=None, style=Style())
     print_failures(results)
     print_end(summary, again)
-    if following and not summary.left:
-        print(f"Next: {printable(following)}")
+    print_next("" if summary.left else following)
     exit_as(summary)
 
 
@@ -327,19 +346,23 @@ def robustness(
     """
     from clsweep.api import open_results
     from clsweep.cli.statistics import Style, print_robustness, scales_of
+    from clsweep.report import told
 
+    findings = open_results(
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
     print_robustness(
-        open_results(
-            *paths,
-            metric=metric,
-            mode=mode,
-            params=params,
-            scales=scales_of(scales),
-            failed=failed.value,
-        ),
+        findings,
         by=by,
         within=within,
         style=Style(format=format, wide=wide, explain=explain),
+        said=lambda: told.robustness(findings, by=by, within=within),
+        following=_same_of("sensitivity", paths, metric, mode, params, scales, failed),
     )
 
 
@@ -362,6 +385,7 @@ def sensitivity(
     from clsweep.api import open_results
     from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
     from clsweep.findings import tables as shown
+    from clsweep.report import told
 
     findings = open_results(
         *paths,
@@ -381,6 +405,8 @@ def sensitivity(
         legend=shown.SENSITIVITY_LEGEND,
         spare=shown.SENSITIVITY_SPARE,
         on_test=findings.material.on_test,
+        said=lambda: told.sensitivity(findings, *objectives or ()),
+        following=_same_of("recommend", paths, metric, mode, params, scales, failed),
     )
 
 
@@ -417,6 +443,7 @@ def picks(
         legend=shown.PICKS_LEGEND,
         spare=shown.PICKS_SPARE,
         on_test=findings.material.on_test,
+        following=_same_of("recommend", paths, metric, mode, params),
     )
 
 
@@ -447,6 +474,7 @@ def compare(
     """
     from clsweep.cli.statistics import Style, metric_of, open_and_pair, print_frame, scales_of
     from clsweep.findings import tables as shown
+    from clsweep.report import told
 
     findings, pair = open_and_pair(
         paths,
@@ -470,6 +498,10 @@ def compare(
         legend=legend,
         spare=shown.COMPARISON_SPARE,
         on_test=findings.material.on_test,
+        said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
+        following=_same_of(
+            "recommend", [p for p in paths if p not in pair], metric, mode, params, scales, failed
+        ),
     )
 
 
@@ -517,6 +549,7 @@ def recommend(
     from clsweep.api import open_results
     from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
     from clsweep.findings import tables as shown
+    from clsweep.report import told
 
     findings = open_results(
         *paths,
@@ -535,6 +568,8 @@ def recommend(
         legend=shown.RECOMMENDATION_LEGEND,
         spare=shown.RECOMMENDATION_SPARE,
         on_test=findings.material.on_test,
+        said=lambda: told.recommendation(findings),
+        following=_same_of("report", paths, metric, mode, params, scales, failed),
     )
 
 
@@ -572,6 +607,7 @@ def report(
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.
     """
+    print(f"Reading {', '.join(map(printable, paths))} ...", flush=True)
     from clsweep.api import open_results
     from clsweep.cli.statistics import default_report, progress, scales_of
     from clsweep.report.formats.folder import write_bundle
@@ -592,8 +628,7 @@ def report(
     for sentence in (*content.verdicts, *content.notes):
         print(f"- {printable(sentence)}")
     print(f"\nReport: {page}")
-    if command := next((step.command for step in content.steps if step.command), ""):
-        print(f"Next: {printable(command)}")
+    print_next(next((step.command for step in content.steps if step.command), ""))
 
 
 @app.command()
@@ -606,6 +641,7 @@ def check(
     """
     from clsweep.cli.check import check_plugin
 
+    print(f"Trying {printable(plugin)}: some seconds a row ...", flush=True)
     broken = 0
     for row, contract, failure in check_plugin(plugin, settings or ()):
         broken += bool(failure)
@@ -642,6 +678,9 @@ def confirm(
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
     worth?
     """
+    for_eyes = format is Format.table
+    print(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
+    sys.stdout.flush()
     from clsweep.cluster.confirm import confirm_study
     from clsweep.cluster.runner import Request
 
@@ -652,11 +691,7 @@ def confirm(
     )
     asked = Request(address=address, retry_failed=retry_failed, max_concurrent=max_concurrent)
     try:
-        with (
-            contextlib.nullcontext()
-            if format is Format.table
-            else contextlib.redirect_stdout(sys.stderr)
-        ):
+        with contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr):
             summary = confirm_study(
                 path,
                 asked,
@@ -669,9 +704,10 @@ def confirm(
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if summary.finished or summary.failed:
         print_confirmation(_open_study(path), top=top, format=format)
-    if format is Format.table:
+    if for_eyes:
         print_failures(_open_study(summary.path))
         print_end(summary, again)
+        print_next("" if summary.left else command_line("report", path))
     exit_as(summary)
 
 
@@ -711,6 +747,21 @@ def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> St
     from clsweep.study.resolve import load_study
 
     return load_study(path, preset=preset, settings=settings or ())
+
+
+def _same_of(
+    command: str,
+    paths: Sequence[str],
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+    scales: Sequence[str] | None = None,
+    failed: Failed = Failed.worst,
+) -> str:
+    """Another command of the same trials, read in the same way."""
+    lists = {"param": list(params or ()), "scale": list(scales or ())}
+    counted = None if failed is Failed.worst else failed.value
+    return command_line(command, *paths, metric=metric, mode=mode, **lists, failed=counted)
 
 
 def _open_study(path: str) -> Results:

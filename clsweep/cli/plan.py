@@ -20,6 +20,8 @@ from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cli.entry import entry_tables
+from clsweep.cluster.capacity import require_capacity, this_machine
+from clsweep.cluster.files import require_files
 from clsweep.data.room import cache_room
 from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, StudyError
@@ -191,6 +193,21 @@ def plan_notes(study: Study) -> list[str]:
     tables = [parse_printed(text, name) for name, text in files.items()]
     if printed := [f"{t.first('item') or 'a paper'} ({len(t.rows)})" for t in tables if t.rows]:
         notes.append(f"printed numbers for clsweep reproduce: {', '.join(printed)}")
+    return notes
+
+
+def missing_notes(study: Study) -> list[str]:
+    """What this machine lacks: data sets, GPUs, CPUs. Another one may have them."""
+    here, notes = this_machine(), []
+    try:
+        require_files(study)
+    except RequestError as error:
+        notes.append(f"note: {error}")
+    try:
+        if here:
+            require_capacity(study, here)
+    except RequestError as error:
+        notes.append(f"note: {error}")
     return notes
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from clsweep.api import open_results
+from clsweep.cli.endings import print_next
 from clsweep.display.cells import records_of
 from clsweep.display.printing import PIPED_WIDTH, Format, print_table, screen_width
 from clsweep.display.text import printable
@@ -41,7 +42,13 @@ class Style:
 
 
 def print_robustness(
-    findings: Findings, *, by: str | None, within: float | None, style: Style
+    findings: Findings,
+    *,
+    by: str | None,
+    within: float | None,
+    style: Style,
+    said: Callable[[], Sequence[str]] = tuple,
+    following: str = "",
 ) -> None:
     """The table of `clsweep robustness`, with which `clsweep run` ends too."""
     frame = findings.robustness(by=by, within=within)
@@ -55,6 +62,8 @@ def print_robustness(
         frame,
         shown.robustness(frame, within=near),
         style=style,
+        said=said,
+        following=following,
         title=title,
         legend=shown.ROBUSTNESS_LEGEND.format(within=shown.points(near)),
         notes=[*references, *material.notes],
@@ -65,12 +74,12 @@ def print_robustness(
 
 def print_answer(findings: Findings) -> str:
     """The verdicts, as the report begins with them; returns the command to type next, or ""."""
-    from clsweep.report.sections import answer_of
+    from clsweep.report.told import answer_of
 
     verdicts, steps = answer_of(findings)
     print()
     for sentence in verdicts:
-        print(textwrap.fill(printable(sentence), screen_width()))
+        print_note(sentence)
     return next((step.command for step in steps if step.command), "")
 
 
@@ -135,12 +144,18 @@ def print_frame(
     notes: Sequence[str] = (),
     spare: Sequence[str] = (),
     on_test: bool = False,
+    said: Callable[[], Sequence[str]] = tuple,
+    following: str = "",
 ) -> None:
-    """For programs the whole table, for eyes the shown one, with its notes.
+    """For programs the whole table. For eyes the shown one, with its notes, between what it comes
+    to and the command to type next.
 
     Scores of the test split have a column that says so where no title does.
     """
     format = style.format
+    if format is Format.table:
+        for sentence in said():
+            print_note(sentence)
     chosen = frame if format in (Format.csv, Format.json) else shown.with_levels(frame, shown_frame)
     if on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
@@ -160,6 +175,7 @@ def print_frame(
     more += [] if style.explain else ["--explain says what the columns are"]
     if more:
         print_note(f"({'; '.join(more)})")
+    print_next(following)
 
 
 def print_note(text: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 import math
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Cluster:
     up: Sequence[Resources]
     limits: Mapping[str, Any] | None = None
     autoscales: bool = False
+    is_here: bool = False  # this machine alone
 
     def nodes_for(self, request: ResourcesSection) -> Sequence[Resources]:
         """The nodes that hold the most of such trials: those that are up, or those that the
@@ -86,10 +88,8 @@ def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) 
         if unknown
         else _advice(study, cluster)
     )
-    message = (
-        f"a trial needs {wanted}, but the cluster has {len(nodes)} node(s): "
-        f"{_described(nodes)}. {advice}"
-    )
+    place = "this machine has" if cluster.is_here else f"the cluster has {len(nodes)} node(s):"
+    message = f"a trial needs {wanted}, but {place} {_described(nodes)}. {advice}"
     raise RequestError(study.document.error(("resources",), message))
 
 
@@ -108,6 +108,29 @@ def running_cluster() -> Cluster:
         on_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
         limits, autoscales = ray.get(ray.remote(**on_head)(autoscaler).remote())
     return Cluster(up=_resources(nodes), limits=limits, autoscales=autoscales)
+
+
+def this_machine() -> Cluster | None:
+    """This machine as Ray would count it, without asking Ray or loading torch; None where its GPUs
+    cannot be counted so.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    num_cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
+    num_gpus = _gpus_here()
+    if num_gpus is None:
+        return None
+    return Cluster(up=[{"CPU": num_cpus, "GPU": num_gpus}], is_here=True)
+
+
+def _gpus_here() -> int | None:
+    """Those of NVIDIA, by their device files on Linux."""
+    if not sys.platform.startswith("linux") or Path("/dev/kfd").exists():  # AMD's
+        return None
+    there = [path for path in Path("/dev").glob("nvidia*") if path.name[6:].isdecimal()]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return len(there)
+    return min(len(there), len([name for name in visible.split(",") if name.strip()]))
 
 
 def _resources(nodes: Sequence[Mapping[str, Any]]) -> list[Resources]:

@@ -59,7 +59,15 @@ def confirm_study(
     planned, confirmation = plan_confirmation(study, folder), folder.confirmation
     with confirmation.lock():
         _require_same(confirmation, study, planned)
-        return run_trials(study, planned, confirmation, asked, test=True)
+        return run_trials(study, planned, confirmation, asked, test=True, like=_ended(folder))
+
+
+def _ended(folder: ResultsFolder) -> list[Row]:
+    """What the search's trials tell of how long others of their objectives take."""
+    names = ["objective", "status", "wall_time_s", "epochs", "num_views"]
+    known = set(folder.plan().column_names) | {"status", "wall_time_s"}
+    rows: list[Row] = folder.trials([name for name in names if name in known]).to_pylist()
+    return rows
 
 
 def confirming_study(

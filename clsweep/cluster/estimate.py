@@ -13,9 +13,10 @@ KNOWN_SHARE = 0.5  # of the work that is left whose pace must be known, or nothi
 
 def work_of(row: Row) -> float:
     """Views that a trial passes through its networks, in passes over the data; one more for its
-    scores.
+    scores. Trials whose epochs a search has yet to choose count alike.
     """
-    return 1.0 + row["epochs"] * (row.get("num_views") or 2)
+    epochs = 1 if row["epochs"] is None else row["epochs"]
+    return 1.0 + epochs * (row.get("num_views") or 2)
 
 
 def share_of(state: Row) -> float:
@@ -38,20 +39,36 @@ class Estimate:
 
     Args:
         planned: rows of the plan.
-        done: ids of those trials that have ended before.
+        recorded: rows of those trials that have ended before.
+        like: rows of trials of another study with the same objectives, with their epochs.
     """
 
-    def __init__(self, planned: Sequence[Row], done: frozenset[str] = frozenset()):
-        self._left = {row["trial_id"]: row for row in planned if row["trial_id"] not in done}
+    def __init__(
+        self, planned: Sequence[Row], recorded: Sequence[Row] = (), like: Sequence[Row] = ()
+    ):
+        self._left = {row["trial_id"]: row for row in planned}
         self._seconds: dict[str, float] = defaultdict(float)  # by objective, of trials that ended
         self._work: dict[str, float] = defaultdict(float)
+        for row in recorded:
+            self.ended(row)
+        for row in like:
+            self._learn(row, work_of(row))
 
     def ended(self, row: Row) -> None:
-        """A trial has its row; one that failed says nothing about the others."""
-        planned = self._left.pop(row["trial_id"], row)
-        if row["wall_time_s"] and row["status"] != "failed":
+        """A trial has its row."""
+        planned = self._left.pop(row["trial_id"], None)
+        if planned is not None:
+            self._learn(row, work_of(planned))
+
+    def _learn(self, row: Row, work: float) -> None:
+        """One that failed says nothing about the others."""
+        if row.get("wall_time_s") and row["status"] != "failed":
             self._seconds[row["objective"]] += row["wall_time_s"]
-            self._work[row["objective"]] += work_of(planned)
+            self._work[row["objective"]] += work
+
+    @property
+    def num_left(self) -> int:
+        return len(self._left)
 
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
         """Until the last trial has ended; None where the pace of most of the work is unknown."""

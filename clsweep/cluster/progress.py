@@ -54,6 +54,7 @@ class Progress:
     Args:
         planned: rows of the plan.
         recorded: rows of the trials that have ended before.
+        like: rows of trials that tell how long these take, as `Estimate` reads them.
         concurrent: trials at once.
     """
 
@@ -63,6 +64,7 @@ class Progress:
         *,
         planned: Sequence[Row] = (),
         recorded: Sequence[Row] = (),
+        like: Sequence[Row] = (),
         concurrent: int,
         console: Console | None = None,
     ):
@@ -70,7 +72,7 @@ class Progress:
         self._console = console or Console()
         self._start = self._last_line = time.monotonic()
         self._num_images = 0.0
-        self._estimate = Estimate(planned, frozenset(row["trial_id"] for row in recorded))
+        self._estimate = Estimate(planned, recorded, like)
         self._running: dict[str, _Trial] = {}
         self._live = Live(
             get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True
@@ -84,6 +86,14 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
+
+    def announce(self, num: int) -> None:
+        """Say how many trials are about to run, and for how long if others have told."""
+        is_all = num == self._estimate.num_left
+        seconds = self._estimate.seconds_left([], self._concurrent) if is_all else None
+        long = "" if not seconds else f", about {duration(seconds)} once they run"
+        trials = "1 trial" if num == 1 else f"{num:,} trials"
+        self.say(f"{trials} to run, {self._concurrent} at once{long}")
 
     def started(self, row: Row) -> None:
         self._running[row["trial_id"]] = _Trial(row)

@@ -16,6 +16,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.capacity import require_capacity, running_cluster
 from clsweep.cluster.driver_actor import desk_here
+from clsweep.cluster.files import prepare_files
 from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, remove_leftovers
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
@@ -27,10 +28,6 @@ from clsweep.cluster.said import let_save
 from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
-from clsweep.data.availability import require_data
-from clsweep.data.datasets import load_splits
-from clsweep.data.room import cache_room
-from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -38,7 +35,6 @@ from clsweep.results.retention import KeptFiles
 from clsweep.results.tally import Tally
 from clsweep.study.continuation import difference, extension
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
-from clsweep.study.document import preset_names
 from clsweep.study.printed import checked_files, paper_cells
 
 if TYPE_CHECKING:
@@ -114,19 +110,22 @@ def run_trials(
     asked: Request,
     *,
     test: bool = False,
+    like: Sequence[Row] = (),
 ) -> RunSummary:
     """Run those of the planned trials that have no row yet. The caller holds the folder.
 
     Args:
         test: score them on the test split too.
+        like: rows of trials that tell how long these take.
     """
     remove_leftovers(folder)
-    run = _Run(study, planned, folder, asked, test)
+    run = _Run(study, planned, folder, asked, test, like)
     left, interrupted = run.left(), False
     if left or run.owes_references():
         activate(study.document.plugins)
         execute(study.document.plugins)
-        _require_data(study, asked.address)
+        if asked.address == "local":  # on a cluster each node does so itself
+            prepare_files(study)
         try:
             interrupted = run.work()
         except BaseException:
@@ -178,14 +177,10 @@ class _Run:
         folder: ResultsFolder,
         asked: Request,
         test: bool,
+        like: Sequence[Row],
     ):
-        self._study, self._planned, self._folder, self._asked, self._test = (
-            study,
-            planned,
-            folder,
-            asked,
-            test,
-        )
+        self._study, self._planned, self._folder = study, planned, folder
+        self._asked, self._test, self._like = asked, test, like
         self._retried = _tried_again(self._rows()) if asked.retry_failed else set()
         self._losses: Counter[str] = Counter()
         self._printed = {} if test else checked_files(study.document.source)
@@ -209,7 +204,8 @@ class _Run:
         """All rows so far, with what the rest of a study depends on."""
         if not self._folder.exists():
             return []
-        names = ["trial_id", "objective", "config", "seed", "sampler", "status", "epochs_trained"]
+        names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
+        names += ["epochs_trained", "wall_time_s"]
         names += [self._study.sections.metric.name, *self._folder.params()]
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
@@ -280,8 +276,15 @@ class _Run:
                 axes={objective.name: tuple(objective.space) for objective in study.objectives},
             )
             progress = stack.enter_context(
-                Progress(tally, planned=planned, recorded=recorded, concurrent=concurrent)
+                Progress(
+                    tally,
+                    planned=planned,
+                    recorded=recorded,
+                    like=self._like,
+                    concurrent=concurrent,
+                )
             )
+            progress.announce(len(self.left()))
             journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
             desk = stack.enter_context(
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
@@ -512,33 +515,6 @@ def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -
             sizes = {name: now[name] for name in known}
             changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
     return list(dict.fromkeys(changed))
-
-
-def _require_data(study: Study, address: str) -> None:
-    """Fail before Ray starts if the data set is missing here, and decode it; on a cluster each node
-    does so itself.
-    """
-    if address != "local":
-        return
-    for cell in study.cells:
-        _require_data(cell, address)
-    if study.cells:
-        return
-    place = study.sections.dataset.place
-    others = {str(o.fixed.get("transfer_dataset", "none")) for o in study.objectives} - {"none"}
-    try:
-        if not place.download:
-            require_data(study.dataset.name, place.root_folder)
-            for name in sorted(others):
-                require_data(name, place.transferred.root_folder)
-    except RequestError as error:
-        presets = preset_names(study.document.source)
-        hint = f" This study has the presets: {', '.join(presets)}." if presets else ""
-        raise RequestError(study.document.error(("dataset",), f"{error}{hint}")) from None
-    cache_room(study.dataset, place)
-    prepare(study.dataset, place)
-    if study.dataset.files:
-        load_splits(split_columns(study), place)  # what is wrong with the images is said now
 
 
 def _trial_resources(study: Study) -> dict[str, float]:

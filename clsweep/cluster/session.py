@@ -48,6 +48,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
         with _terminable():
             yield None
         return
+    print("Starting Ray ..." if address == "local" else f"Joining Ray at {address} ...", flush=True)
     if address != "local":
         require_answer(address)
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):

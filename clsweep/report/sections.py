@@ -19,11 +19,10 @@ from clsweep.report import cells, conduct, first
 from clsweep.report.computed import Say, Tables
 from clsweep.report.figures import all as figures
 from clsweep.report.figures.encodings import slugs
-from clsweep.report.model import Report, Section, Step, Table
+from clsweep.report.model import Report, Section, Table
 from clsweep.report.pieces import figures_of, section, table_of, tables_of, words_of
 from clsweep.report.sentences import answer, objectives, pairs, reproduction
 from clsweep.report.sentences.glossary import terms_in
-from clsweep.report.sentences.words import Sentences
 
 TITLES = {
     "reproduction": "Does it agree with the paper?",
@@ -63,21 +62,6 @@ def build_report(
         on_test=tables.material.on_test,
     )
     return replace(report, terms=terms_in(_texts(report)))
-
-
-def answer_of(findings: Findings) -> tuple[Sentences, tuple[Step, ...]]:
-    """The verdicts and the next steps of the report, without what they would be shown in."""
-    near = findings.material.within
-    parts = findings.cells or (findings,)
-    tables = [Tables(findings=part, within=near, say=lambda _: None) for part in parts]
-    steps = {step.sentence: step for part in tables for step in first.next_steps(part)}
-    if not findings.cells:
-        return first.verdicts(tables[0]), tuple(steps.values())
-    names = map(cells.cell_name, findings.cells)
-    said = cells.told(
-        {name: first.verdicts(part) for name, part in zip(names, tables, strict=True)}
-    )
-    return said, tuple(steps.values())
 
 
 def _report(tables: Tables) -> Report:

@@ -137,8 +137,10 @@ class Images:
     def labelled(self) -> Images:
         """Those images that have a label."""
         chosen_M = (self.labels_N.cpu() >= 0).nonzero()[:, 0]
-        if len(chosen_M) == len(self):
-            return self
+        return self if len(chosen_M) == len(self) else self.chosen(chosen_M)
+
+    def chosen(self, chosen_M: Tensor) -> Images:
+        """These images alone; chosen_M: int64 on the CPU."""
         on_device_M = chosen_M.to(self.device)
         if self.rows_N is None:
             where: dict[str, Any] = {"pixels_NHWC": self.pixels_NHWC[on_device_M]}

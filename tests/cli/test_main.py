@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -247,7 +248,8 @@ def test_a_folder_without_results_is_refused(clsweep, tmp_path, command, kind):
     if kind == "file":
         folder.write_text("no folder")
     code, out, err = clsweep(command, str(folder))
-    assert (code, out) == (2, "")
+    assert code == 2
+    assert out == "" or re.fullmatch(r".+ \.\.\.\n", out)  # what takes its time has spoken
     assert err.startswith(f"{folder}: ")
     assert len(err.splitlines()) == 1
     assert "Traceback" not in err

@@ -1,6 +1,8 @@
 """The tables of the statistics on a screen: as wide as it is, the answer first, all where asked."""
 
+import json
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -42,7 +44,8 @@ def test_a_table_is_no_wider_than_the_screen_and_names_what_it_leaves_out(
 ):
     monkeypatch.setenv("COLUMNS", str(width))
     _, out, _ = cli_command(command, file)
-    assert max(len(line.rstrip()) for line in out.splitlines()) <= width
+    lines = [line.rstrip() for line in out.splitlines() if not line.startswith("Next: ")]
+    assert max(map(len, lines)) <= width
     _, wide, _ = cli_command(command, file, "--wide")
     heads = [next(x for x in text.splitlines() if x[:2] in ("ob", "a ")) for text in (out, wide)]
     missing = out.partition("--wide adds ")[2].partition(";")[0].replace("\n", " ")
@@ -62,6 +65,40 @@ def test_what_columns_are_is_said_where_asked(cli_command, monkeypatch, file, co
 def test_the_recommended_setting_is_the_planted_peak(cli_command, monkeypatch, file):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = cli_command("recommend", file)
-    best = {line.split()[0]: line for line in out.splitlines() if " best " in line}
+    table = out[out.index("objective ") :]
+    best = {line.split()[0]: line for line in table.splitlines() if " best " in line}
     assert set(best) == {"simclr", "dcl"}
     assert all("tau=0.1" in line for line in best.values())
+
+
+SAID = {  # of two objectives with one peak each, the first two points higher
+    ("robustness",): "No objective is shown to depend less on its settings than another.",
+    ("robustness", "--by", "tau"): "Usable band of tau, within 1 point of the best: ",
+    ("sensitivity",): "simclr: tau (share of the variance ",
+    ("compare",): "simclr scores 2",
+    ("compare", "--stat", "std"): "Whether simclr or dcl is more robust is not resolved",
+    (
+        "compare",
+        "--stat",
+        "within",
+    ): "Whether simclr or dcl has more of its settings within 1 point",
+    ("recommend",): "The best setting is of simclr at tau=0.1, batch_size=",
+}
+
+
+@pytest.mark.parametrize("words", SAID, ids=" ".join)
+def test_the_answer_comes_first_and_what_to_type_next_last(cli_command, monkeypatch, file, words):
+    monkeypatch.setenv("COLUMNS", "200")
+    command, *options = words
+    _, out, _ = cli_command(command, file, *options, "--metric", "knn_top1")
+    lines = out.splitlines()
+    assert lines[0].startswith(SAID[words])
+    following = "report" if command == "recommend" else "(sensitivity|recommend)"
+    assert re.fullmatch(f"Next: clsweep {following} {file} --metric knn_top1", lines[-1])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_programs_get_the_table_alone(cli_command, file, command):
+    _, out, _ = cli_command(command, file, "--format", "json")
+    assert isinstance(json.loads(out), list)
+    assert "Next:" not in cli_command(command, file, "--format", "md")[1]

@@ -110,3 +110,28 @@ def test_what_a_trial_says_is_heard_until_it_ends(tmp_path):
     (tmp_path / "said" / "c").write_text("{half")
     assert heard(str(tmp_path), ["a", "c"]) == {"a": STATE | {"step": 2}}
     assert heard(str(tmp_path), ["b"]) == {}, "b was not running any more"
+
+
+def test_before_trials_run_others_of_their_objectives_say_how_long(shown):
+    _, rows, out = shown
+    tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
+    console = Console(file=out, width=200)
+    recorded = [ended({"trial_id": "dcl-0", "objective": "dcl"}, 240.0)]
+    # half of the epochs: 11 units of work take the 66 s that a whole trial of 21 takes in 126 s
+    like = [ended({"trial_id": "x", "objective": "dcl", "epochs": 5}, 66.0)]
+    for known, num, said in (
+        ({}, 4, "4 trials to run, 1 at once\n"),
+        ({"recorded": recorded}, 3, "3 trials to run, 1 at once, about 4 min once they run\n"),
+        ({"recorded": recorded}, 1, "1 trial to run, 1 at once\n"),  # as --limit asks
+        ({"like": like}, 4, "4 trials to run, 1 at once, about 4 min once they run\n"),
+        ({"like": [like[0] | {"status": "failed"}]}, 4, "4 trials to run, 1 at once\n"),
+    ):
+        out.truncate(0), out.seek(0)
+        Progress(tally, planned=rows, concurrent=1, console=console, **known).announce(num)
+        assert out.getvalue() == said
+
+
+def test_a_search_that_has_yet_to_choose_the_epochs_has_a_time_too():
+    rows = plan(dcl=None)
+    estimate = Estimate(rows, [ended(rows[0], 30.0)])
+    assert estimate.seconds_left([], 1) == pytest.approx(30.0)

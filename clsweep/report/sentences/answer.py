@@ -67,24 +67,26 @@ def verdict(board: pd.DataFrame, means: pd.DataFrame, spreads: pd.DataFrame, wor
         board: `Findings.leaderboard`.
         means, spreads: every pair, from `compare`.
     """
-    ours = records_of(board[(board["kind"] == "objective") & board["score"].notna()])
-    if not ours:
-        return ("No trial has finished with a score.",)
-    return (*_best(ours, records_of(means), words), *_robust(records_of(spreads)))
+    return (*best(board, means, words), *(() if scored(board).empty else robust(spreads)))
+
+
+def scored(board: pd.DataFrame) -> pd.DataFrame:
+    """The objectives of `Findings.leaderboard` that have a score."""
+    return board[(board["kind"] == "objective") & board["score"].notna()]
 
 
 def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:
     """References that no objective beats, and that the best of many is too good."""
-    ours = board[(board["kind"] == "objective") & board["score"].notna()]
+    ours = scored(board)
     if ours.empty:
         return ()
     sign = 1 if words.mode == "max" else -1
-    best = (sign * ours["score"]).max()
+    highest = (sign * ours["score"]).max()
     out = [
         f"{str(row['objective']).capitalize()}, without any training, reaches "
         f"{words.level(row['score'])}: no trained setting is better."
         for row in records_of(board[board["kind"] == "reference"])
-        if sign * row["score"] >= best
+        if sign * row["score"] >= highest
     ]
     if is_search and ours["fresh"].isna().all():
         out.append(
@@ -94,20 +96,16 @@ def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentenc
     return tuple(out)
 
 
-def _best(ours: list[Row], means: list[Row], words: Wording) -> Sentences:
-    first = ours[0]
-    if len(ours) == 1:
-        at = f" at {text(first['at'])}" if text(first["at"]) else ""
-        seen = interval(first["low"], first["high"])
-        return (
-            f"{first['objective']} scores best{at}: {words.level(first['score'])}{seen}, "
-            f"the mean of {counted(first['num_seeds'], 'seed', 'seeds')}.",
-        )
-    measured = [row for row in means if is_measured(row["reason"]) and known(row["estimate"])]
+def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
+    """Who scores best on average, and by how much; of one objective its best setting."""
+    ours = records_of(scored(board))
+    measured = [
+        row for row in records_of(means) if is_measured(row["reason"]) and known(row["estimate"])
+    ]
     rank = _ranked(measured)
     row = next((r for r in measured if set(_pair(r)) == set(rank[:2])), None)
-    if row is None:
-        return (_best_settings(ours, words),)
+    if row is None or len(ours) < 2:
+        return best_settings(board, words)
     winner, second = rank[:2]
     lead, low, high = row["estimate"], row["low"], row["high"]
     if row["a"] != winner:
@@ -146,18 +144,28 @@ def _ranked(measured: list[Row]) -> list[str]:
     return sorted(leads, key=lambda name: -sum(leads[name]) / len(leads[name]))
 
 
-def _best_settings(ours: list[Row], words: Wording) -> str:
-    first, second = ours[0], ours[1]
+def best_settings(board: pd.DataFrame, words: Wording) -> Sentences:
+    """The best setting of the best objective, and what the best of the second reaches."""
+    ours = records_of(scored(board))
+    if not ours:
+        return ("No trial has finished with a score.",)
+    first = ours[0]
     at = f" at {text(first['at'])}" if text(first["at"]) else ""
+    seen = f"{words.level(first['score'])}{interval(first['low'], first['high'])}"
+    if len(ours) == 1:
+        of = f"the mean of {counted(first['num_seeds'], 'seed', 'seeds')}"
+        return (f"{first['objective']} scores best{at}: {seen}, {of}.",)
+    second = ours[1]
     return (
-        f"The best setting is of {first['objective']}{at}: {words.level(first['score'])}"
-        f"{interval(first['low'], first['high'])}. The best of {second['objective']} reaches "
-        f"{words.level(second['score'])}{interval(second['low'], second['high'])}."
+        f"The best setting is of {first['objective']}{at}: {seen}.",
+        f"The best of {second['objective']} reaches {words.level(second['score'])}"
+        f"{interval(second['low'], second['high'])}.",
     )
 
 
-def _robust(spreads: list[Row]) -> Sentences:
-    measured = [row for row in spreads if is_measured(row["reason"])]
+def robust(spreads: pd.DataFrame) -> Sentences:
+    """Who depends least on its settings, from `compare` of stat "std"."""
+    measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
     if not measured:
         return ()
     names = list(dict.fromkeys(name for row in measured for name in _pair(row)))

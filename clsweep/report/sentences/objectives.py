@@ -47,6 +47,18 @@ def unmeasured(sweeps: Sequence[Sweep]) -> Sentences:
     )
 
 
+def spread(robustness: pd.DataFrame, words: Wording) -> Sentences:
+    """How far the settings of the only objective that sweeps any spread its metric, from
+    `robustness`; nothing where there are several, which are compared.
+    """
+    rows = [row for row in records_of(robustness) if known(row["sd_star"])]
+    if len(rows) != 1:
+        return ()
+    row = rows[0]
+    seen = f"SD* {words.amount(row['sd_star'])}{interval(row['sd_star_low'], row['sd_star_high'])}"
+    return (f"The settings of {row['objective']} spread its {words.metric} by {seen}.",)
+
+
 def effects(sensitivity: pd.DataFrame) -> Sentences:
     """What matters for each objective, from `sensitivity`."""
     if sensitivity.empty:

@@ -64,6 +64,23 @@ def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
     )
 
 
+def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective has more good settings, from `compare` of stat "within"."""
+    near = f"within {words.amount(words.within)} of its best"
+    return _pairwise(
+        pairs,
+        null=0.0,
+        claim=lambda row: _share_claim(row, near),
+        evidence=lambda row: interval(row["low"], row["high"]),
+        champion=lambda name, num: (
+            f"{name} has more of its settings {near} than each of the {num} other objectives."
+        ),
+        question=lambda a, b: f"Whether {a} or {b} has more of its settings {near}",
+        questions=f"Which objective has more of its settings {near}",
+        measured="shares near the best",
+    )
+
+
 def _pairwise(
     pairs: pd.DataFrame,
     *,
@@ -206,6 +223,18 @@ def _mean_claim(row: Row, words: Wording) -> str:
     return (
         f"{winner} scores {words.amount(lead)} {side} than {loser} on average over the shared space"
         f"{interval(low, high, apart_from=0.0)}."
+    )
+
+
+def _share_claim(row: Row, near: str) -> str:
+    values = (row["a"], row["value_a"]), (row["b"], row["value_b"])
+    first = row["winner"] == row["a"]
+    (winner, own), (loser, other) = values if first else values[::-1]
+    if not known(own, other) or own <= other:
+        return ""
+    return (
+        f"{winner} has more of its settings {near} than {loser}: a share of {number(own)}, against "
+        f"{number(other)}."
     )
 
 

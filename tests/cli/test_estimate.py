@@ -1,0 +1,171 @@
+"""`clsweep plan --estimate`: what a study would take, from the paces of a few of its trials."""
+
+import csv
+import io
+import time
+from pathlib import Path
+
+import pytest
+
+from clsweep.cluster import capacity, forecast
+from clsweep.cluster.capacity import Cluster
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.resolve import load_study
+from clsweep.train.pace import Pace
+
+STUDY = """\
+name: small
+dataset: {{name: digits}}
+seeds: [0, 1]
+base: {{encoder: conv4, epochs: 3, eval_every: 1}}
+objectives:
+  simclr: {{framework: simclr, loss: infonce, space: {space}}}
+  untrained: {{framework: simclr, loss: infonce, base: {{epochs: 0}}}}
+search: {search}
+{more}
+"""
+GRID = "{method: grid}"
+
+
+@pytest.fixture
+def study(tmp_path):
+    def write(space="{batch_size: {grid: [64, 128]}}", search=GRID, more=""):
+        path = tmp_path / "study.yaml"
+        path.write_text(STUDY.format(space=space, search=search, more=more))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The trials that are timed. One of batch size B takes B seconds; there are two CPUs."""
+    found = []
+
+    def timed(_study, wanted, _num_processes):
+        found.extend(wanted)
+        seconds = {row["trial_id"]: _size(row) for row in wanted}
+        paces = {
+            name: [Pace(begin_s=s, epoch_s=0.0, scored_s=0.0, last_s=0.0, peak_gib=0.5)]
+            for name, s in seconds.items()
+        }
+        return paces, 4.0
+
+    two = Cluster(up=[{"CPU": 2, "GPU": 0}], is_here=True)
+    monkeypatch.setattr(forecast, "_timed", timed)
+    monkeypatch.setattr(forecast, "this_machine", lambda: two)
+    return found
+
+
+def _size(row):
+    return row.get("batch_size") or 1
+
+
+def test_a_trial_takes_its_epochs_and_its_scores():
+    pace = Pace(begin_s=1.0, epoch_s=10.0, scored_s=100.0, last_s=1000.0, peak_gib=None)
+    # epochs 1 to 7, of which 3, 6 and the last are scored
+    assert pace.trial_s({"epochs": 7, "eval_every": 3}) == 1 + 7 * 10 + 3 * 100 + 1000
+    assert pace.trial_s({"epochs": 0, "eval_every": 1}) == 1 + 1000
+    unscored = Pace(begin_s=1.0, epoch_s=10.0, scored_s=0.0, last_s=5.0, peak_gib=None)
+    assert unscored.trial_s({"epochs": 7}) == 1 + 7 * 10 + 5  # of pairs of vectors
+
+
+def test_sizes_are_timed_and_trials_take_places_in_turn(cli_command, asked, study):
+    code, out, err = cli_command(
+        "plan", study(), "--estimate", "--price", "3600", "--format", "csv"
+    )
+    assert (code, err) == (0, "")
+    rows = {row["objective"]: row for row in csv.DictReader(io.StringIO(out))}
+    assert [row["batch_size"] for row in asked if row["objective"] == "simclr"] == [64, 128]
+    assert rows["simclr"]["trials"] == "4"
+    assert float(rows["simclr"]["trial_s"]) == (64 + 128) / 2
+    assert float(rows["simclr"]["cpu_hours"]) == pytest.approx((64 + 128) * 2 / 3600)
+    _, shown, _ = cli_command("plan", study(), "--estimate", "--price", "3600")
+    # two at once, in the order of the plan
+    ends = [0.0, 0.0]
+    for trial in plan_trials(load_study(study())):
+        row = plan_row(load_study(study()), trial)
+        ends = sorted(ends)
+        ends[0] += _size(row)
+    money = f"{max(ends) + 4:.0f} EUR"
+    assert money in shown
+    assert " of memory: 2 processes of up to 510 MiB" in shown
+    assert shown.rstrip().splitlines()[-1].startswith("Next: clsweep run ")
+    assert max(len(line) for line in shown.splitlines() if "Next" not in line) <= 80
+
+
+def test_a_temperature_is_no_size(cli_command, asked, study):
+    cli_command("plan", study(space="{tau: {grid: [0.1, 0.2, 0.5]}}"), "--estimate")
+    assert [row["objective"] for row in asked] == ["simclr", "untrained"]
+
+
+def test_of_many_sizes_the_outer_ones_and_one_between_are_timed(cli_command, asked, study):
+    sizes = "{batch_size: {grid: [16, 32, 64, 128, 256]}}"
+    _, out, _ = cli_command("plan", study(space=sizes), "--estimate")
+    assert [row["batch_size"] for row in asked if row["objective"] == "simclr"] == [16, 64, 256]
+    assert "simclr: 3 of its 5 sizes were timed" in out
+
+
+@pytest.mark.parametrize("method", ["tpe", "random"])
+def test_values_yet_to_be_drawn_are_drawn_at_random(cli_command, asked, study, method):
+    path = study(
+        space="{tau: {low: 0.05, high: 1.0, log: true}}",
+        search=f"{{method: {method}, trials_per_objective: 5}}",
+    )
+    code, out, err = cli_command("plan", path, "--estimate")
+    assert (code, err) == (0, "")
+    assert all(0.05 <= row["tau"] <= 1 for row in asked if row["objective"] == "simclr")
+    assert "about" in out
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_stops_early_takes_at_most_so_long(cli_command, study):
+    more = "scheduler: {name: asha, grace_epochs: 1}"
+    space = "{tau: {low: 0.05, high: 1.0, log: true}}"
+    search = "{method: tpe, trials_per_objective: 5}"
+    code, out, err = cli_command("plan", study(space=space, search=search, more=more), "--estimate")
+    assert (code, err) == (0, "")
+    assert "at most" in out
+    assert "asha stops trials early" in out
+
+
+def test_what_this_machine_lacks_is_said_by_the_plan(cli_command, monkeypatch, study):
+    monkeypatch.setattr(capacity, "_gpus_here", lambda: 0)
+    path = study(more="resources: {gpus_per_worker: 1}")
+    code, out, _ = cli_command("plan", path)
+    assert code == 0
+    assert "a trial needs 1 GPU" in out.replace("1 CPU and ", "").replace("\n", " ")
+    code, _, err = cli_command("plan", path, "--estimate")
+    assert code == 2
+    assert "this machine has" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_missing_images_are_said_by_the_plan(cli_command, study, tmp_path):
+    place = str(tmp_path / "nowhere")
+    text = Path(study()).read_text().replace("{name: digits}", f"{{name: cifar10, root: {place}}}")
+    (tmp_path / "study.yaml").write_text(text)
+    code, out, _ = cli_command("plan", str(tmp_path / "study.yaml"))
+    assert code == 0
+    assert "note: " in out
+    assert "cifar10" in out.partition("note: ")[2]
+
+
+@pytest.mark.slow
+def test_an_estimate_holds_within_a_factor_of_two(study):
+    """The machine may be busy: a trial is compared with the same processor's time for it."""
+    import torch
+
+    from clsweep.train.loop import train_trial
+    from clsweep.train.pace import pace_of
+
+    loaded = load_study(study(space="{}"))
+    rows = [plan_row(loaded, trial) for trial in plan_trials(loaded)]
+    row = next(row for row in rows if row["objective"] == "simclr")
+    place, device = loaded.sections.dataset.place, torch.device("cpu")
+    torch.set_num_threads(1)
+    train_trial({**row, "epochs": 1}, lambda _: None)
+    start = time.perf_counter()
+    train_trial(row, lambda _: None)
+    took = time.perf_counter() - start
+    assert took / 2 < pace_of(row, place, device).trial_s(row) < took * 2
