@@ -55,10 +55,12 @@ class Results(StudyResults, Findings):
     def _repr_html_(self) -> str:
         """What a notebook shows: how many trials of each objective ended how, and their scores."""
         found = self.material
+        is_raced = "skipped" in set(found.trials["status"])
+        statuses = [status for status in STATUSES if status != "skipped" or is_raced]
         rows = []
         for name, trials in found.trials.groupby("objective", sort=False):
             scores = trials[found.metric].dropna()
-            counts = {status: int((trials["status"] == status).sum()) for status in STATUSES}
+            counts = {status: int((trials["status"] == status).sum()) for status in statuses}
             ends = {"lowest": scores.min(), "highest": scores.max()} if len(scores) else {}
             rows.append({"objective": name, **counts, **ends})
         note = "robustness(), sensitivity(), compare() and report() say what they mean."
@@ -269,8 +271,8 @@ def analyse(
 
     Args:
         trials: one row a trial: objective, config (number of the configuration within its
-            objective), seed, status ("finished" | "stopped" | "failed"), sampler ("grid" | "qmc" |
-            "random" | "tpe" | "gp"), the metric, and the hyperparameters.
+            objective), seed, status ("finished" | "stopped" | "skipped" | "failed"), sampler
+            ("grid" | "qmc" | "random" | "tpe" | "gp"), the metric, and the hyperparameters.
         metric: the metric's column; the first known metric by default.
         mode: whether "max" or "min" is best; to be said of a metric that clsweep does not know.
         params: the hyperparameters' columns. By default all that have one value in each

@@ -10,12 +10,18 @@ BENCHMARKS = Path(__file__).parent / "benchmarks"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("line", ["analysis.py --configs 128 --objectives 2 --repeats 1"])
-def test_a_benchmark_runs_small(line, tmp_path):
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("analysis.py --configs 128 --objectives 2 --repeats 1", "clsweep report"),
+        ("racing.py --repeats 2 --surfaces 3", "same pick %"),
+    ],
+)
+def test_a_benchmark_runs_small(line, told, tmp_path):
     script, *options = line.split()
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / script), *options],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "clsweep report" in done.stdout
+    assert told in done.stdout

@@ -18,9 +18,10 @@ from clsweep.analysis.sweep import Array, Sweep
 
 COLUMNS = {
     "objective": "name, in order of first appearance",
-    "trials": "trials that ended",
+    "trials": "trials that ran",
     "finished": "of them finished",
     "stopped": "stopped early by the scheduler",
+    "skipped": "planned trials that a race left out, which are no trials that ran",
     "failed": "failed",
     "hours": "worker hours: sum of wall_time_s x workers / 3600, of the trials that say how long "
     "they took",
@@ -45,14 +46,15 @@ REGION_COLUMNS = {
     "configs": "configurations there",
     "failed_configs": "of them with a failure",
 }
+COUNTED = ("finished", "stopped", "skipped", "failed")
 PACKAGES = ("clsweep", "torch", "ray", "optuna")
 
 
 def health(trials: pd.DataFrame) -> pd.DataFrame:
     """One row per objective with the columns of `COLUMNS`; `trials` is not changed.
 
-    trials: one row a trial: objective, status ("finished" | "stopped" | "failed") and, where
-        recorded, wall_time_s, workers (one where it is not said), device, clsweep_version,
+    trials: one row a trial: objective, status ("finished" | "stopped" | "skipped" | "failed") and,
+        where recorded, wall_time_s, workers (one where it is not said), device, clsweep_version,
         torch_version, ray_version, optuna_version.
 
     Raises ValueError for a missing column.
@@ -70,7 +72,8 @@ def health(trials: pd.DataFrame) -> pd.DataFrame:
 
 def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
     status = group["status"].to_numpy(dtype=object)
-    counts = {name: int((status == name).sum()) for name in ("finished", "stopped", "failed")}
+    counts = {name: int((status == name).sum()) for name in COUNTED}
+    group = group[status != "skipped"]
     hours, notes = _hours(group)
     devices, versions = _values(group, "device"), []
     if len(devices) > 1:

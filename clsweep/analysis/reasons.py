@@ -19,6 +19,8 @@ class Reason(StrEnum):
     MIXED_SAMPLERS = auto()  # not one even design (samplers)
     TRIALS_STOPPED = auto()  # stopping hid the bad configurations (stopped, trials)
 
+    TRIALS_SKIPPED = auto()  # racing gave bad configurations fewer seeds (skipped, trials)
+
     # There is nothing to measure.
     NO_SCORE = auto()  # no trial has finished
     ONE_CONFIG = auto()  # one configuration was tried
@@ -75,6 +77,7 @@ class Reason(StrEnum):
     ONE_VALUE_SCORED = auto()  # of these hyperparameters (params)
     FAILING_VALUES = auto()  # more than half of their trials failed (values)
     NO_WHOLE_CONFIG = auto()  # none has finished on all seeds (seeds)
+    RACED = auto()  # so means rest on unequal numbers of seeds (fewest, most)
     FEWER_SEEDS = auto()  # than others have (seeds, most)
     HIGHER_ON_FEWER = auto()  # a configuration that is not taken for it (at, seeds, most)
     SEEDS_FAILED = auto()  # of this configuration (failed, seeds)

@@ -177,6 +177,8 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
         notes.append(note(Reason.AT_EDGE, params=edges))
     counts = np.isfinite(sweep.scores).sum(axis=1)
     own, most = int(counts[row]), int(counts.max())
+    if sweep.num_skipped:
+        notes.append(note(Reason.RACED, fewest=int(counts[counts > 0].min()), most=most))
     if most < len(sweep.seeds):
         notes.append(note(Reason.NO_WHOLE_CONFIG, seeds=len(sweep.seeds)))
     if failed := int(sweep.failed[row].sum()):

@@ -23,7 +23,7 @@ HISTORY_COLUMNS = {
     "score": "mean of the metric over its trials; of stopped ones where they stopped",
     "num_seeds": "seeds that finished",
     "best": "the best score so far among configurations with as many seeds as any has",
-    "state": '"finished", "stopped" or "failed": the worst of its seeds',
+    "state": '"finished", "skipped", "stopped" or "failed": the worst of its seeds',
 }
 IMPORTANCE_COLUMNS = {
     "objective": "name",

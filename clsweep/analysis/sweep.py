@@ -20,7 +20,7 @@ from clsweep.errors import nearest
 
 Array = NDArray[np.float64]
 
-STATUSES = ("finished", "stopped", "failed")
+STATUSES = ("finished", "skipped", "stopped", "failed")  # the worst last
 EVEN_SAMPLERS = ("grid", "qmc", "random")
 ADAPTIVE_SAMPLERS = ("tpe", "gp", "confirm")  # the last: the best of a search once more
 KEYS = ("objective", "config", "seed")
@@ -49,6 +49,8 @@ class Sweep:
         failed_as: one of `FAILED_AS`.
         failed_level: the score of a failed trial, as `scores` are; NaN: they are left out.
         samplers: how the configurations were chosen, usually one name.
+        num_trials, num_stopped, num_skipped: trials that ran; of them stopped early; that a race
+            left out.
         num_planned: configurations of the whole plan; more than n while it still runs.
         limits: the values that the metric can take, in its own sign: 0 to 100 of a percentage.
         constants: the hyperparameters of any objective that take one value here, with it.
@@ -67,6 +69,7 @@ class Sweep:
     num_trials: int
     num_stopped: int
     num_planned: int
+    num_skipped: int = 0
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     limits: tuple[float, float] = ANYWHERE
     failed_as: str = LEFT_OUT
@@ -120,7 +123,7 @@ class Sweep:
             return note(Reason.ADAPTIVE_SAMPLER, samplers=adaptive)
         if len(self.samplers) > 1:
             return note(Reason.MIXED_SAMPLERS, samplers=self.samplers)
-        return self.stopped
+        return self.stopped or self.skipped
 
     @property
     def stopped(self) -> Note | None:
@@ -130,9 +133,17 @@ class Sweep:
         return note(Reason.TRIALS_STOPPED, stopped=self.num_stopped, trials=self.num_trials)
 
     @property
+    def skipped(self) -> Note | None:
+        """That a race left out trials of bad configurations."""
+        if not self.num_skipped:
+            return None
+        trials = self.num_trials + self.num_skipped
+        return note(Reason.TRIALS_SKIPPED, skipped=self.num_skipped, trials=trials)
+
+    @property
     def missing(self) -> tuple[Note, ...]:
-        """What of the plan has no score: trials that failed, were stopped or have not run."""
-        found = [self.stopped] if self.stopped else []
+        """What of the plan has no score: what failed, was stopped or skipped, or has not run."""
+        found = [told for told in (self.stopped, self.skipped) if told]
         if self.num_failed:
             found.insert(0, self._failures)
         if self.is_unfinished:
@@ -292,7 +303,7 @@ def read_sweeps(
 
     Args:
         trials: one row a trial: objective, config, seed, status ("finished" | "stopped" |
-            "failed"), sampler, `metric` and `params`.
+            "skipped" | "failed"), sampler, `metric` and `params`.
         metric, mode: the score, and whether "max" or "min" is best.
         params: the hyperparameter columns, of all objectives or by objective. An objective sweeps
             those that take two or more values in its rows.
@@ -437,7 +448,8 @@ def _sweep(
         scores=scores.reshape(shape),
         failed=lost.reshape(shape),
         samplers=samplers,
-        num_trials=len(group),
+        num_trials=int((status != "skipped").sum()),
+        num_skipped=int((status == "skipped").sum()),
         num_stopped=int((status == "stopped").sum()),
         num_planned=max(len(configs), num_planned or 0),
         bounds={

@@ -57,6 +57,7 @@ def print_confirmation(results: Results, *, top: int | None, format: Format) -> 
 
 def print_end(summary: RunSummary, again: str) -> None:
     stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
+    stopped += f"{summary.skipped} skipped, " if summary.skipped else ""
     print(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
     if summary.left or summary.interrupted:
         print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")

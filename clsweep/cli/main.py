@@ -506,6 +506,32 @@ def compare(
 
 
 @app.command()
+def pareto(
+    paths: ResultsPaths,
+    metric: MetricOption = None,
+    mode: ModeOption = None,
+    params: ParamsOption = None,
+    explain: ExplainOption = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """Accuracy against cost: the settings that no other one beats in both."""
+    from clsweep.api import open_results
+    from clsweep.cli.statistics import Style, metric_of, print_frame
+    from clsweep.findings import tables as shown
+
+    findings = open_results(*paths, metric=metric, mode=mode, params=params)
+    frame = findings.pareto()
+    print_frame(
+        frame,
+        shown.pareto(frame),
+        style=Style(format=format, wide=False, explain=explain),
+        title=f"\nAccuracy against cost by {metric_of(findings)}, with 95 % intervals",
+        legend=shown.PARETO_LEGEND,
+        on_test=findings.material.on_test,
+    )
+
+
+@app.command()
 def recommend(
     paths: ResultsPaths,
     metric: MetricOption = None,

@@ -29,6 +29,7 @@ from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
 from clsweep.study.printed import checked_files, parse_printed
+from clsweep.study.schema import FIRST_SEEDS
 from clsweep.study.shipped import question, shipped_studies
 from clsweep.study.space import Objective
 
@@ -180,6 +181,11 @@ def plan_notes(study: Study) -> list[str]:
             f"note: asha: at epoch {scheduler.grace_epochs}, and at {factor} times as many and so "
             "on, only one "
             f"configuration in {factor} goes on; seed {first} decides"
+        )
+    if scheduler.name == "racing":
+        notes.append(
+            f"note: racing: every configuration runs on the first {FIRST_SEEDS} seeds, and on each "
+            f"further one unless it is behind the leader with {scheduler.confidence:.4g} confidence"
         )
     if len(study.sections.seeds) == 1:
         notes.append("note: one seed: the results will carry no intervals")

@@ -179,6 +179,8 @@ def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
     shown = [*dict.fromkeys(names), *_measured(frame), *TRIALS_SPARE]
     if (frame["status"] == "stopped").any():
         shown.append("epochs_trained")
+    if (frame["status"] == "skipped").any():
+        shown.append("skipped_because")
     if (frame["status"] == "failed").any():
         shown.append("error_message")
     return shown

@@ -44,7 +44,7 @@ class Rules:
             for objective in study.objectives
             if sampler_of(study, objective) in LIVE_METHODS
         ]
-        if sections.scheduler.name == "fifo" or not live:
+        if sections.scheduler.name != "asha" or not live:
             return None
         last_epochs: dict[str, Any] = {
             objective.name: objective.fixed["epochs"] for objective in live

@@ -151,7 +151,9 @@ class Progress:
         done, running = self.tally.num_done, list(self._running.items())
         parts = [f"{done} of {self.tally.total('planned')} trials", f"{len(running)} running"]
         parts += [
-            f"{num} {name}" for name in ("stopped", "failed") if (num := self.tally.total(name))
+            f"{num} {name}"
+            for name in ("stopped", "skipped", "failed")
+            if (num := self.tally.total(name))
         ]
         texts = [", ".join(parts)]
         if pace := self._images_per_s():

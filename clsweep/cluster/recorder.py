@@ -5,6 +5,7 @@ view shows.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 
@@ -12,6 +13,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.driver_actor import FolderUnreachableError
 from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
+from clsweep.cluster.racing import SKIPPED
 from clsweep.cluster.trial import describe
 from clsweep.results.folder import PARTS_BEFORE_COMPACTION, ResultsFolder
 from clsweep.results.retention import KeptFiles
@@ -70,16 +72,28 @@ class Recorder:
         side = {name: outcome.pop(name, []) for name in SIDE_TABLES}
         if outcome.get("started_at"):
             outcome["started_at"] = datetime.fromisoformat(outcome["started_at"])
-        options = {"sampler_options": sampler_options(row["sampler"])}
-        full = {**row, **self._constants, **options, **outcome}
         if self._is_live:  # what has been chosen and judged must not be older than the rows
             self._folder.keep_journal()
+        full = self._add(row, outcome, side)
+        if self._loggers:
+            self._loggers.ended(row, {**outcome, "epochs": side["epochs"]})
+        self._show(full)
+
+    def skipped(self, row: Row, reason: str) -> None:
+        """Write the row of a planned trial that does not run."""
+        self._show(self._add(row, {"status": SKIPPED, "skipped_because": reason}, {}))
+
+    def _add(self, row: Row, outcome: Row, side: Mapping[str, Sequence[Row]]) -> Row:
+        """Write a trial's row, and return it whole."""
+        options = {"sampler_options": sampler_options(row["sampler"])}
+        full = {**row, **self._constants, **options, **outcome}
         self._folder.add_trial(full, **side)
         self.trial_ids.add(row["trial_id"])
         if len(self.trial_ids) % PARTS_BEFORE_COMPACTION == 0:
             self._folder.compact()
-        if self._loggers:
-            self._loggers.ended(row, {**outcome, "epochs": side["epochs"]})
+        return full
+
+    def _show(self, full: Row) -> None:
         self._kept.record(full)
         self._progress.ended({"wall_time_s": None, "num_images": None, **full})
 

@@ -21,6 +21,7 @@ from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, remove_leftovers
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.progress import Progress
+from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
 from clsweep.cluster.said import let_save
@@ -76,6 +77,7 @@ class RunSummary:
     ran: int
     finished: int
     stopped: int
+    skipped: int
     failed: int
     left: int
     interrupted: bool = False
@@ -148,6 +150,7 @@ def run_trials(
         ran=len(run.ran),
         finished=statuses.count("finished"),
         stopped=statuses.count("stopped"),
+        skipped=statuses.count(SKIPPED),
         failed=statuses.count("failed"),
         left=statuses.count(None),
         interrupted=interrupted,
@@ -178,8 +181,7 @@ class _Run:
     ):
         self._study, self._planned, self._folder = study, planned, folder
         self._asked, self._test, self._like = asked, test, like
-        failed = {row["trial_id"] for row in self._rows() if row["status"] == "failed"}
-        self._retried = failed if asked.retry_failed else set()
+        self._retried = _tried_again(self._rows()) if asked.retry_failed else set()
         self._losses: Counter[str] = Counter()
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
@@ -188,7 +190,10 @@ class _Run:
         """The trials to run, in order."""
         done = {row["trial_id"] for row in self.recorded()}
         limit = None if self._asked.limit is None else self._asked.limit - len(self.ran)
-        return [trial for trial in self._planned if trial.trial_id not in done][:limit]
+        left = [trial for trial in self._planned if trial.trial_id not in done]
+        if self._study.sections.scheduler.name == "racing":
+            left = in_order(left, self._study.sections.seeds)
+        return left[:limit]
 
     def recorded(self) -> list[Row]:
         """The rows that stand; those of failed trials that are tried again do not."""
@@ -329,7 +334,8 @@ class _Run:
 
         while left := self.left():
             share.begin_turn(len(left))
-            plan = PlanSearch(self._study, left, self._rows(), journal)
+            race = self._race(left, recorder, share)
+            plan = PlanSearch(self._study, left, self._rows(), journal, race)
             dispatch = Dispatch(
                 plan,
                 asdict(context),
@@ -357,6 +363,26 @@ class _Run:
                 self.ran |= recorder.trial_ids
             if dispatch.is_over:
                 return
+
+    def _race(self, left: Sequence[PlannedTrial], recorder: Recorder, share: Share) -> Race | None:
+        """What decides which seeds run; None where all do."""
+        sections = self._study.sections
+        if sections.scheduler.name != "racing":
+            return None
+
+        def skip(trial: PlannedTrial, reason: str) -> None:
+            recorder.skipped(plan_row(self._study, trial), reason)
+            share.num_open -= 1
+
+        return Race(
+            self._planned,
+            left,
+            seeds=sections.seeds,
+            confidence=sections.scheduler.confidence,
+            mode=sections.metric.mode,
+            metric=sections.metric.name,
+            skip=skip,
+        )
 
     def _tuner(self, dispatch: Dispatch, concurrent: int, recorder: Recorder) -> tune.Tuner:
         from ray import tune
@@ -410,6 +436,17 @@ class _Run:
         others = [row for row in known if row["trial_id"] not in new_ids]
         if len(known) != len(rows) + len(others) or folder.study() != document.tree:
             folder.create(document.dump(), [*rows, *others], document.plugins)
+
+
+def _tried_again(rows: Sequence[Row]) -> set[str]:
+    """Ids of the trials that failed, and of those that a race left out at their configurations."""
+    failed = [row for row in rows if row["status"] == "failed"]
+    configs = {(row["objective"], row["config"]) for row in failed}
+    return {row["trial_id"] for row in failed} | {
+        row["trial_id"]
+        for row in rows
+        if row["status"] == SKIPPED and (row["objective"], row["config"]) in configs
+    }
 
 
 def _require_same(

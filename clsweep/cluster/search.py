@@ -11,13 +11,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from clsweep.catalog.rows import Row
+from clsweep.cluster.racing import SKIPPED, Race
 from clsweep.results.journal import Journal, Outcome
 from clsweep.study.design import PlannedTrial, Study, distributions, plan_row, sampler_of
 from clsweep.study.samplers import build_sampler
@@ -34,6 +35,7 @@ class PlanSearch:
         recorded: rows of the trials that have ended. One whose trial is in `left` too is run again,
             with its values.
         storage: the journal.
+        race: decides which of the trials run, where the study races its seeds.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class PlanSearch:
         left: Sequence[PlannedTrial],
         recorded: Iterable[Row],
         storage: JournalStorage,
+        race: Race | None = None,
     ):
-        self._left, self._metric = iter(left), study.sections.metric.name
+        self._left: Iterator[PlannedTrial] = race or iter(left)
+        self._race, self._metric = race, study.sections.metric.name
         recorded = list(recorded)
         samplers = {o.name: sampler_of(study, o) for o in study.objectives}
         samplers |= {row["objective"]: row["sampler"] for row in recorded} | {
@@ -57,13 +61,19 @@ class PlanSearch:
         }
         again = {trial.trial_id for trial in left}
         for row in recorded:
-            design = self._designs[row["objective"]]
-            design.know(row)
+            self._designs[row["objective"]].know(row)
             if row["trial_id"] not in again:
-                design.tell(row, Outcome.of(row, self._metric))
+                self.tell(row, row)
+
+    @property
+    def awaits(self) -> bool:
+        """Whether more rows may come once a trial that runs has ended."""
+        return self._race is not None and self._race.awaits
 
     def next_row(self) -> Row | None:
-        """The next trial of the plan as a row with all its values; None when it is at its end."""
+        """The next trial of the plan as a row with all its values; None when it is at its end, or
+        `awaits`.
+        """
         trial = next(self._left, None)
         return None if trial is None else self._designs[trial.objective].start(trial)
 
@@ -71,7 +81,11 @@ class PlanSearch:
         """How a trial ended: status, metric and epochs_trained, as in the tables; nothing if it
         left no word.
         """
-        self._designs[row["objective"]].tell(row, Outcome.of(outcome, self._metric))
+        ended = Outcome.of(outcome, self._metric)
+        if self._race:
+            self._race.tell(row, ended.status, ended.score)
+        if ended.status != SKIPPED:  # such a trial has no entry
+            self._designs[row["objective"]].tell(row, ended)
 
 
 class DrawnDesign:

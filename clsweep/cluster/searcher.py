@@ -107,5 +107,5 @@ class Dispatch(Searcher):
         if self._lost:
             return self._lost.pop(0)
         row = None if self._is_exhausted else self._plan.next_row()
-        self._is_exhausted = row is None
+        self._is_exhausted = row is None and not self._plan.awaits
         return row

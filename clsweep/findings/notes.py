@@ -24,6 +24,8 @@ TEXTS: Mapping[Reason, str] = {
     Reason.MIXED_SAMPLERS: "{samplers} mixed, not one even design",
     Reason.TRIALS_STOPPED: "{stopped} of {trials} trials were stopped early, which hides the bad "
     "ones",
+    Reason.TRIALS_SKIPPED: "racing skipped {skipped} of {trials} planned trials, those of bad "
+    "configurations",
     Reason.NO_SCORE: "no finished trial",
     Reason.ONE_CONFIG: "one configuration: no spread, and nothing to tune",
     Reason.ONE_SCORED: "one configuration has a score",
@@ -84,6 +86,7 @@ TEXTS: Mapping[Reason, str] = {
     Reason.ONE_VALUE_SCORED: "{params}: one value with a score, so not measured",
     Reason.FAILING_VALUES: "most trials at {values} failed: in no band",
     Reason.NO_WHOLE_CONFIG: "no configuration has finished on all {seeds} seeds",
+    Reason.RACED: "racing: the means of configurations rest on {fewest} to {most} seeds",
     Reason.FEWER_SEEDS: "rests on {seeds} of {most} seeds",
     Reason.HIGHER_ON_FEWER: "{at} scores higher, on {seeds} of {most} seeds alone",
     Reason.SEEDS_FAILED: "{failed} of its {seeds} seeds failed",

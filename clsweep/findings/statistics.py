@@ -194,6 +194,15 @@ class Findings:
         return self._ask(lambda m: recommend(m.sweeps))
 
     @_remembered
+    def pareto(self) -> pd.DataFrame:
+        """Score against worker seconds of every configuration, and which of them no other one beats
+        in both.
+        """
+        from clsweep.analysis.pareto import pareto
+
+        return self._ask(lambda m: pareto(m.trials, m.sweeps, yardsticks=m.yardsticks))
+
+    @_remembered
     def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
         """Each objective at its best setting, with its spread and cost, and what is reached without
         training; the best first (`findings.leaderboard`).

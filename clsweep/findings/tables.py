@@ -84,6 +84,11 @@ RECOMMENDATION_LEGEND = (
     "its own neighbourhood by what seed noise explains of the difference; neighbours: one step "
     "away on a grid, else the nearest"
 )
+PARETO_LEGEND = (
+    "Settings that none is cheaper and as good as, or better and as cheap; seconds: worker seconds "
+    "of a trial, of which a near tie is no finding; score: mean over the seeds, by which these "
+    "were picked, so optimistic"
+)
 
 LEADERBOARD_LEGEND = (
     "Each at its best setting, with 95 % intervals; a best that was picked by its score is a "
@@ -401,12 +406,32 @@ def recommendation(frame: pd.DataFrame, confirmation: pd.DataFrame) -> pd.DataFr
     return _shown(rows, droppable=("fresh seeds", "test", "worst neighbour", "neighbours"))
 
 
+def pareto(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per configuration on a front, the cheapest first."""
+    front = frame[frame["on_front"].astype(bool)]
+    unit = _unit(front["score"])
+    return _shown(
+        {
+            "objective": row["objective"],
+            "config": _whole(row["config"]),
+            "at": row["at"],
+            "seconds": row["seconds"],
+            "score": unit.interval(row, "score", ""),
+            "seeds": _whole(row["num_seeds"]),
+        }
+        for row in records_of(front)
+    )
+
+
 def cost(frame: pd.DataFrame) -> pd.DataFrame:
     """Trials, hours, devices and versions, with the total of all objectives."""
+    if not frame["skipped"].any():
+        frame = frame.drop(columns="skipped")
     found = plain(frame)
     if len(frame) < 2:
         return found
-    sums = {name: frame[name].sum() for name in ("trials", "finished", "stopped", "failed")}
+    counted = ("trials", "finished", "stopped", "skipped", "failed")
+    sums = {name: frame[name].sum() for name in counted if name in frame}
     hours = frame["hours"].sum(min_count=1)
     total = {"objective": "all", **sums, "hours": hours if is_number(hours) else None}
     numbered = plain(pd.concat([frame, pd.DataFrame([total])], ignore_index=True))

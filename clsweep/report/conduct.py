@@ -161,6 +161,7 @@ def appendix(tables: Tables) -> Section:
         for column, meaning in columns.items()
         if meaning and (columns is reasons.COLUMNS or meaning != reasons.COLUMNS.get(column))
     ]
+    is_raced = any(sweep.num_skipped for sweep in tables.material.sweeps)
     counts = [
         {
             "objective": sweep.objective,
@@ -171,6 +172,7 @@ def appendix(tables: Tables) -> Section:
             "trials": sweep.num_trials,
             "failed": sweep.num_failed,
             "stopped": sweep.num_stopped,
+            **({"skipped": sweep.num_skipped} if is_raced else {}),
             "scores": int(pd.notna(sweep.without_failed().scores).sum()),
             "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
         }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from clsweep.analysis import (
     confirmation,
     mechanism,
+    pareto,
     picks,
     reasons,
     recommend,
@@ -52,4 +53,5 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "mechanism": mechanism.COLUMNS,
     "links": mechanism.LINK_COLUMNS,
     "picks": picks.COLUMNS,
+    "accuracy against cost": pareto.COLUMNS,
 }

@@ -318,6 +318,7 @@ def _picks(tables: Tables) -> Section:
 def _recommendation(tables: Tables) -> Section:
     confirmed = tables.material.confirmation
     recommended = tables.findings.recommend()
+    costs = tables.findings.pareto()
     return section(
         id="recommendation",
         title=TITLES["recommendation"],
@@ -331,9 +332,19 @@ def _recommendation(tables: Tables) -> Section:
                 recommended,
                 lambda frame: shown.recommendation(frame[frame["config"].notna()], confirmed),
             ),
+            table_of(
+                "pareto",
+                "Accuracy against cost",
+                f"{shown.PARETO_LEGEND}. With 95 % intervals.",
+                costs,
+                shown.pareto,
+            ),
             table_of("confirmation", "On fresh seeds and the test set", "", confirmed, shown.plain),
         ),
-        figures=figures_of(figures.confirmation_figure(tables.material)),
+        figures=figures_of(
+            figures.confirmation_figure(tables.material),
+            figures.pareto_figure(costs, tables.material),
+        ),
     )
 
 

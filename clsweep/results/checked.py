@@ -21,7 +21,7 @@ from clsweep.study.continuation import defining
 from clsweep.study.space import declared_spaces
 
 KEYS = ("trial_id", "objective", "config", "seed")
-STATUSES = ("finished", "stopped", "failed")  # of a trial that has its row
+STATUSES = ("finished", "stopped", "skipped", "failed")  # of a trial that has its row
 STUDY = b"study"  # in the metadata of a plan: the digest of the study that it is of
 _OF_IDS = (string.ascii_letters + string.digits + "._-").encode()  # they name files too
 

@@ -46,7 +46,7 @@ class _Config:
     num_planned: int = 0
     scores: dict[str, float] = field(default_factory=dict)  # by trial
     lost: set[str] = field(default_factory=set)  # trials that ended without a score
-    is_stopped: bool = False  # a trial of it, by the scheduler
+    is_stopped: bool = False  # a trial of it, by the scheduler, or skipped
 
     @property
     def is_whole(self) -> bool:
@@ -85,7 +85,7 @@ class Standings:
             return
         objective, number = key
         config, score = self._configs[objective][number], row.get(self._metric)
-        config.is_stopped |= row["status"] == "stopped"
+        config.is_stopped |= row["status"] in ("stopped", "skipped")
         if row["status"] == "finished" and score is not None and math.isfinite(score):
             config.scores[row["trial_id"]] = score
         else:

@@ -7,13 +7,14 @@ configuration end one after another, so a file goes only when its configuration 
 become the best:
 
 - A trial without a row is under way: its files stay.
-- A configuration with a seed still to come, of which the scheduler stopped none, is open: its files
-  stay.
+- A configuration with a seed still to come, of which the scheduler stopped or skipped none, is
+  open: its files stay.
 - Of the others that have files, the best one's stay. One that lost a seed comes after all that are
   whole, so an objective in which every configuration lost a seed keeps something too.
 
 Seeds of a configuration start together. So at most (objectives + trials at once) x seeds encoders
-lie in the folder, however many configurations the study has. What was removed does not come back:
+lie in the folder, however many configurations the study has. A race runs seed by seed, and keeps
+the files of all configurations that are still in it. What was removed does not come back:
 further seeds may make another configuration the best, of which then those seeds' files are there.
 """
 

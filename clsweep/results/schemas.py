@@ -69,6 +69,7 @@ _RUN_FIELDS = (
     pa.field("images_per_s", pa.float64()),
     pa.field("wall_time_s", pa.float64()),
     pa.field("peak_memory_gib", pa.float64()),
+    pa.field("skipped_because", pa.string()),  # of a planned trial that a race left out
     pa.field("error_class", pa.string()),
     pa.field("error_message", pa.string()),
     pa.field("error_traceback", pa.string()),
@@ -128,7 +129,7 @@ def diagnostic_fields() -> list[pa.Field]:
 
 def outcome_fields() -> list[pa.Field]:
     return [
-        pa.field("status", pa.string()),  # finished | stopped (by the scheduler) | failed
+        pa.field("status", pa.string()),  # finished | stopped | skipped (by the scheduler) | failed
         *metric_fields(),
         *test_fields(),
         *_LOSS_FIELDS,

@@ -23,6 +23,7 @@ class ObjectiveState:
     planned: int = 0
     finished: int = 0
     stopped: int = 0  # by the scheduler
+    skipped: int = 0  # by the scheduler, before they began
     failed: int = 0
     running: int = 0
 
@@ -84,7 +85,7 @@ class Tally:
         """The table of `clsweep run` and `clsweep status`; the best is a mean over so many
         seeds.
         """
-        has_stopped = self.total("stopped") > 0
+        fewer = [name for name in ("stopped", "skipped") if self.total(name)]
         unit = METRIC[self.metric].unit if self.metric in METRIC else ""
         rows = []
         for s in self.objectives.values():
@@ -95,7 +96,7 @@ class Tally:
                     "planned": s.planned,
                     "finished": s.finished,
                     "running": s.running,
-                    **({"stopped": s.stopped} if has_stopped else {}),
+                    **{name: getattr(s, name) for name in fewer},
                     "failed": s.failed,
                     f"best {self.metric} {unit}".rstrip(): best.score if best else None,
                     "seeds": best.num_seeds if best else None,

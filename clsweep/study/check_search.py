@@ -5,7 +5,7 @@ from __future__ import annotations
 from clsweep.catalog import METRIC, METRICS
 from clsweep.study.check_base import CheckBase
 from clsweep.study.document import Keys
-from clsweep.study.schema import LIVE_METHODS
+from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS
 from clsweep.study.space import Objective
 
 
@@ -58,12 +58,32 @@ class SearchChecks(CheckBase):
             )
             self.error(("search", "trials_per_objective"), message)
 
+    def check_race(self) -> None:
+        """A race leaves out seeds of bad configurations: there must be some to leave out, and no
+        sampler that goes by their means.
+        """
+        method, seeds = self.sections.search.method, self.sections.seeds
+        if self.sections.scheduler.name != "racing":
+            return
+        if method in LIVE_METHODS:
+            self.error(
+                ("scheduler", "name"),
+                f"racing gives configurations unequal numbers of seeds, and {method} goes by their "
+                "means. Expected fifo or asha, or search.method grid, qmc or random",
+            )
+        if len(seeds) <= FIRST_SEEDS:
+            self.error(
+                ("seeds",),
+                f"racing runs {FIRST_SEEDS} seeds of every configuration and skips further ones: "
+                f"expected {FIRST_SEEDS + 1} seeds or more, given {len(seeds)}",
+            )
+
     def _check_scheduler(self, objective: Objective) -> None:
         """Successive halving compares scores of the same epochs, before the last, of a search that
         may be biased.
         """
         scheduler, method = self.sections.scheduler, self.sections.search.method
-        if scheduler.name == "fifo":
+        if scheduler.name != "asha":
             return
         if method not in LIVE_METHODS:
             reason = (

@@ -14,6 +14,7 @@ from clsweep.study.check_epochs import EpochChecks
 from clsweep.study.check_search import SearchChecks
 from clsweep.study.check_views import ViewChecks
 from clsweep.study.document import Keys
+from clsweep.study.schema import SCHEDULER_KEYS
 from clsweep.study.score_checks import check_metric, check_scores
 from clsweep.study.space import Objective, slug
 
@@ -91,11 +92,10 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
     def check_keys_in_use(self) -> None:
         """A key that nothing reads would look as if it worked."""
         scheduler, checkpoints = self.sections.scheduler, self.sections.checkpoints
-        if scheduler.name == "fifo":
-            for key in sorted(scheduler.model_fields_set - {"name"}):
-                self.error(
-                    ("scheduler", key), "expected with name: asha only, as fifo stops no trial"
-                )
+        for key in sorted(scheduler.model_fields_set - {"name", *SCHEDULER_KEYS[scheduler.name]}):
+            [owner] = [name for name, keys in SCHEDULER_KEYS.items() if key in keys]
+            why = ", as fifo stops no trial" if scheduler.name == "fifo" else ""
+            self.error(("scheduler", key), f"expected with name: {owner} only{why}")
         if checkpoints.keep == "none" and "every_s" in checkpoints.model_fields_set:
             self.error(
                 ("checkpoints", "every_s"),

@@ -100,6 +100,7 @@ def extension(
 def _changed_keys(old: Row, new: Row, rows: Iterable[Mapping[str, Any]]) -> list[str]:
     shrunk = (
         _shrunk_seeds(old, new) or _reseeded_search(old, new, rows),
+        _reordered_race(old, new),
         _shrunk_budget(old["search"], new["search"]),
     )
     changed = difference(_without_growth(old, {}), _without_growth(new, old))
@@ -152,6 +153,16 @@ def _reseeded_search(old: Row, new: Row, rows: Iterable[Mapping[str, Any]]) -> s
         f"{line}: {live['sampler']} has chosen the configurations of '{live['objective']}' by "
         "the former"
     )
+
+
+def _reordered_race(old: Row, new: Row) -> str:
+    """A race has left out trials by the seeds that came first."""
+    if old.get("scheduler", {}).get("name") != "racing":
+        return ""
+    if new["seeds"][: len(old["seeds"])] == old["seeds"]:
+        return ""
+    line = f"seeds: {old['seeds']} -> {new['seeds']}"
+    return f"{line}: racing went by the former in their order; add further ones at the end"
 
 
 def _shrunk_budget(old: Row, new: Row) -> str:

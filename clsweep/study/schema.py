@@ -51,6 +51,13 @@ def _repeated(seeds: tuple[int, ...]) -> int:
 
 MAX_NAME = 128  # characters: the study's name is a folder's too
 MAX_OBJECTIVES = 256
+FIRST_SEEDS = 2  # that a race gives to every configuration: one has no noise to judge by
+# What each scheduler goes by.
+SCHEDULER_KEYS = {
+    "fifo": (),
+    "asha": ("grace_epochs", "reduction_factor"),
+    "racing": ("confidence",),
+}
 LIVE_METHODS = ("tpe", "gp")  # these choose the next configuration from the finished ones
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 Seed = Annotated[StrictInt, Field(ge=0, lt=2**32)]
@@ -156,11 +163,13 @@ class SearchSection(_Section):
 
 
 class SchedulerSection(_Section):
-    name: Literal["fifo", "asha"] = "fifo"
+    name: Literal["fifo", "asha", "racing"] = "fifo"
     # Of asha: a configuration meets the others first at this epoch, and then at every so many times
     # as many.
     grace_epochs: Annotated[StrictInt, Field(ge=1)] = 1
     reduction_factor: Annotated[StrictInt, Field(ge=2)] = 3  # one in so many goes on
+    # Of racing: of each comparison with the leader by which a configuration gets no further seed.
+    confidence: Annotated[Number, Field(gt=0.5, lt=1)] = 0.95
 
 
 class ConfirmSection(_Section):

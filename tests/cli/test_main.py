@@ -219,6 +219,7 @@ def test_a_wrong_word_exits_with_2_and_a_usage(clsweep, words, message):
         "robustness",
         "sensitivity",
         "picks",
+        "pareto",
         "compare",
         "report",
         "confirm",

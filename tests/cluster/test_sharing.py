@@ -106,6 +106,8 @@ def test_trials_that_wait_for_their_processes_do_not_run(monkeypatch: pytest.Mon
 class Plan:
     """A plan of named trials that notes how they ended."""
 
+    awaits = False
+
     def __init__(self, *names: str):
         self._left = [{"trial_id": name} for name in names]
         self.ended: dict[str, object] = {}

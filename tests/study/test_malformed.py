@@ -350,7 +350,7 @@ MISTAKES = {
         "resources:",
         "scheduler: {name: ahsa}\nresources:",
         16,
-        ["scheduler.name: expected 'fifo' or 'asha', given 'ahsa'. Did you mean 'asha'?"],
+        ["scheduler.name: expected 'fifo', 'asha' or 'racing', given 'ahsa'. Did you mean 'asha'?"],
     ),
     "asha of a grid": (
         "resources:",

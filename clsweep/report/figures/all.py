@@ -4,6 +4,7 @@ nothing to draw.
 A figure has no theme of its own; `themed` gives it one, `to_svg` makes a picture of it.
 """
 
+from clsweep.report.figures.costs import pareto_figure
 from clsweep.report.figures.curves import best_of_k_curves, marginal_figures, tolerance_curves
 from clsweep.report.figures.distributions import (
     histogram_figures,
@@ -35,6 +36,7 @@ __all__ = [
     "marginal_figures",
     "pairing_figure",
     "parallel_figures",
+    "pareto_figure",
     "point_figures",
     "ratio_forest",
     "reproduction_figures",

@@ -76,7 +76,7 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         name="history",
         title="The search: every configuration, and the best so far",
         caption="A point is a configuration, in the order in which it was planned. The line is the "
-        f"best so far.{' Open points were stopped early or failed.' if stopped else ''}",
+        f"best so far.{' Open points were stopped early, raced out or failed.' if stopped else ''}",
         chart=layers(
             [line.encode(x, score_axis(title, "best"), hue), *marks],
             describe=f"{material.metric} of every configuration in the order of the search; a line "

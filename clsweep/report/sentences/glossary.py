@@ -42,6 +42,7 @@ TERMS: Mapping[str, str] = {
     "importance": "Share of the variance of the scores' ranks that goes with the values of one "
     "hyperparameter, among the settings that were tried.",
     "TPE": "Tree-structured Parzen estimator: a search that tries more where scores were good.",
+    "racing": "A configuration gets its next seed only while it may be the best.",
     "ASHA": "Successive halving: the worse configurations are stopped early.",
     **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in METRICS},
     **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in DIAGNOSTICS},

@@ -1,0 +1,113 @@
+"""Accuracy against cost: which configurations no other one beats in both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis import reasons
+from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.recommend import level_of
+from clsweep.analysis.sweep import Array, Sweep
+
+COLUMNS = {
+    "objective": "name; objectives that are scored alike share a front",
+    "config": "number of the configuration within its objective",
+    "at": "its swept hyperparameters",
+    "seconds": "worker seconds of a trial, wall_time_s x workers: mean over the seeds that say it",
+    "score": "mean over the seeds; those on the front are picked by it, so optimistic",
+    "low": "t-interval of score by the seed noise, pooled where it is even",
+    "high": "",
+    "num_seeds": "seeds that score rests on",
+    "on_front": "whether no configuration scored alike is as cheap and better, or cheaper and as "
+    "good, by these means",
+    **reasons.COLUMNS,
+}
+
+
+def pareto(
+    trials: pd.DataFrame,
+    sweeps: Sequence[Sweep],
+    *,
+    yardsticks: Mapping[str, str],
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """One row per configuration with the columns of `COLUMNS`, the cheapest first in each group of
+    objectives that are scored alike.
+
+    A configuration takes part with as many scores as any of its objective has, and a known time.
+    Scores and times are means, so a near tie on the front is no finding. Where devices differ, or
+    times are not known, the notes say so.
+
+    trials: objective, config and, where recorded, wall_time_s, workers and device.
+    yardsticks: objectives with different ones have fronts of their own; those without one share
+        one.
+    """
+    seconds = _seconds(trials)
+    devices = trials["device"].nunique() if "device" in trials else 0
+    notes = (note(Reason.PICKED), *([note(Reason.SEVERAL_DEVICES)] if devices > 1 else []))
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for sweep in sweeps:
+        rows = groups.setdefault(yardsticks.get(sweep.objective, ""), [])
+        rows += _rows(sweep.without_failed(), seconds, notes, confidence)
+    frames = []
+    for rows in groups.values():
+        frame = pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("seconds", kind="stable")
+        signs = {sweep.objective: sweep.sign for sweep in sweeps}
+        scores = frame["score"] * frame["objective"].map(signs).astype(float)
+        frame["on_front"] = on_front(frame["seconds"].to_numpy(float), scores.to_numpy(float))
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def on_front(costs: Array, scores: Array) -> Any:
+    """(n,) bool, points that no other is at least as good as in both and better in one: a low cost
+    and a high score. A point without either is none.
+    """
+    known = np.isfinite(costs) & np.isfinite(scores)
+    front = np.zeros(len(costs), dtype=bool)
+    best, last = -np.inf, np.nan
+    for i in np.lexsort((-scores, costs)):
+        is_twin = bool(scores[i] == best and costs[i] == last)
+        if known[i] and (scores[i] > best or is_twin):
+            front[i], best, last = True, scores[i], costs[i]
+    return front
+
+
+def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
+    """Mean worker seconds of the trials of each configuration that finished and say it."""
+    if "wall_time_s" not in trials:
+        return {}
+    finished = trials[trials["status"] == "finished"]
+    workers = finished["workers"].fillna(1) if "workers" in finished else 1
+    spent = pd.to_numeric(finished["wall_time_s"]) * workers
+    means: dict[Any, float] = (
+        spent.groupby([finished["objective"], finished["config"]]).mean().dropna().to_dict()
+    )
+    return {(str(name), config): mean for (name, config), mean in means.items()}
+
+
+def _rows(
+    sweep: Sweep,
+    seconds: Mapping[tuple[str, Any], float],
+    notes: tuple[Note, ...],
+    confidence: float,
+) -> list[dict[str, Any]]:
+    start = {"objective": sweep.objective, "at": "", "on_front": False}
+    if not sweep.alive.any():
+        return [{**start, **noted(why=note(Reason.NO_SCORE))}]
+    counts = sweep.num_measured
+    rows = [
+        {
+            **start,
+            **level_of(sweep, i, confidence),
+            "seconds": seconds[sweep.objective, config],
+            **noted(*notes),
+        }
+        for i, config in enumerate(sweep.configs)
+        if counts[i] == counts.max() and (sweep.objective, config) in seconds
+    ]
+    return rows or [{**start, **noted(why=note(Reason.TIMES_UNKNOWN))}]

@@ -1,0 +1,86 @@
+"""Fronts of planted scores and costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.analysis.pareto import on_front
+from clsweep.findings import tables as shown
+from tests.planted import planted
+
+
+def dominated(costs, scores, i):
+    return any(
+        costs[j] <= costs[i]
+        and scores[j] >= scores[i]
+        and (costs[j] < costs[i] or scores[j] > scores[i])
+        for j in range(len(costs))
+        if np.isfinite(costs[j]) and np.isfinite(scores[j])
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_front_is_what_nothing_dominates(seed):
+    rng = np.random.default_rng(seed)
+    costs, scores = rng.integers(0, 6, (2, 25)).astype(float)  # with ties
+    costs[rng.random(25) < 0.1] = np.nan
+    scores[rng.random(25) < 0.1] = np.nan
+    expected = [
+        bool(np.isfinite(costs[i]) and np.isfinite(scores[i]) and not dominated(costs, scores, i))
+        for i in range(25)
+    ]
+    assert on_front(costs, scores).tolist() == expected
+
+
+def trials():
+    """The wider the better, up to 64; the costlier always. Another objective is dearer and worse,
+    but for its last.
+    """
+    grid = {"width": [8, 16, 32, 64, 128]}
+    level = {8: 50.0, 16: 60.0, 32: 70.0, 64: 80.0, 128: 75.0}
+    first = planted(lambda x: level[x["width"]], grid=grid, noise=0.0, objective="a")
+    other = planted(
+        lambda x: level[x["width"]] + (15 if x["width"] == 128 else -20),
+        grid=grid, noise=0.0, objective="b",
+    )  # fmt: skip
+    frame = pd.concat([first, other], ignore_index=True)
+    seconds = frame["width"] + 100.0 * (frame["objective"] == "b")
+    return frame.assign(wall_time_s=seconds, workers=2)
+
+
+def test_the_front_of_a_study_is_over_its_objectives():
+    found = clsweep.analyse(trials(), params=["width"])
+    table = found.pareto()
+    front = table[table["on_front"]]
+    assert front["objective"].tolist() == ["a", "a", "a", "a", "b"]
+    assert front["seconds"].tolist() == [16, 32, 64, 128, 456]
+    assert front["score"].tolist() == [50, 60, 70, 80, 90]
+    assert len(table) == 10
+    lines = shown.pareto(table)
+    assert len(lines) == 5
+    assert lines["at"].iloc[-1] == "width=128"
+
+
+def test_of_a_metric_that_is_better_when_less_the_least_is_on_the_front():
+    frame = trials()
+    frame["loss"] = -frame["knn_top1"]
+    table = clsweep.analyse(frame, metric="loss", mode="min", params=["width"]).pareto()
+    assert table[table["on_front"]]["score"].tolist() == [-50, -60, -70, -80, -90]
+
+
+def test_without_times_it_says_so():
+    found = clsweep.analyse(trials().drop(columns="wall_time_s"), params=["width"])
+    table = found.pareto()
+    assert not table["on_front"].any()
+    assert "not recorded" in table["note"].iloc[0]
+
+
+def test_seeds_that_failed_leave_a_configuration_out():
+    frame = trials()
+    lost = (frame["objective"] == "a") & (frame["width"] == 64) & (frame["seed"] == 0)
+    frame.loc[lost, ["status", "knn_top1"]] = "failed", np.nan
+    table = clsweep.analyse(frame, params=["width"]).pareto()
+    assert table[table["on_front"]]["score"].tolist() == [50, 60, 70, 75, 90]

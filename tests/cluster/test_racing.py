@@ -1,0 +1,315 @@
+"""A race of seeds: against a plain version of its rule, over planted scores, in any order and cut
+anywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import random
+import statistics
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from scipy import stats
+
+import clsweep
+from clsweep.cluster.racing import SKIPPED, Race
+from clsweep.cluster.runner import _tried_again
+from clsweep.cluster.search import PlanSearch
+from clsweep.errors import StudyError
+from clsweep.results.journal import open_storage
+from clsweep.study.continuation import extension
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.racing import standing
+from clsweep.study.resolve import load_study
+from tests.cluster.conftest import clsweep as command
+from tests.cluster.conftest import study_tree
+
+METRIC = "knn_top1"
+SEEDS = [7, 3, 5, 4, 9]
+
+
+def raced(tmp_path, num_configs=12, **changes):
+    space = {"tau": {"low": 0.05, "high": 1.0, "log": True}}
+    changes = {
+        "seeds": SEEDS,
+        "space": space,
+        "search": {"method": "qmc", "trials_per_objective": num_configs},
+        "scheduler": {"name": "racing"},
+        **changes,
+    }
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(study_tree(**changes), sort_keys=False))
+    return load_study(path)
+
+
+class Runner:
+    """Runs a study's trials without Ray, some at once, each ending at a random time."""
+
+    def __init__(self, study, scores, chance):
+        self.study, self.scores, self.chance = study, scores, chance
+        self.planned = plan_trials(study)
+        self.rows: dict[str, dict[str, Any]] = {}  # of trials that have ended
+        self.order: list[str] = []
+
+    def run(self, *, at_once=3, ends=10**9):
+        """Until nothing is left, or so many trials have ended; what then runs leaves no row."""
+        race, running = self._race(), []
+        for row in self.rows.values():
+            race.tell(row, row["status"], row[METRIC])
+        while len(self.rows) < ends:
+            while len(running) < at_once and (trial := next(race, None)):
+                self.order.append(trial.trial_id)
+                running.append(trial)
+            if not running:
+                assert not race.awaits
+                return
+            trial = running.pop(self.chance.randrange(len(running)))
+            row = self._row(
+                trial, "finished", self.scores[trial.objective, trial.config, trial.seed]
+            )
+            if row[METRIC] is None:
+                row["status"] = "failed"
+            self.rows[trial.trial_id] = row
+            race.tell(row, row["status"], row[METRIC])
+
+    def _race(self):
+        left = [trial for trial in self.planned if trial.trial_id not in self.rows]
+        return Race(
+            self.planned,
+            left,
+            seeds=self.study.sections.seeds,
+            confidence=self.study.sections.scheduler.confidence,
+            mode=self.study.sections.metric.mode,
+            metric=METRIC,
+            skip=self._skip,
+        )
+
+    def _skip(self, trial, reason):
+        row = self._row(trial, SKIPPED, None)
+        self.rows[trial.trial_id] = {**row, "skipped_because": reason}
+
+    def _row(self, trial, status, score):
+        names = ("trial_id", "objective", "config", "seed")
+        return {**{name: getattr(trial, name) for name in names}, "status": status, METRIC: score}
+
+    @property
+    def skipped(self):
+        return {name: row for name, row in self.rows.items() if row["status"] == SKIPPED}
+
+
+def plain_race(scores, confidence):
+    """Seeds that each configuration gets of a whole (n, S) table, written out."""
+    num, num_seeds = scores.shape
+    got, alive = [2] * num, list(range(num))
+    for k in range(2, num_seeds):
+        table = [[scores[i][j] for j in range(k)] for i in alive]
+        rows = [statistics.mean(row) for row in table]
+        columns = [statistics.mean(column) for column in zip(*table, strict=True)]
+        grand, freedom = statistics.mean(rows), (len(alive) - 1) * (k - 1)
+        if freedom:
+            square = sum(
+                (table[i][j] - rows[i] - columns[j] + grand) ** 2
+                for i, j in itertools.product(range(len(alive)), range(k))
+            )
+            margin = stats.t.ppf(confidence, freedom) * math.sqrt(square / freedom * 2 / k)
+            alive = [c for c, mean in zip(alive, rows, strict=True) if max(rows) - mean <= margin]
+        for config in alive:
+            got[config] += 1
+    return got
+
+
+def planted_scores(study, rng, noise=0.5):
+    """Levels that differ and seeds that shift all."""
+    configs = sorted({(trial.objective, trial.config) for trial in plan_trials(study)})
+    levels = {key: rng.normal(80, 1.5) for key in configs}
+    shifts = {seed: rng.normal(0, 2.0) for seed in study.sections.seeds}
+    return {
+        (*key, seed): level + shift + rng.normal(0, noise)
+        for key, level in levels.items()
+        for seed, shift in shifts.items()
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_seeds_that_run_are_those_of_the_plain_rule(tmp_path, seed):
+    study, rng = raced(tmp_path), np.random.default_rng(seed)
+    scores = planted_scores(study, rng)
+    runner = Runner(study, scores, random.Random(seed))
+    runner.run()
+    ran = Counter(
+        (row["objective"], row["config"]) for row in runner.rows.values() if row[METRIC] is not None
+    )
+    for objective in ("simclr", "dcl"):
+        table = np.array([[scores[objective, c, s] for s in SEEDS] for c in range(12)])
+        assert [ran[objective, c] for c in range(12)] == plain_race(table, 0.95)
+    assert len(runner.rows) == len(runner.planned)  # each has a row
+    assert runner.skipped
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_order_and_interruptions_change_no_decision(tmp_path, seed):
+    study, chance = raced(tmp_path), random.Random(seed)
+    scores = planted_scores(study, np.random.default_rng(seed))
+    whole, cut = Runner(study, scores, random.Random(1)), Runner(study, scores, chance)
+    whole.run(at_once=1)
+    for _ in range(6):
+        cut.run(at_once=5, ends=len(cut.rows) + chance.randrange(20))
+        for name in list(cut.skipped)[::2]:  # killed while it wrote them
+            del cut.rows[name]
+    cut.run(at_once=7)
+    assert cut.rows == whole.rows
+
+
+def test_of_two_equals_the_second_is_out_as_rarely_as_is_said():
+    """Beside others that are far behind, and tell how large the noise is."""
+    rng, repeats, confidence = np.random.default_rng(0), 2000, 0.9
+    levels = np.array([0.0, 0.0, -50.0, -60.0])
+    out = 0
+    for _ in range(repeats):
+        scores = levels[:, None] + rng.normal(size=(4, 3)) + rng.normal(0, 9, 3)
+        now = standing(scores, confidence=confidence)
+        assert now.beaten.tolist()[2:] == [True, True]
+        out += bool(now.beaten[:2].any())
+    told = stats.binomtest(out, repeats).proportion_ci(0.999)
+    assert told.low <= 2 * (1 - confidence) <= told.high  # either of both may lead
+
+
+def test_a_bad_configuration_runs_on_two_seeds_and_the_leader_on_all(tmp_path):
+    study = raced(tmp_path, num_configs=6)
+    rng = np.random.default_rng(0)
+    scores = {
+        (t.objective, t.config, t.seed): 50.0 + 30 * (t.config == 4) + rng.normal(0, 0.1)
+        for t in plan_trials(study)
+    }
+    runner = Runner(study, scores, random.Random(0))
+    runner.run()
+    ran = Counter(row["config"] for row in runner.rows.values() if row["status"] == "finished")
+    assert ran == {c: 2 * (5 if c == 4 else 2) for c in range(6)}
+    [reason] = {
+        row["skipped_because"].partition(" behind")[2].partition(";")[0]
+        for row in runner.skipped.values()
+    }
+    assert reason == " configuration 4 after 2 seeds"
+
+
+def test_where_less_is_better_the_least_leads(tmp_path):
+    metric = {"name": "alignment", "mode": "min"}
+    study = raced(tmp_path, num_configs=4, metric=metric)
+    scores = {
+        (t.objective, t.config, t.seed): 1.0 + t.config + 0.01 * t.seed * t.config
+        for t in plan_trials(study)
+    }
+    runner = Runner(study, scores, random.Random(0))
+    runner.run()
+    assert 0 not in {row["config"] for row in runner.skipped.values()}
+
+
+def test_a_failed_seed_is_no_score_and_one_without_any_is_out(tmp_path):
+    study = raced(tmp_path, num_configs=5, scheduler={"name": "racing", "confidence": 0.9999})
+    rng = np.random.default_rng(0)
+    scores = {
+        (t.objective, t.config, t.seed): rng.normal(80, 1.0) if t.config else None
+        for t in plan_trials(study)
+    }
+    scores["dcl", 1, SEEDS[0]] = None
+    runner = Runner(study, scores, random.Random(0))
+    runner.run()
+    reasons = {row["config"]: row["skipped_because"] for row in runner.skipped.values()}
+    assert reasons == {0: "no score on its first 2 seeds"}
+
+
+def test_failed_trials_are_tried_again_with_what_was_skipped_at_their_configurations():
+    def row(config, seed, status):
+        name = f"{config}-{seed}"
+        return {"trial_id": name, "objective": "a", "config": config, "status": status}
+
+    rows = [
+        row(0, 0, "failed"), row(0, 1, "finished"), row(0, 2, SKIPPED),
+        row(1, 0, "finished"), row(1, 1, "finished"), row(1, 2, SKIPPED),
+    ]  # fmt: skip
+    assert _tried_again(rows) == {"0-0", "0-2"}
+
+
+def test_further_seeds_and_configurations_go_on_with_what_was_decided(tmp_path):
+    longer = raced(tmp_path, num_configs=16, seeds=[*SEEDS, 11, 12])
+    scores = planted_scores(longer, np.random.default_rng(3))
+    first = raced(tmp_path)
+    runner = Runner(first, scores, random.Random(0))
+    runner.run()
+    before = dict(runner.rows)
+    tree, rows = first.document.tree, [plan_row(first, t) for t in plan_trials(first)]
+    longer = raced(tmp_path, num_configs=16, seeds=[*SEEDS, 11, 12])
+    assert extension(tree, rows, longer, plan_trials(longer)) == []
+    runner.study, runner.planned = longer, plan_trials(longer)
+    runner.run()
+    assert {name: runner.rows[name] for name in before} == before
+    out = {(row["objective"], row["config"]) for row in before.values() if row["status"] == SKIPPED}
+    later = [row for row in runner.rows.values() if row["seed"] in (11, 12)]
+    assert {row["status"] for row in later if (row["objective"], row["config"]) in out} == {SKIPPED}
+    assert "finished" in {row["status"] for row in later}
+    turned = raced(tmp_path, seeds=[11, *SEEDS])
+    [reason] = extension(tree, rows, turned, plan_trials(turned))
+    assert "add further ones at the end" in reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"seeds": [0, 1]}, "expected 3 seeds or more, given 2"),
+        ({"search": {"method": "tpe", "trials_per_objective": 9}}, "tpe goes by their means"),
+        ({"scheduler": {"name": "racing", "grace_epochs": 3}}, "expected with name: asha only"),
+        ({"scheduler": {"name": "fifo", "confidence": 0.9}}, "expected with name: racing only"),
+        ({"scheduler": {"name": "racing", "confidence": 1.0}}, "expected a value < 1"),
+    ],
+)
+def test_what_no_race_can_be_is_refused(tmp_path, changes, told):
+    with pytest.raises(StudyError, match=told):
+        raced(tmp_path, **changes)
+
+
+def test_a_skipped_trial_has_no_entry_in_the_journal(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    study = raced(tmp_path, num_configs=6)
+    runner = Runner(study, planted_scores(study, np.random.default_rng(0)), random.Random(0))
+    runner.run()
+    storage = open_storage(str(tmp_path / "journal"))
+    rows = [
+        {**plan_row(study, trial), **runner.rows[trial.trial_id], "epochs_trained": 2}
+        for trial in runner.planned
+    ]
+    PlanSearch(study, [], rows, storage, runner._race())
+    entries = [e for s in storage.get_all_studies() for e in storage.get_all_trials(s._study_id)]
+    assert len(entries) == len(rows) - len(runner.skipped)
+
+
+@pytest.mark.slow
+def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
+    """On Ray: an encoder that learns nothing gets two seeds, one that learns all."""
+    path = write_study(
+        seeds=[0, 1, 2],
+        base={
+            "encoder": "conv4", "width": 8, "epochs": 3, "batch_size": 32, "flip_prob": 0,
+            "blur_prob": 0, "crop_scale": 0.5, "tau": 0.2,
+        },
+        space={"lr": {"grid": [1e-6, 1e-5, 1e-4, 1.0]}},
+        objectives={"simclr": {"framework": "simclr", "loss": "infonce"}},
+        scheduler={"name": "racing", "confidence": 0.9},
+        metric={"name": "linear_top1"},
+    )  # fmt: skip
+    out = tmp_path / "out"
+    code, output = command("run", path, "--out", out)
+    assert code == 0, output
+    assert "9 finished, 3 skipped, 0 failed, 0 left" in output
+    trials = clsweep.open_results(out).trials
+    skipped = trials[trials["status"] == "skipped"]
+    assert set(skipped["lr"]) == {1e-6, 1e-5, 1e-4}
+    assert set(skipped["seed"]) == {2}
+    assert skipped["skipped_because"].str.contains("behind configuration").all()
+    assert skipped["linear_top1"].isna().all()
+    assert clsweep.open_results(out).recommend()["note"].str.contains("racing").all()
