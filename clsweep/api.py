@@ -134,6 +134,13 @@ class Results(StudyResults, Findings):
             return super().epochs_of(trials)
         return epochs_of(self.studies, trials, metric=self.material.metric)
 
+    def under_way(self) -> pd.DataFrame:
+        from clsweep.findings.from_studies import under_way
+
+        if self._table:
+            return super().under_way()
+        return under_way(self.studies, metric=self.material.metric)
+
     def printed(self, within: float | None) -> list[Printed]:
         from clsweep.findings.printed import printed_of
 

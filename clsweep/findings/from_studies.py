@@ -140,6 +140,20 @@ def epochs_of(
     return _together(studies, prefixes, read)
 
 
+def under_way(studies: Sequence[StudyResults], *, metric: str) -> pd.DataFrame:
+    """trial_id, objective, status, epoch, train_loss and the metric of trials that have not ended,
+    a row for each epoch.
+    """
+
+    def read(study: StudyResults) -> pd.DataFrame:
+        found = study.epochs_under_way
+        names = ["trial_id", "status", "epoch", "train_loss", metric]
+        known = study.plan[["trial_id", "objective"]]
+        return found.reindex(columns=names).merge(known, on="trial_id", how="inner")
+
+    return _together(studies, _prefixes(studies), read)
+
+
 def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd.DataFrame:
     """What only a report asks for: references, histograms (of the last scored epoch), points,
     confirmation.

@@ -80,6 +80,12 @@ class Findings:
 
         return pd.DataFrame()
 
+    def under_way(self) -> pd.DataFrame:
+        """The epochs of trials that have not ended; may be empty. No statistic counts them."""
+        import pandas as pd
+
+        return pd.DataFrame()
+
     @_remembered
     def robustness(self, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
         """One row per objective: spread of the metric over the swept space, with intervals

@@ -70,7 +70,10 @@ def learning(tables: Tables) -> Section:
     return section(
         id="learning",
         title="How did training go?",
-        figures=tuple(figures.learning_figures(tables.findings.learning(), tables.material)),
+        figures=figures_of(
+            *figures.learning_figures(tables.findings.learning(), tables.material),
+            figures.under_way_figure(tables.findings.under_way(), tables.material),
+        ),
     )
 
 

@@ -89,6 +89,13 @@ class StudyResults:
         return to_frame(self.folder.references())
 
     @property
+    def epochs_under_way(self) -> pd.DataFrame:
+        """The epochs of trials that have not ended, as `epochs`."""
+        table = self._epochs_table
+        is_open = pc.is_in(table["status"], pa.array(["running", "interrupted"]))
+        return self._placed(table.filter(is_open))
+
+    @property
     def _epochs_table(self) -> pa.Table:
         """The epochs of all trials, with the status of each."""
         under_way = self.folder.running_epochs()  # first: whichever ends meanwhile has ended

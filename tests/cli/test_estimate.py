@@ -152,20 +152,21 @@ def test_missing_images_are_said_by_the_plan(cli_command, study, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_estimate_holds_within_a_factor_of_two(study):
-    """The machine may be busy: a trial is compared with the same processor's time for it."""
+@pytest.mark.usefixtures("one_thread")
+def test_an_estimate_holds_within_a_factor_of_two(study, monkeypatch):
+    """By the time of the processor, as the machine may be busy."""
     import torch
 
+    from clsweep.train import pace
     from clsweep.train.loop import train_trial
-    from clsweep.train.pace import pace_of
 
     loaded = load_study(study(space="{}"))
     rows = [plan_row(loaded, trial) for trial in plan_trials(loaded)]
     row = next(row for row in rows if row["objective"] == "simclr")
     place, device = loaded.sections.dataset.place, torch.device("cpu")
-    torch.set_num_threads(1)
     train_trial({**row, "epochs": 1}, lambda _: None)
-    start = time.perf_counter()
+    start = time.process_time()
     train_trial(row, lambda _: None)
-    took = time.perf_counter() - start
-    assert took / 2 < pace_of(row, place, device).trial_s(row) < took * 2
+    took = time.process_time() - start
+    monkeypatch.setattr(pace, "perf_counter", time.process_time)
+    assert took / 2 < pace.pace_of(row, place, device).trial_s(row) < took * 2

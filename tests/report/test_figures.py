@@ -791,6 +791,32 @@ def test_two_seeds_have_no_band(material):
     ]
 
 
+def under_way(**columns):
+    frame = pd.DataFrame(
+        {
+            "trial_id": ["simclr-0-s9", "simclr-0-s9", "dcl-0-s9"],
+            "objective": ["simclr", "simclr", "dcl"],
+            "status": "running",
+            "epoch": [1, 2, 1],
+            "train_loss": [3.0, 2.0, 4.0],
+            "knn_top1": [NAN, 50.0, NAN],
+        }
+    )
+    return frame.assign(**columns)
+
+
+def test_trials_under_way_are_drawn_by_their_score_or_else_by_their_loss(material):
+    figure = figures.under_way_figure(under_way(), material)
+    scored = [(row["x"], row["y"]) for row in rows_of(spec_of(figure)) if "y" in row]
+    assert set(scored) == {(2, 50.0)}
+    unscored = figures.under_way_figure(under_way(knn_top1=NAN), material)
+    assert "Training loss of 2 trials" in unscored.caption
+    drawn = {(row["trial_id"], row["x"], row["y"]) for row in rows_of(spec_of(unscored))}
+    assert drawn == {("simclr-0-s9", 1, 3.0), ("simclr-0-s9", 2, 2.0), ("dcl-0-s9", 1, 4.0)}
+    assert figures.to_svg(spec_of(unscored))
+    assert figures.under_way_figure(pd.DataFrame(), material) is None
+
+
 def test_one_scored_epoch_is_no_curve(material):
     assert figures.learning_figures(learning_of().query("epoch == 2"), material) == []
 

@@ -19,7 +19,7 @@ from clsweep.report.figures.forests import (
     robustness_forest,
     sensitivity_figures,
 )
-from clsweep.report.figures.learning import learning_figures
+from clsweep.report.figures.learning import learning_figures, under_way_figure
 from clsweep.report.figures.maps import heatmap_figures, winner_figures
 from clsweep.report.figures.reproduction import reproduction_figures
 from clsweep.report.figures.searches import history_figure, parallel_figures
@@ -47,5 +47,6 @@ __all__ = [
     "themed",
     "to_svg",
     "tolerance_curves",
+    "under_way_figure",
     "winner_figures",
 ]

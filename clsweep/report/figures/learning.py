@@ -9,6 +9,7 @@ import pandas as pd
 from clsweep.findings.material import Material
 from clsweep.report.figures.curves import banded
 from clsweep.report.figures.encodings import (
+    colour,
     in_order,
     interval_tips,
     layers,
@@ -92,6 +93,46 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
             describe=f"{material.metric} against {called}, a line an objective.",
         ),
         data=learning,
+    )
+
+
+def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
+    """The trials that have not ended, a line each: the metric where any of them has been scored,
+    else the training loss.
+
+    Args:
+        epochs: `Findings.under_way`.
+    """
+    if epochs.empty:
+        return None
+    is_scored = bool(np.isfinite(numbers(epochs, material.metric)).any())
+    name = material.metric if is_scored else "train_loss"
+    title = metric_title(material) if is_scored else "training loss"
+    frame = pd.DataFrame({"x": numbers(epochs, "epoch"), "y": numbers(epochs, name)})
+    frame = frame.assign(**epochs[["trial_id", "objective", "status"]])
+    frame = in_order(frame.dropna(), material)
+    if frame.empty:
+        return None
+    names = {"trial_id": "trial", "objective": "objective", "status": "status"}
+    tips = [tooltip(field, text, number=False) for field, text in names.items()]
+    ends = frame.groupby("trial_id", sort=False).tail(1)
+    hue = colour(material, frame["objective"])
+    x = alt.X("x", type="quantitative", title="epochs", axis=alt.Axis(format="d", grid=False))
+    y = score_axis(title)
+    tips = [*tips, tooltip("x", "epochs"), tooltip("y", title)]
+    line = alt.Chart(frame).mark_line(strokeWidth=1.5, strokeDash=[4, 3])
+    point = alt.Chart(ends).mark_point(filled=True, size=50, opacity=1)
+    num = frame["trial_id"].nunique()
+    return Figure(
+        name="under-way",
+        title="Trials under way",
+        caption=f"{title[0].upper()}{title[1:]} of {num} trials that have not ended, a line each. "
+        "No number of this page counts them.",
+        chart=layers(
+            [line.encode(x, y, hue, detail="trial_id:N"), point.encode(x, y, hue, tooltip=tips)],
+            describe=f"{title} against epochs, a line for each trial that has not ended.",
+        ),
+        data=epochs,
     )
 
 
