@@ -809,7 +809,9 @@ def test_trials_under_way_are_drawn_by_their_score_or_else_by_their_loss(materia
     figure = figures.under_way_figure(under_way(), material)
     scored = [(row["x"], row["y"]) for row in rows_of(spec_of(figure)) if "y" in row]
     assert set(scored) == {(2, 50.0)}
+    assert "Not drawn: 1," in figure.caption
     unscored = figures.under_way_figure(under_way(knn_top1=NAN), material)
+    assert "Not drawn" not in unscored.caption
     assert "Training loss of 2 trials" in unscored.caption
     drawn = {(row["trial_id"], row["x"], row["y"]) for row in rows_of(spec_of(unscored))}
     assert drawn == {("simclr-0-s9", 1, 3.0), ("simclr-0-s9", 2, 2.0), ("dcl-0-s9", 1, 4.0)}

@@ -123,11 +123,13 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
     line = alt.Chart(frame).mark_line(strokeWidth=1.5, strokeDash=[4, 3])
     point = alt.Chart(ends).mark_point(filled=True, size=50, opacity=1)
     num = frame["trial_id"].nunique()
+    left_out = epochs["trial_id"].nunique() - num
+    more = f" Not drawn: {left_out}, not scored yet or without an ended trial of their objective."
     return Figure(
         name="under-way",
         title="Trials under way",
         caption=f"{title[0].upper()}{title[1:]} of {num} trials that have not ended, a line each. "
-        "No number of this page counts them.",
+        f"No number of this page counts them.{more if left_out else ''}",
         chart=layers(
             [line.encode(x, y, hue, detail="trial_id:N"), point.encode(x, y, hue, tooltip=tips)],
             describe=f"{title} against epochs, a line for each trial that has not ended.",
