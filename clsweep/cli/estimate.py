@@ -9,6 +9,7 @@ from clsweep.display.printing import Format, print_table
 from clsweep.study.design import Study
 
 GIB = 2**30
+SAVED = {"asha": "asha stops trials early", "racing": "racing leaves trials out"}  # by a scheduler
 
 
 def print_estimate(study: Study, *, price: float | None, format: Format) -> None:
@@ -61,9 +62,9 @@ def _totals(study: Study, found: Forecast, price: float | None) -> list[str]:
     seconds = found.begin_s + found.total_s
     hours = sum(each.worker_s for each in found.objectives) / 3600
     num = sum(each.trials for each in found.objectives)
-    asha = study.sections.scheduler.name == "asha"
+    most = study.sections.scheduler.name in SAVED
     lines = [
-        f"{num:,} trials, {found.at_once} at once: {'at most' if asha else 'about'} "
+        f"{num:,} trials, {found.at_once} at once: {'at most' if most else 'about'} "
         f"{duration(seconds)}, and Ray's start",
         f"{work(hours * resources.cpus_per_worker)} of CPU cores",
     ]
@@ -82,8 +83,8 @@ def _totals(study: Study, found: Forecast, price: float | None) -> list[str]:
 def _notes(study: Study, found: Forecast) -> list[str]:
     """What the numbers leave out."""
     notes = []
-    if study.sections.scheduler.name == "asha":
-        notes.append("note: asha stops trials early; how many is not known before")
+    if saved := SAVED.get(study.sections.scheduler.name):
+        notes.append(f"note: {saved}; how many is not known before")
     notes += [
         f"note: {each.objective}: {each.timed} of its {each.sizes} sizes were timed; the others "
         "count as the nearest"

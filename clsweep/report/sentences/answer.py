@@ -110,6 +110,8 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
     lead, low, high = row["estimate"], row["low"], row["high"]
     if row["a"] != winner:
         lead, low, high = -lead, -high, -low
+    if lead < 0:  # ahead of the others by more, but not of this one
+        (winner, second), (lead, low, high) = (second, winner), (-lead, -high, -low)
     if math.isclose(lead, 0, abs_tol=ROUNDING * (high - low)):
         return (f"No winner is shown: {winner} and {second} score the same on average.",)
     side = "higher" if words.mode == "max" else "lower"

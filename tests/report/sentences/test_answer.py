@@ -62,6 +62,19 @@ def test_without_a_winner_none_is_named():
     assert robust.startswith("No objective is shown")
 
 
+def test_who_leads_the_others_by_more_does_not_lead_whom_it_lies_behind():
+    free = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE, "low": -9.0}
+    rows = [
+        MEAN | free | {"estimate": 0.3, "high": 8.0},  # simclr against dcl
+        MEAN | free | {"a": "dcl", "b": "byol", "estimate": 5.0, "high": 9.0},
+        MEAN | free | {"b": "byol", "estimate": 1.0, "high": 9.0},
+    ]
+    table = pd.concat([BOTH, board({"objective": "byol", "score": 85.0})], ignore_index=True)
+    (best, *_) = verdict(means=rows, table=table)
+    assert best.startswith("No winner is shown: simclr leads dcl by 0.3 points")
+    assert "[-9, 8]" in best
+
+
 def test_a_search_names_its_best_settings_alone():
     lost = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
     assert verdict(means=[MEAN | lost], spreads=[SPREAD | lost]) == (
