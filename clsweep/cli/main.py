@@ -47,6 +47,7 @@ from clsweep.cli.options import (
     WideOption,
     Within,
     print_version,
+    say_reading,
 )
 from clsweep.cli.schema import schema
 from clsweep.display.printing import Format, print_table
@@ -451,7 +452,11 @@ def picks(
 def compare(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="DIR... [A B]", help="results folders, then two objectives"),
+        typer.Argument(
+            metavar="DIR... [A B]",
+            help="results folders, then two objectives",
+            callback=say_reading,
+        ),
     ],
     stat: Annotated[
         Statistic, typer.Option("--stat", help="mean, ratio of spreads, or share near the best")
@@ -714,7 +719,12 @@ def confirm(
 @app.command()
 def export(
     trial: Annotated[
-        str, typer.Argument(metavar="TRIAL", help="DIR/TRIAL_ID, as clsweep trials DIR prints it")
+        str,
+        typer.Argument(
+            metavar="TRIAL",
+            help="DIR/TRIAL_ID, as clsweep trials DIR prints it",
+            callback=say_reading,
+        ),
     ],
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="a .safetensors or .pt file")],
 ) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import glob
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from clsweep.display.printing import Format
+from clsweep.display.text import printable
 from clsweep.version import VERSION
+
+Asked = TypeVar("Asked", str, list[str])
+
+WITH_WORDS = ("confirm", "report")  # of their own, before they read
 
 
 def print_version(asked: bool) -> None:
@@ -18,6 +24,17 @@ def print_version(asked: bool) -> None:
     if asked:
         print(f"clsweep {VERSION}")
         raise typer.Exit
+
+
+def say_reading(context: typer.Context, asked: Asked) -> Asked:
+    """Say at once, to who looks on, what is being read: Parquet and statistics take seconds to
+    load. A pipe and a file get nothing; a command that has words of its own says those.
+    """
+    silent = context.resilient_parsing or context.info_name in WITH_WORDS
+    if asked and not silent and sys.stderr.isatty():
+        first = asked if isinstance(asked, str) else asked[0]
+        print(f"Reading {printable(first)} ...", file=sys.stderr, flush=True)
+    return asked
 
 
 def _studies(incomplete: str) -> list[str]:
@@ -54,7 +71,12 @@ CatalogName = Annotated[
     ),
 ]
 ResultsPath = Annotated[
-    str, typer.Argument(metavar="DIR", help="results folder, local or an object store's URI")
+    str,
+    typer.Argument(
+        metavar="DIR",
+        help="results folder, local or an object store's URI",
+        callback=say_reading,
+    ),
 ]
 Preset = Annotated[str | None, typer.Option("--preset", "-p", help="preset of the study file")]
 Settings = Annotated[
@@ -63,7 +85,11 @@ Settings = Annotated[
 ]
 ResultsPaths = Annotated[
     list[str],
-    typer.Argument(metavar="DIR...", help="results folders, or one Parquet file of trials"),
+    typer.Argument(
+        metavar="DIR...",
+        help="results folders, or one Parquet file of trials",
+        callback=say_reading,
+    ),
 ]
 Within = Annotated[
     float | None,

@@ -152,7 +152,7 @@ TEXTS: Mapping[Reason, str] = {
 
 # What a table of scores is of where `evaluation` says so.
 SCORED_ON_TEST = (
-    "scored on the test split, after training on all training images: nothing was held back to "
+    "scored on the test split, after training on all training images. Nothing was held back to "
     "choose by, so the best of several is too good"
 )
 CONFIRMED_ON_TEST = (

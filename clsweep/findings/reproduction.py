@@ -22,7 +22,7 @@ KEYS = (*ABOUT, "objective", *PLACES)
 PARTS = ("measured", "paper", "verdict")  # of a cell, one under the other
 LEGEND = (
     "measured: mean over the seeds +- half of its 95 % interval, - where there is none; paper: the "
-    "printed number. agrees: they differ by {within} at most, with 95 % confidence; differs: they "
+    "printed number; agrees: they differ by {within} at most, with 95 % confidence; differs: they "
     "are not the same, with 95 % confidence; other scale: the run fixes something otherwise than "
     "the paper"
 )

@@ -32,17 +32,17 @@ _BANDS = (
 )
 # {within} is what `points` makes of it. Columns that are named here are in the tables below.
 ROBUSTNESS_LEGEND = (
-    "best: the best mean of a configuration, picked by its own noise and so optimistic; worst 10 "
-    "%: level of that tenth of the space; within {within}: share of the space that loses no more "
-    "than that against the best; both of these are picked on other seeds than they are scored on; "
-    "sd*: spread over the swept configurations without the seeds' noise; sd: with it; range: best "
-    "- worst mean, optimistic as best is"
+    "best: the best mean of a configuration. It was picked by that mean, so it is optimistic; "
+    "worst 10 %: level of that tenth of the space; within {within}: share of the space that loses "
+    "no more than that against the best. As for the worst 10 %, one part of the seeds picks and "
+    "another scores; sd*: spread over the swept configurations without the seeds' noise; sd: with "
+    "it; range: best - worst mean, optimistic as best is"
 )
 MORE_LEGEND = (
-    "worst: the worst mean of a configuration, picked by its own noise and so pessimistic; regret: "
-    "mean loss against the best, which is picked on other seeds than it is scored on; tolerance "
-    "area: mean share of the space that loses no more than 0 to D points, D = 10 x within; IQM: "
-    "mean of the middle half; " + _BANDS
+    "worst: the worst mean of a configuration. It was picked by that mean, so it is pessimistic; "
+    "regret: mean loss against the best. One part of the seeds picks the best, another scores it; "
+    "tolerance area: mean share of the space that loses no more than 0 to D points, D = 10 x "
+    "within; IQM: mean of the middle half; " + _BANDS
 )
 ROBUSTNESS_BY_LEGEND = (
     "sd: spread over the values of this hyperparameter; sd*: without the seeds' noise; range: best "
@@ -51,8 +51,8 @@ ROBUSTNESS_BY_LEGEND = (
 )
 SENSITIVITY_LEGEND = (
     "alone: first-order share; in all: with its interactions; null line: what a parameter without "
-    "any effect reaches; R2: what the surrogate predicts of unseen configurations, of what seed "
-    "noise leaves to predict"
+    "any effect reaches; R2: what the surrogate predicts of unseen configurations. All that seed "
+    "noise leaves to predict counts as 1"
 )
 COMPARISON_TITLES = {
     "mean": "Lead of a over b in {metric}, over what both sweep, with 95 % intervals",
@@ -66,28 +66,27 @@ _TESTED = (
     "in four of five studies"
 )
 COMPARISON_LEGENDS = {
-    "mean": "lead: by how much a is better than b, whether high or low values of the metric are "
-    "good; negative: b is "
+    "mean": "lead: by how much a is better than b, in the direction that is good. Below 0, b is "
     f"better; P(a > b): a's chance to be ahead in a pair; {_TESTED}",
     "std": "below 1: a depends less on its hyperparameters",
     "within": "positive: more of a's space is within {within} of a's own best",
 }
 PICKS_LEGEND = (
     "picks: the configuration with the best mean of the score; loses: best - picked, among the "
-    "configurations that were tried; rank correlation: with the metric, 1 where better by the "
-    "score is better by the metric"
+    "configurations that were tried; rank correlation: of score and metric. It is 1 where better "
+    "by the one is better by the other"
 )
 PICKS_SPARE = ("picked", "best", "configs")  # what `--wide` adds
 RECOMMENDATION_LEGEND = (
-    "score: mean over the study's seeds, by which it was picked, so optimistic; worst neighbour: "
-    "the worst level among the setting itself and its neighbours, each shrunk towards the mean of "
-    "its own neighbourhood by what seed noise explains of the difference; neighbours: one step "
+    "score: mean over the study's seeds. The setting was picked by it, so it is optimistic; worst "
+    "neighbour: the worst level among the setting and its neighbours. Each level is drawn towards "
+    "the mean around it, by as much as seed noise explains; neighbours: one step "
     "away on a grid, else the nearest"
 )
 PARETO_LEGEND = (
-    "Settings that none is cheaper and as good as, or better and as cheap; seconds: worker seconds "
-    "of a trial, of which a near tie is no finding; score: mean over the seeds, by which these "
-    "were picked, so optimistic"
+    "Settings that no other one beats in both cost and score; seconds: worker seconds of a trial. "
+    "A near tie is no finding; score: mean over the seeds. These were picked by it, so it is "
+    "optimistic"
 )
 
 LEADERBOARD_LEGEND = (
@@ -95,17 +94,17 @@ LEADERBOARD_LEGEND = (
     "little too good. Near the best: within {within}. In italics: without training."
 )
 TOP_LEGEND = (
-    "score: mean over the seeds, with its 95 % interval; picked by it, so optimistic; seeds: the "
-    "score of each"
+    "score: mean over the seeds, with its 95 % interval. These were picked by it, so it is "
+    "optimistic; seeds: the score of each"
 )
 IMPORTANCE_LEGEND = (
-    "importance: share of the variance of the scores' ranks that lies between its values (numbers: "
-    "five bins of equal count); null line: what chance reaches in 95 % of shuffles. It is of what "
-    "was tried, which good scores drew the search to, and not of the space"
+    "importance: share of the variance of the scores' ranks that lies between its values. Numbers "
+    "are put into five bins of equal count; null line: what chance reaches in 95 % of shuffles. "
+    "All this is of what was tried. Good scores drew the search there, so it is not of the space"
 )
 SAVED_LEGEND = (
-    "saved: share of the epochs that were not trained; hours saved: of each stopped trial, its "
-    "time per epoch times the epochs that it had left"
+    "saved: share of the epochs that were not trained; hours saved: the epochs that each stopped "
+    "trial had left, times its time per epoch"
 )
 # Columns that a screen without room for all of them does without, the first to go first.
 ROBUSTNESS_SPARE = ("failed", "configs", "range", "mean", "sd", "seeds", "sd*")

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from clsweep.findings import tables as shown
 from clsweep.report.computed import Tables
-from clsweep.report.figures import all as figures
 from clsweep.report.model import Figure, Section, Step, Table
 from clsweep.report.pieces import words_of
 from clsweep.report.sentences import answer, objectives, reproduction, steps
@@ -53,6 +52,8 @@ def hero(tables: Tables) -> tuple[Figure, ...]:
     """The charts that answer at a glance: of a paper's table beside it, of a search its history, of
     a sweep the metric against each hyperparameter, else how training went.
     """
+    from clsweep.report.figures import all as figures  # a terminal's verdict needs no Altair
+
     material = tables.material
     if drawn := figures.reproduction_figures(tables.measured_layouts, material):
         return tuple(drawn[:MAX_HEROES])

@@ -15,17 +15,44 @@ import clsweep
 from clsweep.version import VERSION
 from tests.planted import planted
 
+REPOSITORY = Path(clsweep.__file__).parents[1]
+
 
 def run(*words: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "clsweep", *words], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(clsweep.__file__).parents[1]), **environment},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **environment},
     )  # fmt: skip
     return done.stdout
 
 
 def test_the_module_is_the_command() -> None:
     assert run("--version") == f"clsweep {VERSION}\n"
+
+
+def test_who_looks_on_is_told_at_once_what_is_read_and_a_pipe_is_not(tmp_path: Path) -> None:
+    folder = f"{tmp_path}/no\x1b[31m"
+    asked = [sys.executable, "-m", "clsweep", "trials", folder]
+    screen, far = os.openpty()
+    seen = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=far, cwd=REPOSITORY)
+    os.close(far)
+    first = os.read(screen, 4096).decode()
+    assert first.startswith(f"Reading {tmp_path}/no")
+    assert "\x1b" not in first
+    assert seen.communicate()[0] == b""
+    assert seen.returncode == 2
+    os.close(screen)
+    piped = subprocess.run(asked, capture_output=True, text=True, cwd=REPOSITORY)
+    assert piped.returncode == 2
+    assert "Reading" not in piped.stdout + piped.stderr
+
+
+def test_a_verdict_on_the_terminal_loads_nothing_that_draws() -> None:
+    loaded = "import sys, clsweep.report.told; print('altair' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(

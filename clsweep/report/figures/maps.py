@@ -181,8 +181,8 @@ def _heatmap(
         name=slug,
         title=f"{name}: {material.metric} over {pair[0]} and {pair[1]}",
         caption=f"Mean {material.metric} of the configurations in each cell, averaged over the "
-        "other hyperparameters, failed trials left out; "
-        f"the colours mean the same in every such figure.{said}",
+        "other hyperparameters. Failed trials are left out. "
+        f"The colours mean the same in every such figure.{said}",
         chart=layers(
             charts,
             height=max(HEIGHT / 2, 30 * len(lines)),
@@ -244,9 +244,8 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
     return Figure(
         name=slug,
         title=f"Who wins where along {param_title(material, by)}",
-        caption=f"The objective with the best mean {material.metric} in each region of {by}, where "
-        "its lead over "
-        "every other one is resolved; the regions in a dashed frame are not. A lead was picked for "
+        caption=f"The objective with the best mean {material.metric} in each region of {by}. In "
+        "a dashed frame its lead over some other one is not resolved. A lead was picked for "
         "being the "
         "largest, and so is a little too large.",
         chart=layers(
