@@ -191,7 +191,7 @@ FAULTS = (
           "return len(self.scores) == self.num_planned", "return bool(self.scores)",
           "tests/results/test_ranking.py"),
     Fault("a finished trial runs again", "cluster/runner.py",
-          "if trial.trial_id not in done][:limit]", "if trial.trial_id][:limit]",
+          "if trial.trial_id not in done]", "if trial.trial_id]",
           "tests/cluster/test_run.py -k can_be_run_again"),
     # Statistics.
     Fault("interval of half the confidence", "analysis/resample.py",

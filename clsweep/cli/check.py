@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import Diagnostic, Metric, Param
 from clsweep.catalog.ownership import owners_of
 from clsweep.catalog.plugins import Plugin, activate, execute, read_plugins
-from clsweep.catalog.rows import CatalogRow, Component
+from clsweep.catalog.rows import CatalogRow, Component, Value
 from clsweep.errors import UserError
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.witness import witness
@@ -45,14 +47,53 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
                 yield f"{noun} {row.name}", contract, failure
 
 
+def _of_param(
+    param: Param, plugins: Sequence[Plugin], settings: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    from clsweep.train.contracts import counts
+
+    owner = owners_of(param.name)
+    yield "something owns it", "" if owner else "expected its name in `owns` of another row"
+    owning = [r for r in plugins[0].rows if isinstance(r, Component) and param.name in r.owns]
+    other = another_value(param)
+    if not owning or other is None or param.inert_when:
+        return
+    try:
+        study = witness(owning[0], plugins, settings)
+    except UserError:
+        return  # what its owner's own verdict says
+    config = plan_row(study, plan_trials(study)[0])
+    place = study.sections.dataset.place
+    yield "another value of it gives other numbers", counts(config, place, param.name, other)
+
+
+def another_value(param: Param) -> Value | None:
+    """A valid value that is not the default; None if there is none at hand."""
+    base = param.default
+    step = abs(base) or 1 if isinstance(base, int | float) else 1
+    ends = [end for end in (param.high, param.low) if math.isfinite(end)]
+    numbers = [base + step, base - step / 2, *ends] if isinstance(base, int | float) else []
+    tried: dict[str, list[Any]] = {
+        "choice": list(param.choices),
+        "bool": [not base],
+        "int": [round(number) for number in numbers],
+        "float": numbers,
+        "numbers": [],
+    }
+    for value in tried[param.kind]:
+        with contextlib.suppress(ValueError):
+            if param.coerce(value) != base:
+                return param.coerce(value)
+    return None
+
+
 def _verdicts(
     row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str], workers: TwoWorkers
 ) -> Iterator[tuple[str, str]]:
     from clsweep.train.contracts import check_contracts
 
     if isinstance(row, Param):
-        owner = owners_of(row.name)
-        yield "something owns it", "" if owner else "expected its name in `owns` of another row"
+        yield from _of_param(row, plugins, settings)
         return
     try:
         study = witness(row, plugins, settings)

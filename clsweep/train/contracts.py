@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -77,6 +77,20 @@ def check_contracts(
         yield verdict
         if verdict.failure and not number:
             return
+
+
+def counts(config: Mapping[str, Any], place: DataPlace, name: str, other: object) -> str:
+    """Why a hyperparameter does not count: a trial with another value of it ends the same, or
+    fails; empty if it counts.
+    """
+
+    def compared(tried: _Tried) -> None:
+        changed = _attempt(replace(tried, config={**config, name: other}))
+        if _is_equal(changed, _attempt(tried)):
+            given = f"{name} = {config[name]} and {other}"
+            raise BrokenContractError(f"expected other numbers, given the same with {given}")
+
+    return _failure(compared, _Tried(config, place, "", None))
 
 
 def _failure(contract: Callable[[_Tried], None], tried: _Tried) -> str:
@@ -161,6 +175,14 @@ def _require_same(actual: _Attempt, expected: _Attempt | None, noun: str) -> Non
                 shown = "other values" if isinstance(value, dict | list) else found.get(name)
                 given = "" if isinstance(value, dict | list) else f" {value}"
                 raise BrokenContractError(f"{name}: expected{given} of {noun} too, given {shown}")
+
+
+def _is_equal(actual: _Attempt, expected: _Attempt) -> bool:
+    try:
+        _require_same(actual, expected, "a trial")
+    except BrokenContractError:
+        return False
+    return True
 
 
 def _is_same(found: Any, wanted: Any) -> bool:

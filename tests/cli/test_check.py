@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from clsweep.catalog import Param
 from clsweep.catalog.plugins import activate, execute, read_plugins
 from clsweep.cli import new
-from clsweep.cli.check import check_plugin
+from clsweep.cli.check import another_value, check_plugin
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.study.witness import witness
@@ -124,6 +125,40 @@ def test_a_skeleton_keeps_every_contract(kind: str, tmp_path: Path, cli_command:
     cli_command("new", kind, "my_own", "--out", str(tmp_path))
     code, output, _ = cli_command("check", str(tmp_path / "my_own.py"))
     assert (code, "FAILED" in output) == (0, False), output
+
+
+@pytest.mark.slow
+def test_a_hyperparameter_that_changes_nothing_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    owned = LOSS.replace('("tau",)', '("tau", "my_a")').replace("tau, **memory):", "tau, my_a, **memory):")
+    owned = (
+        owned.replace("ROWS = [", "from clsweep.catalog import Param\nROWS = [")
+        + """
+ROWS += [Param(name="my_a", kind="float", default=1.0, low=0, high=1, source="-", doc="-")]
+"""
+    )
+    for body, is_ignored in {"return value": True, "return my_a * value": False}.items():
+        path.write_text(owned.format(body=body))
+        broken = [failure for row, _, failure in check_plugin(str(path)) if "my_a" in row]
+        found = [failure for failure in broken if failure]
+        assert bool(found) == is_ignored
+        assert all("the same with my_a = 1.0 and 0.5" in failure for failure in found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "more", "other"),
+    [
+        ("float", 1.0, {"low": 0, "high": 1}, 0.5),
+        ("float", 0.0, {"low": 0, "high": 0.2}, 0.2),
+        ("int", 3, {}, 6),
+        ("bool", True, {}, False),
+        ("choice", "a", {"choices": ("a", "b")}, "b"),
+        ("choice", "a", {"choices": ("a",)}, None),
+    ],
+)
+def test_another_value_is_valid(kind: Any, default: Any, more: Any, other: Any) -> None:
+    param = Param(name="x", kind=kind, default=default, doc="-", source="-", **more)
+    assert another_value(param) == other
 
 
 @pytest.mark.slow
