@@ -130,7 +130,8 @@ def test_a_skeleton_keeps_every_contract(kind: str, tmp_path: Path, cli_command:
 @pytest.mark.slow
 def test_a_hyperparameter_that_changes_nothing_is_found(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
-    owned = LOSS.replace('("tau",)', '("tau", "my_a")').replace("tau, **memory):", "tau, my_a, **memory):")
+    owned = LOSS.replace('("tau",)', '("tau", "my_a")')
+    owned = owned.replace("tau, **memory):", "tau, my_a, **memory):")
     owned = (
         owned.replace("ROWS = [", "from clsweep.catalog import Param\nROWS = [")
         + """
