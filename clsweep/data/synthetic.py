@@ -3,7 +3,10 @@ everywhere.
 
 A class is an orientation of lines and the share of them that is bright: both remain under crops,
 flips, jitter and greyscale. Colours, contrast, the width of the lines and which way they lean are
-an image's own. So is the phase, which each quarter of an image has for itself.
+an image's own. So is the phase, which each tile of an image has for itself: pixels alone say little.
+
+Larger images have more tiles, finer lines and more noise. Otherwise a network that is not trained
+knows the classes, as it sees more of the lines.
 
 Everything is whole numbers made of PCG64's raw output, which NumPy keeps as it is: no rounding of a
 platform's own.
@@ -17,6 +20,7 @@ VERSION = 2  # of the images
 BLOCK_IMAGES = 64  # drawn from one seed, so that image n is the same however many there are
 _SEED = 20_240_229
 _CELLS = 4  # of a background, a side
+_TILES = 4  # of a phase each, a side, at most
 _TRAIN, _TEST = range(2)  # streams of random numbers
 # 256 times the cosine and sine of 0, 22.5, ... 90 degrees; a flip only changes the sign
 _DIRECTIONS = np.array([(256, 0), (237, 98), (181, 181), (98, 237), (0, 256)], dtype=np.int32)
@@ -41,17 +45,18 @@ def images(part: str, rows: range, *, image_size: int, num_classes: int) -> np.n
 def _block(stream: int, index: int, size: int, num_classes: int) -> np.ndarray:
     """BLOCK_IMAGES images of a stream."""
     count = BLOCK_IMAGES
-    draw = _random((stream, index), (count, 16 + _CELLS * _CELLS))
+    draw = _random((stream, index), (count, 16 + _CELLS**2 + _TILES**2))
     label = (index * count + np.arange(count)) % num_classes
     lines = _lines(draw, label, size, num_classes)
-    background = _textures(draw[:, 16:].reshape(count, _CELLS, _CELLS), size)
+    background = _textures(draw[:, 16 : 16 + _CELLS**2].reshape(count, _CELLS, _CELLS), size)
     # each channel has its level and its own part of either
     level, gain, other_gain = (
         96 + draw[:, 2:5] // 4,
-        40 + draw[:, 5:6] // 6 + draw[:, 6:9] // 12,
+        50 + draw[:, 5:6] * 5 // 16 + draw[:, 6:9] // 12,
         draw[:, 9:12] // 3,
     )
-    noise = _random((stream, index, 1), (count, size, size, 3)) * 5 // 32 - 20
+    loudest = 3 * min(size, 64)
+    noise = _random((stream, index, 1), (count, size, size, 3)) * loudest // 256 - loudest // 2
     mixed = (
         lines[..., None] * gain[:, None, None] + background[..., None] * other_gain[:, None, None]
     )
@@ -63,10 +68,11 @@ def _lines(draw: np.ndarray, label: np.ndarray, size: int, num_classes: int) -> 
     """int32 (N, S, S), -128 to 127: a class's lines, of a width and phases that are drawn."""
     across, down = _DIRECTIONS[label % len(_DIRECTIONS)].T[..., None, None]
     lean = np.where(draw[:, 0] < 128, 1, -1)[:, None, None]
-    period = np.maximum(size * (64 + draw[:, 1] // 2) // 256, 3)[:, None, None]
+    period = np.maximum((size + 16) * (64 + draw[:, 1] // 2) // 512, 3)[:, None, None]
     at = np.arange(size)
-    quarter = at * 2 // size
-    phase = draw[:, 12:16].reshape(-1, 2, 2)[:, quarter[:, None], quarter]
+    # 1, 2, 3 and 4 a side from 8, 16, 32 and 64 pixels on
+    tile = at * min(size.bit_length() - 3, _TILES) // size
+    phase = draw[:, -(_TILES**2) :].reshape(-1, _TILES, _TILES)[:, tile[:, None], tile]
     place = (at[:, None] * across + at * down * lean) // period + phase
     wave = np.abs(place % 256 - 128) * 2
     steps = max(-(-num_classes // len(_DIRECTIONS)) - 1, 1)
