@@ -3,10 +3,10 @@ everywhere.
 
 A class is an orientation of lines and the share of them that is bright: both remain under crops,
 flips, jitter and greyscale. Colours, contrast, the width of the lines and which way they lean are
-an image's own. So is the phase, which each tile of an image has for itself: pixels alone say little.
+an image's own. So is the phase, which each tile of an image has for itself: pixels say little.
 
-Larger images have more tiles, finer lines and more noise. Otherwise a network that is not trained
-knows the classes, as it sees more of the lines.
+Larger images have more tiles, finer lines and more noise. The more lines an encoder sees, the
+better it does untrained; tiles and noise take some of that back.
 
 Everything is whole numbers made of PCG64's raw output, which NumPy keeps as it is: no rounding of a
 platform's own.
@@ -19,6 +19,7 @@ import numpy as np
 VERSION = 2  # of the images
 BLOCK_IMAGES = 64  # drawn from one seed, so that image n is the same however many there are
 _SEED = 20_240_229
+_OWN = 16  # random numbers of an image, beside its cells and phases
 _CELLS = 4  # of a background, a side
 _TILES = 4  # of a phase each, a side, at most
 _TRAIN, _TEST = range(2)  # streams of random numbers
@@ -45,10 +46,10 @@ def images(part: str, rows: range, *, image_size: int, num_classes: int) -> np.n
 def _block(stream: int, index: int, size: int, num_classes: int) -> np.ndarray:
     """BLOCK_IMAGES images of a stream."""
     count = BLOCK_IMAGES
-    draw = _random((stream, index), (count, 16 + _CELLS**2 + _TILES**2))
+    draw = _random((stream, index), (count, _OWN + _CELLS**2 + _TILES**2))
     label = (index * count + np.arange(count)) % num_classes
-    lines = _lines(draw, label, size, num_classes)
-    background = _textures(draw[:, 16 : 16 + _CELLS**2].reshape(count, _CELLS, _CELLS), size)
+    cells = draw[:, _OWN : _OWN + _CELLS**2].reshape(count, _CELLS, _CELLS)
+    lines, background = _lines(draw, label, size, num_classes), _textures(cells, size)
     # each channel has its level and its own part of either
     level, gain, other_gain = (
         96 + draw[:, 2:5] // 4,

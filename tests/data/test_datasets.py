@@ -437,7 +437,7 @@ def test_synthetic_images_are_the_same_everywhere() -> None:
     digest = hashlib.sha256(
         train.images.tobytes() + test.images.tobytes() + train.labels.tobytes()
     ).hexdigest()
-    assert digest == "75787e4842e7f451a661ed4a39ca6e6d7c7e8246cee4e62fa1fabbb7e6bb2a3a"
+    assert digest == "b0393bc1082457ce13b7638df8d1190220cddb20507dad0ec1c2a3086b8b9adb"
 
 
 def test_a_synthetic_image_is_the_same_however_many_there_are() -> None:
@@ -468,25 +468,6 @@ def test_synthetic_classes_can_be_learnt_and_are_not_trivial() -> None:
         .score(queries, splits.val.labels)
     )
     assert 0.25 < found < 0.6  # a guess: 0.1
-
-
-@pytest.mark.slow
-def test_synthetic_classes_remain_under_the_default_views() -> None:
-    """SimCLR with the catalog's defaults: the linear probe says raw < untrained < trained."""
-    from clsweep.catalog.plain import plain_config
-    from clsweep.data.availability import DataPlace
-    from clsweep.train.loop import train_trial
-    from clsweep.train.references import score_reference
-
-    sizes = {"image_size": 16, "num_train": 2000, "encoder": "conv4", "width": 16}
-    config = plain_config("synthetic", **sizes, batch_size=128, epochs=15, precision="fp32")
-    raw, untrained = (
-        score_reference({**config, "reference": name}, place=DataPlace())["linear_top1"]
-        for name in ("raw_pixels", "untrained")
-    )
-    trained = train_trial(config, lambda _row: True)["linear_top1"]
-    assert raw + 15 < untrained
-    assert untrained + 15 < trained
 
 
 def test_many_synthetic_images_are_mapped_from_the_cache(

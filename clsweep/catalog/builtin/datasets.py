@@ -50,7 +50,8 @@ DATASETS = (
             num_test=2_000, image_size=32, channels=3, num_classes=10,
             options=("image_size", "num_train", "num_classes"),
             arrays="clsweep.data.sources:synthetic_images",
-            doc="textures from a fixed seed; needs no download"),
+            doc="lines whose orientation and breadth are the class, from a fixed seed; needs no "
+                "download"),
     Dataset(name="gaussian_mi", impl="clsweep.train.mutual_information:draw_pairs", kind="pairs",
             owns=("mutual_information",), num_train=0, num_test=0, image_size=0, channels=0,
             num_classes=0,
