@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
+from clsweep.machine import num_cores
 
 TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -64,6 +65,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
             with _on_loopback():
                 context = ray.init(
                     "local",
+                    num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
                     include_dashboard=dashboard,
                     object_store_memory=2**28,
                     _system_config={"enable_metrics_collection": False},
