@@ -143,7 +143,7 @@ def pss(process: psutil.Process) -> int:
 AT_ONCE = 1000
 TRIAL_S, BEAT_S, EPOCHS_S = 600.0, 2.0, 10.0  # a trial's length; pauses of the heartbeat
 TARGET = 100_000
-SUGGESTIONS = (300, 1000)  # of a live search, which is too slow for more
+SUGGESTIONS = (100, 300)  # of a live search, which is too slow for more
 SIMULATED = {
     **STUDY,
     "name": "simulated",

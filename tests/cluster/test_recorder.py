@@ -63,7 +63,7 @@ def test_a_large_study_is_compacted_less_often(
     row = plan_row(study, plan_trials(study)[0])
     progress, seen = Silent(), []
     progress.tally = SimpleNamespace(num_done=num_done)
-    monkeypatch.setattr(folder, "add_trial", lambda row, **side: None)
+    monkeypatch.setattr(folder, "add_trial", lambda *_, **__: None)
     monkeypatch.setattr(folder, "compact", lambda: seen.append(len(recorder.trial_ids)))
     recorder = Recorder(study, folder, cast(Progress, progress), cast(KeptFiles, Silent()))
     for i in range(20):
