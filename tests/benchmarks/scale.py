@@ -7,8 +7,8 @@ costs in all, and not how long a cluster would take. The driver's memory is samp
 end; its growth is what it keeps of each.
 
 `--simulate` leaves Ray away: the driver's own parts (plan, journal, rows, compaction, heartbeats)
-work through made-up trials of many epochs, a thousand under way. From two sizes the table draws each
-part on to 100,000 trials, by the power law through both.
+work through made-up trials of many epochs, a thousand under way. From two sizes the table draws
+each part on to 100,000 trials, by the power law through both.
 
     python tests/benchmarks/scale.py [--trials 1000] [--cpus 64]
     python tests/benchmarks/scale.py --simulate 1000 10000 [--epochs 100]
