@@ -12,6 +12,7 @@ import yaml
 from scipy.stats import t as student
 
 import clsweep
+from clsweep.report import told
 from tests.test_docs import DOCS, ROOT
 
 FOLDERS = sorted(path.parent for path in (DOCS / "results").glob("*/run.yaml"))
@@ -102,4 +103,15 @@ def test_the_gallery_has_every_kept_study_with_its_figures():
 
 def test_the_gallery_is_small():
     files = [p for name in ("results", "gallery") for p in (DOCS / name).rglob("*") if p.is_file()]
-    assert sum(path.stat().st_size for path in files) < 3_000_000
+    assert sum(path.stat().st_size for path in files) < 3_500_000
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_quickstart_ends_as_it_is_shown(gallery, page):
+    """The first lines and the table of a real run, where a reader is told what to expect."""
+    kept = next(one for one in gallery.kept() if one.folder.name == "quickstart")
+    said = " ".join((DOCS.parent / page).read_text(encoding="utf-8").split())
+    for sentence in told.answer_of(kept.results)[0]:
+        assert sentence in said
+    for row in kept.results.robustness().to_dict("records"):
+        assert f"{row['objective']} {row['best']:.2f} {row['best_at']}" in said

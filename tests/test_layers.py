@@ -17,7 +17,7 @@ import clsweep
 PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
 TOP_LEVEL = {"clsweep"} | {
-    f"clsweep.{name}" for name in ("__main__", "api", "errors", "trained", "version")
+    f"clsweep.{name}" for name in ("__main__", "api", "errors", "machine", "trained", "version")
 }
 
 RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}
@@ -29,10 +29,11 @@ HEAVY = RAY | TORCH | OPTUNA
 LAYERS = {
     "version": (HEAVY, ""),
     "errors": (HEAVY, ""),
+    "machine": (HEAVY, ""),
     "display": (HEAVY, "errors"),
     "catalog": (HEAVY, "display errors"),
     "model": (RAY | OPTUNA, "catalog display errors"),
-    "data": (RAY | OPTUNA, "catalog display errors"),
+    "data": (RAY | OPTUNA, "catalog display errors machine"),
     "objective": (RAY | OPTUNA, "model data catalog display errors"),
     "study": (RAY | TORCH, "data catalog display errors"),
     "analysis": (HEAVY, "display errors"),
@@ -40,7 +41,7 @@ LAYERS = {
     "foreign": (HEAVY, "catalog errors"),
     "findings": (HEAVY, "analysis results study catalog display errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
-    "cluster": (set(), "train results study data catalog display errors version"),
+    "cluster": (set(), "train results study data catalog display errors machine version"),
     "report": (HEAVY, "findings analysis results catalog display errors version"),
     "trained": (RAY | OPTUNA, "train results objective catalog display errors"),
     "api": (

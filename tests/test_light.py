@@ -74,7 +74,9 @@ def test_a_report_is_written(tmp_path: Path) -> None:
 
 
 def test_what_needs_more_says_so_in_one_line(tmp_path: Path) -> None:
-    said = without_them("plan quickstart", "run quickstart", "try quickstart -o dcl", cwd=tmp_path)
+    said = without_them(
+        "plan quickstart", "run quickstart", "try quickstart -o simclr", cwd=tmp_path
+    )
     advice = "which is not installed here: pip install clsweep\n"
     assert said == [
         "",

@@ -11,6 +11,7 @@ narrow interval in just those tables in which it has no power.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,12 +57,24 @@ class Noise:
         """Variance of sum_i w_i m_i and its degrees of freedom (Satterthwaite), of squares =
         w_i^2 / S_i (n,). Exact for even normal noise: a doubt below a half is let pass.
         """
+        even, own = self._parts(squares)
+        variance, freedom = self._of(even.sum(), own.sum(), (own**2 / self.own_freedom).sum())
+        return float(variance), float(freedom)
+
+    def of_each(self, squares: Array) -> tuple[Array, Array]:
+        """(n,) variances of w_i m_i, each alone, and (n,) degrees of freedom."""
+        even, own = self._parts(squares)
+        return self._of(even, own, own**2 / self.own_freedom)
+
+    def _parts(self, squares: Array) -> tuple[Array, Array]:
+        """(n,) variances by the noise of all, and by that of its own."""
         chance = np.where(self.chance > 0.5, self.chance, 0.0)
-        even = self.pooled * float((squares * (1.0 - chance)).sum())
-        own = squares * chance * self.own
-        variance = even + float(own.sum())
-        loss = even**2 / max(self.freedom, 1) + float((own**2 / self.own_freedom).sum())
-        return variance, variance**2 / loss if loss else float(self.freedom)
+        return self.pooled * squares * (1.0 - chance), squares * chance * self.own
+
+    def _of(self, even: Any, own: Any, own_loss: Any) -> tuple[Array, Array]:
+        variance, loss = np.asarray(even + own), even**2 / max(self.freedom, 1) + own_loss
+        known = np.where(loss > 0, loss, 1.0)
+        return variance, np.where(loss > 0, variance**2 / known, float(self.freedom))
 
     def draw(self, size: int, rng: np.random.Generator) -> Array:
         """(size, n) standard deviations as they may be, given what was seen: sqrt(df variance /

@@ -10,13 +10,13 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.recommend import level_of
+from clsweep.analysis.recommend import levels_of
 from clsweep.analysis.sweep import Array, Sweep
 
 COLUMNS = {
     "objective": "name; objectives that are scored alike share a front",
     "config": "number of the configuration within its objective",
-    "at": "its swept hyperparameters",
+    "at": "its swept hyperparameters, of those on the front",
     "seconds": "worker seconds of a trial, wall_time_s x workers: mean over the seeds that say it",
     "score": "mean over the seeds; those on the front are picked by it, so optimistic",
     "low": "t-interval of score by the seed noise, pooled where it is even",
@@ -49,17 +49,23 @@ def pareto(
     seconds = _seconds(trials)
     devices = trials["device"].nunique() if "device" in trials else 0
     notes = (note(Reason.PICKED), *([note(Reason.SEVERAL_DEVICES)] if devices > 1 else []))
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[Sweep]] = {}
     for sweep in sweeps:
-        rows = groups.setdefault(yardsticks.get(sweep.objective, ""), [])
-        rows += _rows(sweep.without_failed(), seconds, notes, confidence)
+        groups.setdefault(yardsticks.get(sweep.objective, ""), []).append(sweep)
     frames = []
-    for rows in groups.values():
-        frame = pd.DataFrame(rows, columns=list(COLUMNS)).sort_values("seconds", kind="stable")
-        signs = {sweep.objective: sweep.sign for sweep in sweeps}
-        scores = frame["score"] * frame["objective"].map(signs).astype(float)
-        frame["on_front"] = on_front(frame["seconds"].to_numpy(float), scores.to_numpy(float))
-        frames.append(frame)
+    for group in groups.values():
+        tables = [_rows(sweep.without_failed(), seconds, notes, confidence) for sweep in group]
+        known = pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
+        signs = {sweep.objective: sweep.sign for sweep in group}
+        scores = known["score"] * known["objective"].map(signs).astype(float)
+        front = on_front(known["seconds"].to_numpy(float), scores.to_numpy(float))
+        places = [(sweep, row) for sweep, t in zip(group, tables, strict=True) for row in t.index]
+        known["on_front"] = front
+        known["at"] = [
+            sweep.label(row) if here else ""
+            for (sweep, row), here in zip(places, front, strict=True)
+        ]
+        frames.append(known.sort_values("seconds", kind="stable"))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -95,19 +101,18 @@ def _rows(
     seconds: Mapping[tuple[str, Any], float],
     notes: tuple[Note, ...],
     confidence: float,
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
+    """One row per configuration that takes part, by its row of the sweep; else one that says why
+    none does.
+    """
     start = {"objective": sweep.objective, "at": "", "on_front": False}
     if not sweep.alive.any():
-        return [{**start, **noted(why=note(Reason.NO_SCORE))}]
-    counts = sweep.num_measured
-    rows = [
-        {
-            **start,
-            **level_of(sweep, i, confidence),
-            "seconds": seconds[sweep.objective, config],
-            **noted(*notes),
-        }
-        for i, config in enumerate(sweep.configs)
-        if counts[i] == counts.max() and (sweep.objective, config) in seconds
-    ]
-    return rows or [{**start, **noted(why=note(Reason.TIMES_UNKNOWN))}]
+        return pd.DataFrame([{**start, **noted(why=note(Reason.NO_SCORE))}])
+    spent = np.array([seconds.get((sweep.objective, config), np.nan) for config in sweep.configs])
+    part = np.flatnonzero((sweep.num_measured == sweep.num_measured.max()) & np.isfinite(spent))
+    if not part.size:
+        return pd.DataFrame([{**start, **noted(why=note(Reason.TIMES_UNKNOWN))}])
+    levels = {name: values[part] for name, values in levels_of(sweep, confidence).items()}
+    said = {name: [value] * len(part) for name, value in noted(*notes).items()}
+    columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **said}
+    return pd.DataFrame({**start, **columns}, index=part)

@@ -156,16 +156,20 @@ def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
 
 def level_of(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
     """Mean of one configuration and its t-interval, with the noise of all where that is even."""
-    present = np.isfinite(sweep.scores)
-    num, at = int(present[row].sum()), int(sweep.alive[:row].sum())
-    score, half = float(sweep.sign * sweep.means[row]), np.nan
+    values = {name: column[row] for name, column in levels_of(sweep, confidence).items()}
+    return {"config": sweep.configs[row], "at": sweep.label(row), **values}
+
+
+def levels_of(sweep: Sweep, confidence: float) -> dict[str, Array]:
+    """(n,) score, low, high and num_seeds of every configuration, as `level_of` has them."""
+    num, half = np.isfinite(sweep.scores).sum(axis=1), np.full(len(sweep.configs), np.nan)
     if sweep.has_repeats:
         noise = noise_of(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
-        variance, freedom = noise.of_sum(np.eye(1, len(noise.chance), at)[0] / num)
-        half = float(stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance))
+        variance, freedom = noise.of_each(1.0 / num[sweep.alive])
+        half[sweep.alive] = stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance)
+    score = sweep.sign * sweep.means
     low, high = sweep.limited((score - half, score + half))
-    values = {"score": score, "low": low, "high": high, "num_seeds": num}
-    return {"config": sweep.configs[row], "at": sweep.label(row), **values}
+    return {"score": score, "low": low, "high": high, "num_seeds": num}
 
 
 def _cautions(sweep: Sweep, row: int) -> list[Note]:

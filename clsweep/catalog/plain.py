@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog import DATASET, OBJECTIVE_PARTS, SELECTED_PARTS
-from clsweep.catalog.ownership import default_of, effective, owned_params
+from clsweep.catalog.ownership import default_of, effective, losses_on, owned_params, refusal
 from clsweep.errors import RequestError
 
-_PARTS = {"framework": "simclr", "loss": "infonce", "regularizer": "none", "views": "two"}
+_PARTS = {"framework": "simclr", "regularizer": "none", "views": "two"}
 _DATA = ("image_size", "num_train", "num_classes")
 
 
@@ -18,17 +18,21 @@ def plain_config(dataset: str, *, seed: int = 0, **given: Any) -> dict[str, Any]
 
     Args:
         dataset: images, by the catalog's name.
-        given: hyperparameters; framework, loss, regularizer and views; val_fraction; image_size,
-            num_train and num_classes, where they are not the catalog's. `precision` is among them:
-            a trial needs one.
+        given: hyperparameters; framework, loss (by default the framework's first), regularizer and
+            views; val_fraction; image_size, num_train and num_classes, where they are not the
+            catalog's. `precision` is among them: a trial needs one.
 
     Raises:
-        RequestError: a name that the trial does not own, or no precision.
+        RequestError: parts that make no objective, a name that the trial does not own, or no
+            precision.
     """
-    parts: dict[str, str] = {part: given.pop(part, _PARTS[part]) for part in OBJECTIVE_PARTS}
+    usual = _PARTS | {"loss": losses_on(given.get("framework", _PARTS["framework"]))[0]}
+    parts: dict[str, str] = {part: given.pop(part, usual[part]) for part in OBJECTIVE_PARTS}
     numbers = {name: given.pop(name) for name in _DATA if name in given}
     val_fraction = given.pop("val_fraction", 0.1)
     data = replace(DATASET[dataset], **numbers)
+    if wrong := refusal(parts, data):
+        raise RequestError(": ".join(wrong))
     selected: dict[str, str] = {
         part: str(given.get(part, default_of(part, parts))) for part in SELECTED_PARTS
     }

@@ -16,6 +16,7 @@ from typing import Any
 
 from clsweep.display.numbers import setting
 from clsweep.errors import RequestError
+from clsweep.machine import num_cores
 from clsweep.study.design import Study
 from clsweep.study.document import preset_names
 from clsweep.study.resolve import load_study
@@ -111,15 +112,13 @@ def running_cluster() -> Cluster:
 
 
 def this_machine() -> Cluster | None:
-    """This machine as Ray would count it, without asking Ray or loading torch; None where its GPUs
+    """This machine as a local run has it, without asking Ray or loading torch; None where its GPUs
     cannot be counted so.
     """
-    affinity = getattr(os, "sched_getaffinity", None)
-    num_cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
     num_gpus = _gpus_here()
     if num_gpus is None:
         return None
-    return Cluster(up=[{"CPU": num_cpus, "GPU": num_gpus}], is_here=True)
+    return Cluster(up=[{"CPU": num_cores(), "GPU": num_gpus}], is_here=True)
 
 
 def _gpus_here() -> int | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from clsweep.catalog.rows import Row
 
 KNOWN_SHARE = 0.5  # of the work that is left whose pace must be known, or nothing is said
+WATCHED_S = 5.0  # of a trial under way, before its pace counts
 
 
 def work_of(row: Row) -> float:
@@ -27,11 +28,18 @@ def share_of(state: Row) -> float:
 
 @dataclass(frozen=True)
 class Running:
-    """A trial under way: its row, the share that is done, and for how long it has run, seconds."""
+    """A trial under way.
+
+    Attributes:
+        share: of its training that is done, 0 to 1.
+        gained: the part of it that was seen to be done, in `seconds`. Neither an earlier attempt
+            nor the start of the process is in it.
+    """
 
     row: Row
-    share: float
-    elapsed_s: float
+    share: float = 0.0
+    gained: float = 0.0
+    seconds: float = 0.0
 
 
 class Estimate:
@@ -98,9 +106,9 @@ class Estimate:
         paces = {name: self._seconds[name] / work for name, work in self._work.items() if work}
         begun: dict[str, list[float]] = defaultdict(list)
         for trial in running:
-            if trial.share > 0:
+            if trial.gained > 0 and trial.seconds >= WATCHED_S:
                 begun[trial.row["objective"]].append(
-                    trial.elapsed_s / (trial.share * work_of(trial.row))
+                    trial.seconds / (trial.gained * work_of(trial.row))
                 )
         means = {name: sum(each) / len(each) for name, each in begun.items()}
         return means | paces

@@ -31,8 +31,19 @@ class _Trial:
     """One under way, and what it last said."""
 
     row: Row
-    since: float = field(default_factory=time.monotonic)
     state: Row = field(default_factory=dict)
+    heard: list[tuple[float, float]] = field(default_factory=list)  # first and last: when, share
+
+    def hear(self, state: Row, now: float) -> None:
+        if state != self.state:
+            self.state = dict(state)
+            self.heard = [*self.heard[:1], (now, share_of(state))]
+
+    def under_way(self) -> Running:
+        if not self.heard:
+            return Running(self.row)
+        (begun, first), (now, share) = self.heard[0], self.heard[-1]
+        return Running(self.row, share, gained=share - first, seconds=now - begun)
 
     def text(self) -> str:
         """`epoch 3/20, step 120/390, loss 2.310, 1,240 images/s`."""
@@ -101,10 +112,10 @@ class Progress:
 
     def heard(self, states: Mapping[str, Row]) -> None:
         """What trials under way last said, by their ids; a plain line if one is due."""
+        now = time.monotonic()
         for trial_id, state in states.items():
             if trial := self._running.get(trial_id):
-                trial.state = dict(state)
-        now = time.monotonic()
+                trial.hear(state, now)
         pause = PLAIN_S if now - self._start < BEGINNING_S else LATER_PLAIN_S
         if not self._console.is_terminal and now - self._last_line >= pause:
             self._last_line = now
@@ -160,10 +171,7 @@ class Progress:
             texts.append(f"{count(pace)} images/s")
         if best := self._best():
             texts.append(best)
-        at = time.monotonic()
-        under_way = [
-            Running(t.row, share_of(t.state) if t.state else 0.0, at - t.since) for _, t in running
-        ]
+        under_way = [trial.under_way() for _, trial in running]
         seconds = self._estimate.seconds_left(under_way, self._concurrent)
         if seconds is not None:
             texts.append(f"about {duration(seconds)} left")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from clsweep.errors import RequestError
+from clsweep.machine import num_cores
 
 TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -61,9 +64,10 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
         if address == "local":
             # The dashboard's process is what cleans up after worker groups. Objects are small: rows
             # and contexts.
-            with _on_loopback():
+            with _on_loopback(), _with_few_processes():
                 context = ray.init(
                     "local",
+                    num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
                     include_dashboard=dashboard,
                     object_store_memory=2**28,
                     _system_config={"enable_metrics_collection": False},
@@ -79,7 +83,8 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
             "the cluster, or HOST:PORT of its head; with token authentication, the cluster's "
             f"token in {TOKEN_FILE}"
         ) from None
-    with _terminable():  # only now: Ray's start sets a handler of its own
+    # only now: Ray's start sets a handler of its own
+    with _terminable(), _in_our_environment() if address == "local" else contextlib.nullcontext():
         try:
             yield context.address_info["session_dir"] if address == "local" else None
         finally:
@@ -95,16 +100,53 @@ def _on_loopback() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    before = ray_constants.ENABLE_RAY_CLUSTER  # as its environment was when it was imported
     added = {name: value for name, value in ON_ONE_MACHINE.items() if name not in os.environ}
     os.environ.update(added)
-    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        # as its environment was when it was imported
+        with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
+            yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+@contextlib.contextmanager
+def _with_few_processes() -> Iterator[None]:
+    """A Ray that is started meanwhile has neither an autoscaler, as no machine can be added, nor a
+    process that reads logs, as nobody asks for them: seconds of CPU before the first trial.
+    """
+    from ray._private import parameter
+
+    few = functools.partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
+    with _replaced(parameter, RayParams=few):
+        yield
+
+
+@contextlib.contextmanager
+def _in_our_environment() -> Iterator[None]:
+    """Trials of a local run have the environment of this process, as every process of its Ray.
+
+    Tune would send them a part of it once more. Ray then starts new processes for them, beside
+    those that it has ready.
+    """
+    from ray.tune.execution import class_cache
+
+    with _replaced(class_cache, DEFAULT_ENV_VARS={}, ENV_VARS_TO_PROPAGATE=set()):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(module: ModuleType, **values: Any) -> Iterator[None]:
+    """Other values of names of a module for a while, of those that it has."""
+    before = {name: getattr(module, name) for name in values if hasattr(module, name)}
+    for name in before:
+        setattr(module, name, values[name])
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        for name in added:
-            del os.environ[name]
+        for name, value in before.items():
+            setattr(module, name, value)
 
 
 def _shutdown() -> None:

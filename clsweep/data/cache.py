@@ -29,6 +29,7 @@ import numpy as np
 from clsweep.data.pictures import Pictures
 from clsweep.display.numbers import byte_size, count
 from clsweep.errors import RequestError
+from clsweep.machine import num_cores
 
 Images = np.ndarray | Pictures  # of one size, or each of its own
 Cached = dict[str, tuple[Images, np.ndarray]]
@@ -350,7 +351,7 @@ def _decode(source: Source, files: Mapping[str, _PartFile]) -> list[str]:
                 files[block.part].put(block, pixels)
             return broken
 
-        executor = ThreadPoolExecutor(_num_cores())
+        executor = ThreadPoolExecutor(num_cores())
         try:
             tasks = [executor.submit(fill, block) for block in left]
             wait(tasks, return_when=FIRST_EXCEPTION)
@@ -406,11 +407,6 @@ def _progress(source: Source, num_left: int) -> Iterator[Callable[[int], object]
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(f"Decoding {source.name}", total=total, completed=total - num_left)
         yield lambda count: progress.advance(task, count)
-
-
-def _num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _reserve(descriptor: int, size: int, folder: Path) -> None:

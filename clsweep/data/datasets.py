@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,10 @@ from clsweep.data import synthetic
 from clsweep.data.availability import DataPlace, missing_data_message, require_data
 from clsweep.data.pictures import Pictures
 from clsweep.data.sources import is_cached, source_of
+from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
 from clsweep.errors import RequestError
 
-# Every trial of every study is validated on the same images, whatever its seed: scores are paired.
-SPLIT_SEED = 0
+DIGITS = ("datasets", "data", "digits.csv.gz")  # in scikit-learn's package
 # More training images than these, of one size or each of its own, are not all looked at for the
 # channels' statistics: so many, evenly spaced.
 STATISTICS_IMAGES, STATISTICS_PICTURES = 50_000, 5_000
@@ -176,14 +178,26 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
 
 def digits(dataset: Dataset, _place: DataPlace) -> tuple[Split, Split]:
     """scikit-learn's digits, a fifth of each class for the test."""
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
+    pixels, labels = _digits_file()
     everything = Split.whole(
-        np.round(raw.images * (255 / 16)).astype(np.uint8)[..., None], raw.target.astype(np.int64)
+        np.round(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8), labels.astype(np.int64)
     )
     train_rows, test_rows = stratified(everything.labels, dataset.num_test, SPLIT_SEED)
     return everything.take(train_rows), everything.take(test_rows)
+
+
+def _digits_file() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (1797, 64) in [0, 16] and classes: the table in scikit-learn's package, which need not
+    be imported for it.
+    """
+    package = find_spec("sklearn")
+    table = Path(package.origin if package and package.origin else "").parent.joinpath(*DIGITS)
+    if table.exists():
+        rows = np.loadtxt(table, delimiter=",")
+        return rows[:, :-1], rows[:, -1]
+    from sklearn.datasets import load_digits
+
+    return tuple(load_digits(return_X_y=True))
 
 
 def textures(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
@@ -275,30 +289,3 @@ def _as_split(dataset: Any) -> Split:
         images[..., None] if images.ndim == 3 else images,
         np.asarray(dataset.targets, dtype=np.int64),
     )
-
-
-def some_of_each(labels: np.ndarray, count: int) -> np.ndarray:
-    """Rows of `count` images of labels (N,), sorted, classes in proportion. Fewer are a part of
-    more.
-    """
-    if count >= len(labels):
-        return np.arange(len(labels))
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
-    by_class = order[np.argsort(labels[order], kind="stable")]
-    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
-    # the place of each image within its class, as a share of it
-    place = np.arange(len(labels)) - np.repeat(starts, sizes)
-    share = (place + 0.5) / np.repeat(sizes, sizes)
-    return np.sort(by_class[np.argsort(share, kind="stable")[:count]])
-
-
-def stratified(labels: np.ndarray, num_held_out: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows kept and rows held out, both sorted, classes in proportion: of labels (N,), each class
-    twice at least, and at least as many rows on each side as there are classes.
-    """
-    from sklearn.model_selection import train_test_split
-
-    kept, held_out = train_test_split(
-        np.arange(len(labels)), test_size=num_held_out, stratify=labels, random_state=seed
-    )
-    return np.sort(kept), np.sort(held_out)

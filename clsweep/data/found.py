@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from clsweep.catalog import DATASET, Dataset, named
 from clsweep.data.availability import DataPlace
 from clsweep.errors import RequestError
+from clsweep.machine import num_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -271,7 +272,7 @@ def _stored_sizes(found: Found, part: str, rows: Sequence[int], store_size: int)
             return 0, 0
         return stored_size(height, width, store_size) if height else (0, 0)
 
-    with ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(32, num_cores())) as pool:
         return np.array(list(pool.map(of, rows)), np.int64).reshape(-1, 2)
 
 

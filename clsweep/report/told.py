@@ -53,13 +53,14 @@ def comparison(
     by: str | None = None,
     within: float | None = None,
 ) -> Sentences:
-    """Which objective is ahead, by the statistic of the table; nothing of a table by value."""
+    """Which objective is ahead, by the statistic of the table; by value, of few pairs."""
 
     def ask(tables: Tables) -> Sentences:
         words = words_of(tables)
+        frame = tables.findings.compare(*pair, stat=stat, by=by, within=tables.within)
         if by is not None:
-            return ()
-        frame = tables.findings.compare(*pair, stat=stat, within=tables.within)
+            said = pairs.by_value(frame, by, stat=stat)
+            return said if len(said) <= pairs.FEW_PAIRS else ()
         if len(frame) == 1:
             return _OF_PAIRS[stat](frame, words)
         if stat == "mean":

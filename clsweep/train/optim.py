@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -86,6 +87,34 @@ def milestones(at: Moment, *, lr_milestones: str, lr_gamma: float) -> float:
     return lr_gamma**passed
 
 
+def _uncompiled(method: Callable[..., Any]) -> Any:
+    """A method of torch's optimisers as it is written.
+
+    Around it torch says to its compiler that this is not to be compiled, and loads the compiler for
+    that: more than a second of every process. Nothing here is compiled.
+    """
+    return inspect.unwrap(method)
+
+
+class _Uncompiled(torch.optim.Optimizer):
+    add_param_group = _uncompiled(torch.optim.Optimizer.add_param_group)
+    zero_grad = _uncompiled(torch.optim.Optimizer.zero_grad)
+    state_dict = _uncompiled(torch.optim.Optimizer.state_dict)
+    load_state_dict = _uncompiled(torch.optim.Optimizer.load_state_dict)
+
+
+class _SGD(_Uncompiled, torch.optim.SGD):
+    step = torch.no_grad()(_uncompiled(torch.optim.SGD.step))
+
+
+class _Adam(_Uncompiled, torch.optim.Adam):
+    step = torch.no_grad()(_uncompiled(torch.optim.Adam.step))
+
+
+class _AdamW(_Uncompiled, torch.optim.AdamW):
+    step = torch.no_grad()(_uncompiled(torch.optim.AdamW.step))
+
+
 def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     """The trial's optimiser at its peak rate; biases and normalisation (one-dimensional parameters)
     are not decayed unless `decay_exclude` is "none".
@@ -107,7 +136,7 @@ def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim
 
 def sgd(groups: Groups, *, lr: float, sgd_momentum: float) -> torch.optim.Optimizer:
     """torch's SGD with momentum, fused into one kernel."""
-    return torch.optim.SGD(groups, lr=lr, momentum=sgd_momentum, fused=_has_fused(groups))
+    return _SGD(groups, lr=lr, momentum=sgd_momentum, fused=_has_fused(groups))
 
 
 def adamw(
@@ -115,7 +144,7 @@ def adamw(
 ) -> torch.optim.Optimizer:
     """torch's AdamW, fused into one kernel."""
     betas = (adam_beta1, adam_beta2)
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=_has_fused(groups))
+    return _AdamW(groups, lr=lr, betas=betas, fused=_has_fused(groups))
 
 
 def adam(
@@ -123,7 +152,7 @@ def adam(
 ) -> torch.optim.Optimizer:
     """torch's Adam, whose L2 penalty joins the gradient, fused into one kernel."""
     betas = (adam_beta1, adam_beta2)
-    return torch.optim.Adam(groups, lr=lr, betas=betas, fused=_has_fused(groups))
+    return _Adam(groups, lr=lr, betas=betas, fused=_has_fused(groups))
 
 
 def lars(
@@ -143,7 +172,7 @@ def lars(
     return LARS(groups, lr=lr, momentum=sgd_momentum, trust_coefficient=lars_trust)
 
 
-class _ClippedLARS(torch.optim.SGD):
+class _ClippedLARS(_SGD):
     """SGD with momentum whose gradients are those of LARS with clipped rates."""
 
     def __init__(self, groups: Groups, lr: float, momentum: float, trust: float):

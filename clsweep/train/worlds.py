@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import multiprocessing
 import os
@@ -111,8 +110,6 @@ class TwoWorkers:
 
 def _serve() -> None:
     """Answer each folder that the input names when both workers have ended."""
-    for module in ("sklearn.datasets", "torch._dynamo"):  # what the first trial imports
-        importlib.import_module(module)
     torch.set_num_threads(1)
     replies, sys.stdout = sys.stdout, sys.stderr  # a plug-in may print
     context = multiprocessing.get_context("fork")

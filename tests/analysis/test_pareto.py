@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 
 import clsweep
+from clsweep.analysis import recommend
+from clsweep.analysis.noise import noise_of
 from clsweep.analysis.pareto import on_front
 from clsweep.findings import tables as shown
 from tests.planted import planted
@@ -84,3 +86,15 @@ def test_seeds_that_failed_leave_a_configuration_out():
     frame.loc[lost, ["status", "knn_top1"]] = "failed", np.nan
     table = clsweep.analyse(frame, params=["width"]).pareto()
     assert table[table["on_front"]]["score"].tolist() == [50, 60, 70, 75, 90]
+
+
+def test_the_noise_of_many_configurations_is_estimated_once(monkeypatch):
+    """A table of 10,000 took minutes where each configuration asked anew."""
+    asked = []
+    monkeypatch.setattr(recommend, "noise_of", lambda *a: asked.append(a) or noise_of(*a))
+    found = clsweep.analyse(trials(), params=["width"])
+    table = found.pareto()
+    assert len(asked) == 2, "of each objective"
+    row = table[table["objective"] == "a"].set_index("config").loc[2]
+    alone = recommend.level_of(found.material.sweeps[0], 2, 0.95)
+    assert (row["score"], row["low"], row["high"]) == (alone["score"], alone["low"], alone["high"])

@@ -33,7 +33,11 @@ def test_it_is_what_a_study_plans(tmp_path: Path) -> None:
     assert made == {name: value for name, value in planned.items() if name not in of_a_plan}
 
 
-@pytest.mark.parametrize("wrong", [{"momentun": 0.9}, {"precision": "auto"}])
+@pytest.mark.parametrize("wrong", [{"momentun": 0.9}, {"precision": "auto"}, {"loss": "cosine"}])
 def test_what_a_trial_does_not_take_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(RequestError, match=next(iter(wrong))):
         plain_config("synthetic", **{**GIVEN, **wrong})
+
+
+def test_the_loss_is_the_frameworks_own() -> None:
+    assert plain_config("synthetic", framework="simsiam", **GIVEN)["loss"] == "cosine"

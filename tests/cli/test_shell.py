@@ -104,9 +104,9 @@ EVIL = "<script>alert(1)</script>"
 
 def test_a_notebook_shows_a_study() -> None:
     shown = Texts(clsweep.load_study("quickstart")._repr_html_())
-    assert "quickstart: knn_top1 on digits, 3 seeds" in shown.texts
-    assert shown.texts[shown.texts.index("dcl") : shown.texts.index("dclw")][-3:] == [
-        "grid", "5", "15"
+    assert "quickstart: linear_top1 on digits, 5 seeds" in shown.texts
+    assert shown.texts[shown.texts.index("simclr") : shown.texts.index("simsiam")][-3:] == [
+        "grid", "4", "20"
     ]  # fmt: skip
 
 

@@ -62,6 +62,19 @@ def test_a_line_comes_every_ten_seconds_and_later_every_minute(clock, shown):
     assert "dcl-0: epoch 3/10, step 5/10, loss 2.500, 640 images/s" in out.getvalue()
 
 
+def test_the_time_left_is_by_what_was_seen(clock, shown):
+    """Not by a slow start, nor by what an earlier attempt has done."""
+    progress, rows, _ = shown
+    progress.started(rows[0])
+    clock[0] = 60.0  # a process that took its time
+    progress.heard({"dcl-0": STATE})  # a quarter of it, before the line was cut
+    assert "left" not in progress.headline()
+    clock[0] = 160.0
+    progress.heard({"dcl-0": STATE | {"epoch": 5}})  # a fifth more, in 100 s
+    # 500 s a trial, of which 1.55 are left, and two untrained ones of a 21st part: 823 s
+    assert "about 14 min left" in progress.headline()
+
+
 def test_a_long_trial_that_ends_has_its_line_and_a_short_one_none(shown):
     progress, rows, out = shown
     for row, seconds in zip(rows, (1.0, 1440.0), strict=False):
@@ -81,7 +94,7 @@ def test_an_untrained_baseline_does_not_set_the_estimate():
     estimate = Estimate(rows)
     estimate.ended(ended(rows[0], 2.0))
     assert estimate.seconds_left([], 1) is None, "of dcl nothing is known"
-    half = Running(rows[2], 0.5, 600.0)
+    half = Running(rows[2], 0.5, gained=0.5, seconds=600.0)
     left = 2.0 + 600.0 + 1200.0  # the other untrained one, half a trial, a whole one
     assert estimate.seconds_left([half], 1) == pytest.approx(left, rel=0.1)
     estimate.ended(ended(rows[2], 1200.0))
@@ -92,7 +105,7 @@ def test_no_more_places_than_trials_make_the_last_one_shorter():
     rows = plan(dcl=10)
     estimate = Estimate(rows)
     estimate.ended(ended(rows[0], 1000.0))
-    running = [Running(rows[1], 0.25, 250.0)]
+    running = [Running(rows[1], 0.25, gained=0.25, seconds=250.0)]
     assert estimate.seconds_left(running, 8) == pytest.approx(750.0)
 
 

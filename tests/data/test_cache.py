@@ -421,7 +421,7 @@ from clsweep.data import cache, pictures, sources
 from clsweep.data.availability import DataPlace
 from clsweep.data.found import sized_dataset
 root, log, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
-decode, cache.BLOCK_IMAGES, cache._num_cores = pictures.decode, 2, lambda: 2
+decode, cache.BLOCK_IMAGES, cache.num_cores = pictures.decode, 2, lambda: 2
 def slow(path, size, channels):
     time.sleep(pause)
     with open(log, "a") as file:

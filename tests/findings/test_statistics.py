@@ -26,7 +26,7 @@ from clsweep.study.resolve import load_study
 from tests.planted import planted
 
 TAUS = [0.05, 0.1, 0.2, 0.5, 1.0]
-STUDY = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+STUDY = Path(__file__).parents[1] / "taus.yaml"
 
 
 def curve(depth):
@@ -60,8 +60,8 @@ def command(cli_command):
     return cli_command
 
 
-def make_study(path, *, name="quickstart", level=None, ended=10**9, settings=(), columns=None):
-    """A results folder of the quickstart grid, of which the first `ended` trials are over."""
+def make_study(path, *, name="taus", level=None, ended=10**9, settings=(), columns=None):
+    """A results folder of the grid of temperatures, of which the first `ended` trials are over."""
     study = load_study(STUDY, settings=[f"name={name}", *settings])
     plan = [plan_row(study, trial) for trial in plan_trials(study)]
     rng, folder = np.random.default_rng(0), ResultsFolder(str(path))
@@ -285,7 +285,7 @@ def test_another_metric_than_the_study_s_own(tmp_path):
 def test_what_a_running_study_says(tmp_path):
     path = make_study(tmp_path / "a", ended=20)
     found = clsweep.open_results(path)
-    assert found.material.notes == ("quickstart: not finished; 28 of 48 trials are left",)
+    assert found.material.notes == ("taus: not finished; 28 of 48 trials are left",)
     assert "planned configurations so far" in found.robustness()["note"].iloc[0]
     with pytest.raises(RequestError, match="no trial has finished yet"):
         clsweep.open_results(make_study(tmp_path / "b", ended=0)).sensitivity()

@@ -31,7 +31,7 @@ from clsweep.results.schemas import (
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
-STUDY = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+STUDY = Path(__file__).parents[1] / "taus.yaml"
 
 
 def outcome(row: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_an_empty_folder_has_typed_empty_tables(
     assert folder.trials().schema == trials_schema(
         param_fields(c for c in results.plan.columns if c in results.trials.columns)
     )
-    assert results.study["name"] == "quickstart"
+    assert results.study["name"] == "taus"
 
 
 def test_the_metadata_says_what_a_hyperparameter_is_and_without_it_the_catalog() -> None:

@@ -16,7 +16,7 @@ from clsweep.results.folder import RUNNING, ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 
-STUDY = Path(__file__).parents[2] / "studies" / "quickstart.yaml"
+STUDY = Path(__file__).parents[1] / "taus.yaml"
 ONE = [{"epoch": 1, "train_loss": 2.0}]
 TWO = [*ONE, {"epoch": 2, "train_loss": 1.5, "knn_top1": 40.0}]
 

@@ -5,6 +5,8 @@ number of workers.
 import functools
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -719,3 +721,19 @@ def test_a_diverged_trial_names_hyperparameters_of_its_own():
     told = str(DivergedError.of("x", {"lr": 1, "tau": 1}))
     assert told == "x; a smaller lr or a larger tau may help"
     assert str(DivergedError.of("x", {"lr": 1})) == "x; a smaller lr may help"
+
+
+FIRST_TRIAL = """
+import sys
+from clsweep.catalog.plain import plain_config
+from clsweep.train.loop import train_trial
+given = {"encoder": "conv4", "width": 4, "epochs": 1, "precision": "fp32"}
+train_trial(plain_config("digits", **given), lambda row: True)
+print(sorted({"sklearn", "scipy", "pandas", "torch._dynamo", "sympy"} & {*sys.modules}))
+"""
+
+
+def test_the_first_trial_of_a_process_loads_no_more_than_it_needs() -> None:
+    """Each of these takes from half a second to two."""
+    said = subprocess.run([sys.executable, "-c", FIRST_TRIAL], capture_output=True, text=True)
+    assert said.stdout == "[]\n", said.stderr

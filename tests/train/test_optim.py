@@ -309,3 +309,39 @@ def test_three_steps_of_adam(decay_exclude: str) -> None:
         return p - 0.05 * m / (v.sqrt() + 1e-8)
 
     three_steps("adam", update, decay_exclude=decay_exclude)
+
+
+@pytest.mark.parametrize(
+    ("name", "torchs", "given"),
+    [
+        ("sgd", torch.optim.SGD, {"momentum": 0.9}),
+        ("adam", torch.optim.Adam, {}),
+        ("adamw", torch.optim.AdamW, {}),
+    ],
+)
+def test_an_optimiser_is_torchs_to_the_last_bit(
+    name: str, torchs: Callable[..., torch.optim.Optimizer], given: dict[str, float]
+) -> None:
+    """Its state goes through a checkpoint in between."""
+    moved = []
+    for is_ours in (True, False):
+        module = network()
+
+        def make(module: nn.Module = module, is_ours: bool = is_ours) -> torch.optim.Optimizer:
+            ours = build_optimizer(module, config(optimizer=name))
+            kept = ("params", "lr", "weight_decay", "betas")
+            groups = [{k: g[k] for k in kept if k in g} for g in ours.param_groups]
+            return ours if is_ours else torchs(groups, fused=True, **given)
+
+        optimizer = make()
+        x_NCHW = torch.ones(2, 3, 5, 5, dtype=torch.float64)
+        for step in range(4):
+            if step == 2:
+                state = optimizer.state_dict()
+                optimizer = make()
+                optimizer.load_state_dict(state)
+            optimizer.zero_grad()
+            module(x_NCHW * step).square().mean().backward()
+            optimizer.step()
+        moved.append([p.detach().clone() for p in module.parameters()])
+    torch.testing.assert_close(*moved, rtol=0, atol=0)

@@ -103,38 +103,57 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
         row for row in records_of(means) if is_measured(row["reason"]) and known(row["estimate"])
     ]
     rank = _ranked(measured)
-    row = next((r for r in measured if set(_pair(r)) == set(rank[:2])), None)
-    if row is None or len(ours) < 2:
+    leads = _leads(measured, rank[0]) if rank else {}
+    if len(ours) < 2 or not {*rank[1:2]} & {*leads}:
         return best_settings(board, words)
-    winner, second = rank[:2]
-    lead, low, high = row["estimate"], row["low"], row["high"]
-    if row["a"] != winner:
-        lead, low, high = -lead, -high, -low
-    if lead < 0:  # ahead of the others by more, but not of this one
-        (winner, second), (lead, low, high) = (second, winner), (-lead, -high, -low)
+    winner = rank[0]
+    if leads[rank[1]][0] < 0:  # it leads the others by more, but not this one
+        winner, leads = rank[1], _leads(measured, rank[1])
+    beaten = [
+        other
+        for row in measured
+        if is_resolved(row, 0.0) and (other := _other(row, winner)) and row["winner"] == winner
+    ]
+    rest = [name for name in rank if name in leads]
+    second = next((name for name in rest if name not in beaten), rest[0])
+    lead, low, high = leads[second]
     if math.isclose(lead, 0, abs_tol=ROUNDING * (high - low)):
         return (f"No winner is shown: {winner} and {second} score the same on average.",)
     side = "higher" if words.mode == "max" else "lower"
     where = " on average over the swept settings" if any(text(one["at"]) for one in ours) else ""
-    beaten = [
-        r["b"] if r["a"] == winner else r["a"]
-        for r in measured
-        if is_resolved(r, 0.0) and r["winner"] == winner
-    ]
     seen = interval(low, high, apart_from=0.0)
     if len(beaten) == len(rank) - 1:
         return (
             f"{winner} is best: it scores {words.amount(lead)} {side} than {second}{where}{seen}.",
         )
+    # An interval without 0 is not enough where several pairs had their chance.
+    among = f" among {count(len(measured))} pairs" if low > 0 else ""
     also = f" It is better than {listed(beaten)}." if beaten else ""
     return (
         f"No winner is shown: {winner} leads {second} by {words.amount(lead)}{where}{seen}, "
-        f"which may be chance.{also}",
+        f"which may be chance{among}.{also}",
     )
 
 
 def _pair(row: Row) -> tuple[str, str]:
     return row["a"], row["b"]
+
+
+def _other(row: Row, name: str) -> str:
+    """Whom the row compares `name` with; empty if it does not."""
+    a, b = _pair(row)
+    return b if a == name else a if b == name else ""
+
+
+def _leads(measured: list[Row], name: str) -> dict[str, tuple[float, float, float]]:
+    """Whom it is compared with -> its lead and the interval of that."""
+    return {
+        other: (row["estimate"], row["low"], row["high"])
+        if row["a"] == name
+        else (-row["estimate"], -row["high"], -row["low"])
+        for row in measured
+        if (other := _other(row, name))
+    }
 
 
 def _ranked(measured: list[Row]) -> list[str]:

@@ -23,12 +23,14 @@ from clsweep.report.sentences.words import (
     Open,
     Sentences,
     Wording,
+    along,
     counted,
     interval,
     is_true,
     known,
     listed,
     number,
+    places_of,
     text,
 )
 
@@ -328,9 +330,7 @@ def _measure(row: Row) -> str:
 
 def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
     winners = [row["winner"] if _leads(row) else None for row in rows]
-    places: dict[str | None, list[str]] = {}
-    for winner, row in zip(winners, rows, strict=True):
-        places.setdefault(winner, []).append(text(row["region"]).removeprefix(f"{by}="))
+    places = places_of(by, rows, winners)
     unresolved = places.pop(None, [])
     if not places:
         return Open(f"Which objective is best is not resolved at any value of {by}.")
@@ -341,9 +341,7 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
             f"{words.amount(max(leads))} ahead of "
             "the next."
         )
-    best = listed([f"{name} is best at {listed(at)}" for name, at in places.items()])
-    rest = f"; at {listed(unresolved)} it is not resolved" if unresolved else ""
-    return f"Along {by}, {best}{rest}."
+    return along(by, [f"{name} is best at {listed(at)}" for name, at in places.items()], unresolved)
 
 
 def _leads(row: Row) -> bool:

@@ -20,14 +20,18 @@ from clsweep.report.sentences.words import (
     Open,
     Sentences,
     Wording,
+    along,
     counted,
     interval,
     is_true,
     known,
+    listed,
     number,
+    places_of,
     text,
 )
 
+AHEAD = {"mean": "is better", "std": "is more robust", "within": "has more settings near its best"}
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
 MANY_PAIRS = 12  # more are counted, not named
 
@@ -79,6 +83,30 @@ def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
         questions=f"Which objective has more of its settings {near}",
         measured="shares near the best",
     )
+
+
+def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
+    """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
+    return tuple(
+        _along(
+            by, str(a), str(b), records_of(rows), AHEAD[stat], null=1.0 if stat == "std" else 0.0
+        )
+        for (a, b), rows in pairs.groupby(["a", "b"], sort=False)
+    )
+
+
+def _along(by: str, a: str, b: str, rows: Sequence[Row], ahead: str, *, null: float) -> str:
+    winners = [row["winner"] if is_resolved(row, null) else None for row in rows]
+    places = places_of(by, rows, winners)
+    unresolved = places.pop(None, [])
+    if not places:
+        return Open(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
+    claims = [
+        f"{winner} {ahead} than {b if winner == a else a} at "
+        f"{listed(at) if unresolved or len(places) > 1 else 'every value'}"
+        for winner, at in places.items()
+    ]
+    return along(by, claims, unresolved)
 
 
 def _pairwise(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clsweep.catalog.rows import Row
 from clsweep.display.numbers import interval as interval
 from clsweep.display.numbers import number as number
 
@@ -65,6 +66,22 @@ def known(*values: Any) -> bool:
     return all(
         isinstance(value, (int, float)) and math.isfinite(value) for value in map(_plain, values)
     )
+
+
+def places_of(
+    by: str, rows: Sequence[Row], winners: Sequence[str | None]
+) -> dict[str | None, list[str]]:
+    """Each winner, or None where there is none -> the values or bins of `by` of its rows."""
+    places: dict[str | None, list[str]] = {}
+    for winner, row in zip(winners, rows, strict=True):
+        places.setdefault(winner, []).append(text(row["region"]).removeprefix(f"{by}="))
+    return places
+
+
+def along(by: str, claims: Sequence[str], unresolved: Sequence[str]) -> str:
+    """`Along tau, dcl is best at 0.1; at 0.2 and 0.5 it is not resolved.`"""
+    rest = f"; at {listed(unresolved)} it is not resolved" if unresolved else ""
+    return f"Along {by}, {listed(claims)}{rest}."
 
 
 def listed(texts: Sequence[str]) -> str:

@@ -75,6 +75,23 @@ def test_who_leads_the_others_by_more_does_not_lead_whom_it_lies_behind():
     assert "[-9, 8]" in best
 
 
+def test_whom_it_beats_is_not_whom_it_may_lead_by_chance():
+    """byol is the second best, and beaten; untrained, the last, is not."""
+    free = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE}
+    last = {"objective": "untrained", "score": 80.0}
+    rows = [
+        MEAN,  # simclr beats dcl
+        MEAN | free | {"b": "untrained", "estimate": 9.0, "low": 0.5, "high": 18.0},
+        MEAN | free | {"a": "dcl", "b": "untrained", "estimate": 7.0, "low": -2.0, "high": 16.0},
+    ]
+    table = pd.concat([BOTH, board(last)], ignore_index=True)
+    (best, *_) = verdict(means=rows, table=table)
+    assert best == (
+        "No winner is shown: simclr leads untrained by 9 points on average over the swept settings "
+        "[0.5, 18], which may be chance among 3 pairs. It is better than dcl."
+    )
+
+
 def test_a_search_names_its_best_settings_alone():
     lost = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
     assert verdict(means=[MEAN | lost], spreads=[SPREAD | lost]) == (
