@@ -533,6 +533,7 @@ def pareto(
         title=f"\nAccuracy against cost by {metric_of(findings)}, with 95 % intervals",
         legend=shown.PARETO_LEGEND,
         on_test=findings.material.on_test,
+        following=_same_of("recommend", paths, metric, mode, params),
     )
 
 

@@ -90,7 +90,7 @@ PARETO_LEGEND = (
 )
 
 LEADERBOARD_LEGEND = (
-    "Each at its best setting, with 95 % intervals; a best that was picked by its score is a "
+    "Each at its best setting, with 95 % intervals. A best that was picked by its score is a "
     "little too good. Near the best: within {within}. In italics: without training."
 )
 TOP_LEGEND = (

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -23,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from clsweep.machine import num_cores
 
 STUDY = {
     "name": "overhead",
@@ -51,7 +52,7 @@ def measure_clsweep(num_trials: int, folder: Path) -> dict[str, Any]:
         total_s,
         ended.max() - ended.min(),
         own_s,
-        concurrent=os.cpu_count() or 1,
+        concurrent=num_cores(),
     )
 
 
@@ -185,7 +186,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(num_trials, Path(folder)))
     print_table(
-        rows, title=f"\nTrial overhead on {os.cpu_count()} cores, {platform.machine()}", digits=3
+        rows, title=f"\nTrial overhead on {num_cores()} cores, {platform.machine()}", digits=3
     )
     print(
         f"ratio {rows[1]['overhead s / trial'] / max(rows[0]['overhead s / trial'], 1e-3):,.0f} : 1"

@@ -104,7 +104,7 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
     return Figure(
         name="mean-differences",
         title="Which objective is better on average",
-        caption=f"Mean {material.metric} over the space that both sweep; right of 0 the first of "
+        caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
         "the pair is better. "
         f"{_pair_text(frame, pairs)}",
         chart=_forest(
@@ -166,7 +166,7 @@ def confirmation_figure(material: Material) -> Figure | None:
     return Figure(
         name="confirmation",
         title="The best settings on fresh seeds",
-        caption="The score of the search was picked for being good; the fresh seeds took no part "
+        caption="The score of the search was picked for being good. The fresh seeds took no part "
         "in the picking. "
         f"{bands_text(frame, 'Bars')}",
         chart=_dots(
@@ -188,7 +188,7 @@ def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame) -> str:
         else ""
     )
     resolved = (
-        "A coloured row is resolved, in favour of the objective of that colour; a grey one is not."
+        "A coloured row is resolved, in favour of the objective of that colour. A grey one is not."
     )
     return f"{resolved} {bands_text(frame, 'Bars')}{cut}"
 
@@ -342,7 +342,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
         title=f"What matters for {name}",
         caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
         "an inert "
-        f"hyperparameter reaches by chance in 95 % of cases; left of its tick nothing is resolved. "
+        f"hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is resolved. "
         f"{bands_text(frame, 'Bars')}",
         chart=chart,
         data=rows.reset_index(drop=True),

@@ -9,12 +9,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from clsweep.analysis.threads import in_threads
 from clsweep.errors import RequestError
 from clsweep.report.figures.theme import svg_to_png, themed, to_svg
 from clsweep.report.formats.frames import to_csv, to_parquet
@@ -153,12 +155,20 @@ def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
     yield "report.md", _encoded(render_markdown(report))
-    for figure in report.figures:
+
+    def of_figure(figure: Figure) -> list[tuple[str, bytes]]:
         progress(f"figures/{figure.name}")
-        yield from _figure(figure, marked(figure.data))
-    for table in report.tables:
+        return list(_figure(figure, marked(figure.data)))
+
+    def of_table(table: Table) -> list[tuple[str, bytes]]:
         progress(f"tables/{table.name}")
-        yield from _table(table, marked(table.frame))
+        return list(_table(table, marked(table.frame)))
+
+    # Pictures are drawn outside of the interpreter, tables are written inside.
+    jobs = [partial(of_figure, figure) for figure in report.figures]
+    jobs += [partial(of_table, table) for table in report.tables]
+    for files in in_threads(lambda job: job(), jobs):
+        yield from files
 
 
 def _encoded(text: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 _FORMULA = re.compile(r"[=+\-@\t\r]")
@@ -17,7 +18,7 @@ def to_csv(frame: pd.DataFrame) -> bytes:
     safe = frame.rename(columns=lambda name: _harmless(str(name)))
     for i in range(safe.shape[1]):
         if not _is_plain(frame.dtypes.iloc[i]):
-            safe.isetitem(i, [_harmless(value) for value in frame.iloc[:, i]])
+            safe.isetitem(i, _harmless_texts(frame.iloc[:, i]))
     return safe.to_csv(index=False, lineterminator="\n").encode("utf-8", "replace")
 
 
@@ -44,6 +45,16 @@ def _typed(column: pd.Series[Any]) -> list[Any]:
 
 def _is_plain(dtype: Any) -> bool:
     return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype)
+
+
+def _harmless_texts(column: pd.Series[Any]) -> Any:
+    """The column without texts that would be formulas; of texts alone each is looked at once."""
+    if not isinstance(column.dtype, pd.StringDtype):
+        return [_harmless(value) for value in column]
+    codes, values = pd.factorize(column, use_na_sentinel=False)
+    different = np.empty(len(values), dtype=object)
+    different[:] = [_harmless(value) for value in values]
+    return different[codes]
 
 
 def _harmless(value: Any) -> Any:

@@ -87,11 +87,12 @@ def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
 
 def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
     """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
+    measured = pairs[[is_measured(reason) for reason in pairs["reason"]]]
     return tuple(
         _along(
             by, str(a), str(b), records_of(rows), AHEAD[stat], null=1.0 if stat == "std" else 0.0
         )
-        for (a, b), rows in pairs.groupby(["a", "b"], sort=False)
+        for (a, b), rows in measured.groupby(["a", "b"], sort=False)
     )
 
 

@@ -326,25 +326,26 @@ def effects(*rows):
 
 def test_a_hyperparameter_matters_most_only_above_all_other_intervals():
     tau = effect("tau", 0.71, 0.6, 0.8)
-    said = "dcl: tau (total effect 0.71 [0.6, 0.8], an inert one reaches 0.05) matters most"
+    said = "dcl: tau matters most (total effect 0.71 [0.6, 0.8], an inert one reaches 0.05)."
     assert effects(tau, effect("lr", 0.3, 0.2, 0.4)) == (
-        f"{said}; lr (total effect 0.3 [0.2, 0.4], an inert one reaches 0.05) matters too.",
+        said,
+        "dcl: lr (total effect 0.3 [0.2, 0.4], an inert one reaches 0.05) matters too.",
     )
-    assert effects(tau, effect("lr", 0.02, 0.0, 0.1, resolved=False)) == (f"{said}.",)
+    assert effects(tau, effect("lr", 0.02, 0.0, 0.1, resolved=False)) == (said,)
     assert (
         "which of them matters most is not resolved"
-        in effects(tau, effect("lr", 0.5, 0.4, 0.61))[0]
+        in effects(tau, effect("lr", 0.5, 0.4, 0.61))[1]
     )
     assert (
         "that the others matter less is not resolved"
-        in effects(tau, effect("lr", 0.5, NAN, NAN))[0]
+        in effects(tau, effect("lr", 0.5, NAN, NAN))[1]
     )
     assert (
         "that the others matter less is not resolved"
-        in effects(tau, effect("lr", 0.5, 0.0, INF))[0]
+        in effects(tau, effect("lr", 0.5, 0.0, INF))[1]
     )
     assert effects(tau) == (
-        "dcl: tau (total effect 0.71 [0.6, 0.8], an inert one reaches 0.05) matters.",
+        "dcl: tau matters (total effect 0.71 [0.6, 0.8], an inert one reaches 0.05).",
     )
 
 
@@ -408,9 +409,9 @@ def test_shares_of_an_anova_are_of_each_on_its_own():
         ),
         effect("seed noise", NAN, NAN, NAN, method="anova", order=0, first=0.9, resolved=False),
     ]
-    first, second = effects(*rows)
+    first, *_, second = effects(*rows)
     assert first.startswith(
-        "dcl: tau (share of the variance 0.5 [0.4, 0.6], an inert one reaches 0.05) matters most on"
+        "dcl: tau matters most on its own (share of the variance 0.5 [0.4, 0.6], an inert one"
     )
     assert second.startswith(
         "dcl: the effects of tau and lr depend on each other (share of the variance 0.2"

@@ -3,6 +3,7 @@ import math
 import pandas as pd
 import pytest
 
+from clsweep.analysis.reasons import Reason
 from clsweep.report.sentences import pairs
 from clsweep.report.sentences.words import Open
 
@@ -42,3 +43,8 @@ def test_a_ratio_of_spreads_below_one_is_the_more_robust_of_the_first():
     assert at_values(robust, OPEN, stat="std") == (
         "Along tau, dcl is more robust than simclr at 0.1; at 0.2 it is not resolved.",
     )
+
+
+def test_of_what_was_not_measured_nothing_is_said():
+    lost = OPEN | {"reason": Reason.NOT_SWEPT}
+    assert at_values(lost) == ()
