@@ -55,6 +55,7 @@ class Plugin:
         text: of the module.
         digest: tells versions apart; of a package with its version.
         is_package: it is imported where it is installed; else `text` is what is executed.
+        file: of a package, `my_package/losses.py`, as messages name it.
         rows: what it adds to the catalog, with `impl` as module:function.
         places: of its functions, `my_losses.py:12`, by `impl`.
     """
@@ -64,13 +65,14 @@ class Plugin:
     text: str = field(repr=False)
     digest: str
     is_package: bool = False
+    file: str = ""
     rows: tuple[CatalogRow, ...] = field(repr=False)
     places: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def packed(self) -> dict[str, Any]:
         """As plain values, for JSON and for the way to other processes."""
         rows = [{"row": type(row).__name__, **asdict(row)} for row in self.rows]
-        kept = ("name", "module", "text", "digest", "is_package", "places")
+        kept = ("name", "module", "text", "digest", "is_package", "file", "places")
         return {name: getattr(self, name) for name in kept} | {"rows": rows}
 
     @classmethod
@@ -153,22 +155,40 @@ def _text(path: Path, name: str) -> str:
 def _read_package(name: str) -> Plugin:
     points = {point.name: point.value for point in metadata.entry_points(group=GROUP)}
     module = points.get(name, name).partition(":")[0]
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
+    spec = _spec(module)
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         known = f"; installed: {', '.join(sorted(points))}" if points else ""
         raise PluginError(
             f"{name}: expected a file NAME.py or an installed package, found neither{known}"
         )
     text = _text(Path(spec.origin), name)
-    rows, places = _rows_of(text, os.path.basename(spec.origin), module)
+    tail = ".py" if spec.submodule_search_locations is None else "/__init__.py"
+    file = module.replace(".", "/") + tail
+    rows, places = _rows_of(text, file, module)
     digest = f"{_version(module)} {_digest(_source(Path(spec.origin)))}"
     return Plugin(
-        name=name, module=module, text=text, digest=digest, is_package=True, rows=rows,
-        places=places,
+        name=name, module=module, text=text, digest=digest, is_package=True, file=file,
+        rows=rows, places=places,
     )  # fmt: skip
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where a module is. Nothing is executed: `importlib.util.find_spec` would import the packages
+    that it lies in.
+    """
+    spec, path, parts = None, None, module.split(".")
+    for i in range(len(parts)):
+        name = ".".join(parts[: i + 1])
+        finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+        try:
+            found = (find(name, path) for find in finders if find)
+            spec = next((each for each in found if each is not None), None)
+        except (ImportError, ValueError):
+            return None
+        path = None if spec is None else spec.submodule_search_locations
+        if path is None and i + 1 < len(parts):
+            return None
+    return spec
 
 
 def _version(module: str) -> str:
@@ -205,7 +225,8 @@ def _rows_of(text: str, name: str, module: str) -> tuple[tuple[CatalogRow, ...],
         if type(row) not in KINDS.values():
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
             raise PluginError(f"{at}: ROWS: {expected}, given {row!r:.60}")
-        place = f"{name}:{lines.get((type(row).__name__, row.name), defined['ROWS'].lineno)}"
+        key = (type(row).__name__, str(row.name))
+        place = f"{name}:{lines.get(key, defined['ROWS'].lineno)}"
         rows.append(_checked(row, place, name, module, defined))
         if not isinstance(row, Param) and row.impl in defined:
             places[f"{module}:{row.impl}"] = f"{name}:{defined[row.impl].lineno}"
@@ -307,13 +328,20 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _place(error: BaseException, names: Iterable[str]) -> str:
-    """The innermost line of one of these files that an error has passed through."""
-    if isinstance(error, SyntaxError) and error.filename in (*names,):
-        return f"{error.filename}:{error.lineno}"
+def _place(error: BaseException, names: Iterable[str], folders: Sequence[str] = ()) -> str:
+    """The innermost line of one of these files, or of one in these folders, that an error has
+    passed through; empty if there is none.
+    """
     known = set(names)
-    frames = traceback.extract_tb(error.__traceback__)
-    return next((f"{f.filename}:{f.lineno}" for f in reversed(frames) if f.filename in known), "")
+    found = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        found.append((error.filename, error.lineno))
+    for file, line in reversed(found):
+        if file in known:
+            return f"{file}:{line}"
+        if folder := next((f for f in folders if f"{file}/".startswith(f"{f}/")), ""):
+            return f"{os.path.relpath(file, os.path.dirname(folder))}:{line}"
+    return ""
 
 
 def _lines(tree: ast.Module) -> dict[tuple[str, str], int]:
@@ -383,7 +411,7 @@ def declare(plugins: Sequence[Plugin]) -> None:
 def _place_of(plugin: Plugin, row: CatalogRow | None) -> str:
     lines = {} if row is None else _lines(ast.parse(plugin.text))
     line = lines.get((type(row).__name__, row.name), 1) if row is not None else 1
-    return f"{plugin.name}:{line}"
+    return f"{plugin.file or plugin.name}:{line}"
 
 
 def execute(plugins: Sequence[Plugin]) -> None:
@@ -398,10 +426,20 @@ def execute(plugins: Sequence[Plugin]) -> None:
                 f"{plugin.name}: planned with version {plugin.digest}, found {here} here"
             )
         with contextlib.redirect_stdout(sys.stderr):
-            module = importlib.import_module(plugin.module)
+            module = _imported(plugin)
         for impl, place in plugin.places.items():
             if not callable(getattr(module, impl.partition(":")[2], None)):
                 raise PluginError(f"{place}: expected a function or a class")
+
+
+def _imported(plugin: Plugin) -> ModuleType:
+    try:
+        return importlib.import_module(plugin.module)
+    except PluginError:
+        raise
+    except (Exception, SystemExit) as error:
+        place = _place(error, (), _folders([plugin])) or plugin.file or plugin.name
+        raise PluginError(f"{place}: {_said(error)}") from None
 
 
 OF_THE_LOSS = ("DivergedError", "LossShapeError")  # raised for its value, after it has returned
@@ -414,7 +452,16 @@ def place_of(error: BaseException, loss: str = "") -> str:
     names = [plugin.name for plugin in _active.values() if not plugin.is_package]
     places = {impl: place for each in _active.values() for impl, place in each.places.items()}
     blamed = loss if type(error).__name__ in OF_THE_LOSS else ""
-    return _place(error, names) or places.get(blamed, "")
+    folders = _folders([plugin for plugin in _active.values() if plugin.is_package])
+    return _place(error, names, folders) or places.get(blamed, "")
+
+
+def _folders(packages: Sequence[Plugin]) -> list[str]:
+    """The paths of these packages, or of modules that are none."""
+    tops = [_spec(plugin.module.partition(".")[0]) for plugin in packages]
+    return [
+        path for top in tops if top for path in top.submodule_search_locations or [top.origin or ""]
+    ]
 
 
 class _Finder(MetaPathFinder, Loader):

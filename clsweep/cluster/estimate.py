@@ -55,6 +55,9 @@ class Estimate:
         self, planned: Sequence[Row], recorded: Sequence[Row] = (), like: Sequence[Row] = ()
     ):
         self._left = {row["trial_id"]: row for row in planned}
+        self._work_left: dict[str, float] = defaultdict(float)  # kept: every heartbeat asks
+        for row in self._left.values():
+            self._work_left[row["objective"]] += work_of(row)
         self._seconds: dict[str, float] = defaultdict(float)  # by objective, of trials that ended
         self._work: dict[str, float] = defaultdict(float)
         for row in recorded:
@@ -66,6 +69,7 @@ class Estimate:
         """A trial has its row."""
         planned = self._left.pop(row["trial_id"], None)
         if planned is not None:
+            self._work_left[planned["objective"]] -= work_of(planned)
             self._learn(row, work_of(planned))
 
     def _learn(self, row: Row, work: float) -> None:
@@ -81,9 +85,7 @@ class Estimate:
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
         """Until the last trial has ended; None where the pace of most of the work is unknown."""
         paces = self._paces(running)
-        left: dict[str, float] = defaultdict(float)
-        for row in self._left.values():
-            left[row["objective"]] += work_of(row)
+        left = defaultdict(float, self._work_left)
         for trial in running:
             left[trial.row["objective"]] -= trial.share * work_of(trial.row)
         total = sum(left.values())

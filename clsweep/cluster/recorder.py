@@ -15,7 +15,11 @@ from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED
 from clsweep.cluster.trial import describe
-from clsweep.results.folder import PARTS_BEFORE_COMPACTION, ResultsFolder
+from clsweep.results.folder import (
+    PARTS_BEFORE_COMPACTION,
+    SHARE_BEFORE_COMPACTION,
+    ResultsFolder,
+)
 from clsweep.results.retention import KeptFiles
 from clsweep.results.schemas import SIDE_TABLES
 from clsweep.study.design import Study
@@ -39,6 +43,7 @@ class Recorder:
         self._loggers = loggers
         self._is_live = study.sections.search.method in LIVE_METHODS
         self.trial_ids: set[str] = set()  # that have a row of this run
+        self._num_parts = 0  # written since the last compaction
         resources = study.sections.resources
         self._constants: Row = {
             "workers": resources.workers,
@@ -89,8 +94,11 @@ class Recorder:
         full = {**row, **self._constants, **options, **outcome}
         self._folder.add_trial(full, **side)
         self.trial_ids.add(row["trial_id"])
-        if len(self.trial_ids) % PARTS_BEFORE_COMPACTION == 0:
+        self._num_parts += 1
+        share = SHARE_BEFORE_COMPACTION * self._progress.tally.num_done
+        if self._num_parts >= max(PARTS_BEFORE_COMPACTION, share):
             self._folder.compact()
+            self._num_parts = 0
         return full
 
     def _show(self, full: Row) -> None:

@@ -63,6 +63,9 @@ from clsweep.study.recorded import recorded_study
 T = TypeVar("T")
 
 PARTS_BEFORE_COMPACTION = 250  # opening a part costs about a millisecond
+# Of the trials that have ended, in a large study: a compaction writes all of them again. A fixed
+# number would make their cost grow with the square of the study.
+SHARE_BEFORE_COMPACTION = 0.05
 # of the files per trial, by their folder
 SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
 JOURNAL = "optuna.journal"
@@ -176,11 +179,12 @@ class ResultsFolder:
 
     def side_table(self, name: str) -> pa.Table:
         """`epochs`, `histograms` or `points` of the trials that have ended so far."""
+        table = self._side_rows(name)
+        return _of_trials(table, self.trials(["trial_id"]))
+
+    def _side_rows(self, name: str) -> pa.Table:
         schema = side_schema(name)
-        table = self._with_parts(name, schema, schema.names, filled=["trial_id"])
-        return table.filter(
-            pc.is_in(table["trial_id"], self.trials(["trial_id"])["trial_id"].combine_chunks())
-        )
+        return self._with_parts(name, schema, schema.names, filled=["trial_id"])
 
     def running_epochs(self) -> pa.Table:
         """The epochs, so far, of trials that were under way when this was last written; trials
@@ -328,11 +332,12 @@ class ResultsFolder:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
         self._lock.check()
         parts = {name: self._parts(name) for name in ("trials", *SIDE_TABLES)}
+        trials = self.trials()  # once: their parts are many files
         for name in SIDE_TABLES:
-            table = self.side_table(name)
+            table = _of_trials(self._side_rows(name), trials)
             if name == "epochs" or table.num_rows:
                 self._write_table(f"{name}.parquet", table)
-        self._write_table("trials.parquet", self.trials())
+        self._write_table("trials.parquet", trials)
         for names in parts.values():  # trials first: none must survive the epochs that belong to it
             self._files.each(self._files.remove, names)
 
@@ -568,6 +573,11 @@ class ResultsFolder:
             known = table.schema.metadata or {}
             table = table.replace_schema_metadata({**known, "score_on": split})
         self._files.write(name, encode(table))
+
+
+def _of_trials(table: pa.Table, trials: pa.Table) -> pa.Table:
+    """The rows of these trials."""
+    return table.filter(pc.is_in(table["trial_id"], trials["trial_id"].combine_chunks()))
 
 
 def encoder_file(trial_id: str) -> str:

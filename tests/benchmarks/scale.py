@@ -6,17 +6,28 @@ machine, by the real command line. The real cores are few, so the trials a secon
 costs in all, and not how long a cluster would take. The driver's memory is sampled as the trials
 end; its growth is what it keeps of each.
 
+`--simulate` leaves Ray away: the driver's own parts (plan, journal, rows, compaction, heartbeats)
+work through made-up trials of many epochs, a thousand under way. From two sizes the table draws
+each part on to 100,000 trials, by the power law through both.
+
     python tests/benchmarks/scale.py [--trials 1000] [--cpus 64]
+    python tests/benchmarks/scale.py --simulate 1000 10000 [--epochs 100]
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import math
 import os
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +68,8 @@ def measure(
         driver = subprocess.Popen(
             command, env=os.environ | cluster.environment, stdout=log, stderr=log
         )
-        samples = watch(psutil.Process(driver.pid), cluster, out, num_trials, start)
+        process = psutil.Process(driver.pid)
+        samples = watch(process, cluster, out, num_trials, start)
         total_s = time.perf_counter() - start
         assert driver.wait() == 0, (folder / "log").read_text()
     rows = pq.read_table(out / "trials.parquet").to_pandas()
@@ -70,6 +82,8 @@ def measure(
         "CPUs": num_cpus,
         "total s": total_s,
         "s / trial": (ended["s"] - began["s"]) / max(ended["trials"] - began["trials"], 1),
+        "driver CPU s / trial": (ended["driver CPU s"] - began["driver CPU s"])
+        / max(ended["trials"] - began["trials"], 1),
         "driver KiB / trial": 1024
         * (ended["driver MiB"] - half["driver MiB"])
         / max(ended["trials"] - half["trials"], 1),
@@ -110,6 +124,7 @@ def memory(driver: psutil.Process, cluster: FakeCluster) -> dict[str, float]:
     processes = cluster.processes()
     shares = [pss(process) for process in [driver, *processes]]
     return {
+        "driver CPU s": sum(driver.cpu_times()[:2]),
         "driver MiB": driver.memory_info().rss / MIB,
         "cluster GiB": sum(shares) / 2**30,
         "processes": len(processes),
@@ -123,12 +138,280 @@ def pss(process: psutil.Process) -> int:
         return 0
 
 
+# Without Ray.
+
+AT_ONCE = 1000
+TRIAL_S, BEAT_S, EPOCHS_S = 600.0, 2.0, 10.0  # a trial's length; pauses of the heartbeat
+TARGET = 100_000
+SUGGESTIONS = (100, 300)  # of a live search, which is too slow for more
+SIMULATED = {
+    **STUDY,
+    "name": "simulated",
+    "seeds": [0, 1],
+    "base": {"encoder": "conv4"},
+    "objectives": {"simclr": {"framework": "simclr", "loss": "infonce"}},
+    "space": {"tau": {"low": 0.01, "high": 1.0, "log": True}, "lr": {"low": 0.01, "high": 1.0}},
+}
+
+
+def cpu_s() -> float:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
+
+
+class Clock:
+    """Seconds of the processor by part, those of commands included: a busy machine changes little
+    in them.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        start = cpu_s()
+        yield
+        self.seconds[part] += cpu_s() - start
+
+
+def counting_disk(folder: str, calls: Counter[str]) -> Any:
+    """A disk that counts what an object store would be asked."""
+    from clsweep.results.disk import Disk
+
+    class Counting(Disk):
+        def is_file(self, name: str) -> bool:
+            calls["HEAD"] += 1
+            return super().is_file(name)
+
+        def names(self, folder: str) -> list[str]:
+            found = super().names(folder)
+            calls["LIST"] += max(1, math.ceil(len(found) / 1000))  # keys of a page
+            return found
+
+        def read(self, name: str) -> bytes:
+            calls["GET"] += 1
+            return super().read(name)
+
+        def write(self, name: str, data: Any, *, durable: bool = True) -> None:
+            calls["PUT"] += 1
+            super().write(name, data, durable=durable)
+
+        def remove(self, name: str) -> None:
+            calls["DELETE"] += 1
+            super().remove(name)
+
+    return Counting(folder)
+
+
+def study_of(folder: Path, num_trials: int, method: str) -> Any:
+    from clsweep.study.resolve import load_study
+
+    search = {"method": method, "trials_per_objective": num_trials // 2}
+    path = folder / f"{method}.yaml"
+    path.write_text(yaml.safe_dump({**SIMULATED, "search": search}))
+    return load_study(path)
+
+
+def outcome_of(row: dict[str, Any], num_epochs: int) -> dict[str, Any]:
+    epochs = [
+        {"epoch": i, "train_loss": 5.0 / i, "lr": 0.1, "time_s": 1.0}
+        for i in range(1, num_epochs + 1)
+    ]
+    score = 50.0 + int(row["trial_id"].encode().hex(), 16) % 4999 / 100
+    told = {"status": "finished", "knn_top1": score, "wall_time_s": TRIAL_S}
+    return {**told, "epochs": epochs, "epochs_trained": num_epochs, "num_images": 1e6}
+
+
+def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
+    """Seconds in all by part, of a study of so many trials; and bytes, and requests."""
+    from rich.console import Console
+
+    import clsweep
+    from clsweep.cluster.progress import Progress
+    from clsweep.cluster.recorder import Recorder
+    from clsweep.cluster.search import PlanSearch
+    from clsweep.results.folder import ResultsFolder
+    from clsweep.results.journal import open_storage
+    from clsweep.results.retention import KeptFiles
+    from clsweep.results.tally import Tally
+    from clsweep.study.design import plan_row, plan_trials
+
+    clock, calls = Clock(), Counter[str]()
+    with clock("plan"):
+        study = study_of(root, num_trials, "random")
+        trials = plan_trials(study)
+        rows = [plan_row(study, trial) for trial in trials]
+    folder = ResultsFolder(str(root / "out"))
+    folder._files = counting_disk(folder._files.folder, calls)
+    folder.create(study.document.dump(), rows)
+    best: dict[str, Any] = {"metric": "knn_top1", "mode": "max"}
+    kept = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
+    tally = Tally.of(rows, [], axes={"simclr": ("tau", "lr")}, **best)
+    console = Console(file=io.StringIO())
+    progress = Progress(tally, planned=rows, concurrent=AT_ONCE, console=console)
+    recorder = Recorder(study, folder, progress, kept)
+    storage = open_storage(folder.journal_path, alone=True)
+    search = PlanSearch(study, trials, [], storage)
+    folder.compact = lambda: None  # type: ignore[method-assign]  # by itself, see `compaction`
+    under_way: deque[dict[str, Any]] = deque()
+    calls.clear()
+    for i in range(num_trials + AT_ONCE):
+        if i < num_trials:
+            with clock("journal"):
+                row = search.next_row()
+            assert row is not None
+            under_way.append(row)
+            with clock("progress"):
+                recorder.started(row)
+        if i == min(num_trials, AT_ONCE) - 1:
+            beats(folder, progress, num_epochs, num_trials, clock)
+        if i >= AT_ONCE and under_way:
+            row = under_way.popleft()
+            outcome = outcome_of(row, num_epochs)
+            with clock("rows"):
+                recorder.ended(row, outcome)
+            with clock("journal"):
+                search.tell(row, {**outcome, **row})
+    for row in under_way:  # of a study of fewer trials than places
+        recorder.ended(row, outcome_of(row, num_epochs))
+    found = dict(clock.seconds)
+    found |= {f"requests: {name}": float(num) for name, num in calls.items()}
+    with clock("open_results of parts"):
+        clsweep.open_results(folder.path).trials  # noqa: B018
+    with clock("resume"):
+        PlanSearch(study, [], folder.trials().to_pylist(), open_storage(folder.journal_path))
+    found |= {name: clock.seconds[name] for name in clock.seconds if name not in found}
+    found["journal MiB"] = os.path.getsize(folder.journal_path) / MIB
+    return found
+
+
+def compaction(num_trials: int, num_epochs: int, num_parts: int, root: Path) -> dict[str, float]:
+    """Seconds of one compaction of parts into tables of so many trials, and of what reads them."""
+    import pyarrow as pa
+
+    import clsweep
+    from clsweep.results.folder import ResultsFolder
+    from clsweep.results.schemas import param_fields, side_schema, to_table, trials_schema
+    from clsweep.study.design import plan_row, plan_trials
+
+    study = study_of(root, num_trials + num_parts, "random")
+    rows = [plan_row(study, trial) for trial in plan_trials(study)]
+    folder, calls = ResultsFolder(str(root / "out")), Counter[str]()
+    folder.create(study.document.dump(), rows)
+    old, new = rows[:num_trials], rows[num_trials:]
+    told = {k: v for k, v in outcome_of(rows[0], num_epochs).items() if k != "epochs"}
+    schema = trials_schema(param_fields({*rows[0]}))
+    folder._write_table("trials.parquet", to_table([{**row, **told} for row in old], schema))
+    epochs = side_schema("epochs")
+    one = to_table(
+        [{"trial_id": "x", **e} for e in outcome_of(rows[0], num_epochs)["epochs"]], epochs
+    )
+    many = pa.concat_tables([one] * len(old)).combine_chunks()
+    ids = pa.array([row["trial_id"] for row in old for _ in range(num_epochs)], pa.string())
+    at = epochs.get_field_index("trial_id")
+    folder._write_table("epochs.parquet", many.set_column(at, epochs.field(at), ids))
+    for row in new:
+        folder.add_trial({**row, **told}, epochs=outcome_of(row, num_epochs)["epochs"])
+    folder._files, clock = counting_disk(folder._files.folder, calls), Clock()  # type: ignore[union-attr]
+    with clock(f"a compaction of {num_parts} parts"):
+        folder.compact()
+    found = {f"requests of it: {name}": float(num) for name, num in calls.items()}
+    with clock("open_results"):
+        clsweep.open_results(folder.path).trials  # noqa: B018
+    with clock("status"):
+        command = [*COMMAND, "status", folder.path]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    sizes = [path.stat().st_size for path in Path(folder.path).glob("*.parquet")]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {**clock.seconds, **found, "tables MiB": sum(sizes) / MIB, "peak MiB": peak}
+
+
+def beats(folder: Any, progress: Any, num_epochs: int, num_trials: int, clock: Clock) -> None:
+    """What heartbeats take, with trials under way that have half their epochs: once, times their
+    number in a study of trials of ten minutes.
+    """
+    import json
+
+    from clsweep.cluster.said import heard, report, reported, say
+
+    state = {"epoch": 1, "epochs": num_epochs, "step": 1, "steps": 9, "loss": 1.0}
+    for name in progress.running:
+        say(folder.scratch, name, {**state, "images_per_s": 1e3})
+        report(folder.scratch, name, {}, is_first=True)
+        with open(f"{folder.scratch}/epochs/{name}", "w") as file:
+            for i in range(1, num_epochs // 2 + 1):
+                epoch = {"epoch": i, "train_loss": 5.0 / i, "lr": 0.1, "time_s": 1.0}
+                file.write(json.dumps(epoch) + "\n")
+    study_s = num_trials * TRIAL_S / AT_ONCE
+    here = Clock()
+    with here("heartbeat"):
+        states = heard(folder.scratch, progress.running)
+        progress.heard(states)
+    with here("headline"):
+        progress.headline()
+    with here("heartbeat"):
+        folder.beat({"state": "running", "running": progress.running, "trials": states})
+    with here("epochs under way"):
+        folder.keep_running(reported(folder.scratch, progress.running))
+    for name, seconds in here.seconds.items():
+        pause = max(EPOCHS_S, seconds / 0.05) if name == "epochs under way" else BEAT_S
+        clock.seconds[name] += seconds * study_s / pause
+
+
+def suggestions(num: int, root: Path) -> float:
+    """CPU seconds of all configurations that `tpe` chooses, each told before the next."""
+    from clsweep.cluster.search import PlanSearch
+    from clsweep.results.journal import open_storage
+    from clsweep.study.design import plan_trials
+
+    study = study_of(root, 2 * num, "tpe")
+    search = PlanSearch(study, plan_trials(study), [], open_storage(str(root / f"j{num}")))
+    start = cpu_s()
+    while (row := search.next_row()) is not None:
+        search.tell(row, {**outcome_of(row, 1), **row})
+    return cpu_s() - start
+
+
+def drawn_on(sizes: tuple[int, ...], values: tuple[float, ...]) -> dict[str, float]:
+    """The power law through two sizes, at TARGET."""
+    (n, m), (a, b) = sizes, values
+    power = math.log(b / a) / math.log(m / n) if a > 0 and b > 0 else 0.0
+    return {"power": power, f"at {TARGET:,}": b * (TARGET / m) ** power}
+
+
+def simulation(sizes: tuple[int, int], num_epochs: int) -> list[dict[str, Any]]:
+    found = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(simulate(size, num_epochs, Path(folder)))
+        with tempfile.TemporaryDirectory() as folder:
+            found[-1] |= compaction(size, num_epochs, 250, Path(folder))
+    table = []
+    for part in found[-1]:
+        values = (found[0].get(part, 0.0), found[1][part])
+        told = {f"at {n:,}": v for n, v in zip(sizes, values, strict=True)}
+        table.append({"part": part, **told, **drawn_on(sizes, values)})
+    with tempfile.TemporaryDirectory() as folder:
+        values = tuple(suggestions(num, Path(folder)) for num in SUGGESTIONS)
+    part = f"tpe, {SUGGESTIONS[0]} and {SUGGESTIONS[1]} configurations"
+    told = {f"at {n:,}": v for n, v in zip(sizes, values, strict=True)}
+    return [*table, {"part": part, **told, **drawn_on(SUGGESTIONS, values)}]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--cpus", type=int, default=64)
+    parser.add_argument("--simulate", type=int, nargs=2, metavar="TRIALS")
+    parser.add_argument("--epochs", type=int, default=100)
     arguments = parser.parse_args()
     from clsweep.display.printing import print_table
+
+    if arguments.simulate:
+        named, table = machine(), simulation((*arguments.simulate,), arguments.epochs)
+        title = f"\nCPU seconds in all, {arguments.epochs} epochs a trial; {named}"
+        print_table(table, title=title, digits=2)
+        return
 
     with tempfile.TemporaryDirectory() as folder:
         row, samples = measure(arguments.trials, arguments.cpus, Path(folder))

@@ -15,6 +15,7 @@ from clsweep.catalog.plugins import (
     activate,
     execute,
     from_json,
+    place_of,
     read_plugins,
     to_json,
 )
@@ -179,6 +180,8 @@ def test_the_plug_ins_of_one_study_are_not_another_s(study):
         ("default=1.0", "default=-1.0", "mine.py:21: my_scale: default: expected a value in"),
         ('owns=("tau", "my_scale")', 'owns="tau"', "mine.py:19: my_dcl: owns"),
         ('"my_scale")', '"my_skale")', "mine.py:10: my_dcl: argument my_scale"),
+        ('name="my_dcl"', 'name=["my_dcl"]', "mine.py:18: ['my_dcl']: name: Input should be"),
+        ('name="my_scale"', "name={}", "mine.py:18: {}: name: Input should be"),
         ("ROWS = [", "ROWS = [7,", "mine.py:18: ROWS: expected a Param"),
         ("ROWS = [", "ROWS_ = [", "mine.py:1: expected a list ROWS"),
         ('"doc": "own"}', '"doc": 1 / 0}', "mine.py:7: ZeroDivisionError"),
@@ -238,3 +241,60 @@ def test_a_package_has_its_version_in_its_digest(tmp_path, monkeypatch):
     (second,) = read_plugins(["some_rows_xyz"], tmp_path)
     assert first.digest.startswith("0 ")
     assert first.digest != second.digest
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of a plug-in, with more files, where Python finds it; its modules are forgotten."""
+    monkeypatch.syspath_prepend(tmp_path)
+    known = set(sys.modules)
+
+    def lay_out(**files):
+        folder = tmp_path / "own_rows_xyz"
+        folder.mkdir()
+        for name, text in {"__init__": "", **files}.items():
+            (folder / f"{name}.py").write_text(text)
+
+    yield lay_out
+    for name in set(sys.modules) - known:
+        if name.startswith("own_rows_xyz"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("text", ["def (:\n", "raise RuntimeError('loud')\n"])
+def test_planning_executes_no_package_around_a_plug_in(package, tmp_path, text):
+    package(__init__=text, mine=MINE)
+    (plugin,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
+    assert plugin.file == "own_rows_xyz/mine.py"
+    assert "own_rows_xyz" not in sys.modules
+    with pytest.raises(PluginError, match=r"^own_rows_xyz/__init__\.py:1: (Syntax|Runtime)Error"):
+        execute([plugin])
+
+
+def test_an_error_of_a_package_has_its_file_and_line(package, tmp_path):
+    helper = "def scaled(x):\n    return x / 0\n"
+    text = MINE.replace("import torch", "from own_rows_xyz.helper import scaled", 1)
+    text = text.replace("return my_scale *", "return scaled(1) *")
+    package(helper=helper, mine=text)
+    (plugin,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
+    assert plugin.places["own_rows_xyz.mine:my_dcl"] == "own_rows_xyz/mine.py:10"
+    activate([plugin])
+    execute([plugin])
+    with pytest.raises(ZeroDivisionError) as caught:
+        sys.modules["own_rows_xyz.mine"].my_dcl(None, None, 1, 1)
+    assert place_of(caught.value) == "own_rows_xyz/helper.py:2"
+
+
+def test_a_package_that_cannot_be_imported_is_one_line(package, tmp_path):
+    package(mine=MINE.replace("import torch\n", "import no_such_module_xyz\n"))
+    (plugin,) = read_plugins(["own_rows_xyz.mine"], tmp_path)
+    with pytest.raises(PluginError) as caught:
+        execute([plugin])
+    assert str(caught.value).startswith("own_rows_xyz/mine.py:2: ModuleNotFoundError: ")
+
+
+def test_a_taken_name_in_a_package_is_told_with_its_file(package, tmp_path):
+    package(mine=MINE.replace('name="my_dcl"', 'name="dcl"'))
+    plugins = read_plugins(["own_rows_xyz.mine"], tmp_path)
+    with pytest.raises(PluginError, match=r"^own_rows_xyz/mine\.py:19: loss 'dcl'"):
+        activate(plugins)

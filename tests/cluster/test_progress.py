@@ -148,3 +148,13 @@ def test_a_search_that_has_yet_to_choose_the_epochs_has_a_time_too():
     rows = plan(dcl=None)
     estimate = Estimate(rows, [ended(rows[0], 30.0)])
     assert estimate.seconds_left([], 1) == pytest.approx(30.0)
+
+
+def test_the_work_that_is_left_is_that_of_the_trials_without_a_row():
+    """Whatever the order in which they end, twice or unplanned ones included."""
+    rows = plan(untrained=0, dcl=10)
+    estimate = Estimate(rows)
+    for row in [rows[2], rows[0], rows[2], {**rows[1], "trial_id": "unplanned"}]:
+        estimate.ended(ended(row, 3.0 * work_of(row)))
+    left = sum(work_of(row) for row in rows if row["trial_id"] in estimate._left)
+    assert estimate.seconds_left([], 2) == pytest.approx(3.0 * left / 2)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import yaml
 
+from clsweep.cluster import recorder as recorder_module
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.results.folder import ResultsFolder
@@ -22,6 +24,8 @@ from tests.cluster.conftest import study_tree
 
 class Silent:
     """Takes what it is told."""
+
+    tally = SimpleNamespace(num_done=0)
 
     def ended(self, row: dict[str, Any]) -> None: ...
     def record(self, row: dict[str, Any]) -> None: ...
@@ -45,3 +49,24 @@ def test_a_row_has_the_arguments_of_its_sampler_and_optunas_version(
     assert recorded["optuna_version"] == version("optuna")
     options = recorded["sampler_options"]
     assert (options and json.loads(options)) == SAMPLER_OPTIONS.get(method)
+
+
+@pytest.mark.parametrize(("num_done", "compactions"), [(0, 4), (80, 4), (150, 2), (10_000, 0)])
+def test_a_large_study_is_compacted_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_done: int, compactions: int
+) -> None:
+    """Every 5 parts, and later every twentieth of the trials that have ended."""
+    monkeypatch.setattr(recorder_module, "PARTS_BEFORE_COMPACTION", 5)
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(study_tree(search={"method": "grid"})))
+    study, folder = load_study(path), ResultsFolder(str(tmp_path / "out"))
+    row = plan_row(study, plan_trials(study)[0])
+    progress, seen = Silent(), []
+    progress.tally = SimpleNamespace(num_done=num_done)
+    monkeypatch.setattr(folder, "add_trial", lambda *_, **__: None)
+    monkeypatch.setattr(folder, "compact", lambda: seen.append(len(recorder.trial_ids)))
+    recorder = Recorder(study, folder, cast(Progress, progress), cast(KeptFiles, Silent()))
+    for i in range(20):
+        progress.tally.num_done = num_done + i
+        recorder.ended({**row, "trial_id": str(i)}, {"status": "finished"})
+    assert len(seen) == compactions == len({*seen})

@@ -229,6 +229,18 @@ def test_compaction_changes_nothing_that_a_reader_sees(
                                   epochs.sort_values(["trial_id"], ignore_index=True))  # fmt: skip
 
 
+def test_compaction_reads_each_part_once(
+    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in plan:
+        local.add_trial(outcome(row), epochs=[{"epoch": 1}])
+    read, seen = local._files.read, []
+    monkeypatch.setattr(local._files, "read", lambda name: seen.append(name) or read(name))
+    local.compact()
+    parts = [name for name in seen if name.startswith("parts/")]
+    assert len(parts) == len(set(parts)) == 2 * len(plan)
+
+
 def test_an_interrupted_compaction_leaves_one_row_per_trial(
     folder: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
