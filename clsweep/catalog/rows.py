@@ -224,8 +224,9 @@ class Dataset:
             x_ND and y_ND, D being `train.mutual_information.DIM`.
         owns: of pairs, hyperparameters of the data.
         num_unlabeled: images without a class, trained on beside the others.
-        images_digest: of names and sizes of the files, where these are the user's own; behind a +
-            that of the data set that scores are transferred to, where its are.
+        images_digest: of names and sizes of the files, where these are the user's own; of images
+            that are made, their version. Behind a + that of the data set that scores are
+            transferred to.
         store_size: of pictures that are kept whole, pixels that the shorter side has at most.
         options: those of the numbers that a study may choose or, of the user's own files, state.
         keeps_whole: whether images are pictures of any size, of which views are crops.

@@ -479,3 +479,8 @@ def test_many_synthetic_images_are_mapped_from_the_cache(
     mapped = load("synthetic", root=tmp_path, num_train=300)
     assert isinstance(mapped.train.images, np.memmap)
     assert all(same(a, b) for a, b in zip(parts(held), parts(mapped), strict=True))
+
+
+def test_a_study_of_made_images_does_not_go_on_with_another_version() -> None:
+    """A run compares the digest of a folder's plan with its own."""
+    assert DATASET["synthetic"].images_digest == f"version {synthetic.VERSION}"

@@ -47,6 +47,7 @@ DATASETS = (
         )
     ),
     Dataset(name="synthetic", impl="clsweep.data.datasets:textures", num_train=10_000,
+            images_digest="version 2",
             num_test=2_000, image_size=32, channels=3, num_classes=10,
             options=("image_size", "num_train", "num_classes"),
             arrays="clsweep.data.sources:synthetic_images",
