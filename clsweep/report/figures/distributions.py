@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import altair as alt
 import numpy as np
@@ -37,6 +38,7 @@ MAX_PANEL_POINTS = 1000
 MAX_SCATTERS = 4
 MAX_LABELS = 20  # more classes than this have no legend
 SEED = 0
+_SCORED: WeakKeyDictionary[Material, pd.DataFrame] = WeakKeyDictionary()
 _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
@@ -148,12 +150,13 @@ def _by_importance(material: Material, sensitivity: pd.DataFrame | None) -> list
 
 
 def _scored(material: Material) -> pd.DataFrame:
-    """Finished trials with a finite score, of objectives that have a colour."""
-    trials = material.trials
-    finished = trials[
-        (trials["status"] == "finished") & np.isfinite(numbers(trials, material.metric))
-    ]
-    return in_order(finished, material)
+    """Finished trials with a finite score, of objectives that have a colour; found once."""
+    if material not in _SCORED:
+        trials = material.trials
+        has_score = np.isfinite(numbers(trials, material.metric))
+        finished = trials[(trials["status"] == "finished") & has_score]
+        _SCORED[material] = in_order(finished, material)
+    return _SCORED[material]
 
 
 def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
