@@ -236,20 +236,21 @@ class Sweep:
 
     def label(self, row: int) -> str:
         """Text of one configuration's setting, as `tau=0.2, batch_size=64`."""
-        alike = [row, *np.flatnonzero(self._alike(row))]
+        alike = [row, *self._alike(row)]
         texts = ((name, settings(self._settings[name][alike].tolist())[0]) for name in self.params)
         at = ", ".join(f"{name}={text}" for name, text in texts if text)
         return at or f"config {self.configs[row]}"
 
-    def _alike(self, row: int) -> NDArray[np.bool_]:
-        """(n,) other configurations that a few digits may not tell from this one."""
-        alike = np.arange(len(self.configs)) != row
+    def _alike(self, row: int) -> NDArray[np.int64]:
+        """Other configurations that a few digits may not tell from this one."""
+        alike = np.delete(np.arange(len(self.configs)), row)
         for name in self.params:
             if self.scales[name] == "category":
-                alike &= self._words[name] == self._words[name][row]
+                words = self._words[name]
+                alike = alike[words[alike] == words[row]]
             else:
-                values = self._numbers[name]
-                alike &= np.isclose(values, values[row], rtol=1e-3, atol=0.0, equal_nan=True)
+                values, own = self._numbers[name][alike], self._numbers[name][row]
+                alike = alike[np.isclose(values, own, rtol=1e-3, atol=0.0, equal_nan=True)]
         return alike
 
     @cached_property
