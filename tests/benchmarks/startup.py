@@ -1,5 +1,5 @@
 """How long the commands that need neither torch nor Ray take, beside a bare interpreter and `import
-torch`.
+torch`; and how long `clsweep run` takes to the first row of a study of short trials.
 
 python tests/benchmarks/startup.py [--repeats 7]
 """
@@ -12,6 +12,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -27,20 +28,48 @@ COMMANDS = {
 }
 
 
+FIRST_ROW = "clsweep run, to the first row"
+
+
 def seconds(arguments: list[str]) -> float:
     start = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
+STUDY = """
+name: short
+dataset: {name: digits}
+base: {encoder: conv4, width: 16, epochs: 1}
+seeds: [0, 1, 2, 3]
+objectives: {simclr: {framework: simclr, loss: infonce}}
+search: {method: grid}
+"""
+
+
+def first_row_s() -> float:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "study.yaml").write_text(STUDY)
+        command = [sys.executable, "-c", RUN, "run", "study.yaml", "--out", "out"]
+        start = time.perf_counter()
+        run = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+        while run.poll() is None and not any((folder / "out" / "parts").glob("trials/*")):
+            time.sleep(0.02)
+        seconds = time.perf_counter() - start
+        assert run.wait() == 0
+        return seconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=7)
     repeats = parser.parse_args().repeats
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    times: dict[str, list[float]] = {name: [] for name in (*COMMANDS, FIRST_ROW)}
     for _ in range(repeats):  # in turn, so that a slow moment of the machine hits all of them
         for name, arguments in COMMANDS.items():
             times[name].append(seconds(arguments))
+        times[FIRST_ROW].append(first_row_s())
     from clsweep.display.printing import print_table
 
     rows = [

@@ -74,8 +74,10 @@ def test_the_recommended_setting_is_the_planted_peak(cli_command, monkeypatch, f
 SAID = {  # of two objectives with one peak each, the first two points higher
     ("robustness",): "No objective is shown to depend less on its settings than another.",
     ("robustness", "--by", "tau"): "Usable band of tau, within 1 point of the best: ",
-    ("sensitivity",): "simclr: tau (share of the variance ",
+    ("sensitivity",): "simclr: tau matters most on its own (share of the variance ",
     ("compare",): "simclr scores 2",
+    ("compare", "--by", "tau"): "Along tau, simclr is better than dcl at every value.",
+    ("pareto",): "",
     ("compare", "--stat", "std"): "Whether simclr or dcl is more robust is not resolved",
     (
         "compare",
