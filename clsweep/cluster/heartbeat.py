@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from clsweep.cluster.leftovers import Leftovers
+from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.said import ask_to_save, heard, reported
 from clsweep.cluster.sharing import Share
@@ -21,8 +22,9 @@ JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object s
 
 
 class Heartbeat:
-    """A context manager: says that the study is alive and what runs, follows the other studies of
-    the cluster, and has trials save where a machine is about to go.
+    """A context manager: says that the study is alive and what runs, keeps and logs the epochs of
+    trials under way, follows the other studies of the cluster, and has trials save where a machine
+    is about to go.
     """
 
     def __init__(
@@ -31,11 +33,12 @@ class Heartbeat:
         progress: Progress,
         share: Share,
         leftovers: Leftovers,
+        loggers: Loggers,
         *,
         is_alone: bool,
     ):
         self._folder, self._progress, self._share = folder, progress, share
-        self._leftovers, self._is_alone = leftovers, is_alone
+        self._leftovers, self._loggers, self._is_alone = leftovers, loggers, is_alone
         self._draining: frozenset[str] = frozenset()
         self._next_write = time.monotonic() + EPOCHS_INTERVAL_S
         self._num_epochs: dict[str, int] = {}
@@ -76,12 +79,16 @@ class Heartbeat:
         self._say({"state": "ended", "running": []})
 
     def _keep_epochs(self) -> None:
-        """Put the epochs of the trials under way into the folder, if there are others by now."""
+        """Put the epochs of the trials under way into the folder and the loggers, if there are
+        others by now.
+        """
         start = time.monotonic()
         rows = reported(self._folder.scratch, self._progress.running)
         num_epochs = {trial_id: len(epochs) for trial_id, epochs in rows.items()}
         if num_epochs != self._num_epochs or self._ended.is_set():
             self._num_epochs = num_epochs
+            for trial_id, epochs in rows.items():
+                self._loggers.reported(trial_id, epochs)
             with contextlib.suppress(RequestError):  # they come once more with their trials
                 self._folder.keep_running(rows)
         end = time.monotonic()

@@ -61,10 +61,6 @@ class Recorder:
         if self._loggers:
             self._loggers.started(row)
 
-    def reported(self, row: Row, epoch: Row) -> None:
-        if self._loggers:
-            self._loggers.reported(row, epoch)
-
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that has ended.
 

@@ -290,11 +290,12 @@ class _Run:
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
             )
             share = Share(desk, capacity, concurrent)
-            stack.enter_context(Heartbeat(folder, progress, share, leftovers, is_alone=is_alone))
             # What is confirmed is a study from a folder, which shall not say where to write.
             wanted = [] if self._test else wanted_loggers(study, self._asked.log)
             place = loggers_place(folder.local_path, study.sections.name)
             loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
+            heartbeat = Heartbeat(folder, progress, share, leftovers, loggers, is_alone=is_alone)
+            stack.enter_context(heartbeat)
             recorder = Recorder(study, folder, progress, kept, loggers)
             context = TrialContext.of(
                 study, folder, desk=desk, one_machine=is_alone, test=self._test

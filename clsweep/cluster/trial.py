@@ -12,7 +12,7 @@ import re
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -250,11 +250,10 @@ def _may_be_torch_s(error: BaseException) -> bool:
 def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     """One worker: Ray Train's local mode, inside this Tune actor, which holds the resources."""
     import ray.train
-    from ray import tune
     from ray.train.torch import TorchTrainer
 
     def train_here(_: object) -> Row:
-        return _train(row, context, pass_on=lambda epoch: tune.report({"epoch": epoch}))
+        return _train(row, context)
 
     trainer = TorchTrainer(
         train_here,
@@ -296,12 +295,14 @@ def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
 
 def _train_worker(config: Mapping[str, Any]) -> Row:
     """One worker of a group. The workers' results agree; rank 0's is kept."""
-    return _train(config["row"], TrialContext.restored(config["context"]), pass_on=lambda _: None)
+    return _train(config["row"], TrialContext.restored(config["context"]))
 
 
-def _train(row: Row, context: TrialContext, *, pass_on: Callable[[Row], object]) -> Row:
+def _train(row: Row, context: TrialContext) -> Row:
     """Train on this worker's own device and threads; the result carries all epochs, so that no
     report can be lost.
+
+    Tune is told of the end alone: a report waits for the driver, and one that leaves takes none.
     """
     import torch
 
@@ -322,7 +323,6 @@ def _train(row: Row, context: TrialContext, *, pass_on: Callable[[Row], object])
         if line.speaks and row["epochs"]:
             context.report(row["trial_id"], epoch, is_first=not epochs)
         epochs.append(epoch)
-        pass_on(epoch)
         return not line.speaks or context.may_go_on(row, epoch)
 
     keeps = context.checkpoint_every_s is not None

@@ -40,8 +40,6 @@ class TuneBridge(Callback):
             result["status"] = outcome["status"]  # of an empty result Tune prints that it is empty
             self._ended.add(trial.trial_id)
             self._recorder.ended(trial.config["row"], outcome)
-        elif epoch := result.pop("epoch", None):
-            self._recorder.reported(trial.config["row"], epoch)
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object

@@ -40,8 +40,8 @@ def in_the_driver(place: str) -> float:
         start = time.process_time()
         for row in rows:
             loggers.started(row)
-            for epoch in told:
-                loggers.reported(row, epoch)
+            for num in range(1, EPOCHS + 1):
+                loggers.reported(row["trial_id"], told[:num])
             loggers.ended(row, {"status": "finished", "knn_top1": 70.0, "epochs": told})
             time.sleep(0.02)  # trials do not end all at once
         return (time.process_time() - start) / TRIALS

@@ -28,6 +28,16 @@ STUDY = study_tree(
 )
 
 
+# Less than a trial's pause between two words to its run.
+SHORT_EPOCHS = study_tree(
+    seeds=[0],
+    base={**STUDY["base"], "epochs": 2000, "width": 4, "batch_size": 64},  # type: ignore[dict-item]
+    space={},
+    objectives=STUDY["objectives"],
+    checkpoints=STUDY["checkpoints"],
+)
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Iterator[Disturbed]:
     path = tmp_path / "study.yaml"
@@ -37,10 +47,16 @@ def study(tmp_path: Path) -> Iterator[Disturbed]:
     made.stop()
 
 
+def said(study: Disturbed) -> dict[str, Any]:
+    """What the trial last said."""
+    files = [*Path(study.out).glob(".ray/said/*s0")]
+    state: dict[str, Any] = json.loads(files[0].read_text())["state"] if files else {}
+    return state
+
+
 def step(study: Disturbed) -> int:
     """Of its epoch, as the trial last said."""
-    said = [*Path(study.out).glob(".ray/said/*s0")]
-    state: dict[str, Any] = json.loads(said[0].read_text())["state"] if said else {}
+    state = said(study)
     return state.get("step", 0) if state.get("step") != state.get("steps") else 0
 
 
@@ -51,6 +67,18 @@ def saved_at(study: Disturbed) -> tuple[int, int]:
         state = unpack(path.read_bytes())["state"]
     so_far: Any = state["under_way"]
     return (int(state["epoch"] or 0), int(so_far["step"])) if so_far else (0, 0)
+
+
+def test_a_run_that_is_told_to_end_leaves_a_checkpoint_where_epochs_are_short(
+    study: Disturbed,
+) -> None:
+    study.path.write_text(yaml.safe_dump(SHORT_EPOCHS, sort_keys=False))
+    study.start()
+    study.wait_until(lambda: said(study), "a word of the trial")
+    epoch = said(study)["epoch"]
+    study.signal(signal.SIGTERM)
+    [path] = study.files("checkpoints", ".ckpt")
+    assert unpack(path.read_bytes())["state"]["epoch"] >= epoch
 
 
 def test_a_trial_that_is_cut_in_mid_epoch_goes_on_there(study: Disturbed, tmp_path: Path) -> None:

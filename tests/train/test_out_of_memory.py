@@ -43,7 +43,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
         monkeypatch.setattr("clsweep.train.loop.train_trial", lambda *_, **__: train())
         monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
         with pytest.raises(Exception) as caught:  # noqa: PT011
-            trial._train(row, on_cpu(), pass_on=lambda _: None)
+            trial._train(row, on_cpu())
         return trial.describe(caught.value)
 
     return run

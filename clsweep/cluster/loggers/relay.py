@@ -28,7 +28,7 @@ CLOSE_S = 15.0  # to write what is left at the end of a run
 
 
 class Loggers:
-    """All loggers of a run; a context manager. No method waits or raises.
+    """All loggers of a run; a context manager. No method waits or raises, and any thread may call.
 
     Args:
         wanted: what the study and the command ask for; a name that comes twice counts once.
@@ -40,7 +40,8 @@ class Loggers:
         by_name = {logger.name: logger for logger in reversed(wanted)}
         about = {"study": study.sections.name, "place": os.path.abspath(place)}
         self._feeds = [_Feed(logger, about, say) for logger in by_name.values()]
-        self._last_epoch: dict[str, int] = {}
+        self._last_epoch: dict[str, int] = {}  # of each trial that has begun and not ended
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Loggers:
         for feed in self._feeds:
@@ -55,27 +56,35 @@ class Loggers:
 
     def started(self, row: Row) -> None:
         """A trial begins, or begins again: then its epochs come again, too."""
-        self._last_epoch[row["trial_id"]] = -1
         params = {name: row[name] for name in row if name in PARAM and row[name] is not None}
         parts = {part: row[part] for part in (*OBJECTIVE_PARTS, "dataset") if part in row}
-        self._put({"event": "begin", **{n: row[n] for n in IDENTITY}, "params": parts | params})
+        with self._lock:
+            self._last_epoch[row["trial_id"]] = -1
+            self._put({"event": "begin", **{n: row[n] for n in IDENTITY}, "params": parts | params})
 
-    def reported(self, row: Row, epoch: Row) -> None:
-        if epoch["epoch"] > self._last_epoch.get(row["trial_id"], -1):
-            self._last_epoch[row["trial_id"]] = epoch["epoch"]
-            self._put({"event": "epoch", "trial_id": row["trial_id"], "values": _numbers(epoch)})
+    def reported(self, trial_id: str, epochs: Sequence[Row]) -> None:
+        """The epochs so far of a trial; those that are new are logged."""
+        with self._lock:
+            last = self._last_epoch.get(trial_id)
+            if last is None:  # it has ended meanwhile
+                return
+            for epoch in epochs:
+                if epoch["epoch"] > last:
+                    last = self._last_epoch[trial_id] = epoch["epoch"]
+                    values = _numbers(epoch)
+                    self._put({"event": "epoch", "trial_id": trial_id, "values": values})
 
     def ended(self, row: Row, outcome: Row) -> None:
         """A trial has its outcome, whose epochs are logged that were not reported."""
-        if row["trial_id"] not in self._last_epoch:  # of a process that died before it began
-            self.started(row)
-        for epoch in outcome.get("epochs", ()):
-            self.reported(row, epoch)
+        trial_id = row["trial_id"]
         measured = {name: x for name, x in outcome.items() if name not in SIDE_TABLES}
         end = {"status": outcome["status"], "error": str(outcome.get("error_message") or "")}
-        values = _numbers(measured)
-        self._put({"event": "end", "trial_id": row["trial_id"], "values": values, **end})
-        self._last_epoch.pop(row["trial_id"])
+        with self._lock:
+            if trial_id not in self._last_epoch:  # of a process that died before it began
+                self.started(row)
+            self.reported(trial_id, outcome.get("epochs", ()))
+            self._put({"event": "end", "trial_id": trial_id, "values": _numbers(measured), **end})
+            del self._last_epoch[trial_id]
 
     def _put(self, event: Row) -> None:
         if self._feeds:

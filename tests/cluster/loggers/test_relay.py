@@ -54,11 +54,11 @@ class Run:
         self.loggers.__exit__()
 
     def trial(self, row: dict[str, Any] = ROW, *, last: int = 3, ends: bool = True) -> None:
-        """Of its last epoch the outcome alone knows, as of a worker group."""
+        """Of its last epoch the outcome alone knows."""
         self.loggers.started(row)
         rows = epochs(last)
-        for epoch in rows[: -1 if ends else None]:
-            self.loggers.reported(row, epoch)
+        for num in range(1, last + (not ends)):
+            self.loggers.reported(row["trial_id"], rows[:num])
         if ends:
             self.loggers.ended(row, {**OUTCOME, "epochs": rows})
 
