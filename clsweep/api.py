@@ -166,12 +166,11 @@ class Results(StudyResults, Findings):
             within: points from the best that still count as good.
             progress: called with a word on what is done next.
         """
-        from clsweep.report.formats.folder import write_bundle
+        from clsweep.report.formats.folder import draw_beside, write_bundle
         from clsweep.report.sections import build_report
 
-        return write_bundle(
-            build_report(self, within=within, progress=progress), out, progress=progress
-        )
+        report = build_report(self, within=within, progress=progress, made=draw_beside)
+        return write_bundle(report, out, progress=progress)
 
     def confirm(self, *, top: int | None = None) -> pd.DataFrame:
         """What the best configurations are worth on fresh seeds: one row per objective and

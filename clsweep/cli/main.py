@@ -616,7 +616,7 @@ def report(
     print(f"Reading {', '.join(map(printable, paths))} ...", flush=True)
     from clsweep.api import open_results
     from clsweep.cli.statistics import default_report, progress, scales_of
-    from clsweep.report.formats.folder import write_bundle
+    from clsweep.report.formats.folder import draw_beside, write_bundle
     from clsweep.report.sections import build_report
 
     findings = open_results(
@@ -629,7 +629,7 @@ def report(
     )
     target = out or default_report(paths)
     with progress() as say:
-        content = build_report(findings, within=within, progress=say)
+        content = build_report(findings, within=within, progress=say, made=draw_beside)
         page = write_bundle(content, target, progress=say)
     for sentence in (*content.verdicts, *content.notes):
         print(f"- {printable(sentence)}")

@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ import pandas as pd
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from clsweep.report.figures.drawing import Picture
 
 _LINE_SEPARATORS = {0x2028: " ", 0x2029: " "}
 
@@ -60,6 +63,22 @@ class Figure:
         # line.
         text = json.dumps(spec, ensure_ascii=False, allow_nan=False).translate(_LINE_SEPARATORS)
         return legible_spec(json.loads(text))
+
+    @cached_property
+    def standing_alone(self) -> dict[str, Any]:
+        """The spec with the theme of the files."""
+        from clsweep.report.figures.theme import themed
+
+        return themed(self.spec, dark=False, background=None)
+
+    @cached_property
+    def picture(self) -> Future[Picture]:
+        """The same as a picture, which is being drawn from the first time on that this is asked
+        for.
+        """
+        from clsweep.report.figures.drawing import draw
+
+        return draw(self.standing_alone)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ Sections stand in the order of a reader's questions; one that has nothing to say
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -19,10 +19,12 @@ from clsweep.report import cells, conduct, first
 from clsweep.report.computed import Say, Tables
 from clsweep.report.figures import all as figures
 from clsweep.report.figures.encodings import slugs
-from clsweep.report.model import Report, Section, Table
+from clsweep.report.model import Figure, Report, Section, Table
 from clsweep.report.pieces import figures_of, section, table_of, tables_of, words_of
 from clsweep.report.sentences import answer, objectives, pairs, reproduction
 from clsweep.report.sentences.glossary import terms_in
+
+Made = Callable[[Sequence[Figure]], object]
 
 TITLES = {
     "reproduction": "Does it agree with the paper?",
@@ -37,7 +39,11 @@ TITLES = {
 
 
 def build_report(
-    findings: Findings, *, within: float | None = None, progress: Say | None = None
+    findings: Findings,
+    *,
+    within: float | None = None,
+    progress: Say | None = None,
+    made: Made = lambda _: None,
 ) -> Report:
     """Everything that is to be said of `findings`.
 
@@ -45,6 +51,7 @@ def build_report(
         findings: one or several studies.
         within: how far from the best still counts as good, as in `Findings.robustness`.
         progress: called with a word on what is computed next.
+        made: called with figures of the report, as soon as they are there.
     """
     near = findings.material.within if within is None else within
     say = progress or (lambda _: None)
@@ -53,7 +60,7 @@ def build_report(
         each = [_report(Tables(findings=cell, within=near, say=say)) for cell in findings.cells]
         report = cells.of_cells(findings.cells, each, _reproduction(tables), first.board(tables))
     else:
-        report = _report(tables)
+        report = _report(tables, made)
     report = replace(
         report,
         title=tables.material.title,
@@ -64,18 +71,21 @@ def build_report(
     return replace(report, terms=terms_in(_texts(report)))
 
 
-def _report(tables: Tables) -> Report:
+def _report(tables: Tables, made: Made = lambda _: None) -> Report:
     """What is to be said of trials that are compared with each other."""
+    made(())
     hero, sections = first.hero(tables), []
+    made(hero)
     above = {figure.name for figure in hero}
     for name, make in _SECTIONS.items():
         if name in OF_THE_SPACE and not tables.says_of_space:
             continue
         tables.say(name)
-        made = make(tables)
-        made = replace(made, figures=tuple(f for f in made.figures if f.name not in above))
-        if not made.is_empty:
-            sections.append(made)
+        part = make(tables)
+        part = replace(part, figures=tuple(f for f in part.figures if f.name not in above))
+        made(part.figures)
+        if not part.is_empty:
+            sections.append(part)
     return Report(
         title=tables.material.title,
         question=answer.question(tables.material, tables.board, tables.printed),

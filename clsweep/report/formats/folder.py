@@ -8,17 +8,15 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from clsweep.analysis.threads import in_threads
 from clsweep.errors import RequestError
-from clsweep.report.figures.theme import svg_to_png, themed, to_svg
+from clsweep.report.figures.drawing import scripts
 from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, vega_versions
@@ -94,6 +92,15 @@ def write_bundle(
     return Path(disk.place("index.html"))
 
 
+def draw_beside(figures: Iterable[Figure]) -> None:
+    """Have the pictures of these drawn, and what draws charts on a page made, while other work goes
+    on.
+    """
+    scripts()
+    for figure in figures:
+        _ = figure.picture
+
+
 def _folder(out: str) -> Disk:
     if "://" in out:
         raise RequestError(f"{out}: expected a folder of this machine for the report, given a URI")
@@ -150,25 +157,18 @@ def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
 
 def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
-
     marked = report.marked
+    draw_beside(report.figures)
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
     yield "report.md", _encoded(render_markdown(report))
 
-    def of_figure(figure: Figure) -> list[tuple[str, bytes]]:
-        progress(f"figures/{figure.name}")
-        return list(_figure(figure, marked(figure.data)))
-
-    def of_table(table: Table) -> list[tuple[str, bytes]]:
+    for table in report.tables:
         progress(f"tables/{table.name}")
-        return list(_table(table, marked(table.frame)))
-
-    # Pictures are drawn outside of the interpreter, tables are written inside.
-    jobs = [partial(of_figure, figure) for figure in report.figures]
-    jobs += [partial(of_table, table) for table in report.tables]
-    for files in in_threads(lambda job: job(), jobs):
-        yield from files
+        yield from _table(table, marked(table.frame))
+    for figure in report.figures:
+        progress(f"figures/{figure.name}")
+        yield from _figure(figure, marked(figure.data))
 
 
 def _encoded(text: str) -> bytes:
@@ -176,11 +176,10 @@ def _encoded(text: str) -> bytes:
 
 
 def _figure(figure: Figure, data: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
-    spec = themed(figure.spec, dark=False, background=None)
-    place = f"figures/{figure.name}"
-    svg = to_svg(spec)
-    yield f"{place}.svg", svg.encode()
-    yield f"{place}.png", svg_to_png(svg)
+    place, spec = f"figures/{figure.name}", figure.standing_alone
+    picture = figure.picture.result()
+    yield f"{place}.svg", picture.svg.encode()
+    yield f"{place}.png", picture.png
     yield f"{place}.vl.json", json.dumps(spec, ensure_ascii=False, allow_nan=False).encode()
     yield f"{place}.csv", to_csv(data)
 

@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 
 from clsweep.display.cells import Cells, cells_of
 from clsweep.display.text import legible
+from clsweep.report.figures.drawing import scripts
 from clsweep.report.figures.theme import themed
 from clsweep.report.formats.frames import to_csv
 from clsweep.report.model import Figure, Report, Table, check, slug
@@ -88,9 +89,7 @@ def render_page(report: Report) -> str:
 @functools.cache
 def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that may stand between <script> tags."""
-    import vl_convert
-
-    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("\r\n", "\n")
+    script = scripts().result().replace("\r\n", "\n")
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
