@@ -35,7 +35,7 @@ ON_ONE_MACHINE = {
 @contextlib.contextmanager
 def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
     """Ray for the time of a run; left alone if it was already initialised. Its folder, if this run
-    has it for itself.
+    has it for itself. The dashboard's process is what cleans up after worker groups.
 
     Meanwhile SIGTERM ends the run as Ctrl-C does.
     """
@@ -62,9 +62,8 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address == "local":
-            # The dashboard's process is what cleans up after worker groups. Objects are small: rows
-            # and contexts.
-            with _on_loopback(), _with_few_processes():
+            # Objects are small: rows and contexts.
+            with _on_loopback(), _with_few_processes(dashboard=dashboard):
                 context = ray.init(
                     "local",
                     num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
@@ -84,7 +83,8 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
             f"token in {TOKEN_FILE}"
         ) from None
     # only now: Ray's start sets a handler of its own
-    with _terminable(), _in_our_environment() if address == "local" else contextlib.nullcontext():
+    here = _in_our_environment() if address == "local" else contextlib.nullcontext()
+    with _terminable(), _uncounted(), here:
         try:
             yield context.address_info["session_dir"] if address == "local" else None
         finally:
@@ -112,14 +112,18 @@ def _on_loopback() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _with_few_processes() -> Iterator[None]:
+def _with_few_processes(*, dashboard: bool) -> Iterator[None]:
     """A Ray that is started meanwhile has neither an autoscaler, as no machine can be added, nor a
     process that reads logs, as nobody asks for them: seconds of CPU before the first trial.
+
+    Without a dashboard Ray would still start its process and wait for it, for statistics of usage
+    that are off.
     """
-    from ray._private import parameter
+    from ray._private import node, parameter
 
     few = functools.partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
-    with _replaced(parameter, RayParams=few):
+    unstarted = {} if dashboard else {"start_api_server": lambda *_, **__: None}
+    with _replaced(parameter, RayParams=few), _replaced(node.Node, **unstarted):
         yield
 
 
@@ -137,16 +141,27 @@ def _in_our_environment() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _replaced(module: ModuleType, **values: Any) -> Iterator[None]:
-    """Other values of names of a module for a while, of those that it has."""
-    before = {name: getattr(module, name) for name in values if hasattr(module, name)}
+def _uncounted() -> Iterator[None]:
+    """Tune does not count its callbacks for Ray's statistics of usage, which are off: to know them
+    it loads each logger that is installed, for seconds.
+    """
+    from ray.air._internal import usage
+
+    with _replaced(usage, tag_callbacks=lambda *_: False):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(place: ModuleType | type, **values: Any) -> Iterator[None]:
+    """Other values of names of a module or a class for a while, of those that it has."""
+    before = {name: getattr(place, name) for name in values if hasattr(place, name)}
     for name in before:
-        setattr(module, name, values[name])
+        setattr(place, name, values[name])
     try:
         yield
     finally:
         for name, value in before.items():
-            setattr(module, name, value)
+            setattr(place, name, value)
 
 
 def _shutdown() -> None:
