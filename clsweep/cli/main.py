@@ -246,9 +246,9 @@ def run(
 @app.command()
 def status(
     path: ResultsPath,
-    watch: Annotated[
-        float | None, typer.Option("--watch", metavar="S", min=0.5, help="repeat every S seconds")
-    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="repeat every two seconds, until the run ends")
+    ] = False,
     format: FormatOption = Format.table,
 ) -> None:
     """How far a study is: per objective finished, running, failed and best; failures grouped by
@@ -256,6 +256,7 @@ def status(
     """
     import time
 
+    from clsweep.cli.follow import is_any_running
     from clsweep.cli.statistics import print_note
     from clsweep.cli.status import (
         best_notes,
@@ -269,9 +270,10 @@ def status(
     from clsweep.findings.references import reference_notes
 
     while True:
+        goes_on = follow and is_any_running([path])
         results = _open_study(path)
         rows = split_marked(status_rows(results), results, format)
-        if watch is not None and format is Format.table:
+        if follow and format is Format.table:
             Console().clear()
         print_table(rows, format=format)
         if format is Format.table:
@@ -287,9 +289,9 @@ def status(
                 status_headline(results, rows),
             ]:
                 print_note(note)
-        if watch is None:
+        if not goes_on:
             return
-        time.sleep(watch)
+        time.sleep(2)
 
 
 @app.command()
@@ -603,6 +605,9 @@ def report(
     out: Annotated[
         str | None, typer.Option("--out", metavar="DIR", help="folder; reports/NAME by default")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="write it again as trials end, until the run ends")
+    ] = False,
     within: Within = None,
     metric: MetricOption = None,
     mode: ModeOption = None,
@@ -615,22 +620,28 @@ def report(
     """
     print(f"Reading {', '.join(map(printable, paths))} ...", flush=True)
     from clsweep.api import open_results
+    from clsweep.cli.follow import followed, is_any_running, told_at
     from clsweep.cli.statistics import default_report, progress, scales_of
     from clsweep.report.formats.folder import draw_beside, write_bundle
     from clsweep.report.sections import build_report
 
-    findings = open_results(
-        *paths,
-        metric=metric,
-        mode=mode,
-        params=params,
-        scales=scales_of(scales),
-        failed=failed.value,
-    )
+    def read() -> Results:
+        return open_results(
+            *paths,
+            metric=metric,
+            mode=mode,
+            params=params,
+            scales=scales_of(scales),
+            failed=failed.value,
+        )
+
     target = out or default_report(paths)
-    with progress() as say:
-        content = build_report(findings, within=within, progress=say, made=draw_beside)
-        page = write_bundle(content, target, progress=say)
+    for findings in followed(lambda: is_any_running(paths), read) if follow else [read()]:
+        with progress() as say:
+            content = build_report(findings, within=within, progress=say, made=draw_beside)
+            page = write_bundle(content, target, progress=say)
+        if follow:
+            print(told_at(findings, page), flush=True)
     for sentence in (*content.verdicts, *content.notes):
         print(f"- {printable(sentence)}")
     print(f"\nReport: {page}")

@@ -26,7 +26,14 @@ import clsweep
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.weights import unpack
-from tests.cluster.conftest import Continued, Finished, assert_on_loopback, wait_until, watched
+from tests.cluster.conftest import (
+    Continued,
+    Finished,
+    assert_on_loopback,
+    start,
+    wait_until,
+    watched,
+)
 from tests.cluster.conftest import clsweep as command
 
 EXPORTERS = {"monitor.py": 44217, "dashboard.py": 44227}  # of metrics, at Ray's defaults
@@ -128,6 +135,30 @@ def test_a_run_that_has_ended_leaves_nothing_of_ray(finished: Finished) -> None:
         for match in re.finditer(r"/\S*/session_[0-9_-]+(?=/)", listener.title)
     }
     assert not os.path.exists(session)
+
+
+@pytest.mark.slow
+def test_report_and_status_follow_a_run_until_it_has_ended(
+    finished: Finished, tmp_path: Path
+) -> None:
+    out = shutil.copytree(finished.out, tmp_path / "out")
+    with ResultsFolder(str(out)).lock():  # as a run does
+        status = start("status", out, "--follow")
+        process = start("report", out, "--follow", "--out", tmp_path / "report")
+        assert process.stdout
+        assert status.stdout
+        written = next(line for line in process.stdout if "trials have ended" in line)
+        for _ in range(2):
+            next(line for line in status.stdout if line.startswith("running:"))
+        assert process.poll() is status.poll() is None
+    assert "complete" in status.communicate(timeout=300)[0]
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    page = tmp_path / "report" / "index.html"
+    assert f"{page}: {len(clsweep.open_results(out).trials)} trials have ended" in written
+    assert output.count("trials have ended") == 1  # once more, now that all is known
+    assert f"Report: {page}" in output
+    assert page.stat().st_size > 100_000
 
 
 def test_the_journal_says_what_the_rows_say(finished: Finished) -> None:

@@ -1,0 +1,52 @@
+"""A report that is written again while its study runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clsweep.cli.follow import PAUSE_S, followed
+
+Look = tuple[bool, int, int]  # whether it runs; trials that have ended, epochs of others
+
+
+class Watched:
+    """A study as it is seen, look after look, and the clock meanwhile."""
+
+    def __init__(self, looks: list[Look], work_s: float = 0.0):
+        self._looks, self._work_s = iter(looks), work_s
+        self.now, self.waited = 0.0, list[float]()
+
+    def is_running(self) -> bool:
+        self._is_running, self._ended, self._epochs = next(self._looks)
+        return self._is_running
+
+    def read(self) -> Any:
+        return SimpleNamespace(trials=[0] * self._ended, under_way=lambda: [0] * self._epochs)
+
+    def written(self) -> Iterator[tuple[int, int]]:
+        for results in followed(
+            self.is_running, self.read, wait=self.waited.append, clock=lambda: self.now
+        ):
+            yield len(results.trials), len(results.under_way())
+            self.now += self._work_s
+
+
+def test_it_is_written_whenever_more_is_known_and_once_the_run_has_ended() -> None:
+    looks = [(True, 0, 0), (True, 0, 3), (True, 1, 3), (True, 1, 3), (True, 1, 5), (False, 4, 0)]
+    assert [*Watched(looks).written()] == [(1, 3), (1, 5), (4, 0)]
+
+
+def test_a_run_that_ends_without_news_is_written_once_more() -> None:
+    assert [*Watched([(True, 2, 0), (False, 2, 0)]).written()] == [(2, 0)] * 2
+    assert [*Watched([(False, 0, 0)]).written()] == [(0, 0)], "its own words say why that is not"
+
+
+def test_the_pause_grows_with_the_work() -> None:
+    small, large = (Watched([(True, 1, 0), (False, 2, 0)], work_s) for work_s in (0.1, 60.0))
+    assert len([*small.written()]) == len([*large.written()]) == 2
+    assert small.waited == [PAUSE_S]
+    assert large.waited == [pytest.approx(240.0)]
