@@ -14,7 +14,7 @@ from clsweep.analysis import resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.comparison.noise import Term, sample_term, term
-from clsweep.analysis.comparison.pairing import Pairing
+from clsweep.analysis.comparison.pairing import Pairing, Side
 from clsweep.analysis.copies import copies
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Regions, cut
@@ -133,10 +133,14 @@ def _terms(part: Pairing, whole: Pairing) -> list[Term]:
             term(sign * side, side, sign * every, every)
             for sign, side, every in zip((1.0, -1.0), sides, everywhere, strict=True)
         ]
-    return [
-        sample_term(sign * resample.row_means(side), side)
-        for sign, side in zip((1.0, -1.0), sides, strict=True)
-    ]
+    return [_term_alone(part.a, 1.0), _term_alone(part.b, -1.0)]
+
+
+def _term_alone(side: Side, sign: float) -> Term:
+    """Of a sample of settings that are not paired."""
+    return side.once(
+        ("term", sign), lambda: sample_term(sign * resample.row_means(side.scores), side.scores)
+    )
 
 
 def _both(pairing: Pairing) -> tuple[Array, Array]:

@@ -7,10 +7,12 @@ rows, the seeds their draws. A sample of settings is one row, whose draws are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from clsweep.analysis import resample
@@ -31,6 +33,14 @@ FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
 NORMAL_BELOW = 400
 MAX_SEEDS = 10_000
+
+
+Once = Callable[[bool, Hashable, Callable[[], Array]], Array]
+
+
+def always(_is_a: bool, _hangs_on: Hashable, compute: Callable[[], Array]) -> Array:
+    """Nothing is kept."""
+    return compute()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +218,7 @@ def spread_effect(
     confidence: float,
     num_resamples: int,
     rng: np.random.Generator,
+    once: Once = always,
 ) -> Evidence:
     """statistic(a) - statistic(b) of two tables (C, S), with a percentile interval of bootstrap
     tables.
@@ -219,17 +230,25 @@ def spread_effect(
     g r*_cs. Otherwise rows are drawn with replacement, the same for both sides if paired, and the
     percentiles are widened for their number (Hesterberg 2015, expanded percentile). A large table
     has fewer resamples; below 400 the interval is estimate -+ t SD of the resamples.
+    once: (whether it is of a, what it hangs on beside that side, compute) -> what `compute` gives,
+        perhaps kept from another pair. Not asked where rows or noise are drawn for both together.
     """
+    whole = [
+        once(is_a, (), partial(statistic, side, False)) for is_a, side in ((True, a), (False, b))
+    ]
     with np.errstate(invalid="ignore"):
-        estimate = float(statistic(a, False) - statistic(b, False))
+        estimate = float(whole[0] - whole[1])
     if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
         return Evidence(estimate=estimate)
     num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, num_resamples))
-    parts = [
-        (statistic(left, not fixed), statistic(right, not fixed))
-        for left, right in _redrawn(a, b, paired=paired, fixed=fixed, num=num, rng=rng)
-    ]
-    left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
+    if paired or fixed:
+        parts = [
+            (statistic(left, not fixed), statistic(right, not fixed))
+            for left, right in _redrawn(a, b, fixed=fixed, num=num, rng=rng)
+        ]
+        left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
+    else:
+        left, right = _apart(a, b, statistic, num=num, rng=rng, once=once)
     with np.errstate(invalid="ignore"):
         draws = left - right
     low_draws, high_draws = (
@@ -263,17 +282,51 @@ def spread_effect(
 
 
 def _redrawn(
-    a: Array, b: Array, *, paired: bool, fixed: bool, num: int, rng: np.random.Generator
+    a: Array, b: Array, *, fixed: bool, num: int, rng: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
-    """Bootstrap tables of both sides, a chunk of resamples at a time."""
-    step = max(1, CHUNK // (a.size + b.size))
-    for start in range(0, num, step):
-        size = min(step, num - start)
+    """Bootstrap tables of both sides together, a chunk of resamples at a time."""
+    for size in _chunks(a, b, num):
         if fixed:
             yield _residual_tables(a, size, rng), _residual_tables(b, size, rng)
         else:
             rows = rng.integers(0, len(a), (size, len(a)))
-            yield a[rows], b[rows if paired else rng.integers(0, len(b), (size, len(b)))]
+            yield a[rows], b[rows]
+
+
+def _apart(
+    a: Array,
+    b: Array,
+    statistic: Callable[[Array, bool], Array],
+    *,
+    num: int,
+    rng: np.random.Generator,
+    once: Once,
+) -> tuple[Array, Array]:
+    """The statistic of resamples of each side's own rows. They hang on the other side's size
+    alone.
+    """
+    sizes = _chunks(a, b, num)
+
+    @cache
+    def rows() -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        return [
+            (rng.integers(0, len(a), (size, len(a))), rng.integers(0, len(b), (size, len(b))))
+            for size in sizes
+        ]
+
+    def resampled(is_a: bool) -> Array:
+        table = a if is_a else b
+        return np.concatenate([statistic(table[r[not is_a]], True) for r in rows()])
+
+    hangs_on = (len(a), len(b), *sizes)
+    left, right = (once(is_a, hangs_on, partial(resampled, is_a)) for is_a in (True, False))
+    return left, right
+
+
+def _chunks(a: Array, b: Array, num: int) -> list[int]:
+    """How many resamples are made at a time."""
+    step = max(1, CHUNK // (a.size + b.size))
+    return [min(step, num - start) for start in range(0, num, step)]
 
 
 def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:

@@ -5,7 +5,9 @@ Shape legend: C = settings, S = seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,15 +18,34 @@ from clsweep.analysis.regions import Codes, numbers_in, rounded
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import mentioned
 
+ALL = slice(None)
+
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Side:
     """One objective's part of a comparison: scores (C, S), larger is better, and the settings of
     the C rows.
+
+    Where settings are not paired it is the same in every pair of the objective, and so is what is
+    computed of it: `once` keeps that.
     """
 
     scores: Array
     settings: pd.DataFrame
+    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` returned first, for this key."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        found: T = self._kept[key]
+        return found
+
+    def at(self, rows: Codes, columns: Codes | slice = ALL) -> Side:
+        """The part of it that these rows are, with these columns of scores."""
+        return Side(scores=self.scores[rows][:, columns], settings=self.settings.iloc[rows])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,11 +76,11 @@ class Pairing:
 
     def at(self, rows_a: Codes, rows_b: Codes) -> Pairing:
         """The part of it in one region, given by the row numbers of each side."""
-        parts = [
-            Side(scores=side.scores[rows], settings=side.settings.iloc[rows])
-            for side, rows in ((self.a, rows_a), (self.b, rows_b))
-        ]
-        return replace(self, a=parts[0], b=parts[1])
+        if self.paired:
+            return replace(self, a=self.a.at(rows_a), b=self.b.at(rows_b))
+        a = self.a.once(("at", rows_a.tobytes()), lambda: self.a.at(rows_a))
+        b = self.b.once(("at", rows_b.tobytes()), lambda: self.b.at(rows_b))
+        return replace(self, a=a, b=b)
 
 
 def unmatched(a: Sweep, b: Sweep) -> Note | None:
@@ -81,6 +102,7 @@ def unmatched(a: Sweep, b: Sweep) -> Note | None:
 
 # Every comparison of two objectives, whole or by a hyperparameter, begins with the same pairing.
 _PAIRED: WeakKeyDictionary[Sweep, WeakKeyDictionary[Sweep, Pairing]] = WeakKeyDictionary()
+_ALONE: WeakKeyDictionary[Sweep, Side] = WeakKeyDictionary()
 
 
 def pair(a: Sweep, b: Sweep) -> Pairing:
@@ -111,15 +133,14 @@ def _pair(a: Sweep, b: Sweep) -> Pairing:
     lone = not a.params and not b.params
     if not (lone or shared) or 2 * len(common) < min(num_a, num_b):
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
-        unpaired = Pairing(
-            a=Side(scores=a.scores[a.alive], settings=a.settings.loc[a.alive]),
-            b=Side(scores=b.scores[b.alive], settings=b.settings.loc[b.alive]),
+        return Pairing(
+            a=_alone(a),
+            b=_alone(b),
             paired=False,
             crossed=False,
             fixed=fixed,
             notes=(note(why, a=int(a.alive.sum()), b=int(b.alive.sum())), *_lost(a), *_lost(b)),
         )
-        return _ordered(unpaired)
     notes = [*_averaged(a, shared), *_averaged(b, shared)]
     if num_a != len(common) or num_b != len(common):
         notes.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
@@ -144,18 +165,23 @@ def _pair(a: Sweep, b: Sweep) -> Pairing:
     return _ordered(paired)
 
 
+def _alone(sweep: Sweep) -> Side:
+    """All of an objective, in an order as that of `_ordered`."""
+    if sweep not in _ALONE:
+        scores = sweep.scores[sweep.alive]
+        side = Side(scores=scores, settings=sweep.settings.loc[sweep.alive])
+        _ALONE[sweep] = side.at(_order(scores), _order(scores.T))
+    return _ALONE[sweep]
+
+
 def _ordered(pairing: Pairing) -> Pairing:
-    """Rows and seeds in an order that the scores alone make, so that no random draw hangs on the
-    order of trials or the labels of seeds.
+    """Paired rows, and seeds, in an order that the scores alone make, so that no random draw hangs
+    on the order of trials or the labels of seeds.
     """
     a, b = pairing.a.scores, pairing.b.scores
-    rows = (_order(a, b),) * 2 if pairing.paired else (_order(a), _order(b))
+    rows = _order(a, b)
     seeds = (_order(a.T, b.T),) * 2 if pairing.crossed else (_order(a.T), _order(b.T))
-    sides = [
-        Side(scores=side.scores[at][:, columns], settings=side.settings.iloc[at])
-        for side, at, columns in zip((pairing.a, pairing.b), rows, seeds, strict=True)
-    ]
-    return replace(pairing, a=sides[0], b=sides[1])
+    return replace(pairing, a=pairing.a.at(rows, seeds[0]), b=pairing.b.at(rows, seeds[1]))
 
 
 def _order(*tables: Array) -> Codes:

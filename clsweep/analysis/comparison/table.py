@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -228,7 +229,7 @@ def _why_no_noise(part: Pairing) -> Note:
 
 
 def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[str, Any]:
-    a, b = (resample.packed(side.scores) for side in (part.a, part.b))
+    a, b = (side.once("packed", partial(resample.packed, side.scores)) for side in (part.a, part.b))
     is_ratio = options.stat == "std"
     blank: dict[str, Any] = {"why": None, "notes": []}
     blank |= {"needed": np.nan, "fixed": part.fixed}
@@ -238,6 +239,7 @@ def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[s
     if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
         return {**blank, "why": note(Reason.ONE_SEED_NO_SPREAD, stat=options.stat)}
     statistic = _log_sd_star if is_ratio else _share(options.within)
+    once = _once(part, options)
     found = evidence.spread_effect(
         a,
         b,
@@ -247,8 +249,12 @@ def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[s
         confidence=options.confidence,
         num_resamples=options.num_resamples,
         rng=rng,
+        once=once,
     )
-    values = [float(statistic(side, False)) for side in (a, b)]
+    values = [
+        float(once(is_a, (), partial(statistic, side, False)))
+        for is_a, side in ((True, a), (False, b))
+    ]
     smallest = evidence.detectable(found.se, np.inf, options.confidence)
     row = {**blank, **_bounds(found), "value_a": values[0], "value_b": values[1]}
     row |= {"estimate": found.estimate, "detectable": smallest}
@@ -266,6 +272,16 @@ def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[s
         seeds = float(min(np.isfinite(side).sum(axis=1).mean() for side in (a, b)))
         row["needed"] = evidence.repeats_needed(found, seeds, options.confidence)
     return row
+
+
+def _once(part: Pairing, options: Options) -> evidence.Once:
+    """Keeps for other pairs what hangs on one side alone."""
+    key = (options.stat, options.within, options.seed)
+
+    def once(is_a: bool, hangs_on: Hashable, compute: Callable[[], Array]) -> Array:
+        return (part.a if is_a else part.b).once((*key, is_a, hangs_on), compute)
+
+    return evidence.always if part.paired else once
 
 
 def _log_sd_star(tables: Array, redrawn: bool) -> Array:
