@@ -186,7 +186,7 @@ def run_trial(config: Mapping[str, Any]) -> None:
     outcome |= {"started_at": started_at.isoformat(), "wall_time_s": wall_time_s}
     # its own type would load torch in the driver
     outcome |= {"torch_version": str(torch.__version__)}
-    tune.report({"outcome": outcome, "done": True})
+    tune.report({"outcome": outcome})
 
 
 def describe(error: BaseException) -> Row:
