@@ -166,11 +166,9 @@ class Results(StudyResults, Findings):
             within: points from the best that still count as good.
             progress: called with a word on what is done next.
         """
-        from clsweep.report.formats.folder import draw_beside, write_bundle
-        from clsweep.report.sections import build_report
+        from clsweep.report.writing import write_report
 
-        report = build_report(self, within=within, progress=progress, made=draw_beside)
-        return write_bundle(report, out, progress=progress)
+        return write_report(self, out, within=within, progress=progress)[1]
 
     def confirm(self, *, top: int | None = None) -> pd.DataFrame:
         """What the best configurations are worth on fresh seeds: one row per objective and

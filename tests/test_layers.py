@@ -42,7 +42,7 @@ LAYERS = {
     "findings": (HEAVY, "analysis results study catalog display errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
-    "report": (HEAVY, "findings analysis results catalog display errors version"),
+    "report": (HEAVY, "findings analysis results catalog display machine errors version"),
     "trained": (RAY | OPTUNA, "train results objective catalog display errors"),
     "api": (
         RAY | TORCH | OPTUNA,

@@ -622,8 +622,7 @@ def report(
     from clsweep.api import open_results
     from clsweep.cli.follow import followed, is_any_running, told_at
     from clsweep.cli.statistics import default_report, progress, scales_of
-    from clsweep.report.formats.folder import draw_beside, write_bundle
-    from clsweep.report.sections import build_report
+    from clsweep.report.writing import write_report
 
     def read() -> Results:
         return open_results(
@@ -638,8 +637,7 @@ def report(
     target = out or default_report(paths)
     for findings in followed(lambda: is_any_running(paths), read) if follow else [read()]:
         with progress() as say:
-            content = build_report(findings, within=within, progress=say, made=draw_beside)
-            page = write_bundle(content, target, progress=say)
+            content, page = write_report(findings, target, within=within, progress=say)
         if follow:
             print(told_at(findings, page), flush=True)
     for sentence in (*content.verdicts, *content.notes):

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 
 from clsweep.errors import RequestError
-from clsweep.report.figures.drawing import scripts
 from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, vega_versions
@@ -92,15 +91,6 @@ def write_bundle(
     return Path(disk.place("index.html"))
 
 
-def draw_beside(figures: Iterable[Figure]) -> None:
-    """Have the pictures of these drawn, and what draws charts on a page made, while other work goes
-    on.
-    """
-    scripts()
-    for figure in figures:
-        _ = figure.picture
-
-
 def _folder(out: str) -> Disk:
     if "://" in out:
         raise RequestError(f"{out}: expected a folder of this machine for the report, given a URI")
@@ -158,7 +148,6 @@ def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
 def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
     marked = report.marked
-    draw_beside(report.figures)
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
     yield "report.md", _encoded(render_markdown(report))

@@ -39,10 +39,10 @@ def test_all_files_are_written_and_listed(tmp_path):
     assert files_in(folder) == FILES
     assert steps == [
         "index.html",
-        "figures/hero",
-        "figures/tolerance",
         "tables/leaderboard",
         "tables/robustness",
+        "figures/hero",
+        "figures/tolerance",
     ]
     manifest = json.loads((folder / "manifest.json").read_text())
     assert set(manifest["files"]) == FILES - {"manifest.json"}

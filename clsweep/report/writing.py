@@ -1,0 +1,34 @@
+"""A report, from the statistics to its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from clsweep.findings.statistics import Findings
+from clsweep.report.computed import Say
+from clsweep.report.figures.drawing import drawn_beside, scripts
+from clsweep.report.formats.folder import write_bundle
+from clsweep.report.model import Figure, Report
+from clsweep.report.sections import build_report
+
+
+def write_report(
+    findings: Findings,
+    out: str | os.PathLike[str],
+    *,
+    within: float | None = None,
+    progress: Say | None = None,
+) -> tuple[Report, Path]:
+    """The report and the path of its page; as `build_report` and `write_bundle`."""
+    with drawn_beside():
+        scripts()
+        report = build_report(findings, within=within, progress=progress, made=_draw)
+        return report, write_bundle(report, out, progress=progress)
+
+
+def _draw(figures: Iterable[Figure]) -> None:
+    """Begin with these pictures."""
+    for figure in figures:
+        _ = figure.picture
