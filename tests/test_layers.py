@@ -17,7 +17,8 @@ import clsweep
 PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
 TOP_LEVEL = {"clsweep"} | {
-    f"clsweep.{name}" for name in ("__main__", "api", "errors", "machine", "trained", "version")
+    f"clsweep.{name}"
+    for name in ("__main__", "api", "errors", "machine", "processes", "trained", "version")
 }
 
 RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}
@@ -30,6 +31,7 @@ LAYERS = {
     "version": (HEAVY, ""),
     "errors": (HEAVY, ""),
     "machine": (HEAVY, ""),
+    "processes": (HEAVY, ""),
     "display": (HEAVY, "errors"),
     "catalog": (HEAVY, "display errors"),
     "model": (RAY | OPTUNA, "catalog display errors"),
@@ -39,10 +41,13 @@ LAYERS = {
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors version"),
     "foreign": (HEAVY, "catalog errors"),
-    "findings": (HEAVY, "analysis results study catalog display errors"),
+    "findings": (HEAVY, "analysis results study catalog display processes errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
-    "report": (HEAVY, "findings analysis results catalog display machine errors version"),
+    "report": (
+        HEAVY,
+        "findings analysis results catalog display machine processes errors version",
+    ),
     "trained": (RAY | OPTUNA, "train results objective catalog display errors"),
     "api": (
         RAY | TORCH | OPTUNA,

@@ -33,6 +33,7 @@ CHUNK = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
 # Where scores are missing: parts that the scores of a row are left out in, and rounds of it.
 MOST_BLOCKS, MOST_FOLDS, FOLD_CELLS = 30, 60, 20_000
+FOLDED = 40_000  # cells of the folds that are looked at together
 TINY = np.finfo(np.float64).tiny
 NORMAL_BELOW = 200  # resamples that are too few for percentiles: their standard deviation instead
 
@@ -404,14 +405,20 @@ def _mean_of_picked(values: Array, num: int) -> Array:
     """`tail_level`, unclipped, of a packed table with gaps, whose rows all have a score."""
     levels = [
         np.take_along_axis(scores, _lowest(looks[..., None], num)[..., 0], axis=-1).mean(axis=-1)
-        for looks, scores in folds(values)
+        for looks, scores in _many_folds(values)
     ]
-    return np.asarray(np.mean(levels, axis=0))
+    return np.asarray(np.concatenate(levels).mean(axis=0))
 
 
 def folds(values: Array) -> Iterator[tuple[Array, Array]]:
-    """How every configuration looks without some of its scores, and the mean of these: (..., n)
-    each.
+    """One fold after the other, as `_many_folds`: (..., n) each."""
+    for looks, scores in _many_folds(values):
+        yield from zip(looks, scores, strict=True)
+
+
+def _many_folds(values: Array) -> Iterator[tuple[Array, Array]]:
+    """How every configuration looks without some of its scores, and the mean of these: (f, ..., n)
+    each, of as many folds at once as do not fill the processor's cache.
 
     Of a complete table (..., n, S) fold s leaves out seed s. Of a packed one with gaps, fold f
     leaves out score f mod S_i of row i; of more than 30 scores, every 30th. Means of unequal
@@ -426,7 +433,8 @@ def folds(values: Array) -> Iterator[tuple[Array, Array]]:
     if _is_complete(values) and values.shape[-1] > 1:
         total = values.sum(axis=-1)
         for s in range(values.shape[-1]):
-            yield (total - values[..., s]) / (values.shape[-1] - 1), values[..., s]
+            left_out = values[None, ..., s]
+            yield (total - left_out) / (values.shape[-1] - 1), left_out
         return
     here = np.isfinite(values)
     assert (here[..., 1:] <= here[..., :-1]).all()  # packed
@@ -435,13 +443,16 @@ def folds(values: Array) -> Iterator[tuple[Array, Array]]:
     total, lost, single = sums.sum(axis=-1), counts == 0, counts == 1
     means = total / np.maximum(counts, 1)
     if counts.max() < 2:
-        yield np.where(lost, -np.inf, means), np.where(lost, np.nan, means)
+        yield np.where(lost, -np.inf, means)[None], np.where(lost, np.nan, means)[None]
         return
     shrunk = _shrinkage(here, values, means, counts)
     alone, blocks = shrunk(means, counts), np.clip(counts, 1, MOST_BLOCKS)
-    for fold in range(_num_folds(blocks)):
-        at = (fold % blocks)[..., None]
-        left_out, size = (np.take_along_axis(x, at, axis=-1)[..., 0] for x in (sums, sizes))
+    every, at_once = np.arange(_num_folds(blocks)), max(1, FOLDED // blocks.size)
+    for fold in np.split(every, every[at_once::at_once]):
+        at = fold % blocks[..., None]
+        left_out, size = (
+            np.moveaxis(np.take_along_axis(x, at, axis=-1), -1, 0) for x in (sums, sizes)
+        )
         others = np.maximum(counts - size, 1)
         looks = np.where(single, alone, shrunk((total - left_out) / others, others))
         scores = np.where(single, alone, left_out / np.maximum(size, 1))

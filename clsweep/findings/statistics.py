@@ -7,7 +7,7 @@ plan and defaults.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from clsweep.analysis.reasons import Reason, note
@@ -15,6 +15,8 @@ from clsweep.errors import RequestError, UserError, nearest
 from clsweep.findings.notes import worded
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import pandas as pd
 
     from clsweep.analysis.reference import Printed
@@ -33,8 +35,10 @@ def _remembered(
 
     @wraps(method)
     def answer(self: Findings, /, *args: P.args, **kwargs: P.kwargs) -> pd.DataFrame:
-        question = f"{method.__name__}{args}{sorted(kwargs.items())}"
-        known = vars(self).setdefault("_answers", {})
+        question = _question(method.__name__, args, kwargs)
+        known, expected = self._answers, self._expected
+        if question in expected:
+            known[question] = expected.pop(question).result()
         if question not in known:
             cells = self.cells
             known[question] = (
@@ -48,6 +52,10 @@ def _remembered(
     return answer
 
 
+def _question(name: str, args: Sequence[object], options: Mapping[str, object]) -> str:
+    return f"{name}{args}{sorted(options.items())}"
+
+
 class Findings:
     """The statistics on `material`. What a table's columns mean stands in the `COLUMNS` of the
     module that makes it.
@@ -55,6 +63,20 @@ class Findings:
     Every method raises RequestError where the trials cannot answer: none has ended, an unknown
     objective or parameter.
     """
+
+    @cached_property
+    def _answers(self) -> dict[str, pd.DataFrame]:
+        return {}
+
+    @cached_property
+    def _expected(self) -> dict[str, Future[pd.DataFrame]]:
+        return {}
+
+    def expect(
+        self, name: str, options: Mapping[str, object], answer: Future[pd.DataFrame]
+    ) -> None:
+        """The answer of the method of this name to these options is being computed elsewhere."""
+        self._expected[_question(name, (), options)] = answer
 
     @property
     def cells(self) -> Sequence[CellFindings]:

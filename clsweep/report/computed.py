@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
 
 from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS
+from clsweep.findings.ahead import Question
 from clsweep.findings.material import Material
 from clsweep.findings.reproduction import Layout, layouts
 from clsweep.findings.statistics import Findings
@@ -30,6 +31,26 @@ class Tables:
     findings: Findings
     within: float
     say: Say
+
+    def ahead(self) -> Iterator[Question]:
+        """What takes time, roughly in the order in which a report asks; the longest early."""
+        near = {"within": self.within}
+        if self.says_of_space:
+            yield "robustness", near
+            yield "compare", {"stat": "mean"}
+            yield "sensitivity", {}
+            yield "tuning_cost", near
+            yield "compare", {"stat": "std"}
+            yield from (("winners", {"by": name}) for name in self.shared)
+            yield "compare", {"stat": "within", **near}
+            yield from (("robustness", {"by": name, **near}) for name in self.swept)
+            yield "tolerance", {}
+            yield "best_of_k", {}
+        yield "recommend", {}
+        yield "picks", {}
+        yield "pareto", {}
+        yield "mechanism", {"by": self.mechanism_by}
+        yield "links", {}
 
     @cached_property
     def material(self) -> Material:
@@ -141,7 +162,7 @@ class Tables:
         frames = []
         for name in self.shared:
             self.say(f"winners by {name}")
-            frames.append(self.findings.winners(name))
+            frames.append(self.findings.winners(by=name))
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     @cached_property

@@ -14,6 +14,7 @@ import pandas as pd
 from clsweep.display.numbers import count
 from clsweep.findings import reproduction as paper
 from clsweep.findings import tables as shown
+from clsweep.findings.ahead import ask_ahead
 from clsweep.findings.statistics import Findings
 from clsweep.report import cells, conduct, first
 from clsweep.report.computed import Say, Tables
@@ -74,6 +75,7 @@ def build_report(
 def _report(tables: Tables, made: Made = lambda _: None) -> Report:
     """What is to be said of trials that are compared with each other."""
     made(())
+    ask_ahead(tables.findings, tables.ahead())
     hero, sections = first.hero(tables), []
     made(hero)
     above = {figure.name for figure in hero}

@@ -7,11 +7,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from clsweep.findings.statistics import Findings
+from clsweep.machine import num_cores
+from clsweep.processes import processes_beside
 from clsweep.report.computed import Say
-from clsweep.report.figures.drawing import drawn_beside, scripts
+from clsweep.report.figures.drawing import scripts
 from clsweep.report.formats.folder import write_bundle
 from clsweep.report.model import Figure, Report
 from clsweep.report.sections import build_report
+
+MOST_PROCESSES = 4
 
 
 def write_report(
@@ -22,7 +26,7 @@ def write_report(
     progress: Say | None = None,
 ) -> tuple[Report, Path]:
     """The report and the path of its page; as `build_report` and `write_bundle`."""
-    with drawn_beside():
+    with processes_beside(min(MOST_PROCESSES, num_cores())):
         scripts()
         report = build_report(findings, within=within, progress=progress, made=_draw)
         return report, write_bundle(report, out, progress=progress)

@@ -56,19 +56,18 @@ def regions_of(by: str, sweeps: Sequence[Sweep]) -> Regions:
     return cut(by, sweeps, per_bin=PER_BIN)
 
 
-def split(pairing: Pairing, by: str | None, sweeps: Sequence[Sweep]) -> list[tuple[str, Pairing]]:
-    """The regions of a pairing in which both sides have a score, each with its label; `sweeps` fix
-    the regions.
+def split(pairing: Pairing, regions: Regions | None) -> list[tuple[str, Pairing]]:
+    """The regions of a pairing in which both sides have a score, each with its label; all of it
+    where there are none.
     """
     if not len(pairing.a.scores) or not len(pairing.b.scores):
         return []
-    if by is None:
+    if regions is None:
         return [("", pairing)]
-    found = regions_of(by, sweeps)
-    at_a, at_b = found.place(pairing.a.settings[by]), found.place(pairing.b.settings[by])
+    at_a, at_b = (regions.place(side.settings[regions.param]) for side in (pairing.a, pairing.b))
     rows = [
         (label, np.flatnonzero(at_a == k), np.flatnonzero(at_b == k))
-        for k, label in enumerate(found.named)
+        for k, label in enumerate(regions.named)
     ]
     return [
         (label, pairing.at(rows_a, rows_b))

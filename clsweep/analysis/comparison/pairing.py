@@ -90,6 +90,8 @@ def unmatched(a: Sweep, b: Sweep) -> Note | None:
     Its score against the other's mean would tell settings apart, not objectives.
     """
     shared = _shared(a, b)
+    if _varies(a, shared) and _varies(b, shared):
+        return None
     codes = _matching_codes(_settings(a, shared), _settings(b, shared))
     at_a, at_b = np.unique(codes[0][a.alive]), np.unique(codes[1][b.alive])
     if not shared or min(len(at_a), len(at_b)) > 1 or np.isin(at_a, at_b).any():
@@ -127,11 +129,14 @@ def _pair(a: Sweep, b: Sweep) -> Pairing:
     shared = _shared(a, b)
     fixed = a.is_grid and b.is_grid
     settings_a, settings_b = _settings(a, shared), _settings(b, shared)
-    codes_a, codes_b = _matching_codes(settings_a, settings_b)
-    common = np.intersect1d(codes_a, codes_b)
-    num_a, num_b = len(np.unique(codes_a)), len(np.unique(codes_b))
     lone = not a.params and not b.params
-    if not (lone or shared) or 2 * len(common) < min(num_a, num_b):
+    is_apart = not (lone or shared) or _are_disjoint(settings_a, settings_b)
+    if not is_apart:
+        codes_a, codes_b = _matching_codes(settings_a, settings_b)
+        common = np.intersect1d(codes_a, codes_b)
+        num_a, num_b = len(np.unique(codes_a)), len(np.unique(codes_b))
+        is_apart = 2 * len(common) < min(num_a, num_b)
+    if is_apart:
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
         return Pairing(
             a=_alone(a),
@@ -221,11 +226,40 @@ def _matching_codes(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Codes, Codes]:
     codes = np.zeros(len(a) + len(b), dtype=np.int64)
     for name in a.columns:
         column = pd.concat([a[name], b[name]], ignore_index=True)
-        numeric = all(pd.api.types.is_numeric_dtype(side[name]) for side in (a, b))
+        numeric = _is_numeric(a[name]) and _is_numeric(b[name])
         keys = pd.Series(rounded(numbers_in(column))) if numeric else column.map(str)
         level, uniques = pd.factorize(keys, use_na_sentinel=False)
         codes = pd.factorize(codes * len(uniques) + level)[0].astype(np.int64)
     return codes[: len(a)], codes[len(a) :]
+
+
+def _is_numeric(column: pd.Series[Any]) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(column))
+
+
+def _varies(sweep: Sweep, names: list[str]) -> bool:
+    """Whether scored configurations differ in one of these for sure. False says nothing."""
+    settings = _settings(sweep, names)[sweep.alive]
+    for name in names:
+        if _is_numeric(settings[name]):
+            values = rounded(numbers_in(settings[name]))
+            known = values[~np.isnan(values)]
+            if known.size and known.min() < known.max():
+                return True
+    return False
+
+
+def _are_disjoint(a: pd.DataFrame, b: pd.DataFrame) -> bool:
+    """Whether no row of one has a partner in the other for sure, as with numbers that were drawn
+    apart. False says nothing.
+    """
+    for name in a.columns:
+        if _is_numeric(a[name]) and _is_numeric(b[name]):
+            of_a, of_b = (rounded(numbers_in(side[name])) for side in (a, b))
+            both_missing = np.isnan(of_a).any() and np.isnan(of_b).any()
+            if not both_missing and not np.intersect1d(of_a, of_b).size:
+                return True
+    return False
 
 
 def _first(codes: Codes, common: Codes) -> Codes:

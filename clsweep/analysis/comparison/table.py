@@ -13,7 +13,12 @@ from scipy import stats
 
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.difference import Options, mean_difference, split
+from clsweep.analysis.comparison.difference import (
+    Options,
+    mean_difference,
+    regions_of,
+    split,
+)
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.comparison.failures import gated
 from clsweep.analysis.comparison.pairing import Pairing, pair, unmatched
@@ -165,7 +170,7 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
     if missing:
         return [blank | noted(*missing, why=missing[0])]
     pairing = pair(a, b)
-    parts = split(pairing, by, (a, b))
+    parts = split(pairing, None if by is None else regions_of(by, (a, b)))
     if not parts:
         return [
             blank | noted(*pairing.notes, why=note(Reason.NO_PAIR, a=a.objective, b=b.objective))

@@ -104,7 +104,7 @@ def _winners(sweeps: Sequence[Sweep], by: str, options: Options) -> pd.DataFrame
             "value_low": found.low[k],
             "value_high": found.high[k],
         }
-        return row | _contest(competing, order, means[:, k], by, label, pairings, options, notes)
+        return row | _contest(competing, order, means[:, k], found, label, pairings, options, notes)
 
     rows = [row for row in in_threads(row_of, range(len(found))) if row]
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
@@ -132,7 +132,7 @@ def _contest(
     sweeps: Sequence[Sweep],
     order: list[int],
     means: np.ndarray,
-    by: str,
+    regions: Regions,
     region: str,
     pairings: dict[tuple[int, int], tuple[Pairing, dict[str, Pairing]]],
     options: Options,
@@ -156,7 +156,7 @@ def _contest(
     for other in others:
         if (best, other) not in pairings:
             whole = pair(sweeps[best], sweeps[other])
-            pairings[best, other] = whole, dict(split(whole, by, sweeps))
+            pairings[best, other] = whole, dict(split(whole, regions))
         whole, parts = pairings[best, other]
         said += whole.notes
         if region not in parts:

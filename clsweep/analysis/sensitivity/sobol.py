@@ -19,6 +19,7 @@ phi_p^T:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -219,8 +220,14 @@ def _nodes(levels: Array | None, low: float, high: float) -> tuple[Array, Array]
     """Points (g, width) and weights (g,) of the mean over one parameter."""
     if levels is not None:
         return levels, np.full(len(levels), 1.0 / len(levels))
-    nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
+    nodes, weights = _quadrature()
     return low + (high - low) * (nodes[:, None] + 1.0) / 2.0, weights / 2.0
+
+
+@cache
+def _quadrature() -> tuple[Array, Array]:
+    nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
+    return nodes, weights
 
 
 def _quadratic(form: Array, drawn: Array) -> Array:

@@ -1,0 +1,187 @@
+"""Functions called in other processes, beside this one: for what holds the interpreter.
+
+Such a process reads calls from its input, answers each on its output, and ends with its input: so
+with us, however we end. Both ends of these pipes are ours, so calls and answers are pickles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextvars import ContextVar
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+# glibc would give large arrays back to the system, and get them page by page again.
+_KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+
+
+class Shared(NamedTuple):
+    """An argument of many calls, which each process gets once."""
+
+    number: int
+
+
+@contextlib.contextmanager
+def processes_beside(num: int) -> Iterator[None]:
+    """Meanwhile so many processes do what this thread asks of them; each begins with its first
+    call. They have ended afterwards, whatever they still had to do.
+    """
+    processes = _Processes(num)
+    token = _current.set(processes)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        processes.close()
+
+
+def are_beside() -> bool:
+    """Whether other processes do what this thread asks of them."""
+    return _current.get() is not None
+
+
+def beside(function: Callable[..., T], *args: Any) -> Future[T]:
+    """The function's value: from another process within `processes_beside`, else computed at once.
+
+    Where a process cannot be started, is killed, or the function raises, it is called here.
+
+    Args:
+        function: of a module, so that the process finds it.
+        args: values, or what `shared` made of them.
+    """
+    if processes := _current.get():
+        return processes.submit(function, args)
+    found = Future[T]()
+    found.set_result(function(*args))
+    return found
+
+
+def beside_once(function: Callable[[], T]) -> Future[T]:
+    """As `beside`, asked for only once meanwhile."""
+    processes = _current.get()
+    if processes is None:
+        return beside(function)
+    if function not in processes.once:
+        processes.once[function] = beside(function)
+    return processes.once[function]
+
+
+def shared(value: object) -> Any:
+    """A value as an argument of many calls."""
+    processes = _current.get()
+    return processes.share(value) if processes else value
+
+
+class _Process(NamedTuple):
+    popen: subprocess.Popen[bytes]
+    knows: set[int]  # numbers of shared values
+
+
+class _Processes:
+    """So many, each with a thread that asks it."""
+
+    def __init__(self, num: int):
+        self.once: dict[Callable[[], Any], Future[Any]] = {}
+        self._threads, self._own = ThreadPoolExecutor(num), threading.local()
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._starting, self._is_closed = threading.Lock(), False
+        self._values: list[tuple[object, bytes]] = []  # shared ones, and each as a pickle
+
+    def share(self, value: object) -> Shared:
+        self._values.append((value, pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)))
+        return Shared(len(self._values) - 1)
+
+    def submit(self, function: Callable[..., T], args: tuple[Any, ...]) -> Future[T]:
+        return self._threads.submit(self._call, function, args)
+
+    def close(self) -> None:
+        with self._starting:
+            self._is_closed = True
+            for process in self._started:
+                process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for process in self._started:
+            with contextlib.suppress(BrokenPipeError), process:
+                pass  # closes its pipes and waits
+
+    def _call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+        with contextlib.suppress(OSError, EOFError, pickle.PickleError):
+            has_answered, answer = self._asked(function, args)
+            if has_answered:
+                return answer
+        if self._is_closed:
+            raise CancelledError
+        return function(*[self._values[a.number][0] if isinstance(a, Shared) else a for a in args])
+
+    def _asked(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+        process = self._process()
+        pipes = process.popen.stdin, process.popen.stdout
+        assert pipes[0]
+        assert pipes[1]
+        for each in args:
+            if isinstance(each, Shared) and each.number not in process.knows:
+                pickle.dump(each, pipes[0])
+                pipes[0].write(self._values[each.number][1])
+                process.knows.add(each.number)
+        pickle.dump((function, args), pipes[0])
+        pipes[0].flush()
+        has_answered, answer = pickle.load(pipes[1])
+        return has_answered, answer
+
+    def _process(self) -> _Process:
+        """The one of this thread."""
+        if not hasattr(self._own, "process"):
+            with self._starting:
+                if self._is_closed:
+                    raise CancelledError
+                self._started.append(_started())
+                self._own.process = _Process(self._started[-1], set())
+        found: _Process = self._own.process
+        return found
+
+
+def _started() -> subprocess.Popen[bytes]:
+    # with our modules, wherever we are
+    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom {__name__} import _serve; _serve()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # what fails there is called here once more
+        env={**os.environ, **_KEEPS_MEMORY},
+        start_new_session=True,  # Ctrl-C is ours
+    )
+
+
+_current: ContextVar[_Processes | None] = ContextVar("processes", default=None)
+
+
+def _serve() -> None:
+    """What such a process does."""
+    calls, answers, values = sys.stdin.buffer, sys.stdout.buffer, {}
+    sys.stdout = sys.stderr  # what is printed is no answer
+    with contextlib.suppress(EOFError):
+        while True:
+            asked = pickle.load(calls)
+            if isinstance(asked, Shared):
+                values[asked.number] = pickle.load(calls)
+                continue
+            function, args = asked
+            args = [values[a.number] if isinstance(a, Shared) else a for a in args]
+            answers.write(_answer(function, args))
+            answers.flush()
+
+
+def _answer(function: Callable[..., Any], args: list[Any]) -> bytes:
+    try:
+        return pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return pickle.dumps((False, None))

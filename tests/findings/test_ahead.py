@@ -1,0 +1,52 @@
+"""Statistics that other processes compute before a report asks for them."""
+
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.findings.ahead import FEWEST_TRIALS
+from clsweep.findings.statistics import Findings
+from clsweep.processes import processes_beside
+from clsweep.report.sections import build_report
+from tests.planted import planted
+
+GRID = {"tau": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [32, 64, 128, 256]}
+
+
+@pytest.fixture
+def trials() -> pd.DataFrame:
+    """Two objectives, and the clearest of tables of what they depend on."""
+    curves = {"dcl": lambda at: 90 - 4 * at["tau"], "simclr": lambda at: 90 - 20 * at["tau"]}
+    frames = [
+        planted(curve, objective=name, grid=GRID, num_seeds=5, seed=i)
+        for i, (name, curve) in enumerate(curves.items())
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_a_report_has_the_same_tables_and_asks_for_all_that_it_expects(trials, monkeypatch):
+    assert len(trials) >= FEWEST_TRIALS
+    alone = build_report(clsweep.analyse(trials))
+    expected = []
+    expect = Findings.expect
+
+    def noted(self, name, options, answer):
+        expected.append(name)
+        expect(self, name, options, answer)
+
+    monkeypatch.setattr(Findings, "expect", noted)
+    findings = clsweep.analyse(trials)
+    with processes_beside(2):
+        beside = build_report(findings)
+    assert set(expected) >= {"robustness", "compare", "winners", "sensitivity", "tuning_cost"}
+    assert not findings._expected
+    assert [table.name for table in beside.tables] == [table.name for table in alone.tables]
+    for one, other in zip(alone.tables, beside.tables, strict=True):
+        pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
+    assert beside.verdicts == alone.verdicts
+
+
+def test_a_small_table_is_answered_here(trials, monkeypatch):
+    monkeypatch.setattr(Findings, "expect", None)
+    with processes_beside(2):
+        build_report(clsweep.analyse(trials[trials["seed"] == 0]))

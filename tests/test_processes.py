@@ -1,0 +1,103 @@
+"""Functions that other processes call."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from clsweep.processes import are_beside, beside, beside_once, processes_beside, shared
+
+
+def children() -> list[psutil.Process]:
+    return [c for c in psutil.Process().children() if "processes" in " ".join(c.cmdline())]
+
+
+def divided(a: float, b: float) -> tuple[float, int]:
+    return a / b, os.getpid()
+
+
+def place_of(value: list[object]) -> tuple[int, int]:
+    return id(value), os.getpid()
+
+
+def pid() -> int:
+    print("what is printed is no answer")
+    return os.getpid()
+
+
+def test_they_answer_as_this_process_does_and_end() -> None:
+    assert not are_beside()
+    assert beside(divided, 6, 3).result() == (2.0, os.getpid())
+    with processes_beside(2):
+        assert are_beside()
+        answers = [beside(divided, i, 4).result() for i in range(8)]
+        assert [value for value, _ in answers] == [i / 4 for i in range(8)]
+        pids = {by for _, by in answers}
+        assert os.getpid() not in pids
+        assert pids <= {child.pid for child in children()}
+        assert beside_once(pid) is beside_once(pid)
+    assert not children()
+
+
+def test_a_shared_value_is_sent_once() -> None:
+    with processes_beside(1):
+        value = shared([1, 2, 3])
+        first, second = (beside(place_of, value).result() for _ in range(2))
+        assert first == second
+        assert first[1] != os.getpid()
+    value = [1, 2, 3]
+    assert shared(value) is value
+
+
+def test_an_error_is_that_of_this_process() -> None:
+    with processes_beside(1), pytest.raises(ZeroDivisionError):
+        beside(divided, 1, 0).result()
+
+
+def test_a_process_that_is_killed_is_done_without() -> None:
+    with processes_beside(1):
+        value = shared([1])
+        assert beside(place_of, value).result()[1] != os.getpid()
+        for process in children():
+            process.kill()
+            process.wait()
+        assert beside(place_of, value).result()[1] == os.getpid()
+
+
+def test_they_end_with_us_however_we_end() -> None:
+    code = (
+        "from clsweep.processes import beside, processes_beside\n"
+        "from tests.test_processes import children, divided\n"
+        "with processes_beside(2):\n"
+        "    for waiting in [beside(divided, 1, 2) for _ in range(50)]:\n"
+        "        waiting.result()\n"
+        "    print(*(process.pid for process in children()), flush=True)\n"
+        "    input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        started = [psutil.Process(int(word)) for word in process.stdout.readline().split()]
+        assert started
+        os.kill(process.pid, signal.SIGKILL)
+        gone, alive = psutil.wait_procs(started, timeout=60)
+    assert len(gone) == len(started)
+    assert not alive
+
+
+def test_what_they_have_not_done_is_left() -> None:
+    """As after an error, or Ctrl-C: nothing is waited for."""
+    with processes_beside(1):
+        asked = [beside(wait_for_ever) for _ in range(3)]
+    assert not children()
+    assert all(each.done() for each in asked)
+
+
+def wait_for_ever() -> None:
+    signal.pause()
