@@ -48,6 +48,7 @@ class PlanSearch:
     ):
         self._left: Iterator[PlannedTrial] = race or iter(left)
         self._race, self._metric = race, study.sections.metric.name
+        self._workers = study.sections.resources.workers
         recorded = list(recorded)
         samplers = {o.name: sampler_of(study, o) for o in study.objectives}
         samplers |= {row["objective"]: row["sampler"] for row in recorded} | {
@@ -78,10 +79,10 @@ class PlanSearch:
         return None if trial is None else self._designs[trial.objective].start(trial)
 
     def tell(self, row: Row, outcome: Row) -> None:
-        """How a trial ended: status, metric and epochs_trained, as in the tables; nothing if it
-        left no word.
+        """How a trial ended: status, metric, epochs_trained and wall_time_s, as in the tables;
+        nothing if it left no word.
         """
-        ended = Outcome.of(outcome, self._metric)
+        ended = Outcome.of(outcome, self._metric, workers=self._workers)
         if self._race:
             self._race.tell(row, ended.status, ended.score)
         if ended.status != SKIPPED:  # such a trial has no entry
@@ -116,13 +117,19 @@ class LiveDesign:
 
     A suggestion depends on the search's seed, the objective, the number of the configuration and
     the entries of the journal alone. With one trial at a time a study that was cut and continued
-    thereby tries what it would have tried.
+    thereby tries what it would have tried. With `search.cost` it depends on times, which no two
+    runs have in common.
     """
 
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         self._study, self._objective, self._space = study, objective, distributions(objective)
         self._journal = Journal(
-            storage, objective.name, study.sections.metric.mode, self._space, key="config"
+            storage,
+            objective.name,
+            study.sections.metric.mode,
+            self._space,
+            key="config",
+            with_seconds=study.sections.search.cost == "seconds",
         )
         self._params: dict[int, Row] = {}
         self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
@@ -159,7 +166,7 @@ class LiveDesign:
         digest = hashlib.sha256(f"{search.seed}/{self._objective.label}/{config}".encode()).digest()
         sampler = build_sampler(search.method, int.from_bytes(digest[:4], "big"))
         entries = self._journal.entries().values()
-        imagined = optuna.create_study(direction=self._journal.direction, sampler=sampler)
+        imagined = optuna.create_study(directions=self._journal.directions, sampler=sampler)
         imagined.add_trials(entries if search.method == "tpe" else map(_as_complete, entries))
         return dict(imagined.ask(self._space).params)
 
@@ -177,8 +184,11 @@ def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
     if outcomes[0].state == TrialState.PRUNED:
         return outcomes[0]
     # in whatever order they ended
-    mean = math.fsum(outcome.score or 0.0 for outcome in outcomes) / len(outcomes)
-    return Outcome(status="finished", score=mean)
+    score, seconds = (
+        None if None in values else math.fsum(map(float, values)) / len(values)
+        for values in zip(*((o.score, o.seconds) for o in outcomes), strict=True)
+    )
+    return Outcome(status="finished", score=score, seconds=seconds)
 
 
 def _as_complete(entry: FrozenTrial) -> FrozenTrial:

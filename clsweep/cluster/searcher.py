@@ -25,7 +25,8 @@ class Dispatch(Searcher):
         share: how many may run at once.
         losses: how often each trial has lost its process or machine in this run; counted on here.
         max_restarts: a trial that is lost goes on from its checkpoint, so many times.
-        metric: what the plan wants to know of an outcome, beside how far it came.
+        metric: what the plan wants to know of an outcome, beside how far it came and how long
+            it took.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Dispatch(Searcher):
         super().__init__()
         self._plan, self._context, self._share = plan, dict(context), share
         self._losses, self._max_restarts = losses, max_restarts
-        self._wanted = ("status", "epochs_trained", metric)
+        self._wanted = ("status", "epochs_trained", "wall_time_s", metric)
         self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
         self._lost: list[Row] = []

@@ -77,10 +77,18 @@ class Outcome:
     status: str | None  # as in the tables; None: it left no word
     score: float | None = None
     epoch: int | None = None  # at which it was stopped
+    seconds: float | None = None  # of all workers
 
     @classmethod
-    def of(cls, row: Row, metric: str) -> Outcome:
-        return cls(status=row.get("status"), score=row.get(metric), epoch=row.get("epochs_trained"))
+    def of(cls, row: Row, metric: str, *, workers: int = 1) -> Outcome:
+        """workers: where the row does not say how many."""
+        seconds = row.get("wall_time_s")
+        return cls(
+            status=row.get("status"),
+            score=row.get(metric),
+            epoch=row.get("epochs_trained"),
+            seconds=None if seconds is None else seconds * (row.get("workers") or workers),
+        )
 
     @property
     def state(self) -> TrialState:
@@ -93,7 +101,8 @@ class Outcome:
 
 
 class Journal:
-    """The Optuna study of one objective, made if it is not there.
+    """The Optuna study of one objective, made if it is not there: of the metric alone, or of the
+    metric and the seconds, of which few are good.
 
     An entry is a trial of ours or, where a live search chooses the values, a configuration, which
     the user attribute `key` names. Only its latest entry counts: Optuna reopens none, so what is
@@ -108,11 +117,13 @@ class Journal:
         space: Mapping[str, BaseDistribution],
         *,
         key: str,
+        with_seconds: bool = False,
     ):
         self._storage, self._space, self._key = storage, dict(space), key
-        self.direction = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
+        best = StudyDirection.MAXIMIZE if mode == "max" else StudyDirection.MINIMIZE
+        self.directions = [best, StudyDirection.MINIMIZE] if with_seconds else [best]
         if objective not in {study.study_name for study in storage.get_all_studies()}:
-            storage.create_new_study([self.direction], objective)
+            storage.create_new_study(self.directions, objective)
         self._study_id = storage.get_study_id_from_name(objective)
         self._require_whole()
         self._latest = {name: entry._trial_id for name, entry in self.entries().items()}
@@ -136,7 +147,7 @@ class Journal:
 
     def _strange(self) -> str:
         kind = str if self._key == "trial_id" else int
-        if self._storage.get_study_directions(self._study_id) != [self.direction]:
+        if self._storage.get_study_directions(self._study_id) != self.directions:
             return "another direction"
         for entry in self._storage.get_all_trials(self._study_id, deepcopy=False):
             if not isinstance(entry.user_attrs.get(self._key), kind):
@@ -157,10 +168,19 @@ class Journal:
         """Note how it ended, unless the journal says so already."""
         entry = self.entry(attributes[self._key])
         if entry is not None and entry.state == TrialState.RUNNING:
-            values = None if outcome.value is None else [outcome.value]
-            self._storage.set_trial_state_values(entry._trial_id, outcome.state, values)
-        elif entry is None or (entry.state, entry.value) != (outcome.state, outcome.value):
+            self._storage.set_trial_state_values(
+                entry._trial_id, outcome.state, self._values(outcome)
+            )
+        elif entry is None or (entry.state, entry.values) != (outcome.state, self._values(outcome)):
             self._add(attributes, params, outcome)
+
+    def _values(self, outcome: Outcome) -> list[float] | None:
+        if outcome.value is None:
+            return None
+        if len(self.directions) == 1:
+            return [outcome.value]
+        assert outcome.seconds is not None, "a trial with a score took its time"
+        return [outcome.value, outcome.seconds]
 
     def _add(
         self,
@@ -184,7 +204,8 @@ class Journal:
             number=-1,
             trial_id=-1,
             state=TrialState.RUNNING if running else outcome.state,
-            value=outcome.value,
+            value=None,
+            values=self._values(outcome),
             datetime_start=now,
             datetime_complete=None if running else now,
             params={name: params[name] for name in self._space},

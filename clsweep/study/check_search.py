@@ -58,6 +58,25 @@ class SearchChecks(CheckBase):
             )
             self.error(("search", "trials_per_objective"), message)
 
+    def check_cost(self) -> None:
+        """Only a search that chooses can weigh the cost, of trials that ran to their end."""
+        search, scheduler = self.sections.search, self.sections.scheduler.name
+        if search.cost == "none":
+            return
+        if search.method not in LIVE_METHODS:
+            self.error(
+                ("search", "cost"),
+                f"{search.method} chooses nothing by scores or costs. Expected none, or "
+                f"search.method {' or '.join(LIVE_METHODS)}; clsweep pareto shows the front of any "
+                "study",
+            )
+        elif scheduler != "fifo":
+            self.error(
+                ("scheduler", "name"),
+                f"{scheduler} judges by the metric alone, and search.cost is {search.cost}. "
+                "Expected fifo, or search.cost none",
+            )
+
     def check_race(self) -> None:
         """A race leaves out seeds of bad configurations: there must be some to leave out, and no
         sampler that goes by their means.

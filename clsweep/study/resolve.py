@@ -106,6 +106,7 @@ class _Cell:
         checks.check_keys_in_use()
         checks.check_evaluation()
         checks.check_race()
+        checks.check_cost()
         checks.check_names()
         resolver.raise_errors()
         return Study(

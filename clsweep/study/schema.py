@@ -160,6 +160,8 @@ class SearchSection(_Section):
     # configurations; each runs on every seed
     trials_per_objective: Annotated[StrictInt, Field(ge=1)] | None = None
     seed: Seed = 0
+    # what tpe and gp keep low beside the metric: they look for configurations on the front of both
+    cost: Literal["none", "seconds"] = "none"
 
 
 class SchedulerSection(_Section):

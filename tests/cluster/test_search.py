@@ -47,6 +47,8 @@ def study(tmp_path):
             "trials_per_objective": num_configs,
             "seed": changes.pop("search_seed", 0),
         }
+        if "cost" in changes:
+            search["cost"] = changes.pop("cost")
         if method == "grid":
             del search["trials_per_objective"]
         path = tmp_path / "study.yaml"
@@ -67,6 +69,11 @@ def finished(row):
     noise = int.from_bytes(hashlib.sha256(row["trial_id"].encode()).digest()[:4], "big") / 2**32
     score = 90 - 10 * distance + noise + (3 if row["objective"] == "dcl" else 0)
     return {"status": "finished", METRIC: score, "epochs_trained": 2}
+
+
+def timed(row):
+    """As above; a wide projector is expensive, and more so on some seeds."""
+    return {**finished(row), "wall_time_s": row["proj_dim"] / 10 + row["seed"], "workers": 2}
 
 
 def failed(_):
@@ -215,6 +222,55 @@ def test_tpe_learns_from_what_it_has_tried(tmp_path, study):
     for name in ("simclr", "dcl"):
         scores = [row[METRIC] for row in rows if row["objective"] == name]
         assert sum(scores[10:]) / 6 > sum(scores[:10]) / 10 + 3
+
+
+@pytest.mark.parametrize("method", ["tpe", pytest.param("gp", marks=pytest.mark.slow)])
+def test_a_search_that_weighs_the_cost_has_the_front_of_both(tmp_path, study, method):
+    chosen = study(method, 14, cost="seconds")
+    rows = run(chosen, tmp_path / "journal", end=timed)
+    for name in ("simclr", "dcl"):
+        found = optuna.load_study(
+            study_name=name, storage=open_storage(str(tmp_path / "journal"))
+        ).best_trials
+        points = {}
+        for config in range(14):
+            seeds = [r for r in rows if (r["objective"], r["config"]) == (name, config)]
+            score = sum(row[METRIC] for row in seeds) / len(seeds)
+            points[config] = score, sum(2 * row["wall_time_s"] for row in seeds) / len(seeds)
+        front = {
+            config
+            for config, (score, cost) in points.items()
+            if not any(
+                s >= score and c <= cost and (s, c) != (score, cost) for s, c in points.values()
+            )
+        }
+        assert {trial.user_attrs["config"] for trial in found} == front
+        for trial in found:
+            assert trial.values == pytest.approx(points[trial.user_attrs["config"]], rel=1e-12)
+
+
+def test_a_search_that_weighs_the_cost_tries_cheaper_configurations(tmp_path, study):
+    """Of those that it has chosen itself."""
+
+    def widths(cost):
+        objectives = {"dcl": {"framework": "simclr", "loss": "dcl"}}
+        chosen = study("tpe", 40, seeds=[0], cost=cost, objectives=objectives)
+        return [row["proj_dim"] for row in run(chosen, tmp_path / cost, end=timed)][10:]
+
+    assert sum(widths("seconds")) < 0.8 * sum(widths("none"))
+
+
+@pytest.mark.parametrize("early", range(0, 140, 31))
+def test_with_the_same_times_a_cut_search_by_cost_tries_what_it_would_have_tried(
+    tmp_path, study, early
+):
+    chosen = study("tpe", 12, cost="seconds")
+    cuts = moments(chosen, tmp_path, timed)
+    rows = cuts[-1][1]
+    (tmp_path / "cut").write_bytes(cuts[early][0])
+    assert run(chosen, tmp_path / "cut", cuts[early][1], timed) == rows
+    # nor does the number of workers of a later session count for the rows of this one
+    assert run(chosen, tmp_path / "rows alone", cuts[early][1], timed) == rows
 
 
 def test_gp_learns_from_what_was_stopped(tmp_path, study):

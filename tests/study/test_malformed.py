@@ -362,6 +362,12 @@ MISTAKES = {
             "Expected fifo, or search.method tpe or gp",
         ],
     ),
+    "cost of a grid": (
+        "search: {method: grid}",
+        "search: {method: grid, cost: seconds}",
+        14,
+        ["search.cost: grid chooses nothing", "clsweep pareto shows the front"],
+    ),
     "unknown scheduler": (
         "resources:",
         "scheduler: {name: median}\nresources:",
