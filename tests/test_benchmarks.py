@@ -15,6 +15,7 @@ BENCHMARKS = Path(__file__).parent / "benchmarks"
     [
         ("analysis.py --configs 128 --objectives 2 --repeats 1", "clsweep report"),
         ("racing.py --repeats 2 --surfaces 3", "same pick %"),
+        ("front.py --repeats 2", "Regret along the front"),
     ],
 )
 def test_a_benchmark_runs_small(line, told, tmp_path):
