@@ -205,7 +205,7 @@ class _Run:
         if not self._folder.exists():
             return []
         names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
-        names += ["epochs_trained", "wall_time_s", "workers"]
+        names += ["epochs_trained", "wall_time_s", "workers", "skipped_because"]
         names += [self._study.sections.metric.name, *self._folder.params()]
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows

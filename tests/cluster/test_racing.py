@@ -290,9 +290,11 @@ def test_a_skipped_trial_has_no_entry_in_the_journal(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
-    """On Ray: an encoder that learns nothing gets two seeds, one that learns all."""
+    """On Ray, in two sessions: an encoder that learns nothing gets two seeds, one that learns
+    all.
+    """
     path = write_study(
-        seeds=[0, 1, 2],
+        seeds=[0, 1, 2, 3],
         base={
             "encoder": "conv4", "width": 8, "epochs": 3, "batch_size": 32, "flip_prob": 0,
             "blur_prob": 0, "crop_scale": 0.5, "tau": 0.2,
@@ -303,13 +305,16 @@ def test_a_raced_study_runs_and_is_read(tmp_path, write_study):
         metric={"name": "linear_top1"},
     )  # fmt: skip
     out = tmp_path / "out"
+    code, output = command("run", path, "--out", out, "--limit", 10)
+    assert code == 0, output
+    assert (clsweep.open_results(out).trials["status"] == "skipped").any()
     code, output = command("run", path, "--out", out)
     assert code == 0, output
-    assert "9 finished, 3 skipped, 0 failed, 0 left" in output
+    assert "10 finished, 6 skipped, 0 failed, 0 left" in output
     trials = clsweep.open_results(out).trials
     skipped = trials[trials["status"] == "skipped"]
     assert set(skipped["lr"]) == {1e-6, 1e-5, 1e-4}
-    assert set(skipped["seed"]) == {2}
+    assert set(skipped["seed"]) == {2, 3}
     assert skipped["skipped_because"].str.contains("behind configuration").all()
     assert skipped["linear_top1"].isna().all()
     assert clsweep.open_results(out).recommend()["note"].str.contains("racing").all()
