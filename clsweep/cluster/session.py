@@ -11,10 +11,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
+
+if TYPE_CHECKING:
+    from ray.tune.execution.tune_controller import TuneController
+    from ray.tune.experiment import Trial
 
 TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -84,7 +88,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
         ) from None
     # only now: Ray's start sets a handler of its own
     here = _in_our_environment() if address == "local" else contextlib.nullcontext()
-    with _terminable(), _uncounted(), here:
+    with _terminable(), _uncounted(), _patient(), here:
         try:
             yield context.address_info["session_dir"] if address == "local" else None
         finally:
@@ -148,6 +152,28 @@ def _uncounted() -> Iterator[None]:
     from ray.air._internal import usage
 
     with _replaced(usage, tag_callbacks=lambda *_: False):
+        yield
+
+
+@contextlib.contextmanager
+def _patient() -> Iterator[None]:
+    """A trial whose process is being started waits for it, and leaves one that is free to a trial
+    that has none.
+
+    Tune would give it the free one and drop the other. Where a trial takes less time than a process
+    needs to start, there would never be more than one at once.
+    """
+    from ray.tune.execution import tune_controller
+
+    controller = tune_controller.TuneController
+    reuse = controller._maybe_reuse_cached_actor
+
+    def reuse_or_wait(tune: TuneController, trial: Trial) -> bool:
+        served = tune._trial_to_actor.keys()
+        others_wait = bool(tune._pending_trials - served)
+        return not (trial in served and others_wait) and bool(reuse(tune, trial))
+
+    with _replaced(controller, _maybe_reuse_cached_actor=reuse_or_wait):
         yield
 
 

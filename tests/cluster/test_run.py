@@ -23,6 +23,7 @@ import torch
 from optuna.trial import TrialState
 
 import clsweep
+from clsweep.machine import num_cores
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
 from clsweep.results.journal import open_storage
 from clsweep.results.weights import unpack
@@ -231,6 +232,25 @@ def test_a_result_can_be_reproduced_from_its_row(finished: Finished) -> None:
         torch.set_num_threads(threads)
         assert again["knn_top1"] == row["knn_top1"]
         assert row["epochs"] == 0 or again["train_loss"] == row["train_loss"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(num_cores() < 2, reason="one trial at once on one core")
+def test_trials_shorter_than_the_start_of_a_process_run_side_by_side(
+    write_study: WriteStudy, tmp_path: Path
+) -> None:
+    path = write_study(
+        dataset={"name": "digits", "num_train": 256},
+        seeds=[0],
+        base={"encoder": "conv4", "width": 8, "epochs": 1, "batch_size": 64, "knn_k": 20},
+        search={"method": "random", "trials_per_objective": 100},
+    )
+    code, output = command("run", path, "--out", tmp_path / "out")
+    assert code == 0, output
+    trials = clsweep.open_results(tmp_path / "out").trials.sort_values("started_at")
+    ended_at = trials["started_at"] + pd.to_timedelta(trials["wall_time_s"], "s")
+    begin_before_one_ends = trials["started_at"].shift(-1) < ended_at
+    assert begin_before_one_ends[-60:-1].mean() > 0.25  # of two at once, one in two does
 
 
 @pytest.mark.slow
