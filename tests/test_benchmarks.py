@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parent / "benchmarks"
+LONG = pytest.mark.soak
 
 
 @pytest.mark.slow
@@ -16,6 +17,14 @@ BENCHMARKS = Path(__file__).parent / "benchmarks"
         ("analysis.py --configs 128 --objectives 2 --repeats 1", "clsweep report"),
         ("racing.py --repeats 2 --surfaces 3", "same pick %"),
         ("front.py --repeats 2", "Regret along the front"),
+        ("listing.py --trials 200 --parts 20 --repeats 1", "clsweep status"),
+        pytest.param("losses.py --samples 64 --repeats 1", "dclw", marks=LONG),
+        pytest.param("scale.py --simulate 100 200", "peak MiB", marks=LONG),
+        pytest.param(
+            "throughput.py --encoder conv4-16 --batch 64 --rounds 1 --seconds 1",
+            "lightly",
+            marks=LONG,
+        ),
     ],
 )
 def test_a_benchmark_runs_small(line, told, tmp_path):

@@ -89,11 +89,8 @@ def make_results(study: Study, folder: ResultsFolder, num_epochs: int, num_parts
     folder.create(study.document.dump(), rows)
     ended = [finished(row, i) for i, row in enumerate(rows)]
     compacted = ended[: len(ended) - num_parts]
-    params = folder._plan_columns
-    folder._write_table(
-        "trials.parquet",
-        to_table(compacted, trials_schema(param_fields(p for p in params if p in rows[0]))),
-    )
+    schema = trials_schema(param_fields(folder.params()))
+    folder._write_table("trials.parquet", to_table(compacted, schema))
     epochs = [row for trial in compacted for row in epochs_of(trial, num_epochs)]
     folder._write_table("epochs.parquet", to_table(epochs, epochs_schema()))
     for row in ended[len(compacted) :]:

@@ -55,6 +55,7 @@ base: {{{encoder}, epochs: 1000, batch_size: {batch}, lr: 0.06,
 objectives:
   simclr: {{framework: simclr, loss: infonce}}
 search: {{method: grid}}
+resources: {{gpus_per_worker: {gpus}}}
 """
 ENCODERS = {
     "conv4-16": "encoder: conv4, width: 16",
@@ -73,6 +74,7 @@ def planned(arguments: argparse.Namespace, *, num_train: int = 10_000) -> Row:
             "encoder": ENCODERS[arguments.encoder],
             "batch": arguments.batch,
             "precision": arguments.precision,
+            "gpus": int(arguments.device == "cuda"),
         }
         path.write_text(STUDY.format(num_train=num_train, **words))
         study = load_study(path)
@@ -124,7 +126,7 @@ def lightlys(arguments: argparse.Namespace) -> Iterator[int]:
         drop_last=True,
         num_workers=num_workers,
     )
-    precision = Precision.on(device, arguments.precision)
+    precision = Precision.on(device, config["precision"])
     while True:
         for x0, x1 in loader:
             with precision.autocast():
