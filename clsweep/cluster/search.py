@@ -20,10 +20,19 @@ from optuna.trial import FrozenTrial, TrialState
 from clsweep.catalog.rows import Row
 from clsweep.cluster.racing import SKIPPED, Race
 from clsweep.results.journal import Journal, Outcome
-from clsweep.study.design import PlannedTrial, Study, distributions, plan_row, sampler_of
+from clsweep.study.design import (
+    MAX_REPEATS,
+    PlannedTrial,
+    Study,
+    distributions,
+    plan_row,
+    sampler_of,
+)
 from clsweep.study.samplers import build_sampler
 from clsweep.study.schema import LIVE_METHODS
 from clsweep.study.space import Objective
+
+MAX_ASKED = 10  # times that a live search may suggest what has been tried
 
 
 class PlanSearch:
@@ -161,14 +170,26 @@ class LiveDesign:
     def _choose(self, config: int) -> Row:
         """Ask a new sampler, in a study of its own: the journal gets the configuration in one
         piece.
+
+        What has been tried is not tried again: with the same seeds it gives the same scores. A
+        sampler that insists is left for a random one.
         """
         search = self._study.sections.search
         digest = hashlib.sha256(f"{search.seed}/{self._objective.label}/{config}".encode()).digest()
-        sampler = build_sampler(search.method, int.from_bytes(digest[:4], "big"))
+        seed = int.from_bytes(digest[:4], "big")
         entries = self._journal.entries().values()
-        imagined = optuna.create_study(directions=self._journal.directions, sampler=sampler)
+        imagined = optuna.create_study(
+            directions=self._journal.directions, sampler=build_sampler(search.method, seed)
+        )
         imagined.add_trials(entries if search.method == "tpe" else map(_as_complete, entries))
-        return dict(imagined.ask(self._space).params)
+        tried = [*self._params.values(), *(entry.params for entry in entries)]
+        for number in range(MAX_REPEATS):
+            if number == MAX_ASKED:
+                imagined.sampler = build_sampler("random", seed)
+            params = dict(imagined.ask(self._space).params)
+            if params not in tried:
+                break
+        return params
 
 
 def _attributes(row: Row) -> Row:

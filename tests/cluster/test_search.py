@@ -52,7 +52,7 @@ def study(tmp_path):
         if method == "grid":
             del search["trials_per_objective"]
         path = tmp_path / "study.yaml"
-        tree = study_tree(search=search, space=SPACE, **changes)
+        tree = study_tree(**{"search": search, "space": SPACE, **changes})
         path.write_text(yaml.safe_dump(tree, sort_keys=False))
         return load_study(path)
 
@@ -222,6 +222,25 @@ def test_tpe_learns_from_what_it_has_tried(tmp_path, study):
     for name in ("simclr", "dcl"):
         scores = [row[METRIC] for row in rows if row["objective"] == name]
         assert sum(scores[10:]) / 6 > sum(scores[:10]) / 10 + 3
+
+
+@pytest.mark.parametrize(
+    ("method", "cost"),
+    [("tpe", None), ("tpe", "seconds"), pytest.param("gp", None, marks=pytest.mark.slow)],
+)
+def test_nothing_is_tried_twice(tmp_path, study, method, cost):
+    space = {"width": {"choices": [4, 8, 16, 32]}, "batch_size": {"choices": [16, 64, 256]}}
+    weighed = {"cost": cost} if cost else {}
+
+    def score(row):
+        ended = {"status": "finished", METRIC: row["width"] - row["batch_size"] / 100}
+        return {**ended, "epochs_trained": 2, "wall_time_s": row["width"], "workers": 1}
+
+    rows = run(study(method, 11, space=space, **weighed), tmp_path / "journal", end=score)
+    for objective in ("simclr", "dcl"):
+        own = [row for row in rows if row["objective"] == objective]
+        tried = {row["config"]: (row["width"], row["batch_size"]) for row in own}
+        assert len(tried) == len(set(tried.values())) == 11
 
 
 @pytest.mark.parametrize("method", ["tpe", pytest.param("gp", marks=pytest.mark.slow)])
