@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from clsweep.display.printing import Format, print_table
+from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import printable
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ def print_failures(results: Results) -> None:
 
 def print_confirmation(results: Results, *, top: int | None, format: Format) -> None:
     from clsweep.catalog import METRIC
-    from clsweep.cli.status import confirm_notes, confirm_rows, split_marked
+    from clsweep.cli.status import CONFIRM_SPARE, confirm_notes, confirm_rows, split_marked
 
     rows = confirm_rows(results, top=top, intervals_apart=format in (Format.csv, Format.json))
     rows = split_marked(rows, results, format)
     split = ", test split" if results.score_on == "test" else ""
     title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}{split}), once more"
-    print_table(rows, format=format, title=title)
+    print_table(rows, format=format, title=title, spare=CONFIRM_SPARE)
     if format is Format.table:
         for note in confirm_notes(results, top=top):
-            print(note)
+            print_note(f"- {note}")
 
 
 def print_end(summary: RunSummary, again: str) -> None:

@@ -211,7 +211,7 @@ def run(
     num = sum(row["trials"] for row in plan_counts(study))
     print(f"{study.name}: {num:,} trials. Loading Ray ...", flush=True)
     from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import Style, print_answer, print_robustness
+    from clsweep.cli.statistics import Style, print_answer, print_pareto, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
@@ -236,7 +236,10 @@ def run(
     results, following = open_results(summary.path), ""
     if summary.finished:
         following = print_answer(results)
-        print_robustness(results, by=None, within=None, style=Style())
+        style = Style(command=command_line("robustness", summary.path))
+        print_robustness(results, by=None, within=None, style=style)
+        if study.sections.search.cost == "seconds":
+            print_pareto(results, style=Style(command=command_line("pareto", summary.path)))
     print_failures(results)
     print_end(summary, again)
     print_next("" if summary.left else following)
@@ -257,7 +260,6 @@ def status(
     import time
 
     from clsweep.cli.follow import is_any_running
-    from clsweep.cli.statistics import print_note
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
@@ -267,6 +269,7 @@ def status(
         status_headline,
         status_rows,
     )
+    from clsweep.display.printing import print_note
     from clsweep.findings.references import reference_notes
 
     while True:
@@ -311,8 +314,8 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.statistics import print_note
     from clsweep.cli.status import TRIALS_SPARE, split_notes, trial_rows
+    from clsweep.display.printing import print_note
     from clsweep.findings.references import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), _open_study(path)
@@ -523,18 +526,11 @@ def pareto(
 ) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
     from clsweep.api import open_results
-    from clsweep.cli.statistics import Style, metric_of, print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import Style, print_pareto
 
-    findings = open_results(*paths, metric=metric, mode=mode, params=params)
-    frame = findings.pareto()
-    print_frame(
-        frame,
-        shown.pareto(frame),
-        style=Style(format=format, wide=False, explain=explain),
-        title=f"\nAccuracy against cost by {metric_of(findings)}, with 95 % intervals",
-        legend=shown.PARETO_LEGEND,
-        on_test=findings.material.on_test,
+    print_pareto(
+        open_results(*paths, metric=metric, mode=mode, params=params),
+        style=Style(format=format, explain=explain),
         following=_same_of("recommend", paths, metric, mode, params),
     )
 

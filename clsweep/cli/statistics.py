@@ -17,7 +17,7 @@ from rich.console import Console
 from clsweep.api import open_results
 from clsweep.cli.endings import print_next
 from clsweep.display.cells import records_of
-from clsweep.display.printing import PIPED_WIDTH, Format, print_table, screen_width
+from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import printable
 from clsweep.errors import RequestError
 from clsweep.findings import reproduction as paper
@@ -34,11 +34,15 @@ PAGE_WIDTH = 80  # columns of a paper's table on the screen
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How a table is asked for: in which format, with every column, with what its columns are."""
+    """How a table is asked for: in which format, with every column, with what its columns are.
+
+    command: what has these options, where that is another one than was typed.
+    """
 
     format: Format = Format.table
     wide: bool = False
     explain: bool = False
+    command: str = ""
 
 
 def print_robustness(
@@ -69,6 +73,20 @@ def print_robustness(
         notes=[*references, *material.notes],
         spare=shown.ROBUSTNESS_SPARE,
         on_test=material.on_test,
+    )
+
+
+def print_pareto(findings: Findings, *, style: Style, following: str = "") -> None:
+    """The table of `clsweep pareto`, with which a run ends that was to weigh the cost."""
+    frame = findings.pareto()
+    print_frame(
+        frame,
+        shown.pareto(frame),
+        style=style,
+        title=f"\nAccuracy against cost by {metric_of(findings)}, with 95 % intervals",
+        legend=shown.PARETO_LEGEND,
+        on_test=findings.material.on_test,
+        following=following,
     )
 
 
@@ -174,15 +192,8 @@ def print_frame(
     more = [f"--wide adds {', '.join(left_out)}"] if left_out else []
     more += [] if style.explain else ["--explain says what the columns are"]
     if more:
-        print_note(f"({'; '.join(more)})")
+        print_note(f"({' '.join([style.command, '; '.join(more)]).strip()})")
     print_next(following)
-
-
-def print_note(text: str) -> None:
-    """A text as wide as the screen, no wider than a page; further lines of a list are indented."""
-    indent = "  " if text.startswith("- ") else ""
-    width = min(screen_width(), PIPED_WIDTH)
-    print(textwrap.fill(printable(text), width, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def metric_of(findings: Findings) -> str:

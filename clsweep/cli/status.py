@@ -207,6 +207,10 @@ def _measured(frame: pd.DataFrame) -> list[str]:
     return [name for name in names if name in frame and frame[name].notna().any()]
 
 
+# columns of `confirm_rows` that a narrow screen goes without
+CONFIRM_SPARE = ("config", "seeds", "fresh seeds", "search - fresh")
+
+
 def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:
     """One row per confirmed configuration; for eyes, an interval stands beside its number."""
     frame = results.confirm(top=top)
@@ -244,17 +248,14 @@ def _with_intervals(rows: Sequence[Row], name: str) -> list[str]:
 def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     """What the columns mean, and what the table does not have."""
     frame = results.confirm(top=top)
-    where = (
-        "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of "
-        "the mean"
-    )
-    if frame["test"].notna().any():
-        where += "; test: these trials on the test split"
     notes = [CONFIRMED_ON_TEST] if results.score_on == "test" else []
     notes += [
-        "search: mean over the study's seeds, by which the best were picked, which flatters them; "
-        f"{where}"
+        "search: mean over the study's seeds, by which the best were picked, which flatters them",
+        "fresh: on seeds that took no part in picking the best, with the 95 % t-interval of the "
+        "mean",
     ]
+    if frame["test"].notna().any():
+        notes.append("test: the fresh trials on the test split")
     if (frame["fresh_seeds"] == 1).any():
         notes.append("one fresh seed has no interval; give further ones with --seeds")
     for ranking in ranking_of(results):

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from clsweep.display.text import cell, is_numeric, markdown_table, printable
 
-FOLDED_WIDTH = 28  # a column of wider texts may be folded,
+FOLDED_WIDTH = 20  # a column of wider texts may be folded,
 LEAST_WIDTH = 16  # to this
 PIPED_WIDTH = 110  # columns, where neither a terminal nor COLUMNS says how wide it is
 # More are printed line by line: to lay them out would take longer than to make them.
@@ -81,12 +82,19 @@ def print_table(
     else:
         # Never narrower than the numbers: a cropped number reads as another one. The terminal wraps
         # long lines.
-        whole = sum(_widths(cells, columns)) + 2 * len(columns)
+        whole = sum(_widths(cells, columns)) + 2 * (len(columns) - 1)
         width = whole if wide else min(whole, screen_width())
         Console(width=max(width, _least_width(cells, columns, numeric), cell_len(title))).print(
             _rich_table(cells, columns, numeric, title)
         )
     return left_out
+
+
+def print_note(text: str) -> None:
+    """A text as wide as the screen, no wider than a page; further lines of a list are indented."""
+    indent = "  " if text.startswith("- ") else ""
+    width = min(screen_width(), PIPED_WIDTH)
+    print(textwrap.fill(printable(text), width, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def screen_width() -> int:
@@ -174,7 +182,7 @@ def _least_width(
 ) -> int:
     """Width at which no number and no short cell is cut: columns two apart, long texts folded."""
     widths = zip(_widths(cells, columns), numeric, strict=True)
-    return sum(_least(width, is_right) + 2 for width, is_right in widths)
+    return sum(_least(width, is_right) + 2 for width, is_right in widths) - 2
 
 
 def _least(width: int, is_right: bool) -> int:
