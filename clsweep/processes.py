@@ -1,7 +1,7 @@
 """Functions called in other processes, beside this one: for what holds the interpreter.
 
-Such a process reads calls from its input, answers each on its output, and ends with its input: so
-with us, however we end. Both ends of these pipes are ours, so calls and answers are pickles.
+Such a process reads calls from its input, and answers each on its output. It ends with us, however
+we end. Both ends of these pipes are ours, so calls and answers are pickles.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
+_UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError)  # what a pickle may raise
 # glibc would give large arrays back to the system, and get them page by page again.
 _KEEPS_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 
@@ -113,7 +114,7 @@ class _Processes:
                 pass  # closes its pipes and waits
 
     def _call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
-        with contextlib.suppress(OSError, EOFError, pickle.PickleError):
+        with contextlib.suppress(OSError, EOFError, *_UNPICKLABLE):
             has_answered, answer = self._asked(function, args)
             if has_answered:
                 return answer
@@ -122,6 +123,7 @@ class _Processes:
         return function(*[self._values[a.number][0] if isinstance(a, Shared) else a for a in args])
 
     def _asked(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+        call = pickle.dumps((function, args))  # whole, or nothing of it is sent
         process = self._process()
         pipes = process.popen.stdin, process.popen.stdout
         assert pipes[0]
@@ -131,7 +133,7 @@ class _Processes:
                 pickle.dump(each, pipes[0])
                 pipes[0].write(self._values[each.number][1])
                 process.knows.add(each.number)
-        pickle.dump((function, args), pipes[0])
+        pipes[0].write(call)
         pipes[0].flush()
         has_answered, answer = pickle.load(pipes[1])
         return has_answered, answer
@@ -150,7 +152,8 @@ class _Processes:
 
 def _started() -> subprocess.Popen[bytes]:
     # with our modules, wherever we are
-    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom {__name__} import _serve; _serve()"
+    code = f"import sys; sys.path[:] = {sys.path!r}\nfrom {__name__} import _serve\n"
+    code += f"_serve({os.getpid()})"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
@@ -164,10 +167,12 @@ def _started() -> subprocess.Popen[bytes]:
 _current: ContextVar[_Processes | None] = ContextVar("processes", default=None)
 
 
-def _serve() -> None:
+def _serve(parent: int) -> None:
     """What such a process does."""
-    calls, answers, values = sys.stdin.buffer, sys.stdout.buffer, {}
-    sys.stdout = sys.stderr  # what is printed is no answer
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    calls, values = sys.stdin.buffer, {}
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed, by whatever library, is no answer
     with contextlib.suppress(EOFError):
         while True:
             asked = pickle.load(calls)
@@ -178,6 +183,14 @@ def _serve() -> None:
             args = [values[a.number] if isinstance(a, Shared) else a for a in args]
             answers.write(_answer(function, args))
             answers.flush()
+
+
+def _end_with(parent: int) -> None:
+    """End with our parent in the middle of a call, too."""
+    pause = threading.Event()
+    while os.getppid() == parent:
+        pause.wait(0.5)
+    os._exit(1)
 
 
 def _answer(function: Callable[..., Any], args: list[Any]) -> bytes:

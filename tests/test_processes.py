@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import psutil
 import pytest
 
 from clsweep.processes import are_beside, beside, beside_once, processes_beside, shared
+from tests.cluster.conftest import wait_until
 
 
 def children() -> list[psutil.Process]:
@@ -27,6 +30,7 @@ def place_of(value: list[object]) -> tuple[int, int]:
 
 def pid() -> int:
     print("what is printed is no answer")
+    os.write(1, b"what a library prints neither")
     return os.getpid()
 
 
@@ -91,12 +95,39 @@ def test_they_end_with_us_however_we_end() -> None:
     assert not alive
 
 
+def test_they_end_with_us_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    code = (
+        "from clsweep.processes import beside, processes_beside\n"
+        "from tests.test_processes import tell_and_wait\n"
+        "with processes_beside(1):\n"
+        f"    beside(tell_and_wait, {str(told)!r}).result()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as us:
+        wait_until(told.exists, "the call has begun")
+        us.kill()
+        psutil.Process(int(told.read_text())).wait(timeout=60)
+
+
+def test_what_cannot_be_sent_is_called_here() -> None:
+    with processes_beside(1):
+        assert beside(place_of, [threading.Lock()]).result()[1] == os.getpid()
+        assert beside(place_of, [1]).result()[1] != os.getpid()
+
+
 def test_what_they_have_not_done_is_left() -> None:
     """As after an error, or Ctrl-C: nothing is waited for."""
     with processes_beside(1):
         asked = [beside(wait_for_ever) for _ in range(3)]
     assert not children()
     assert all(each.done() for each in asked)
+
+
+def tell_and_wait(path: str) -> None:
+    """Say which process this is, in a file that is whole when it is there."""
+    Path(f"{path}.new").write_text(str(os.getpid()))
+    os.rename(f"{path}.new", path)
+    signal.pause()
 
 
 def wait_for_ever() -> None:

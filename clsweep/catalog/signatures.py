@@ -43,7 +43,7 @@ def call_of(row: CatalogRow) -> Call | None:
     """How the function of a row is called; None of a row that has no function."""
     if isinstance(row, Param) or not row.impl:
         return None
-    if isinstance(row, Diagnostic):
+    if isinstance(row, Diagnostic) or (isinstance(row, Metric) and row.takes):
         return Call(len(row.takes))
     if isinstance(row, Metric):
         return Call(4 if row.kind == "images" else 2, (*_named(row), *row.owns))

@@ -32,7 +32,8 @@ from clsweep.study.samplers import build_sampler
 from clsweep.study.schema import LIVE_METHODS
 from clsweep.study.space import Objective
 
-MAX_ASKED = 10  # times that a live search may suggest what has been tried
+# times that a live search is asked, while it suggests what has been tried; `gp` takes its time
+MAX_ASKED = {"tpe": 10, "gp": 2}
 
 
 class PlanSearch:
@@ -103,10 +104,7 @@ class DrawnDesign:
 
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         self._study = study
-        mode = study.sections.metric.mode
-        self._journal = Journal(
-            storage, objective.name, mode, distributions(objective), key="trial_id"
-        )
+        self._journal = _journal(study, objective, storage, key="trial_id")
 
     def know(self, row: Row) -> None:
         """Nothing: the plan has all values."""
@@ -132,14 +130,7 @@ class LiveDesign:
 
     def __init__(self, study: Study, objective: Objective, storage: JournalStorage):
         self._study, self._objective, self._space = study, objective, distributions(objective)
-        self._journal = Journal(
-            storage,
-            objective.name,
-            study.sections.metric.mode,
-            self._space,
-            key="config",
-            with_seconds=study.sections.search.cost == "seconds",
-        )
+        self._journal = _journal(study, objective, storage, key="config")
         self._params: dict[int, Row] = {}
         self._outcomes: dict[int, dict[int, Outcome]] = {}  # by configuration and seed
 
@@ -184,12 +175,24 @@ class LiveDesign:
         imagined.add_trials(entries if search.method == "tpe" else map(_as_complete, entries))
         tried = [*self._params.values(), *(entry.params for entry in entries)]
         for number in range(MAX_REPEATS):
-            if number == MAX_ASKED:
+            if number == MAX_ASKED[search.method]:
                 imagined.sampler = build_sampler("random", seed)
             params = dict(imagined.ask(self._space).params)
             if params not in tried:
                 break
         return params
+
+
+def _journal(study: Study, objective: Objective, storage: JournalStorage, *, key: str) -> Journal:
+    sections = study.sections
+    return Journal(
+        storage,
+        objective.name,
+        sections.metric.mode,
+        distributions(objective),
+        key=key,
+        with_seconds=sections.search.cost == "seconds",
+    )
 
 
 def _attributes(row: Row) -> Row:

@@ -166,7 +166,10 @@ def _patient() -> Iterator[None]:
     from ray.tune.execution import tune_controller
 
     controller = tune_controller.TuneController
-    reuse = controller._maybe_reuse_cached_actor
+    reuse = getattr(controller, "_maybe_reuse_cached_actor", None)
+    if reuse is None:  # another version of Ray
+        yield
+        return
 
     def reuse_or_wait(tune: TuneController, trial: Trial) -> bool:
         served = tune._trial_to_actor.keys()

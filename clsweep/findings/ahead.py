@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import pickle
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from clsweep.catalog.plugins import Plugin, active, declare
 from clsweep.findings.statistics import Findings
 from clsweep.processes import are_beside, beside, shared
 
@@ -25,13 +27,20 @@ def ask_ahead(findings: Findings, questions: Iterable[Question]) -> None:
 
     The questions are such as need nothing but `Findings.material`.
     """
-    if are_beside() and len(findings.material.trials) >= FEWEST_TRIALS:
-        material = shared(findings.material)
-        for name, options in questions:
-            findings.expect(name, options, beside(_answer, material, name, options))
+    if not are_beside() or len(findings.material.trials) < FEWEST_TRIALS:
+        return
+    try:
+        at_hand = shared(findings.material), shared(active())
+    except (pickle.PickleError, TypeError, AttributeError):  # a table of anything at all
+        return
+    for name, options in questions:
+        findings.expect(name, options, beside(_answer, *at_hand, name, options))
 
 
-def _answer(material: Material, name: str, options: dict[str, Any]) -> pd.DataFrame:
+def _answer(
+    material: Material, plugins: Sequence[Plugin], name: str, options: dict[str, Any]
+) -> pd.DataFrame:
+    declare(plugins)  # the scores are rows of the catalog
     answer: pd.DataFrame = getattr(_of(material), name)(**options)
     return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ from clsweep.results.schemas import ID_FIELDS, outcome_fields, params_in
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from clsweep.analysis.sweep import Sweep
 
@@ -351,6 +353,11 @@ def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     return {name: found[name] for name in kinds if name in found}
 
 
+def _index_of_pandas(table: pa.Table) -> list[str]:
+    """Columns in which pandas keeps an index without a name: the number of a row is no setting."""
+    return [name for name in table.column_names if re.fullmatch(r"__index_level_\d+__", name)]
+
+
 def read_trials(file: str) -> pd.DataFrame:
     """A Parquet file, of this machine or an object store.
 
@@ -372,7 +379,7 @@ def read_trials(file: str) -> pd.DataFrame:
             folder, name = os.path.split(os.path.realpath(file))
             data = Disk(folder).read(name)
             table, metadata = decode(data), schema_of(data).metadata
-        frame = to_frame(table)
+        frame = to_frame(table.drop_columns(_index_of_pandas(table)))
         frame.attrs = {TOLD: _told(metadata or {})}
         return frame
     except FileNotFoundError:

@@ -7,6 +7,8 @@ plan and defaults.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
@@ -38,7 +40,8 @@ def _remembered(
         question = _question(method.__name__, args, kwargs)
         known, expected = self._answers, self._expected
         if question in expected:
-            known[question] = expected.pop(question).result()
+            with suppress(CancelledError):  # of a report that was interrupted
+                known[question] = expected.pop(question).result()
         if question not in known:
             cells = self.cells
             known[question] = (

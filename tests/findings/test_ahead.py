@@ -1,10 +1,13 @@
 """Statistics that other processes compute before a report asks for them."""
 
+import threading
+
 import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.findings.ahead import FEWEST_TRIALS
+from clsweep.catalog.plugins import activate, read_plugins
+from clsweep.findings.ahead import FEWEST_TRIALS, ask_ahead
 from clsweep.findings.statistics import Findings
 from clsweep.processes import processes_beside
 from clsweep.report.sections import build_report
@@ -50,3 +53,41 @@ def test_a_small_table_is_answered_here(trials, monkeypatch):
     monkeypatch.setattr(Findings, "expect", None)
     with processes_beside(2):
         build_report(clsweep.analyse(trials[trials["seed"] == 0]))
+
+
+def test_scores_of_a_plug_in_are_known_there_too(trials, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from clsweep.catalog.rows import Metric\n"
+        "def stretch(features_ND): ...\n"
+        "ROWS = [Metric(name='stretch', mode='max', unit='', impl='stretch', doc='-',\n"
+        "               takes=('features_ND',))]\n"
+    )
+    activate(read_plugins(["own.py"], tmp_path))
+    try:
+        findings = clsweep.analyse(trials.assign(stretch=trials["knn_top1"]), metric="knn_top1")
+        alone = findings.picks()
+        with processes_beside(1):
+            report = build_report(
+                clsweep.analyse(trials.assign(stretch=trials["knn_top1"]), metric="knn_top1")
+            )
+    finally:
+        activate([])
+    assert set(alone["score"]) == {"stretch"}
+    beside = next(table.frame for table in report.tables if table.name == "picks")
+    pd.testing.assert_frame_equal(alone, beside, check_exact=True)
+
+
+def test_a_report_that_was_interrupted_leaves_the_statistics_as_they_were(trials):
+    findings = clsweep.analyse(trials)
+    with processes_beside(1):  # and left before they can have answered
+        ask_ahead(findings, [("robustness", {}), ("sensitivity", {}), ("recommend", {})])
+    again = clsweep.analyse(trials)
+    for name in ("robustness", "sensitivity", "recommend"):
+        pd.testing.assert_frame_equal(getattr(findings, name)(), getattr(again, name)())
+
+
+def test_a_table_of_what_cannot_be_sent_is_answered_here(trials):
+    odd = trials.assign(lock=[threading.Lock()] * len(trials))
+    with processes_beside(1):
+        report = build_report(clsweep.analyse(odd, params=["tau", "batch_size"]))
+    assert "robustness" in {table.name for table in report.tables}

@@ -313,6 +313,15 @@ def test_seeds_are_told_apart_whatever_they_are(kinds):
         pd.testing.assert_frame_equal(clsweep.analyse(mixed).compare(), expected)
 
 
+def test_the_index_of_a_table_is_no_setting(tmp_path):
+    frame = planted(lambda at: 90 - at["tau"], grid={"tau": [0.1, 0.2, 0.5]}, num_seeds=2)
+    pd.concat([part.reset_index(drop=True) for _, part in frame.groupby("seed")]).to_parquet(
+        tmp_path / "trials.parquet"
+    )
+    found = clsweep.open_results(tmp_path / "trials.parquet")
+    assert found.material.params == ("tau",)
+
+
 def test_a_column_without_a_name_has_one():
     frame = plain().rename(columns={"width": None})
     assert clsweep.analyse(frame).material.params == ("tau", "None")
