@@ -195,7 +195,6 @@ def _load_training() -> None:
     """Load what trials of this process need, before the clock of the first one runs: its seconds
     are compared with those of others.
     """
-    import ray.train.torch
 
     import clsweep.train.loop  # noqa: F401
 
