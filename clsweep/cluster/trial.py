@@ -7,6 +7,7 @@ itself.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import tempfile
@@ -195,8 +196,8 @@ def _load_training() -> None:
     """Load what trials of this process need, before the clock of the first one runs: its seconds
     are compared with those of others.
     """
-
-    import clsweep.train.loop  # noqa: F401
+    for module in ("ray.train.torch", "clsweep.train.loop"):
+        importlib.import_module(module)
 
 
 def describe(error: BaseException) -> Row:
