@@ -87,6 +87,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(num_threads)
 
 
+@pytest.fixture
+def nothing_loaded() -> Iterator[None]:
+    """No data set is kept from an earlier test, nor for a later one."""
+    from clsweep.data import datasets
+
+    datasets._load.cache_clear()
+    yield
+    datasets._load.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def run_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., list[Any]]]:
     """`run_workers(__file__, "function", world_size, *args)`: what function(*args) returns in each

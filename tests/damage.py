@@ -49,15 +49,8 @@ FREE = {"resources", "encoders", "checkpoints", "confirm"}
 
 MUST = {"trial_id", "objective", "config", "seed", "status", "knn_top1", "reference"}
 COLUMNS = MUST | {
-    "sampler",
-    "study",
-    "tau",
-    "width",
-    "precision",
-    "dataset",
-    "num_classes",
-    "epoch",
-}
+    "sampler", "study", "tau", "width", "precision", "dataset", "num_classes", "epoch",
+}  # fmt: skip
 COLUMNS |= {"train_loss", "wall_time_s", "error_message", "started_at", "share", "index", "x"}
 
 Change = Callable[[Path], None]

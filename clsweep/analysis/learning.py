@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-AXES = ("epoch", "images", "pairs", "seconds")
 COLUMNS = {
     "objective": "name",
     "config": "number of the configuration within its objective",

@@ -32,33 +32,11 @@ from clsweep.catalog.rows import (
 )
 
 __all__ = [
-    "COMPONENT",
-    "DATASET",
-    "DATASETS",
-    "DIAGNOSTIC",
-    "DIAGNOSTICS",
-    "FINETUNE_SHARES",
-    "METRIC",
-    "METRICS",
-    "MIN_TSNE_POINTS",
-    "OBJECTIVE_PARTS",
-    "PARAM",
-    "PARAMS",
-    "SELECTED_PARTS",
-    "CatalogRow",
-    "Component",
-    "Dataset",
-    "Diagnostic",
-    "Kind",
-    "Metric",
-    "Param",
-    "Part",
-    "Value",
-    "check",
-    "implementation",
-    "install",
-    "named",
-]
+    "COMPONENT", "DATASET", "DATASETS", "DIAGNOSTIC", "DIAGNOSTICS", "FINETUNE_SHARES", "METRIC",
+    "METRICS", "MIN_TSNE_POINTS", "OBJECTIVE_PARTS", "PARAM", "PARAMS", "SELECTED_PARTS",
+    "CatalogRow", "Component", "Dataset", "Diagnostic", "Kind", "Metric", "Param", "Part", "Value",
+    "check", "implementation", "install", "named",
+]  # fmt: skip
 
 PARAM = {p.name: p for p in builtin.PARAMS}
 DATASET = {d.name: d for d in builtin.DATASETS}

@@ -48,6 +48,7 @@ from clsweep.cli.options import (
     Within,
     print_version,
     say_reading,
+    scales_of,
 )
 from clsweep.cli.schema import schema
 from clsweep.display.printing import Format, print_table
@@ -274,7 +275,7 @@ def status(
 
     while True:
         goes_on = follow and is_any_running([path])
-        results = _open_study(path)
+        results = _opened([path])
         rows = split_marked(status_rows(results), results, format)
         if follow and format is Format.table:
             Console().clear()
@@ -318,7 +319,7 @@ def trials(
     from clsweep.display.printing import print_note
     from clsweep.findings.references import reference_notes
 
-    every_column, results = format in (Format.csv, Format.json), _open_study(path)
+    every_column, results = format in (Format.csv, Format.json), _opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None
     rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
     spare = () if asked else TRIALS_SPARE
@@ -350,18 +351,10 @@ def robustness(
     """How much each objective depends on its hyperparameters: one row per objective, with
     intervals.
     """
-    from clsweep.api import open_results
-    from clsweep.cli.statistics import Style, print_robustness, scales_of
+    from clsweep.cli.statistics import Style, print_robustness
     from clsweep.report import told
 
-    findings = open_results(
-        *paths,
-        metric=metric,
-        mode=mode,
-        params=params,
-        scales=scales_of(scales),
-        failed=failed.value,
-    )
+    findings = _opened(paths, metric, mode, params, scales, failed)
     print_robustness(
         findings,
         by=by,
@@ -388,21 +381,13 @@ def sensitivity(
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
-    from clsweep.api import open_results
-    from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
+    from clsweep.cli.statistics import Style, print_frame
     from clsweep.findings import tables as shown
     from clsweep.report import told
 
-    findings = open_results(
-        *paths,
-        metric=metric,
-        mode=mode,
-        params=params,
-        scales=scales_of(scales),
-        failed=failed.value,
-    )
+    findings = _opened(paths, metric, mode, params, scales, failed)
     frame = findings.sensitivity(*objectives or ())
-    title = f"\nShares of the variance of {metric_of(findings)}, with 95 % intervals"
+    title = f"\nShares of the variance of {findings.material.metric_title}, with 95 % intervals"
     print_frame(
         frame,
         shown.sensitivity(frame),
@@ -427,28 +412,25 @@ def picks(
     format: FormatOption = Format.table,
 ) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
-    from clsweep.api import open_results
-    from clsweep.cli.statistics import Style, metric_of, print_frame
+    from clsweep.cli.statistics import Style, print_frame
     from clsweep.findings import tables as shown
     from clsweep.findings.reading_rules import label_free_scores
 
-    findings = open_results(*paths, metric=metric, mode=mode, params=params)
-    frame = findings.picks()
+    findings = _opened(paths, metric, mode, params)
+    frame, material = findings.picks(), findings.material
     if frame.empty and format is Format.table:
-        needed = (
-            "" if label_free_scores(findings.material.metric) else "; give a --metric of labels"
-        )
-        print(f"The trials have no score without labels beside {metric_of(findings)}{needed}.")
+        needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
+        print(f"The trials have no score without labels beside {material.metric_title}{needed}.")
         return
     print_frame(
         frame,
         shown.picks(frame),
         style=Style(format=format, wide=wide, explain=explain),
-        title=f"\nWhat scores without labels would have picked, by {metric_of(findings)}, with "
+        title=f"\nWhat scores without labels would have picked, by {material.metric_title}, with "
         "95 % intervals",
         legend=shown.PICKS_LEGEND,
         spare=shown.PICKS_SPARE,
-        on_test=findings.material.on_test,
+        on_test=material.on_test,
         following=_same_of("recommend", paths, metric, mode, params),
     )
 
@@ -482,32 +464,25 @@ def compare(
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import Style, metric_of, open_and_pair, print_frame, scales_of
+    from clsweep.cli.statistics import Style, open_and_pair, print_frame
     from clsweep.findings import tables as shown
     from clsweep.report import told
 
     findings, pair = open_and_pair(
-        paths,
-        metric=metric,
-        mode=mode,
-        params=params,
-        scales=scales_of(scales),
-        failed=failed.value,
+        paths, lambda sources: _opened(sources, metric, mode, params, scales, failed)
     )
     frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
-    near = shown.points(findings.material.within if within is None else within)
-    title = (
-        f"\n{shown.COMPARISON_TITLES[stat.value].format(metric=metric_of(findings), within=near)}"
-    )
-    legend = shown.COMPARISON_LEGENDS[stat.value].format(within=near)
+    material = findings.material
+    near = shown.points(material.within if within is None else within)
+    title = shown.COMPARISON_TITLES[stat.value].format(metric=material.metric_title, within=near)
     print_frame(
         frame,
         shown.comparison(frame),
         style=Style(format=format, wide=wide, explain=explain),
-        title=title,
-        legend=legend,
+        title=f"\n{title}",
+        legend=shown.COMPARISON_LEGENDS[stat.value].format(within=near),
         spare=shown.COMPARISON_SPARE,
-        on_test=findings.material.on_test,
+        on_test=material.on_test,
         said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
         following=_same_of(
             "recommend", [p for p in paths if p not in pair], metric, mode, params, scales, failed
@@ -525,11 +500,10 @@ def pareto(
     format: FormatOption = Format.table,
 ) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
-    from clsweep.api import open_results
     from clsweep.cli.statistics import Style, print_pareto
 
     print_pareto(
-        open_results(*paths, metric=metric, mode=mode, params=params),
+        _opened(paths, metric, mode, params),
         style=Style(format=format, explain=explain),
         following=_same_of("recommend", paths, metric, mode, params),
     )
@@ -550,25 +524,17 @@ def recommend(
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
-    from clsweep.api import open_results
-    from clsweep.cli.statistics import Style, metric_of, print_frame, scales_of
+    from clsweep.cli.statistics import Style, print_frame
     from clsweep.findings import tables as shown
     from clsweep.report import told
 
-    findings = open_results(
-        *paths,
-        metric=metric,
-        mode=mode,
-        params=params,
-        scales=scales_of(scales),
-        failed=failed.value,
-    )
+    findings = _opened(paths, metric, mode, params, scales, failed)
     frame = findings.recommend()
     print_frame(
         frame,
         shown.recommendation(frame, findings.material.confirmation),
         style=Style(format=format, wide=wide, explain=explain),
-        title=f"\nSettings by {metric_of(findings)}, with 95 % intervals",
+        title=f"\nSettings by {findings.material.metric_title}, with 95 % intervals",
         legend=shown.RECOMMENDATION_LEGEND,
         spare=shown.RECOMMENDATION_SPARE,
         on_test=findings.material.on_test,
@@ -589,10 +555,9 @@ def reproduce(
     """The numbers that a paper printed beside what was measured, in the paper's layout: agrees,
     differs, not resolved, or at another scale.
     """
-    from clsweep.api import open_results
     from clsweep.cli.statistics import print_reproduction
 
-    print_reproduction(open_results(*paths), within=within, format=format)
+    print_reproduction(_opened(paths), within=within, format=format)
 
 
 @app.command()
@@ -615,20 +580,12 @@ def report(
     page's path.
     """
     print(f"Reading {', '.join(map(printable, paths))} ...", flush=True)
-    from clsweep.api import open_results
     from clsweep.cli.follow import followed, is_any_running, told_at
-    from clsweep.cli.statistics import default_report, progress, scales_of
+    from clsweep.cli.statistics import default_report, progress
     from clsweep.report.writing import write_report
 
     def read() -> Results:
-        return open_results(
-            *paths,
-            metric=metric,
-            mode=mode,
-            params=params,
-            scales=scales_of(scales),
-            failed=failed.value,
-        )
+        return _opened(paths, metric, mode, params, scales, failed)
 
     target = out or default_report(paths)
     for findings in followed(lambda: is_any_running(paths), read) if follow else [read()]:
@@ -714,9 +671,9 @@ def confirm(
         print(f"\nInterrupted. Resume with: {again}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if summary.finished or summary.failed:
-        print_confirmation(_open_study(path), top=top, format=format)
+        print_confirmation(_opened([path]), top=top, format=format)
     if for_eyes:
-        print_failures(_open_study(summary.path))
+        print_failures(_opened([summary.path]))
         print_end(summary, again)
         print_next("" if summary.left else command_line("report", path))
     exit_as(summary)
@@ -765,6 +722,27 @@ def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> St
     return load_study(path, preset=preset, settings=settings or ())
 
 
+def _opened(
+    paths: Sequence[str],
+    metric: str | None = None,
+    mode: str | None = None,
+    params: Sequence[str] | None = None,
+    scales: Sequence[str] | None = None,
+    failed: Failed = Failed.worst,
+) -> Results:
+    """The results, read as the options of a command say."""
+    from clsweep.api import open_results
+
+    return open_results(
+        *paths,
+        metric=metric,
+        mode=mode,
+        params=params,
+        scales=scales_of(scales),
+        failed=failed.value,
+    )
+
+
 def _same_of(
     command: str,
     paths: Sequence[str],
@@ -778,10 +756,3 @@ def _same_of(
     lists = {"param": list(params or ()), "scale": list(scales or ())}
     counted = None if failed is Failed.worst else failed.value
     return command_line(command, *paths, metric=metric, mode=mode, **lists, failed=counted)
-
-
-def _open_study(path: str) -> Results:
-    """One results folder with its study."""
-    from clsweep.api import open_results
-
-    return open_results(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -12,6 +13,7 @@ import typer
 
 from clsweep.display.printing import Format
 from clsweep.display.text import printable
+from clsweep.errors import RequestError
 from clsweep.version import VERSION
 
 Asked = TypeVar("Asked", str, list[str])
@@ -35,6 +37,17 @@ def say_reading(context: typer.Context, asked: Asked) -> Asked:
         first = asked if isinstance(asked, str) else asked[0]
         print(f"Reading {printable(first)} ...", file=sys.stderr, flush=True)
     return asked
+
+
+def scales_of(options: Sequence[str] | None) -> dict[str, str] | None:
+    """The axes that `--scale tau=log` names; None where nothing is said."""
+    if not options:
+        return None
+    pairs = [option.rpartition("=") for option in options]
+    for option, (name, _, scale) in zip(options, pairs, strict=True):
+        if not name or not scale:
+            raise RequestError(f"--scale: expected COL=AXIS, as tau=log, given {option!r}")
+    return {name: scale for name, _, scale in pairs}
 
 
 def _studies(incomplete: str) -> list[str]:

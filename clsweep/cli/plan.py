@@ -179,8 +179,7 @@ def plan_notes(study: Study) -> list[str]:
         factor, first = scheduler.reduction_factor, study.sections.seeds[0]
         notes.append(
             f"note: asha: at epoch {scheduler.grace_epochs}, and at {factor} times as many and so "
-            "on, only one "
-            f"configuration in {factor} goes on; seed {first} decides"
+            f"on, only one configuration in {factor} goes on; seed {first} decides"
         )
     if scheduler.name == "racing":
         notes.append(

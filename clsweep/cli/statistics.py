@@ -7,14 +7,12 @@ from __future__ import annotations
 import contextlib
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from clsweep.api import open_results
 from clsweep.cli.endings import print_next
 from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
@@ -57,9 +55,8 @@ def print_robustness(
     """The table of `clsweep robustness`, with which `clsweep run` ends too."""
     frame = findings.robustness(by=by, within=within)
     material = findings.material
-    title = (
-        f"\nRobustness of {metric_of(findings)}, with 95 % intervals{f', by {by}' if by else ''}"
-    )
+    along = f", by {by}" if by else ""
+    title = f"\nRobustness of {material.metric_title}, with 95 % intervals{along}"
     near = material.within if within is None else within
     references = reference_notes(findings.side_table("references"), metric=material.metric)
     print_frame(
@@ -83,7 +80,7 @@ def print_pareto(findings: Findings, *, style: Style, following: str = "") -> No
         frame,
         shown.pareto(frame),
         style=style,
-        title=f"\nAccuracy against cost by {metric_of(findings)}, with 95 % intervals",
+        title=f"\nAccuracy against cost by {findings.material.metric_title}, with 95 % intervals",
         legend=shown.PARETO_LEGEND,
         on_test=findings.material.on_test,
         following=following,
@@ -196,35 +193,21 @@ def print_frame(
     print_next(following)
 
 
-def metric_of(findings: Findings) -> str:
-    """The metric with its unit, and with the split where it is the test split."""
-    return findings.material.metric_title
-
-
 def open_and_pair(
-    arguments: Sequence[str],
-    *,
-    metric: str | None,
-    mode: str | None,
-    params: Sequence[str] | None,
-    scales: Mapping[str, str] | None,
-    failed: str,
+    arguments: Sequence[str], opened: Callable[[Sequence[str]], Findings]
 ) -> tuple[Findings, Sequence[str]]:
-    """The results, and the two objectives after them, if there are any.
+    """The results, as `opened` reads them, and the two objectives after them, if there are any.
 
     The last two arguments are objectives where they cannot be results, or where the results before
     them have such.
     """
-    opened = partial(
-        open_results, metric=metric, mode=mode, params=params, scales=scales, failed=failed
-    )
     cannot_be = [text for text in arguments[1:] if not os.path.exists(text) and "://" not in text]
     if len(arguments) > 2:
         sources, pair = arguments[:-2], arguments[-2:]
         if set(cannot_be) & set(pair) and not set(cannot_be) - set(pair):
-            return opened(*sources), pair
+            return opened(sources), pair
         if not cannot_be:
-            findings = opened(*sources)
+            findings = opened(sources)
             if set(pair) <= {sweep.objective for sweep in findings.material.sweeps}:
                 return findings, pair
     if cannot_be:
@@ -232,18 +215,7 @@ def open_and_pair(
             "compare: expected results folders and then two objectives, or none for every pair; "
             f"neither a file nor a folder: {', '.join(cannot_be)}"
         )
-    return opened(*arguments), ()
-
-
-def scales_of(options: Sequence[str] | None) -> dict[str, str] | None:
-    """The axes that `--scale tau=log` names; None where nothing is said."""
-    if not options:
-        return None
-    pairs = [option.rpartition("=") for option in options]
-    for option, (name, _, scale) in zip(options, pairs, strict=True):
-        if not name or not scale:
-            raise RequestError(f"--scale: expected COL=AXIS, as tau=log, given {option!r}")
-    return {name: scale for name, _, scale in pairs}
+    return opened(arguments), ()
 
 
 def default_report(paths: Sequence[str]) -> str:

@@ -112,8 +112,7 @@ def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
     if unknown:
         raise RequestError(
             f"search.method is {trial.sampler}: the values of {', '.join(unknown)} are not known "
-            "beforehand. "
-            "Try the study with --set search.method=random"
+            "beforehand. Try the study with --set search.method=random"
         )
     return trial
 

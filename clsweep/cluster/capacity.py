@@ -84,8 +84,7 @@ def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) 
     wanted = f"{request.workers} x {worker}" if request.workers > 1 else worker
     advice = (
         "Its autoscaler may add others, but its limits cannot be read: say with --max-concurrent "
-        "how many trials may "
-        "run at once."
+        "how many trials may run at once."
         if unknown
         else _advice(study, cluster)
     )

@@ -12,7 +12,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
+class FollowingBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch norm whose running statistics follow whatever its forward takes for the batch's."""
+
+    @torch.no_grad()
+    def follow(self, mean_C: Tensor, var_C: Tensor) -> None:
+        """Let the running statistics follow those of the batch."""
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.momentum is not None
+        self.running_mean.lerp_(mean_C, self.momentum)
+        self.running_var.lerp_(var_C, self.momentum)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+
+
+class GroupedBatchNorm(FollowingBatchNorm):
     """Batch norm with statistics of each group of `group_size` samples apart.
 
     Group g has the samples g S to (g + 1) S - 1, or, `is_strided`, every G-th one from g on. The
@@ -43,22 +58,10 @@ class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
             momentum=1.0,  # mean and var become those of the groups
             eps=self.eps,
         )
-        self.follow(*(each.view(num_groups, channels).mean(0) for each in (mean, var)))
+        if self.track_running_stats:
+            self.follow(*(each.view(num_groups, channels).mean(0) for each in (mean, var)))
         y = y.reshape(self.group_size, num_groups, channels, *pixels)
         return (y if self.is_strided else y.transpose(0, 1)).reshape(num, channels, *pixels)
-
-    @torch.no_grad()
-    def follow(self, mean_C: Tensor, var_C: Tensor) -> None:
-        """Let the running statistics follow those of the batch."""
-        if not self.track_running_stats:
-            return
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.momentum is not None
-        self.running_mean.lerp_(mean_C, self.momentum)
-        self.running_var.lerp_(var_C, self.momentum)
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
 
 
 class GroupedBatchNorm1d(GroupedBatchNorm, nn.BatchNorm1d):

@@ -32,8 +32,7 @@ STORES = ("s3", "gcs", "abfs")
 
 _CREDENTIALS = (
     "expected credentials that may list, read and write there: AWS_ACCESS_KEY_ID and "
-    "AWS_SECRET_ACCESS_KEY, or a "
-    "profile in ~/.aws/credentials"
+    "AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws/credentials"
 )
 _REASONS = {
     "ACCESS_DENIED": f"access is denied; {_CREDENTIALS}",

@@ -14,7 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from clsweep.model.norms import GroupedBatchNorm, GroupedBatchNorm1d, GroupedBatchNorm2d
+from clsweep.model.norms import (
+    FollowingBatchNorm,
+    GroupedBatchNorm,
+    GroupedBatchNorm1d,
+    GroupedBatchNorm2d,
+)
 from clsweep.objective.contrast import wide
 
 T = TypeVar("T")
@@ -98,7 +103,8 @@ class _GlobalGroupedBatchNorm(GroupedBatchNorm):
         mean_GC = mean_of(x)
         centred = x - of_samples(mean_GC)
         var_GC = mean_of(centred.square())
-        self.follow(mean_GC.mean(0), var_GC.mean(0) * (count / (count - 1)))
+        if self.track_running_stats:
+            self.follow(mean_GC.mean(0), var_GC.mean(0) * (count / (count - 1)))
         y = centred * of_samples(torch.rsqrt(var_GC + self.eps))
         if self.affine:
             shape = [1, -1] + [1] * len(pixels)
@@ -186,7 +192,7 @@ def _of_all(x: Tensor) -> Tensor:
     return gathered
 
 
-class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
+class _GlobalBatchNorm(FollowingBatchNorm):
     """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the
     CPU).
     """
@@ -198,19 +204,8 @@ class _GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         y, mean_C, var_C = _Normalise.apply(x, self.weight, self.bias, self.eps)
         if self.track_running_stats:
             count = x.numel() // x.shape[1] * world_size()
-            self._follow(mean_C, var_C * (count / (count - 1)))
+            self.follow(mean_C, var_C * (count / (count - 1)))
         return cast(Tensor, y)
-
-    @torch.no_grad()
-    def _follow(self, mean_C: Tensor, var_C: Tensor) -> None:
-        """Let the running statistics follow those of the batch."""
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.momentum is not None
-        self.running_mean.lerp_(mean_C, self.momentum)
-        self.running_var.lerp_(var_C, self.momentum)
-        if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
 
 
 class GlobalBatchNorm1d(_GlobalBatchNorm, nn.BatchNorm1d):

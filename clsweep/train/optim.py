@@ -143,16 +143,14 @@ def adamw(
     groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
 ) -> torch.optim.Optimizer:
     """torch's AdamW, fused into one kernel."""
-    betas = (adam_beta1, adam_beta2)
-    return _AdamW(groups, lr=lr, betas=betas, fused=_has_fused(groups))
+    return _AdamW(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_has_fused(groups))
 
 
 def adam(
     groups: Groups, *, lr: float, adam_beta1: float, adam_beta2: float
 ) -> torch.optim.Optimizer:
     """torch's Adam, whose L2 penalty joins the gradient, fused into one kernel."""
-    betas = (adam_beta1, adam_beta2)
-    return _Adam(groups, lr=lr, betas=betas, fused=_has_fused(groups))
+    return _Adam(groups, lr=lr, betas=(adam_beta1, adam_beta2), fused=_has_fused(groups))
 
 
 def lars(

@@ -11,6 +11,7 @@ from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.robustness.tolerance import tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuning import best_of_k, tuning_cost
+from tests.analysis import truths
 
 LEVELS = np.array([60.0, 72, 74, 80, 76, 74])
 TAUS = [0.05, 0.07, 0.1, 0.2, 0.5, 1.0]
@@ -18,12 +19,10 @@ ENDS = ("_low", "_high")
 STATISTICS = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
 
 
-def trials_of(scores):
+def trials_of(scores, **at):
     """Trials of scores (configurations, seeds); NaN: did not run, and has no row."""
-    config, seed = np.nonzero(np.isfinite(scores))
-    columns = {"config": config, "seed": seed, "tau": np.array(TAUS)[config]}
-    trials = pd.DataFrame(columns | {"acc": scores[config, seed]})
-    return trials.assign(objective="dcl", sampler="grid", status="finished")
+    trials = truths.trials_of(scores, **(at or {"tau": TAUS}))
+    return trials.dropna(ignore_index=True)
 
 
 def sweeps_of(trials):
@@ -159,10 +158,7 @@ def test_intervals_cover_where_a_fifth_is_missing_at_random(num_seeds):
     for repeat in range(repeats):
         scores = level[:, None] + rng.normal(0, 0.6, (30, num_seeds))
         scores[rng.random(scores.shape) < 0.2] = np.nan
-        config, seed = np.nonzero(np.isfinite(scores))
-        columns = {"config": config, "seed": seed, "x": place[0][config], "y": place[1][config]}
-        trials = pd.DataFrame(columns | {"acc": scores[config, seed]})
-        trials = trials.assign(objective="dcl", sampler="grid", status="finished")
+        trials = trials_of(scores, x=place[0], y=place[1])
         sweeps = read_sweeps(trials, metric="acc", params=["x", "y"])
         row = robustness(sweeps, num_resamples=400, seed=repeat).iloc[0]
         left = level[np.isfinite(scores).any(axis=1)]

@@ -10,27 +10,14 @@ from scipy import stats
 from clsweep.analysis.health import COLUMNS, REGION_COLUMNS, failure_regions, health
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import read_sweeps
+from tests.analysis import truths
 
 NAN = float("nan")
 
 
-def sweep_of(failed, *, sampler="grid", **columns):
+def sweep_of(failed, **given):
     """A sweep from failed[config][seed], with scores of no interest."""
-    failed = np.asarray(failed, dtype=bool)
-    num, seeds = failed.shape
-    frame = pd.DataFrame(
-        {name: np.repeat(np.asarray(value), seeds) for name, value in columns.items()}
-    )
-    frame = frame.assign(
-        objective="dcl",
-        config=np.repeat(np.arange(num), seeds),
-        seed=np.tile(np.arange(seeds), num),
-        sampler=sampler,
-    )
-    frame["status"] = np.where(failed.ravel(), "failed", "finished")
-    frame["acc"] = np.where(failed.ravel(), NAN, 90.0)
-    return read_sweeps(frame, metric="acc", params=list(columns))[0]
+    return truths.sweep_of(np.where(failed, NAN, 90.0), **given)
 
 
 def test_health():

@@ -13,6 +13,7 @@ from clsweep.analysis import mechanism as module
 from clsweep.analysis.mechanism import COLUMNS, LINK_COLUMNS
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis import truths
 
 NAN = float("nan")
 PARAMS = ["tau", "batch_size"]
@@ -28,19 +29,10 @@ def trials_of(num=12, seeds=2, *, objective="dcl", sampler="grid", rng=None, **c
     """Trials of `num` configurations; columns: (num, seeds) values."""
     rng = rng or np.random.default_rng(0)
     tau = np.arange(num) // 3 / 10 if sampler == "grid" else rng.random(num)
-    frame = pd.DataFrame(
-        {
-            "tau": np.repeat(tau, seeds),
-            "batch_size": np.repeat(64 * (1 + np.arange(num) % 3), seeds),
-        }
-    )
-    frame = frame.assign(
-        objective=objective,
-        config=np.repeat(np.arange(num), seeds),
-        seed=np.tile(np.arange(seeds), num),
-    )
-    frame = frame.assign(sampler=sampler, status="finished", acc=90 + rng.normal(size=num * seeds))
-    return frame.assign(**{name: np.ravel(values) for name, values in columns.items()})
+    at = {"tau": tau, "batch_size": 64 * (1 + np.arange(num) % 3)}
+    noise = rng.normal(size=(num, seeds))
+    acc = np.reshape(columns.pop("acc", 90 + noise), (num, seeds))
+    return truths.trials_of(acc, objective=objective, sampler=sampler, **at, **columns)
 
 
 def read(trials, **options):

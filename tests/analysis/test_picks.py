@@ -12,26 +12,13 @@ from scipy import stats
 from clsweep.analysis.picks import COLUMNS, picks
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis import truths
 
 SCORES = {"rankme": "max", "alignment": "min", "lidar": "max"}
 
 
-def trials_of(acc: Any, objective: str = "dcl", sampler: str = "grid", **scores: Any) -> Any:
-    """acc and scores: (n, S)."""
-    acc = np.asarray(acc, dtype=float)
-    num, seeds = acc.shape
-    frame = pd.DataFrame(
-        {
-            "objective": objective,
-            "config": np.repeat(np.arange(num), seeds),
-            "seed": np.tile(np.arange(seeds), num),
-            "tau": np.repeat(np.arange(num) / 10, seeds),
-            "sampler": sampler,
-            "status": "finished",
-            "acc": acc.ravel(),
-        }
-    )
-    return frame.assign(**{name: np.ravel(values) for name, values in scores.items()})
+def trials_of(acc: Any, **columns: Any) -> Any:
+    return truths.trials_of(acc, tau=np.arange(len(acc)) / 10, **columns)
 
 
 def read(trials: Any, mode: str = "max", **options: Any) -> Any:
@@ -98,8 +85,8 @@ def test_all_objectives_together_have_one_pick() -> None:
     good, bad = (level + rng.normal(size=(12, 3)) for level in (90, 70))
     trials = pd.concat(
         [
-            trials_of(good, "dcl", rankme=good),
-            trials_of(bad, "byol", rankme=bad + 100),
+            trials_of(good, rankme=good),
+            trials_of(bad, objective="byol", rankme=bad + 100),
         ],
         ignore_index=True,
     )

@@ -13,41 +13,9 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.recommend import COLUMNS, neighbourhoods, recommend
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.results.ranking import rank_configs
+from tests.analysis.truths import sweep_of
 
 NAN = float("nan")
-
-
-def sweep_of(
-    scores,
-    *,
-    sampler="grid",
-    mode="max",
-    status=None,
-    scales=None,
-    planned=None,
-    failed_as="left out",
-    chance=None,
-    **columns,
-):
-    scores = np.asarray(scores, dtype=float)
-    num, seeds = scores.shape
-    frame = pd.DataFrame(
-        {name: np.repeat(np.asarray(value), seeds) for name, value in columns.items()}
-    )
-    frame = frame.assign(
-        objective="dcl",
-        config=np.repeat(np.arange(num), seeds),
-        seed=np.tile(np.arange(seeds), num),
-        sampler=sampler,
-    )
-    frame["acc"] = scores.ravel()
-    frame["status"] = (
-        np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
-    )
-    plan = None if planned is None else {"dcl": planned}
-    reading = {"mode": mode, "planned": plan, "scales": scales}
-    reading |= {"failed_as": failed_as, "chance": chance}
-    return read_sweeps(frame, metric="acc", params=list(columns), **reading)[0]
 
 
 def grid(shape):

@@ -13,46 +13,14 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import FAILED_AS, read_sweeps
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
 from clsweep.findings.notes import text_of
+from tests.analysis import truths
 from tests.planted import planted
 
 NAN = float("nan")
 
 
-def sweep_of(
-    scores,
-    *,
-    sampler="grid",
-    mode="max",
-    planned=None,
-    status=None,
-    scales=None,
-    failed_as="left out",
-    chance=None,
-    **columns,
-):
-    """A sweep from scores[config][seed]; NaN = a failed trial, left out; columns: one value per
-    configuration.
-    """
-    scores = np.asarray(scores, dtype=float)
-    num, seeds = scores.shape
-    values = {"tau": np.arange(num) / 10, **columns}
-    frame = pd.DataFrame(
-        {name: np.repeat(np.asarray(value), seeds) for name, value in values.items()}
-    )
-    frame = frame.assign(
-        objective="dcl",
-        config=np.repeat(np.arange(num), seeds),
-        seed=np.tile(np.arange(seeds), num),
-        sampler=sampler,
-    )
-    frame["acc"] = scores.ravel()
-    frame["status"] = (
-        np.where(np.isnan(frame["acc"]), "failed", "finished") if status is None else status
-    )
-    plan = None if planned is None else {"dcl": planned}
-    reading = {"mode": mode, "planned": plan, "scales": scales}
-    reading |= {"failed_as": failed_as, "chance": chance}
-    return read_sweeps(frame, metric="acc", params=list(values), **reading)[0]
+def sweep_of(scores, **given):
+    return truths.sweep_of(scores, **{"tau": np.arange(len(scores)) / 10, **given})
 
 
 def by_enumeration(scores, k):

@@ -29,21 +29,35 @@ def planted(function, u, *, num_seeds=2, noise=0.1, rng, sampler="random", bound
     return sweep(scores, at, sampler=sampler, bounds=bounds)
 
 
-def sweep(scores, at, *, sampler="grid", failed_as="left out", **options):
-    """A sweep of scores (n, S), NaN = failed (and left out), at the settings name -> (n,)."""
+def trials_of(scores, *, objective="dcl", sampler="grid", status=None, **columns):
+    """Trials of scores (n, S), NaN or None = failed; columns: (n,) or (n, S)."""
     scores = np.asarray(scores, dtype=float)
     num, num_seeds = scores.shape
-    trials = pd.DataFrame(
-        {name: np.repeat(np.asarray(values), num_seeds) for name, values in at.items()}
-    )
-    trials["objective"], trials["sampler"] = "dcl", sampler
-    trials["config"], trials["seed"] = (
-        np.repeat(np.arange(num), num_seeds),
-        np.tile(np.arange(num_seeds), num),
-    )
-    trials["acc"] = scores.ravel()
-    trials["status"] = np.where(np.isfinite(scores.ravel()), "finished", "failed")
+    rows = {
+        name: np.broadcast_to(np.asarray(values).reshape(num, -1), scores.shape).ravel()
+        for name, values in columns.items()
+    }
+    rows |= {
+        "config": np.repeat(np.arange(num), num_seeds),
+        "seed": np.tile(np.arange(num_seeds), num),
+        "acc": scores.ravel(),
+        "status": np.where(np.isnan(scores.ravel()), "failed", "finished"),
+    }
+    trials = pd.DataFrame(rows).assign(objective=objective, sampler=sampler)
+    return trials if status is None else trials.assign(status=status)
+
+
+def sweep(scores, at, *, sampler="grid", status=None, failed_as="left out", **options):
+    """A sweep of scores (n, S), NaN = failed (and left out), at the settings name -> (n,)."""
+    trials = trials_of(scores, sampler=sampler, status=status, **at)
     return read_sweeps(trials, metric="acc", params=list(at), failed_as=failed_as, **options)[0]
+
+
+def sweep_of(scores, *, mode="max", planned=None, scales=None, chance=None, **given):
+    """`sweep` of its own options and of the columns beside them."""
+    own = given.keys() & {"sampler", "status", "failed_as"}
+    options = {name: given.pop(name) for name in own} | {"mode": mode, "chance": chance}
+    return sweep(scores, given, planned=planned and {"dcl": planned}, scales=scales, **options)
 
 
 def grid(*sizes):

@@ -114,14 +114,9 @@ def make_objective(
         "sampler": "random",
     }
     numbers = (
-        "train_loss",
-        "q_b_mean",
-        "q_b_cv",
-        "grad_norm_cv",
-        "feature_diversity",
-        "uniformity",
+        "train_loss", "q_b_mean", "q_b_cv", "grad_norm_cv", "feature_diversity", "uniformity",
         "images_per_s",
-    )
+    )  # fmt: skip
     return frame.assign(
         trial_id=[f"{name}-{c:06d}-s{s}" for c, s in zip(frame["config"], seed, strict=True)],
         study="large",

@@ -33,6 +33,7 @@ from tests.cluster.conftest import clsweep as command
 from tests.cluster.conftest import start, wait_until
 
 WriteStudy = Callable[..., Path]
+Searched = Callable[..., tuple[Study, ResultsFolder]]
 SMALL = {"encoder": "conv4", "width": 8, "epochs": 4, "eval_every": 1}
 IDS = {"trial_id", "seed", "sampler"}
 CHOSEN = {  # its values are known once it runs
@@ -72,6 +73,17 @@ def search_in(
     return results
 
 
+@pytest.fixture
+def searched(write_study: Callable[..., Path], tmp_path: Path) -> Searched:
+    """A study with changes and, as `search_in` makes them, its results."""
+
+    def search(*, outcomes: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+        study = load_study(write_study(**changes))
+        return study, search_in(tmp_path / "out", study, **(outcomes or {}))
+
+    return search
+
+
 def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> None:
     """A confirmation that never ran; the fresh scores are those of the search, `lift` higher."""
     planned = plan_confirmation(study, folder)
@@ -87,12 +99,8 @@ def confirmed_in(folder: ResultsFolder, study: Study, *, lift: float = 0.0) -> N
         results.add_trial(plan_row(study, trial) | {"status": "finished", **scores})
 
 
-def test_the_best_of_each_objective_on_each_seed_best_first(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    folder = search_in(
-        tmp_path / "out", load_study(write_study(confirm={"top": 1, "seeds": [10, 11]}))
-    )
+def test_the_best_of_each_objective_on_each_seed_best_first(searched: Searched) -> None:
+    _, folder = searched(confirm={"top": 1, "seeds": [10, 11]})
     planned = plan_confirmation(confirming_study(folder), folder)
     ids = ["simclr-0001-s10", "simclr-0001-s11", "dcl-0001-s10", "dcl-0001-s11"]
     assert [trial.trial_id for trial in planned] == ids
@@ -103,13 +111,9 @@ def test_the_best_of_each_objective_on_each_seed_best_first(
     ]  # fmt: skip
 
 
-def test_a_configuration_runs_again_as_it_was_planned(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    study = load_study(
-        write_study(objectives={"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}})
-    )
-    folder = search_in(tmp_path / "out", study)
+def test_a_configuration_runs_again_as_it_was_planned(searched: Searched) -> None:
+    objectives = {"ecpp": {"framework": "simclr", "loss": "dcl", "views": "ecpp"}}
+    _, folder = searched(objectives=objectives)
     search = {row["config"]: row for row in folder.plan().to_pylist()}
     again = confirming_study(folder, top=9, seeds=[5])
     rows = [plan_row(again, trial) for trial in plan_confirmation(again, folder)]
@@ -120,12 +124,10 @@ def test_a_configuration_runs_again_as_it_was_planned(
         assert {name: row.get(name) for name in expected} == expected
 
 
-def test_what_a_live_search_chose_is_taken_from_its_trials(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    study = load_study(write_study(**CHOSEN, scheduler={"name": "asha"}, base=SMALL))
+def test_what_a_live_search_chose_is_taken_from_its_trials(searched: Searched) -> None:
     chosen = {config: {"batch_size": 32 << config, "tau": 0.1 + config / 7} for config in range(3)}
-    folder = search_in(tmp_path / "out", study, chosen=chosen)
+    live = {**CHOSEN, "scheduler": {"name": "asha"}, "base": SMALL}
+    _, folder = searched(outcomes={"chosen": chosen}, **live)
     again = confirming_study(folder, top=3, seeds=[5])
     rows = {
         row["config"]: row
@@ -151,10 +153,10 @@ def with_auto(folder: ResultsFolder) -> ResultsFolder:
 
 
 def test_a_search_that_left_the_precision_open_is_confirmed_in_what_it_came_to(
-    write_study: WriteStudy, tmp_path: Path
+    searched: Searched,
 ) -> None:
-    study = load_study(write_study())
-    folder = with_auto(search_in(tmp_path / "out", study))
+    study, folder = searched()
+    with_auto(folder)
     again = confirming_study(folder, top=1, seeds=[5])
     planned = plan_confirmation(again, folder)
     assert {plan_row(again, trial)["precision"] for trial in planned} == {"fp32"}
@@ -171,20 +173,17 @@ def test_a_plan_that_left_the_precision_open_and_has_no_trial_yet_goes_on(
     assert extension(folder.study(), recorded_plan(with_auto(folder)), study, planned) == []
 
 
-def test_a_search_of_mixed_precisions_is_not_confirmed(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    study = load_study(write_study())
-    folder = with_auto(search_in(tmp_path / "out", study, simclr_0000_s0={"precision": "bf16"}))
+def test_a_search_of_mixed_precisions_is_not_confirmed(searched: Searched) -> None:
+    _, folder = searched(outcomes={"simclr_0000_s0": {"precision": "bf16"}})
+    with_auto(folder)
     with pytest.raises(RequestError, match="the trials have bf16 and fp32"):
         plan_confirmation(confirming_study(folder, top=1, seeds=[5]), folder)
 
 
 def test_a_precision_that_another_objective_asked_for_does_not_mix_with_the_open_one(
-    write_study: WriteStudy, tmp_path: Path
+    searched: Searched,
 ) -> None:
-    study = load_study(write_study())
-    folder = search_in(tmp_path / "out", study, simclr_0000_s0={"precision": "bf16"})
+    _, folder = searched(outcomes={"simclr_0000_s0": {"precision": "bf16"}})
     rows = folder.plan().to_pylist()
     for row in rows:
         row["precision"] = "bf16" if row["trial_id"] == "simclr-0000-s0" else "auto"
@@ -194,20 +193,15 @@ def test_a_precision_that_another_objective_asked_for_does_not_mix_with_the_open
     ]
 
 
-def test_on_gpus_a_search_is_confirmed_in_its_own_precision(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    folder = search_in(tmp_path / "out", load_study(write_study()))
+def test_on_gpus_a_search_is_confirmed_in_its_own_precision(searched: Searched) -> None:
+    _, folder = searched()
     again = confirming_study(folder, seeds=[5], settings=["resources.gpus_per_worker=1"])
     assert {trial.params["precision"] for trial in plan_confirmation(again, folder)} == {"fp32"}
 
 
-def test_failed_and_unfinished_configurations_are_left_out_and_counted(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    study = load_study(write_study(confirm={"top": 1, "seeds": [10]}))
-    failed = {"status": "failed", "knn_top1": None}
-    folder = search_in(tmp_path / "out", study, dcl_0001_s1=failed)
+def test_failed_and_unfinished_configurations_are_left_out_and_counted(searched: Searched) -> None:
+    failed = {"dcl_0001_s1": {"status": "failed", "knn_top1": None}}
+    _, folder = searched(outcomes=failed, confirm={"top": 1, "seeds": [10]})
     again = confirming_study(folder)
     assert [trial.trial_id for trial in plan_confirmation(again, folder)] == [
         "simclr-0001-s10",
@@ -247,24 +241,23 @@ def test_a_search_without_a_finished_configuration_cannot_be_confirmed(
     ],
 )
 def test_a_wrong_request_is_refused(
-    write_study: WriteStudy, tmp_path: Path, options: dict[str, Any], message: str
+    searched: Searched, options: dict[str, Any], message: str
 ) -> None:
-    base = {"encoder": "conv4", "epochs": 2, "batch_size": 128}
-    folder = search_in(tmp_path / "out", load_study(write_study(base=base)))
+    _, folder = searched(base={"encoder": "conv4", "epochs": 2, "batch_size": 128})
     with pytest.raises(UserError) as error:
         confirming_study(folder, **options)
     assert message in str(error.value)
 
 
-def test_where_it_runs_may_be_changed(write_study: WriteStudy, tmp_path: Path) -> None:
-    folder = search_in(tmp_path / "out", load_study(write_study()))
+def test_where_it_runs_may_be_changed(searched: Searched) -> None:
+    _, folder = searched()
     again = confirming_study(folder, seeds=[5], settings=["resources.cpus_per_worker=2"])
     assert again.sections.resources.cpus_per_worker == 2
 
 
-def test_a_plan_of_another_version_is_refused(write_study: WriteStudy, tmp_path: Path) -> None:
+def test_a_plan_of_another_version_is_refused(searched: Searched, tmp_path: Path) -> None:
     """A hyperparameter that the search did not know would take today's default."""
-    folder = search_in(tmp_path / "out", load_study(write_study()))
+    _, folder = searched()
     plan = tmp_path / "out" / "plan.parquet"
     pd.read_parquet(plan).drop(columns="optimizer").to_parquet(plan)
     with pytest.raises(RequestError, match="configuration 1 of 'simclr': optimizer: None -> 'sgd'"):
@@ -347,8 +340,8 @@ def test_the_report_shows_what_is_confirmed_and_asks_for_the_rest(
     assert "clsweep confirm" not in recommendation_of(second, metric="wall_time_s", mode="min")[0]
 
 
-def test_without_a_confirmation_there_is_a_message(write_study: WriteStudy, tmp_path: Path) -> None:
-    results = clsweep.open_results(search_in(tmp_path / "out", load_study(write_study())).path)
+def test_without_a_confirmation_there_is_a_message(searched: Searched) -> None:
+    results = clsweep.open_results(searched()[1].path)
     with pytest.raises(RequestError, match="nothing is confirmed yet"):
         results.confirm()
     assert confirm_headline(results) == []

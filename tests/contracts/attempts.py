@@ -14,12 +14,8 @@ import torch
 from clsweep.train.loop import train_trial
 
 Row = dict[str, Any]
-MEASURED = (
-    "time_s",
-    "images_per_s",
-    "peak_memory_gib",
-    "earlier_s",
-)  # of the machine, not of the trial
+# Of the machine, not of the trial.
+MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s")
 
 
 class Killed(BaseException):

@@ -31,29 +31,12 @@ BATCH = 16
 # Small everywhere, and no number like another one, so that a wrong axis shows. Two sizes of views,
 # where there are more than two; a queue that a batch does not divide.
 SMALL: Config = {
-    "encoder": "conv4",
-    "width": 4,
-    "epochs": 2,
-    "batch_size": BATCH,
-    "lr_rule": "none",
-    "eval_every": 1,
-    "precision": "fp32",
-    "knn_k": 5,
-    "proj_dim": 10,
-    "proj_hidden": 12,
-    "pred_hidden": 14,
-    "support_size": 40,
-    "momentum": 0.9,
-    "num_views": 4,
-    "small_view_size": 6,
-    "num_prototypes": 11,
-    "freeze_epochs": 0,
-    "swav_queue": 24,
-    "swav_queue_start": 0,
-    "teacher_tau_epochs": 3,
-    "num_slices": 13,
-    "sigreg_points": 9,
-}
+    "encoder": "conv4", "width": 4, "epochs": 2, "batch_size": BATCH, "lr_rule": "none",
+    "eval_every": 1, "precision": "fp32", "knn_k": 5, "proj_dim": 10, "proj_hidden": 12,
+    "pred_hidden": 14, "support_size": 40, "momentum": 0.9, "num_views": 4, "small_view_size": 6,
+    "num_prototypes": 11, "freeze_epochs": 0, "swav_queue": 24, "swav_queue_start": 0,
+    "teacher_tau_epochs": 3, "num_slices": 13, "sigreg_points": 9,
+}  # fmt: skip
 QUEUE = 40
 
 
@@ -180,24 +163,15 @@ PAIRS, TRIPLES = (
 # Of each framework one at least; between them every loss, regularizer, kind of views and memory,
 # and drawn negatives.
 REPRESENTATIVES = (
-    "simclr-dclw-abscl-ecpp",
-    "simclr-eqco-none-two-num_negatives=7",
-    "simclr-align_uniform-none-two",
-    "moco-infonce-none-two-num_negatives=6-symmetric=True",
-    "moco-dcl-dimcl-core",
-    "simo-eqco-none-two-num_negatives=7",
-    "byol-cosine-dimcl-all_pairs-num_views=3",
-    "simsiam-cosine-none-multicrop",
-    "barlow_twins-barlow-none-two",
-    "vicreg-vicreg-none-two",
-    "wmse-wmse-none-two",
-    "lejepa-mse-sigreg-all_pairs",
-    "swav-soft_cross_entropy-none-multicrop",
-    "dino-soft_cross_entropy-none-multicrop",
-    "nnclr-infonce-barlow-two",
-    "supervised-cross_entropy-barlow-two",
-    "supervised-decoupled_cross_entropy-none-two",
-)
+    "simclr-dclw-abscl-ecpp", "simclr-eqco-none-two-num_negatives=7",
+    "simclr-align_uniform-none-two", "moco-infonce-none-two-num_negatives=6-symmetric=True",
+    "moco-dcl-dimcl-core", "simo-eqco-none-two-num_negatives=7",
+    "byol-cosine-dimcl-all_pairs-num_views=3", "simsiam-cosine-none-multicrop",
+    "barlow_twins-barlow-none-two", "vicreg-vicreg-none-two", "wmse-wmse-none-two",
+    "lejepa-mse-sigreg-all_pairs", "swav-soft_cross_entropy-none-multicrop",
+    "dino-soft_cross_entropy-none-multicrop", "nnclr-infonce-barlow-two",
+    "supervised-cross_entropy-barlow-two", "supervised-decoupled_cross_entropy-none-two",
+)  # fmt: skip
 
 
 def in_tiers(cases: Iterable[str], *, fast: Iterable[str], full: Iterable[str]) -> list[Any]:

@@ -68,17 +68,11 @@ def start(config: Config) -> TrialState:
 def batch(config: Config) -> tuple[list[Tensor], Tensor]:
     """The views of sixteen digits and their labels."""
     multi_view = (
-        "num_views",
-        "num_global_views",
-        "small_crop_scale",
-        "small_crop_max",
-        "crop_only_share",
+        "num_views", "num_global_views", "small_crop_scale", "small_crop_max", "crop_only_share",
         "crop_scale",
-    )
-    views = _views(
-        config["views"], tuple((name, config[name]) for name in multi_view if name in config)
-    )
-    return list(views), some_digits(BATCH).labels_N
+    )  # fmt: skip
+    given = tuple((name, config[name]) for name in multi_view if name in config)
+    return list(_views(config["views"], given)), some_digits(BATCH).labels_N
 
 
 @cache

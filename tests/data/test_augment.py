@@ -2,7 +2,7 @@
 distribution.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as tv
 
 from clsweep.data.augment import Draws, Recipe, apply, draw
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CROP_ONLY = Recipe().crop_only()
 UNTOUCHED = replace(CROP_ONLY, crop_scale=1.0)
@@ -35,17 +37,6 @@ RECIPES = {
     ),
     "everything": ALWAYS,
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The tensors are small: on busy cores a second thread only waits, and made these tests five
-    times slower.
-    """
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -391,15 +382,9 @@ class OnTheHost(TorchDispatchMode):
     """
 
     READS = (
-        "_local_scalar_dense",
-        "item",
-        "nonzero",
-        "masked_select",
-        "is_nonzero",
-        "equal",
-        "unique",
+        "_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique",
         "bincount",
-    )
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +27,9 @@ from clsweep.data.pictures import Pictures, decode
 from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 
+pytestmark = pytest.mark.usefixtures("nothing_loaded")
+
 SIZE = 16
-
-
-@pytest.fixture(autouse=True)
-def nothing_loaded() -> Iterator[None]:
-    datasets._load.cache_clear()
-    yield
-    datasets._load.cache_clear()
 
 
 @pytest.fixture

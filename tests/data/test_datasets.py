@@ -4,7 +4,6 @@ torchvision's layout.
 
 import hashlib
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,14 @@ from clsweep.data.datasets import Split, Splits, channel_stats, load_splits
 from clsweep.data.found import sized_dataset
 from clsweep.errors import RequestError
 
+pytestmark = pytest.mark.usefixtures("nothing_loaded")
+
 FOLDERS = {
     "fashion_mnist": "FashionMNIST/raw",
     "cifar10": "cifar-10-batches-py",
     "cifar100": "cifar-100-python",
 }
 SIZES = {"num_train": 200, "num_test": 50}  # the fake data sets
-
-
-@pytest.fixture(autouse=True)
-def nothing_cached() -> Iterator[None]:
-    datasets._load.cache_clear()
-    yield
-    datasets._load.cache_clear()
 
 
 def load(

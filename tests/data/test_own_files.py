@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from PIL import Image
 from torch.nn import functional as F
 
 from clsweep.catalog import DATASET
-from clsweep.data import datasets
 from clsweep.data import found as found_module
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import Splits, load_splits
@@ -30,14 +29,9 @@ from clsweep.data.sources import prepare
 from clsweep.errors import RequestError
 from clsweep.train.images import Images, on_device
 
+pytestmark = pytest.mark.usefixtures("nothing_loaded")
+
 SIZE = 16
-
-
-@pytest.fixture(autouse=True)
-def nothing_loaded() -> Iterator[None]:
-    datasets._load.cache_clear()
-    yield
-    datasets._load.cache_clear()
 
 
 def load(name: str, root: Path, value_range: str | None = None, **sizes: Any) -> Splits:
@@ -227,18 +221,12 @@ def flat(root: Path) -> None:
 
 
 def shards(root: Path) -> None:
-    root.mkdir()
     for part, numbers in (("train-0", range(10)), ("train-1", range(10, 20)), ("val", range(6))):
-        with tarfile.open(root / f"{part}.tar", "w") as archive:
-            for i in numbers:
-                for name, content in (
-                    (f"{i:03}.cls", str(LABELS[i]).encode()),
-                    (f"{i:03}.json", b"{}"),
-                    (f"{i:03}.png", png(PICTURES[i])),
-                ):
-                    member = tarfile.TarInfo(f"./{name}")
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
+        files = {}
+        for i in numbers:
+            files |= {f"./{i:03}.cls": str(LABELS[i]).encode(), f"./{i:03}.json": b"{}"}
+            files[f"./{i:03}.png"] = png(PICTURES[i])
+        _tar(root, files, name=f"{part}.tar")
 
 
 def hub() -> Any:

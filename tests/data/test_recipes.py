@@ -19,6 +19,8 @@ from clsweep.catalog.ownership import default_of, owned_params
 from clsweep.data.augment import Draws, Recipe, apply, draw
 from clsweep.objective.views import recipes
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SIZE = 32
 PARTS = {"framework": "simclr", "loss": "dcl", "regularizer": "none", "views": "two"}
 # (smallest crop, ColorJitter's ranges, probabilities of blur and solarization), as the papers write
@@ -39,14 +41,6 @@ JITTER_PROB = {"moco_v1": 1.0}  # of the others 0.8
 EVERY_VIEW = pytest.mark.parametrize(("name", "view"), PAPERS)
 NUM_DRAWS = 4000
 NUM_PLAIN = 800  # views of torchvision's
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(num_threads)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from clsweep.objective.distribution import sigreg, vicreg, wmse
 from clsweep.objective.frameworks import WMSE
 from clsweep.objective.views import all_pairs
 from tests.objective.test_frameworks import build
-from tests.objective.test_losses import EXACT, dot, raw_views, value_and_grad
+from tests.objective.test_losses import assert_same, dot, raw_views, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,19 +57,14 @@ def test_vicreg_is_that_of_its_paper(
     inputs = [(scale * z).detach().requires_grad_() for z in raw_views(*size)]
     names = ("sim_coeff", "std_coeff", "cov_coeff")
     chosen = dict(zip(names, map(float, weights), strict=True))
-    expected = value_and_grad(partial(vicreg_reference, **chosen), *inputs)
-    torch.testing.assert_close(
-        value_and_grad(partial(vicreg, **chosen), *inputs), expected, **EXACT
-    )
+    assert_same(partial(vicreg, **chosen), partial(vicreg_reference, **chosen), *inputs)
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_lightlys_vicreg_agrees(size: tuple[int, int]) -> None:
     import lightly.loss as lightly
 
-    inputs = raw_views(*size)
-    expected = value_and_grad(lightly.VICRegLoss(), *inputs)
-    torch.testing.assert_close(value_and_grad(vicreg, *inputs), expected, **EXACT)
+    assert_same(vicreg, lightly.VICRegLoss(), *raw_views(*size))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -145,11 +140,8 @@ def test_sigreg_is_the_statistic_of_its_paper(
     def ours(*views: Tensor) -> Tensor:
         return sigreg(torch.stack(views), num_slices, num_points, t_max, generator=generator())
 
-    inputs = raw_views(*size)
     expected = partial(sigreg_reference, num_slices=num_slices, num_points=num_points, t_max=t_max)
-    torch.testing.assert_close(
-        value_and_grad(ours, *inputs), value_and_grad(expected, *inputs), **EXACT
-    )
+    assert_same(ours, expected, *raw_views(*size))
 
 
 @pytest.mark.parametrize("t_max", [3.0, 5.0])
@@ -248,9 +240,8 @@ def wmse_reference(z1_ND: Tensor, z2_ND: Tensor, groups: list[list[int]]) -> Ten
 def test_wmse_is_that_of_its_paper(size: int, dim: int) -> None:
     inputs, order = raw_views(12, dim), torch.randperm(12, generator=generator())
     groups = order.view(-1, size).tolist()
-    actual = value_and_grad(partial(wmse, whitening_size=size, order_N=order), *inputs)
-    expected = value_and_grad(partial(wmse_reference, groups=groups), *inputs)
-    torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
+    actual = partial(wmse, whitening_size=size, order_N=order)
+    assert_same(actual, partial(wmse_reference, groups=groups), *inputs, tolerance=1e-8)
 
 
 def test_wmse_draws_its_sub_batches_for_every_step_and_for_all_views_alike() -> None:

@@ -93,6 +93,12 @@ def value_and_grad(loss: Loss, *inputs: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
+def assert_same(actual: Loss, expected: Loss, *inputs: Tensor, tolerance: float = 1e-10) -> None:
+    """In value and gradient."""
+    found, wanted = value_and_grad(actual, *inputs), value_and_grad(expected, *inputs)
+    torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
 def dot(a_D: Tensor, b_D: Tensor) -> Tensor:
     """A loop, so that not even a matrix product is shared with the package."""
     return sum((a * b for a, b in zip(a_D, b_D, strict=True)), torch.zeros((), dtype=a_D.dtype))
@@ -183,6 +189,12 @@ def in_query_form(loss: Loss, index_NK: Tensor | None, **settings: Any) -> Loss:
     return lambda q, k, given: loss(q, k, negatives=given, index_NK=index_NK, **settings)
 
 
+def query_cases(index_NK: Tensor | None, tau: float) -> dict[str, Loss]:
+    """Every loss of queries and negatives."""
+    cases = {name: in_query_form(loss, index_NK, tau=tau) for name, loss in QUERY_LOSSES.items()}
+    return {**cases, "align_uniform": in_query_form(align_uniform, index_NK)}
+
+
 def equation_3(z1_ND: Tensor, z2_ND: Tensor, *, tau: float, coupled: bool) -> tuple[Tensor, Tensor]:
     """Gradient of the mean loss by Proposition 1, for both k, and q_B of Eq. 4; without q_B if not
     `coupled`.
@@ -212,10 +224,8 @@ def equation_3(z1_ND: Tensor, z2_ND: Tensor, *, tau: float, coupled: bool) -> tu
 def test_value_and_gradient_are_those_of_the_paper(
     loss: str, tau: float, size: tuple[int, int]
 ) -> None:
-    z1_ND, z2_ND = views(*size)
-    actual = value_and_grad(partial(LOSSES[loss], tau=tau), z1_ND, z2_ND)
-    expected = value_and_grad(partial(reference, tau=tau, loss=loss), z1_ND, z2_ND)
-    torch.testing.assert_close(actual, expected, **EXACT)
+    expected = partial(reference, tau=tau, loss=loss)
+    assert_same(partial(LOSSES[loss], tau=tau), expected, *views(*size))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -228,10 +238,8 @@ def test_dclw_value_and_gradient_are_those_of_the_paper(
     for weighting, loss in (("vmf", "dclw"), ("exponential", "exponential")):
         settings = {"tau": tau, "sigma": sigma, "delta": 2.5}
         ours = partial(dclw, **settings, weighting=weighting, dclw_detach=detach)
-        expected = value_and_grad(
-            partial(reference, **settings, loss=loss, detach=detach), *views(*size)
-        )
-        torch.testing.assert_close(value_and_grad(ours, *views(*size)), expected, **EXACT)
+        expected = partial(reference, **settings, loss=loss, detach=detach)
+        assert_same(ours, expected, *views(*size))
 
 
 QUERY_LOSSES: dict[str, Loss] = {
@@ -239,9 +247,7 @@ QUERY_LOSSES: dict[str, Loss] = {
     "dcl": dcl,
     "dclw": partial(dclw, sigma=0.4),
     "exponential": partial(dclw, sigma=0.4, weighting="exponential"),
-    "eqco": lambda q, k, tau, negatives, index_NK: eqco(
-        q, k, negatives, tau, 700.0, index_NK=index_NK
-    ),
+    "eqco": partial(eqco, alpha=700.0),
 }
 
 
@@ -256,20 +262,14 @@ def test_query_form_value_and_gradient_are_those_of_the_papers(
     expected = partial(
         query_reference, index_NK=index_NK, tau=tau, loss=loss, sigma=0.4, alpha=700.0
     )
-    actual = in_query_form(QUERY_LOSSES[loss], index_NK, tau=tau)
-    torch.testing.assert_close(
-        value_and_grad(actual, *inputs), value_and_grad(expected, *inputs), **EXACT
-    )
+    assert_same(in_query_form(QUERY_LOSSES[loss], index_NK, tau=tau), expected, *inputs)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_eqco_of_as_many_negatives_as_it_has_is_infonce(form: str) -> None:
     inputs, index_NK = queries(form, 5, 4, 6)
-    actual = value_and_grad(
-        lambda q, k, given: eqco(q, k, given, 0.1, 6, index_NK=index_NK), *inputs
-    )
-    expected = value_and_grad(in_query_form(infonce, index_NK, tau=0.1), *inputs)
-    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    actual = in_query_form(eqco, index_NK, tau=0.1, alpha=6)
+    assert_same(actual, in_query_form(infonce, index_NK, tau=0.1), *inputs, tolerance=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 16.0, 65536.0])
@@ -408,10 +408,7 @@ def test_dcl_is_equation_4_of_ecpp(tau: float, size: tuple[int, int]) -> None:
     def ours(a_ND: Tensor, b_ND: Tensor) -> Tensor:
         return dcl(F.normalize(a_ND, dim=1), F.normalize(b_ND, dim=1), tau)
 
-    z1_ND, z2_ND = raw_views(*size)
-    torch.testing.assert_close(
-        value_and_grad(ours, z1_ND, z2_ND), value_and_grad(ecpp, z1_ND, z2_ND), **EXACT
-    )
+    assert_same(ours, ecpp, *raw_views(*size))
 
 
 # Alignment and uniformity.
@@ -452,11 +449,9 @@ def align_uniform_reference(
 def test_align_uniform_is_that_of_wang_and_isola(
     weight: float, alpha: float, t: float, size: tuple[int, int]
 ) -> None:
-    actual = value_and_grad(
-        partial(align_uniform, align_weight=weight, align_alpha=alpha, uniform_t=t), *views(*size)
-    )
+    actual = partial(align_uniform, align_weight=weight, align_alpha=alpha, uniform_t=t)
     expected = partial(align_uniform_reference, weight=weight, alpha=alpha, t=t)
-    torch.testing.assert_close(actual, value_and_grad(expected, *views(*size)), **EXACT)
+    assert_same(actual, expected, *views(*size))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -469,9 +464,7 @@ def test_align_uniform_of_queries_averages_over_query_and_negative(
         align_uniform, index_NK, align_weight=0.7, align_alpha=1.5, uniform_t=3.0
     )
     expected = partial(align_uniform_reference, weight=0.7, alpha=1.5, t=3.0, index_NK=index_NK)
-    torch.testing.assert_close(
-        value_and_grad(actual, *inputs), value_and_grad(expected, *inputs), **EXACT
-    )
+    assert_same(actual, expected, *inputs)
 
 
 @pytest.mark.parametrize("align_alpha", [1.0, 1.3, 2.0, 3.0])
@@ -500,19 +493,14 @@ def test_cosine_is_the_mean_negative_similarity(size: tuple[int, int]) -> None:
         ]
         return sum(terms) / len(terms)
 
-    inputs = raw_views(*size)
-    torch.testing.assert_close(
-        value_and_grad(cosine, *inputs), value_and_grad(expected, *inputs), **EXACT
-    )
+    assert_same(cosine, expected, *raw_views(*size))
 
 
 @pytest.mark.parametrize("scale", [0.024, 4.0])
 @pytest.mark.parametrize("loss", [cosine, barlow])
 def test_a_scale_multiplies_value_and_gradient(loss: Callable[..., Tensor], scale: float) -> None:
     inputs = raw_views(5, 8)
-    expected = value_and_grad(lambda a, b: scale * loss(a, b), *inputs)
-    scaled = partial(loss, loss_scale=scale)
-    torch.testing.assert_close(value_and_grad(scaled, *inputs), expected, **EXACT)
+    assert_same(partial(loss, loss_scale=scale), lambda a, b: scale * loss(a, b), *inputs)
     with pytest.raises(ValueError, match="loss_scale"):
         loss(*inputs, loss_scale=0.0)
 
@@ -530,8 +518,7 @@ def test_four_times_the_cosine_is_byols_loss_of_both_directions() -> None:
     def ours(p1: Tensor, p2: Tensor) -> Tensor:
         return 4 + (cosine(p1, z2, 4.0) + cosine(p2, z1, 4.0)) / 2
 
-    expected = value_and_grad(published, p1, p2)
-    torch.testing.assert_close(value_and_grad(ours, p1, p2), expected, **EXACT)
+    assert_same(ours, published, p1, p2)
 
 
 def standardised_columns(z_ND: Tensor, *, centre: bool = True, unit: bool = False) -> list[Tensor]:
@@ -559,9 +546,7 @@ def test_barlow_is_that_of_its_paper(off_diag: float, size: tuple[int, int]) -> 
                 total = total + ((1 - c_ij) ** 2 if i == j else off_diag * c_ij**2)
         return total
 
-    inputs = raw_views(*size)
-    actual = value_and_grad(partial(barlow, off_diag=off_diag), *inputs)
-    torch.testing.assert_close(actual, value_and_grad(expected, *inputs), **EXACT)
+    assert_same(partial(barlow, off_diag=off_diag), expected, *raw_views(*size))
 
 
 # Contrast between columns.
@@ -589,9 +574,7 @@ def test_column_losses_are_those_of_the_paper(
     expected = partial(column_reference, **settings, absolute=loss == "abscl")
     # two samples, centred, are +-1/sqrt(2) whatever they were: the gradient is 0, up to 1/dim_tau
     # roundings
-    inputs = raw_views(*size)
-    actual = value_and_grad(partial(COLUMN_LOSSES[loss], **settings), *inputs)
-    torch.testing.assert_close(actual, value_and_grad(expected, *inputs), **EXACT)
+    assert_same(partial(COLUMN_LOSSES[loss], **settings), expected, *raw_views(*size))
 
 
 def test_dimcl_is_infonce_of_the_transposed_batch() -> None:
@@ -599,14 +582,10 @@ def test_dimcl_is_infonce_of_the_transposed_batch() -> None:
         return F.normalize((z_ND - z_ND.mean(0)) / z_ND.std(0, correction=0), dim=0).T
 
     inputs = raw_views(7, 5)
-    expected = value_and_grad(lambda a, b: infonce(columns(a), columns(b), 0.1), *inputs)
-    torch.testing.assert_close(
-        value_and_grad(partial(dimcl, dim_tau=0.1), *inputs), expected, **EXACT
-    )
-    raw = value_and_grad(lambda a, b: infonce(F.normalize(a.T), F.normalize(b.T), 0.1), *inputs)
-    actual = value_and_grad(partial(dimcl, dim_tau=0.1, dim_standardize=False), *inputs)
-    torch.testing.assert_close(actual, raw, **EXACT)
-    assert (actual[0] - expected[0]).abs() > 0.01
+    standard, raw = (partial(dimcl, dim_tau=0.1, dim_standardize=is_so) for is_so in (True, False))
+    assert_same(standard, lambda a, b: infonce(columns(a), columns(b), 0.1), *inputs)
+    assert_same(raw, lambda a, b: infonce(F.normalize(a.T), F.normalize(b.T), 0.1), *inputs)
+    assert (standard(*inputs) - raw(*inputs)).abs() > 0.01
 
 
 @pytest.mark.parametrize("dim_tau", [0.05, 0.5])
@@ -648,14 +627,10 @@ def test_classifier_losses_differ_by_the_true_class_in_the_denominator(
         return total / num_samples
 
     for loss, decoupled in ((cross_entropy, False), (decoupled_cross_entropy, True)):
-        actual = value_and_grad(lambda x, loss=loss: loss(x, labels_N), logits_NC)
-        torch.testing.assert_close(
-            actual, value_and_grad(partial(expected, decoupled=decoupled), logits_NC), **EXACT
-        )
-    torch_own = value_and_grad(lambda x: F.cross_entropy(x, labels_N), logits_NC)
-    torch.testing.assert_close(
-        value_and_grad(lambda x: cross_entropy(x, labels_N), logits_NC), torch_own, **EXACT
-    )
+        actual = partial(loss, labels_N=labels_N)
+        assert_same(actual, partial(expected, decoupled=decoupled), logits_NC)
+    torch_own = partial(F.cross_entropy, target=labels_N)
+    assert_same(partial(cross_entropy, labels_N=labels_N), torch_own, logits_NC)
 
 
 def test_decoupled_cross_entropy_is_the_limit_of_cross_entropy_on_hard_samples() -> None:
@@ -694,8 +669,7 @@ def test_lightly_agrees(loss: str, tau: float, size: tuple[int, int]) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its weights are built with torch.tensor(tensor)
-        expected = value_and_grad(oracle, x1_ND, x2_ND)
-    torch.testing.assert_close(value_and_grad(ours, x1_ND, x2_ND), expected, **EXACT)
+        assert_same(ours, oracle, x1_ND, x2_ND)
 
 
 def test_dcl_is_one_joint_log_sum_exp_and_not_lightlys_former_sum_of_two() -> None:
@@ -759,18 +733,14 @@ def test_lightlys_memory_bank_agrees_with_the_query_form(tau: float, size: tuple
             F.normalize(q, dim=1), F.normalize(k, dim=1), tau, negatives=queue_KD.detach()
         )
 
-    torch.testing.assert_close(
-        value_and_grad(ours, q_ND, k_ND), value_and_grad(theirs, q_ND, k_ND), **EXACT
-    )
+    assert_same(ours, theirs, q_ND, k_ND)
 
 
 @pytest.mark.parametrize("size", [(1, 4), *SIZES])
 def test_lightlys_negative_cosine_agrees(size: tuple[int, int]) -> None:
     import lightly.loss as lightly
 
-    inputs = raw_views(*size)
-    expected = value_and_grad(lightly.NegativeCosineSimilarity(), *inputs)
-    torch.testing.assert_close(value_and_grad(cosine, *inputs), expected, **EXACT)
+    assert_same(cosine, lightly.NegativeCosineSimilarity(), *raw_views(*size))
 
 
 def test_barlow_is_lightlys_but_for_the_eps_that_it_adds_to_each_variance() -> None:
@@ -808,10 +778,8 @@ def test_barlow_is_lightlys_but_for_the_eps_that_it_adds_to_each_variance() -> N
 def test_pytorch_metric_learning_agrees(tau: float, size: tuple[int, int]) -> None:
     from pytorch_metric_learning.losses import NTXentLoss, SelfSupervisedLoss
 
-    inputs = views(*size)
-    expected = value_and_grad(SelfSupervisedLoss(NTXentLoss(temperature=tau)), *inputs)
-    normalised = value_and_grad(lambda a, b: infonce(F.normalize(a), F.normalize(b), tau), *inputs)
-    torch.testing.assert_close(normalised, expected, **EXACT)
+    oracle = SelfSupervisedLoss(NTXentLoss(temperature=tau))
+    assert_same(lambda a, b: infonce(F.normalize(a), F.normalize(b), tau), oracle, *views(*size))
 
 
 def test_pytorch_metric_learning_agrees_with_the_query_form_with_other_keys_as_negatives() -> None:
@@ -831,10 +799,7 @@ def test_pytorch_metric_learning_agrees_with_the_query_form_with_other_keys_as_n
         q, k, queue = (F.normalize(x) for x in inputs)
         return infonce(q, k, 0.2, negatives=torch.cat([k, queue]), index_NK=index_NK)
 
-    inputs = (q_ND, k_ND, queue_MD)
-    torch.testing.assert_close(
-        value_and_grad(ours, *inputs), value_and_grad(theirs, *inputs), **EXACT
-    )
+    assert_same(ours, theirs, q_ND, k_ND, queue_MD)
 
 
 def test_infonce_keeps_its_gradient_where_pytorch_metric_learnings_saturates() -> None:
@@ -989,10 +954,7 @@ def test_gradients_have_the_inputs_type_and_values_at_least_float32(
     else:
         inputs, index_NK = queries(form, 6, 4, 5)
         inputs = [z.detach().to(dtype).requires_grad_() for z in inputs]
-        cases = {
-            name: in_query_form(loss, index_NK, tau=0.1) for name, loss in QUERY_LOSSES.items()
-        }
-        cases["align_uniform"] = in_query_form(align_uniform, index_NK)
+        cases = query_cases(index_NK, 0.1)
     for name, loss in cases.items():
         value, grad = value_and_grad(loss, *inputs)
         assert value.dtype == wide, name
@@ -1009,6 +971,11 @@ def test_gradients_have_the_inputs_type_and_values_at_least_float32(
 
 
 # Numerics.
+
+
+def assert_finite(value: Tensor, grad: Tensor, name: str = "") -> None:
+    assert torch.isfinite(value), name
+    assert torch.isfinite(grad).all(), name
 
 
 @pytest.mark.parametrize("num_samples", [2, 3, 64])
@@ -1030,19 +997,15 @@ def test_finite_wherever_training_may_go(
         z2_ND = z1_ND.detach().clone().requires_grad_()
     value, grad = value_and_grad(partial(LOSSES[loss], tau=tau), z1_ND, z2_ND)
     assert value.dtype == torch.float32, "half precision is too coarse for 1/tau = 200"
-    assert torch.isfinite(value)
-    assert torch.isfinite(grad).all()
+    assert_finite(value, grad)
     exact = LOSSES[loss](z1_ND.detach().double(), z2_ND.detach().double(), tau=tau)
     torch.testing.assert_close(value.double(), exact, rtol=1e-5, atol=1e-5 / tau)
 
 
 @pytest.mark.parametrize("sigma", [0.001, 1e6])
 def test_dclw_is_finite_at_extreme_widths(sigma: float) -> None:
-    value, grad = value_and_grad(
-        partial(dclw, tau=0.1, sigma=sigma), *views(16, 4, dtype=torch.float32)
-    )
-    assert torch.isfinite(value)
-    assert torch.isfinite(grad).all()
+    loss = partial(dclw, tau=0.1, sigma=sigma)
+    assert_finite(*value_and_grad(loss, *views(16, 4, dtype=torch.float32)))
 
 
 @pytest.mark.parametrize("num_samples", [2, 3, 64])
@@ -1061,12 +1024,8 @@ def test_query_form_is_finite_wherever_training_may_go(
     elif case == "easy":
         inputs[1] = inputs[0]
     inputs = [z.detach().to(dtype).clone().requires_grad_() for z in inputs]
-    cases = {name: in_query_form(loss, index_NK, tau=tau) for name, loss in QUERY_LOSSES.items()}
-    cases["align_uniform"] = in_query_form(align_uniform, index_NK)
-    for name, loss in cases.items():
-        value, grad = value_and_grad(loss, *inputs)
-        assert torch.isfinite(value), name
-        assert torch.isfinite(grad).all(), name
+    for name, loss in query_cases(index_NK, tau).items():
+        assert_finite(*value_and_grad(loss, *inputs), name)
 
 
 COLUMN_WISE: dict[str, Loss] = {
@@ -1093,11 +1052,8 @@ def test_column_losses_are_finite_wherever_training_may_go(
         z1_ND = z2_ND = torch.zeros_like(z1_ND)
     inputs = [z.to(dtype).clone().requires_grad_() for z in (z1_ND, z2_ND)]
     for name, loss in (COLUMN_LOSSES | {"barlow": barlow, "cosine": cosine}).items():
-        value, grad = value_and_grad(
-            partial(loss, dim_tau=dim_tau) if name in COLUMN_LOSSES else loss, *inputs
-        )
-        assert torch.isfinite(value), name
-        assert torch.isfinite(grad).all(), name
+        call = partial(loss, dim_tau=dim_tau) if name in COLUMN_LOSSES else loss
+        assert_finite(*value_and_grad(call, *inputs), name)
 
 
 @pytest.mark.parametrize("constant", [0.0, 1e-3, 1.0, 100.0])
@@ -1112,8 +1068,7 @@ def test_a_constant_column_leaves_the_others_their_gradient(
     )
     z1_ND[:, 2] = z2_ND[:, 2] = constant
     value, grad = value_and_grad(COLUMN_WISE[loss], z1_ND.requires_grad_(), z2_ND.requires_grad_())
-    assert torch.isfinite(value)
-    assert torch.isfinite(grad).all()
+    assert_finite(value, grad)
     grad = grad.reshape(2, 16, 5)
     others = grad[..., [0, 1, 3, 4]].abs().max()
     assert others < 10 * ordinary.abs().max(), "the others do not notice"
@@ -1148,8 +1103,7 @@ def test_classifier_losses_are_finite_at_large_logits(
     x_NC = (scale * logits_NC).detach().to(dtype).requires_grad_()
     value, grad = value_and_grad(lambda x: loss(x, labels_N), x_NC)
     assert value.dtype == torch.float32
-    assert torch.isfinite(value)
-    assert torch.isfinite(grad).all()
+    assert_finite(value, grad)
 
 
 @pytest.mark.parametrize("form", [None, *FORMS])
@@ -1160,10 +1114,7 @@ def test_autocast_does_not_reach_the_similarities(form: str | None) -> None:
     else:
         inputs, index_NK = queries(form, 6, 8, 5)
         inputs = [z.detach().float().requires_grad_() for z in inputs]
-        cases = {
-            name: in_query_form(loss, index_NK, tau=0.05) for name, loss in QUERY_LOSSES.items()
-        }
-        cases["align_uniform"] = in_query_form(align_uniform, index_NK)
+        cases = query_cases(index_NK, 0.05)
     for name, loss in cases.items():
         outside, grad_outside = value_and_grad(loss, *inputs)
         with torch.autocast("cpu", dtype=torch.bfloat16):

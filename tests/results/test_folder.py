@@ -209,8 +209,7 @@ def test_reference_lines_name_what_was_scored_and_its_spread(folder: ResultsFold
     folder.add_references(rows)
     assert reference_notes(open_results(folder.path).references, metric="knn_top1") == [
         "without training, knn_top1: raw pixels 91.00; untrained conv4 (width 4) 81.00 (sd 1.41, 2 "
-        "seeds); "
-        "untrained conv4 (width 8) 84.00 (sd 0.00, 2 seeds)"
+        "seeds); untrained conv4 (width 8) 84.00 (sd 0.00, 2 seeds)"
     ]
 
 

@@ -250,17 +250,9 @@ def test_an_untrained_objective_is_one_configuration_and_its_skips_are_said(stud
 def test_the_frame_has_ids_parts_and_every_hyperparameter_in_use(study):
     frame = plan_frame(study())
     ids = [
-        "trial_id",
-        "study",
-        "objective",
-        "framework",
-        "loss",
-        "regularizer",
-        "views",
-        "config",
-        "seed",
-        "sampler",
-    ]
+        "trial_id", "study", "objective", "framework", "loss", "regularizer", "views", "config",
+        "seed", "sampler",
+    ]  # fmt: skip
     sizes = ["image_size", "store_size", "channels", "num_train", "num_unlabeled", "num_classes"]
     sizes += ["images_digest"]
     assert list(frame.columns[:20]) == [*ids, "dataset", "score_on", "val_fraction", *sizes]

@@ -36,667 +36,203 @@ TAU = "{low: 0.05, high: 1.0, log: true, grid: [0.1, 0.3]}"
 METHODS = "expected 'grid', 'qmc', 'random', 'tpe' or 'gp'"
 TPE = "{method: tpe, trials_per_objective: 4}"
 
-# name: (old, new, line, what the message says in this order)
+# What stands in the study: what a mistake has in its place: the line, and what the message says, in
+# this order.
 MISTAKES = {
-    # keys
-    "unknown key": (
-        "resources: {",
-        "extra: 1\nresources: {",
-        16,
-        ["extra: unknown key", "Expected: name, dataset,"],
-    ),
-    "misspelt key": ("metric:", "metrics:", 3, ["metrics: unknown key", "Did you mean 'metric'?"]),
-    "misspelt nested key": (
-        "workers:",
-        "worker:",
-        16,
-        ["resources.worker: ", "'workers'?", "cpus_per_worker"],
-    ),
-    "misspelt part": (
-        "loss: dclw,",
-        "loss: dclw, vews: two,",
-        13,
-        ["objectives.dclw.vews: unknown key.", "'views'?", "Expected: framework,"],
-    ),
-    "missing name": ("name: small\n", "", 1, ["name: this key is missing"]),
-    "missing loss": (", loss: infonce", "", 12, ["objectives.infonce.loss: this key is missing"]),
-    "missing method": ("{method: grid}", "{}", 14, ["search.method: this key is missing"]),
-    "missing seeds of confirm": (", seeds: [7, 8]", "", 15, ["confirm.seeds: this key is missing"]),
-    # types
-    "text for an integer": (
-        "epochs: 6",
-        "epochs: six",
-        7,
-        ["base.epochs: expected an integer, given 'six'"],
-    ),
-    "boolean for an integer": (
-        "epochs: 6",
-        "epochs: yes",
-        7,
-        ["base.epochs: expected an integer, given True"],
-    ),
-    "half an epoch": (
-        "epochs: 6",
-        "epochs: 6.5",
-        7,
-        ["base.epochs: expected an integer, given 6.5"],
-    ),
-    "nothing for an integer": (
-        "epochs: 6",
-        "epochs:",
-        7,
-        ["base.epochs: expected an integer, given None"],
-    ),
-    "an integer beyond 64 bits": (
-        "epochs: 6",
-        "epochs: 1e30",
-        7,
-        ["base.epochs: expected an integer, given 1e+30"],
-    ),
-    "boolean for a number": (
-        "val_fraction: 0.2",
-        "val_fraction: true",
-        2,
-        ["expected a number, given True"],
-    ),
-    "text for a number": (
-        "val_fraction: 0.2",
-        "val_fraction: a",
-        2,
-        ["val_fraction: expected a number, given"],
-    ),
-    "nan for a number": (
-        "val_fraction: 0.2",
-        "val_fraction: .nan",
-        2,
-        ["val_fraction: expected a number, given '.nan'"],
-    ),
-    "a part of several GPUs": (
-        "workers: 1",
-        "gpus_per_worker: 1.5",
-        16,
-        ["expected a whole number", "given 1.5"],
-    ),
-    "parts of a GPU for a worker group": (
-        "workers: 1",
-        "workers: 2, gpus_per_worker: 0.5",
-        16,
-        [
-            "gpus_per_worker: expected a whole number (a part of one GPU goes with a single "
-            "worker), given 0.5"
-        ],
-    ),
-    "an octal number": (
-        "epochs: 6",
-        "epochs: 010",
-        7,
-        ["base.epochs: expected an integer, given '010'"],
-    ),
-    "a sexagesimal number": (
-        "epochs: 6",
-        "epochs: 1:30",
-        7,
-        ["base.epochs: expected an integer, given '1:30'"],
-    ),
-    "a validation split without every class": (
-        "val_fraction: 0.2",
-        "val_fraction: 0.005",
-        2,
-        ["val_fraction: expected at least 10 images, one per class", "given 7"],
-    ),
-    "a metric the wrong way round": (
-        "mode: max",
-        "mode: min",
-        3,
-        ["expected max for knn_top1, given min"],
-    ),
-    "a swept parameter that another one switches off": (
-        "  batch_size: 32\nspace:\n",
-        "  batch_size: 32\n  jitter_strength: 0\nspace:\n  jitter_prob: {grid: [0.2, 0.8]}\n",
-        11,
-        ["space.jitter_prob: has no effect while jitter_strength is 0"],
-    ),
-    "infinity": (
-        "epochs: 6",
-        "epochs: 6\n  lr: 1e999",
-        8,
-        ["base.lr: expected a number, given inf"],
-    ),
-    "text for a mapping": (
-        "{name: digits, val_fraction: 0.2}",
-        "digits",
-        2,
-        ["dataset: expected a mapping, given 'd"],
-    ),
-    "list for a mapping": ("{workers: 1}", "[1]", 16, ["resources: expected a mapping, given [1]"]),
-    "number for a list": ("seeds: [0, 1]", "seeds: 2", 4, ["seeds: expected a list, given 2"]),
-    "list for an objective": (
-        "{framework: simclr, loss: infonce}",
-        "[]",
-        12,
-        ["infonce: expected a mapping, given []"],
-    ),
-    "number for a name": (
-        "loss: infonce",
-        "loss: 3",
-        12,
-        ["objectives.infonce.loss: expected a text, given 3"],
-    ),
-    "number for a switch": (
-        "{name: digits,",
-        "{name: digits, download: 1,",
-        2,
-        ["expected true or false, given 1"],
-    ),
-    "name with a slash": (
-        "name: small",
-        "name: a/b",
-        1,
-        ["name: expected letters, digits,", "given 'a/b'"],
-    ),
-    # values of sections
-    "no objectives": (
-        STUDY[STUDY.index("  infonce") : STUDY.index("search")],
-        "  {}\n",
-        11,
-        ["objectives: expected at least one entry, given {}"],
-    ),
-    "validation too large": (
-        "val_fraction: 0.2",
-        "val_fraction: 0.9",
-        2,
-        ["expected a value <= 0.5, given 0.9"],
-    ),
-    "no seeds": (
-        "seeds: [0, 1]",
-        "seeds: []",
-        4,
-        ["seeds: expected at least one seed, given none"],
-    ),
-    "a seed twice": (
-        "seeds: [0, 1]",
-        "seeds: [3, 3]",
-        4,
-        ["seeds: expected distinct seeds, given 3 twice"],
-    ),
-    "negative seed": (
-        "seeds: [0, 1]",
-        "seeds: [0, -1]",
-        4,
-        ["seeds.1: expected a value >= 0, given -1"],
-    ),
-    "seed beyond 32 bits": (
-        "seeds: [0, 1]",
-        "seeds: [4294967296]",
-        4,
-        ["seeds.0: expected a value < 4294967296"],
-    ),
-    "seed of the search again": (
-        "seeds: [7, 8]",
-        "seeds: [1, 8]",
-        15,
-        ["confirm.seeds: expected seeds that the search does not use, given 1, in seeds too"],
-    ),
-    "no top": ("top: 1", "top: 0", 15, ["confirm.top: expected a value >= 1, given 0"]),
-    "no trials": (
-        "{method: grid}",
-        "{method: qmc, trials_per_objective: 0}",
-        14,
-        ["search.trials_per_objective: expected a value >= 1, given 0"],
-    ),
-    "no workers": (
-        "workers: 1",
-        "workers: 0",
-        16,
-        ["resources.workers: expected a value >= 1, given 0"],
-    ),
-    "negative workers": (
-        "workers: 1",
-        "workers: -2",
-        16,
-        ["resources.workers: expected a value >= 1, given -2"],
-    ),
-    "negative gpus": (
-        "workers: 1",
-        "gpus_per_worker: -1",
-        16,
-        ["gpus_per_worker: expected a value >= 0, given -1"],
-    ),
-    "infinite gpus": (
-        "workers: 1",
-        "gpus_per_worker: .inf",
-        16,
-        ["gpus_per_worker: expected a number, given '.inf'"],
-    ),
-    "no cpus": (
-        "workers: 1",
-        "cpus_per_worker: 0",
-        16,
-        ["cpus_per_worker: expected a value >= 1, given 0"],
-    ),
-    "unknown method": (
-        "method: grid",
-        "method: bohb",
-        14,
-        [f"search.method: {METHODS}, given 'bohb'"],
-    ),
-    "misspelt method": (
-        "method: grid",
-        "method: gird",
-        14,
-        [f"search.method: {METHODS}", "Did you mean 'grid'?"],
-    ),
-    "negative restarts": (
-        "workers: 1",
-        "max_restarts: -1",
-        16,
-        ["resources.max_restarts: expected a value >= 0, gi"],
-    ),
-    "half a restart": (
-        "workers: 1",
-        "max_restarts: 0.5",
-        16,
-        ["resources.max_restarts: expected an integer, gi"],
-    ),
-    "unknown checkpoints": (
-        "resources:",
-        "checkpoints: {keep: lst}\nresources:",
-        16,
-        ["checkpoints.keep: expected 'last', 'best' or 'none', given 'lst'. Did you mean 'last'?"],
-    ),
-    "misspelt key of the checkpoints": (
-        "resources:",
-        "checkpoints: {evry_s: 5}\nresources:",
-        16,
-        ["checkpoints.evry_s: unknown key. Did you mean 'every_s'? Expected: keep, every_s"],
-    ),
-    "negative pause": (
-        "resources:",
-        "checkpoints: {every_s: -1}\nresources:",
-        16,
-        ["every_s: expected a value >= 0"],
-    ),
-    "pause between no checkpoints": (
-        "resources:",
-        "checkpoints: {keep: none, every_s: 5}\nresources:",
-        16,
-        ["checkpoints.every_s: expected with keep: last or best only, as none are made"],
-    ),
-    "grace of fifo": (
-        "resources:",
-        "scheduler: {grace_epochs: 2}\nresources:",
-        16,
-        ["scheduler.grace_epochs: expected with name: asha only, as fifo stops no trial"],
-    ),
-    "reduction by fifo": (
-        "resources:",
-        "scheduler: {name: fifo, reduction_factor: 3}\nresources:",
-        16,
-        ["scheduler.reduction_factor: expected with name: asha only"],
-    ),
-    "no grace": (
-        "resources:",
-        "scheduler: {grace_epochs: 0}\nresources:",
-        16,
-        ["grace_epochs: expected a value >= 1"],
-    ),
-    "no reduction": (
-        "resources:",
-        "scheduler: {reduction_factor: 1}\nresources:",
-        16,
-        ["expected a value >= 2, gi"],
-    ),
-    "misspelt scheduler": (
-        "resources:",
-        "scheduler: {name: ahsa}\nresources:",
-        16,
-        ["scheduler.name: expected 'fifo', 'asha' or 'racing', given 'ahsa'. Did you mean 'asha'?"],
-    ),
-    "asha of a grid": (
-        "resources:",
-        "scheduler: {name: asha}\nresources:",
-        16,
-        [
-            "scheduler.name: asha stops bad configurations early, and grid is there to measure "
-            "how many",
-            "Expected fifo, or search.method tpe or gp",
-        ],
-    ),
-    "cost of a grid": (
-        "search: {method: grid}",
-        "search: {method: grid, cost: seconds}",
-        14,
-        ["search.cost: grid chooses nothing", "clsweep pareto shows the front"],
-    ),
-    "unknown scheduler": (
-        "resources:",
-        "scheduler: {name: median}\nresources:",
-        16,
-        ["scheduler.name: expected '"],
-    ),
-    "unknown dataset": (
-        "name: digits",
-        "name: digts",
-        2,
-        ["unknown dataset 'digts'", "'digits'?", "one of: digits,"],
-    ),
-    "unknown metric": (
-        "knn_top1",
-        "knn_top",
-        3,
-        ["unknown metric 'knn_top'", "'knn_top", "Expected one of: knn_top1"],
-    ),
-    "unknown mode": (
-        "mode: max",
-        "mode: maximum",
-        3,
-        ["metric.mode: expected 'max' or 'min', given 'maximum'"],
-    ),
-    # components
-    "unknown framework": (
-        "simclr, loss: infonce",
-        "simcrl, loss: infonce",
-        12,
-        ["framework 'simcrl'", "'simclr'?"],
-    ),
-    "unknown loss": (
-        "loss: infonce",
-        "loss: infonse",
-        12,
-        ["unknown loss 'infonse'", "'infonce'?", "Expected one of"],
-    ),
-    "a loss like no other": (
-        "loss: infonce",
-        "loss: xyz",
-        12,
-        ["unknown loss 'xyz'. Expected one of: infonce, dcl,"],
-    ),
-    "unknown loss with parameters of its own": (
-        "loss: dclw,",
-        "loss: dclx,",
-        13,
-        ["objectives.dclw.loss: unknown loss"],
-    ),
-    "unknown encoder with a width": (
-        "conv4",
-        "conv5\n  width: 8",
-        6,
-        ["base.encoder: expected conv4 |"],
-    ),
-    "unknown regularizer": (
-        "loss: dclw,",
-        "loss: dclw, regularizer: nonne,",
-        13,
-        ["regularizer 'nonne'", "'none'?"],
-    ),
-    "unknown views": (
-        "loss: dclw,",
-        "loss: dclw, views: twoo,",
-        13,
-        ["objectives.dclw.views: ", "'twoo'", "'two'?"],
-    ),
-    "unknown encoder": (
-        "encoder: conv4",
-        "encoder: conv5",
-        6,
-        ["base.encoder: expected conv4 |", "given 'conv5'"],
-    ),
-    # hyperparameters
-    "misspelt own parameter": (
-        "{sigma:",
-        "{sigmma:",
-        13,
-        [
-            "objectives.dclw.space.sigmma: unknown parameter 'sigmma'.",
-            "'sigma'?",
-            "'dclw' owns: ",
-            "sigma, solarize_prob, tau, ",
-        ],
-    ),
-    "misspelt shared parameter": (
-        "batch_size: 32",
-        "batch_siz: 32",
-        8,
-        ["base.batch_siz: ", "'batch_size'?"],
-    ),
-    "shared parameter by another name": (
-        "batch_size: 32",
-        "learning_rate: 0.1",
-        8,
-        ["base.learning_rate: unknown parameter", "Did you mean 'lr'?"],
-    ),
-    "own parameter by another name": (
-        "{sigma:",
-        "{temperature: {grid: [0.1]}, sigma:",
-        13,
-        ["objectives.dclw.space.temperature: unknown parameter", "Did you mean 'tau'?"],
-    ),
-    "parameter outside of base": (
-        "loss: dclw,",
-        "loss: dclw, bs: 32,",
-        13,
-        ["objectives.dclw.bs: unknown key", "Did you mean 'objectives.dclw.base.batch_size'?"],
-    ),
-    "unknown shared parameter": (
-        "batch_size: 32",
-        "xyz: 32",
-        8,
-        ["base.xyz: unknown parameter", "clsweep catalog params"],
-    ),
-    "parameter of another loss": (
-        "loss: infonce}",
-        "loss: infonce, space: {sigma: {grid: [1]}}}",
-        12,
-        [
-            "objectives.infonce.space.sigma: ",
-            "does not own this parameter",
-            "none of its parts",
-            "'infonce' owns: ",
-        ],
-    ),
-    "shared parameter of another encoder": (
-        "batch_size: 32",
-        "stem: small",
-        8,
-        [
-            "base.stem: no objective of this study owns 'stem'",
-            "none of its parts uses it",
-            "encoder resnet18",
-        ],
-    ),
-    "colour parameter without colours": (
-        "batch_size: 32",
-        "gray_prob: 0.1",
-        8,
-        ["no objective of this study owns 'gray_prob'", "digits have one channel"],
-    ),
-    "fixed and swept": (
-        "loss: dclw,",
-        "loss: dclw, base: {sigma: 1},",
-        13,
-        ["objectives.dclw.space.sigma: expected the parameter in base or in space", "given both"],
-    ),
-    "value out of bounds": (
-        "batch_size: 32",
-        "batch_size: 1",
-        8,
-        ["base.batch_size: expected a value in [2, inf)"],
-    ),
-    "unknown choice": (
-        "batch_size: 32",
-        "lr_rule: square",
-        8,
-        ["base.lr_rule: expected none | sqrt | linear, given"],
-    ),
-    # dimensions
-    "low above high": (
-        "low: 0.05",
-        "low: 2",
-        10,
-        ["space.tau: expected low < high, given low 2 and high 1"],
-    ),
-    "low equals high": (
-        "low: 0.05",
-        "low: 1",
-        10,
-        ["space.tau: expected low < high, given low 1 and high 1"],
-    ),
-    "only low": (
-        ", high: 1.0, log: true",
-        "",
-        10,
-        ["space.tau: expected both low and high, given only low"],
-    ),
-    "low out of bounds": (
-        "low: 0.05",
-        "low: 0",
-        10,
-        ["space.tau.low: expected a value in (0, inf), given 0"],
-    ),
-    "high out of bounds": (
-        f"tau: {TAU}",
-        "flip_prob: {low: 0.1, high: 2}",
-        10,
-        ["space.flip_prob.high: expected a value in [0, 1]"],
-    ),
-    "log from zero": (
-        f"tau: {TAU}",
-        "weight_decay: {low: 0, high: 1, log: true}",
-        10,
-        ["space.weight_decay.low: a log scale needs low > 0, given 0"],
-    ),
-    "log of a grid alone": (
-        "low: 0.05, high: 1.0, ",
-        "",
-        10,
-        ["space.tau.log: expected low and high beside it"],
-    ),
-    "log is a number": (
-        "log: true",
-        "log: 10",
-        10,
-        ["space.tau.log: expected true or false, given 10"],
-    ),
-    "empty grid": (
-        "[0.1, 0.3]",
-        "[]",
-        10,
-        ["space.tau.grid: expected a list of at least one value, given []"],
-    ),
-    "grid value twice": ("[0.1, 0.3]", "[0.3, 0.3]", 10, ["space.tau.grid: 0.3 stands twice"]),
-    "grid outside of bounds": (
-        "[0.1, 0.3]",
-        "[0.1, 3]",
-        10,
-        ["space.tau.grid: 3 lies outside of low 0.05 .. high 1"],
-    ),
-    "text in a grid": (
-        "[0.1, 0.3]",
-        "[0.1, x]",
-        10,
-        ["space.tau.grid: expected a number, given 'x'"],
-    ),
-    "empty dimension": (
-        TAU,
-        "{}",
-        10,
-        ["space.tau: expected low and high, grid or choices, given none of them"],
-    ),
-    "list for a dimension": (
-        TAU,
-        "[0.1]",
-        10,
-        ["space.tau: expected {low, high} with an optional", "given [0.1]"],
-    ),
-    "misspelt key of a dimension": (
-        "log: true",
-        "logg: true",
-        10,
-        ["space.tau: unknown key 'logg'.", "'log'?", "low, "],
-    ),
-    "choices and bounds": (
-        "log: true, grid",
-        "choices",
-        10,
-        ["expected either choices or low, ", "and low, high"],
-    ),
-    "unknown value of choices": (
-        f"tau: {TAU}",
-        "lr_rule: {choices: [linear, cubic]}",
-        10,
-        ["space.lr_rule.choices: expected none | sqrt | linear, given 'cubic'"],
-    ),
-    "range of words": (
-        f"tau: {TAU}",
-        "lr_rule: {low: 1, high: 2}",
-        10,
-        ["expected choices out of none | sqrt"],
-    ),
-    "unsweepable parameter": (
-        f"tau: {TAU}",
-        "knn_k: {choices: [5, 9]}",
-        10,
-        ["space.knn_k: ", "cannot be swept"],
-    ),
-    "no epochs among others": (
-        f"tau: {TAU}",
-        "epochs: {choices: [0, 9]}",
-        10,
-        ["space.epochs: 0 cannot be swept", "base: {epochs: 0}"],
-    ),
-    # several keys together
-    "grid without a grid": (
-        ", grid: [0.1, 0.3]",
-        "",
-        10,
-        ["space.tau: search.method is grid: expected grid or choices, given only low and high"],
-    ),
-    "qmc over a grid": (
-        "{method: grid}",
-        "{method: qmc, trials_per_objective: 4}",
-        13,
-        ["objectives.dclw.space.sigma: search.method is qmc: expected low and high, or choices"],
-    ),
-    "grid above the limit": (
-        "{method: grid}",
-        "{method: grid, trials_per_objective: 3}",
-        14,
-        [
-            "search.trials_per_objective: the grid of 'dclw' has 4 configurations",
-            "3 allowed",
-            "thin the grid",
-        ],
-    ),
-    "batch larger than the data": (
-        "batch_size: 32",
-        "batch_size: 2000",
-        8,
-        ["base.batch_size: expected at most 1150"],
-    ),
-    "more neighbours than data": (
-        "epochs: 6",
-        "knn_k: 5000",
-        7,
-        ["base.knn_k: expected at most 1150", "given 5000"],
-    ),
-    "warm-up of all epochs": (
-        "batch_size: 32",
-        "warmup_epochs: 6",
-        8,
-        ["base.warmup_epochs: expected fewer warm-up epochs than the 6 epochs, given 6"],
-    ),
-    "objectives whose files collide": (
-        "  dclw:",
-        "  INFONCE:",
-        13,
-        ["objectives.INFONCE: too much like 'infonce'"],
-    ),
-    "objective with an endless name": (
-        "  dclw:",
-        f"  {'d' * 65}:",
-        13,
-        ["expected a name of 1 to 64 printable"],
-    ),
+    "resources: {": {
+        "extra: 1\nresources: {": "16: extra: unknown key ... Expected: name, dataset,",
+    },
+    "metric:": {"metrics:": "3: metrics: unknown key ... Did you mean 'metric'?"},
+    "workers:": {"worker:": "16: resources.worker: unknown key ... 'workers'? ... cpus_per_worker"},
+    "loss: dclw,": {
+        "loss: dclw, vews: two,": "13: objectives.dclw.vews: unknown key. ... 'views'? ... "
+        "Expected: framework,",
+        "loss: dclx,": "13: objectives.dclw.loss: unknown loss",
+        "loss: dclw, regularizer: nonne,": "13: ... regularizer 'nonne' ... 'none'?",
+        "loss: dclw, views: twoo,": "13: objectives.dclw.views: unknown views 'twoo'. ... 'two'?",
+        "loss: dclw, bs: 32,": "13: objectives.dclw.bs: unknown key ... Did you mean "
+        "'objectives.dclw.base.batch_size'?",
+        "loss: dclw, base: {sigma: 1},": "13: objectives.dclw.space.sigma: expected the "
+        "parameter in base or in space ... given both",
+    },
+    "name: small\n": {"": "1: name: this key is missing"},
+    ", loss: infonce": {"": "12: objectives.infonce.loss: this key is missing"},
+    "{method: grid}": {
+        "{}": "14: search.method: this key is missing",
+        "{method: qmc, trials_per_objective: 0}": "14: search.trials_per_objective: expected a "
+        "value >= 1, given 0",
+        "{method: qmc, trials_per_objective: 4}": "13: objectives.dclw.space.sigma: "
+        "search.method is qmc: expected low and high, or choices",
+        "{method: grid, trials_per_objective: 3}": "14: search.trials_per_objective: the grid of "
+        "'dclw' has 4 configurations ... 3 allowed ... thin the grid",
+    },
+    ", seeds: [7, 8]": {"": "15: confirm.seeds: this key is missing"},
+    "epochs: 6": {
+        "epochs: six": "7: base.epochs: expected an integer, given 'six'",
+        "epochs: yes": "7: base.epochs: expected an integer, given True",
+        "epochs: 6.5": "7: base.epochs: expected an integer, given 6.5",
+        "epochs:": "7: base.epochs: expected an integer, given None",
+        "epochs: 1e30": "7: base.epochs: expected an integer, given 1e+30",
+        "epochs: 010": "7: base.epochs: expected an integer, given '010'",
+        "epochs: 1:30": "7: base.epochs: expected an integer, given '1:30'",
+        "epochs: 6\n  lr: 1e999": "8: base.lr: expected a number, given inf",
+        "knn_k: 5000": "7: base.knn_k: expected at most 1150 ... given 5000",
+    },
+    "val_fraction: 0.2": {
+        "val_fraction: true": "2: ... expected a number, given True",
+        "val_fraction: a": "2: ... val_fraction: expected a number, given",
+        "val_fraction: .nan": "2: ... val_fraction: expected a number, given '.nan'",
+        "val_fraction: 0.005": "2: ... val_fraction: expected at least 10 images, one per class "
+        "... given 7",
+        "val_fraction: 0.9": "2: ... expected a value <= 0.5, given 0.9",
+    },
+    "workers: 1": {
+        "gpus_per_worker: 1.5": "16: ... expected a whole number ... given 1.5",
+        "workers: 2, gpus_per_worker: 0.5": "16: ... gpus_per_worker: expected a whole number (a "
+        "part of one GPU goes with a single worker), given 0.5",
+        "workers: 0": "16: resources.workers: expected a value >= 1, given 0",
+        "workers: -2": "16: resources.workers: expected a value >= 1, given -2",
+        "gpus_per_worker: -1": "16: ... gpus_per_worker: expected a value >= 0, given -1",
+        "gpus_per_worker: .inf": "16: ... gpus_per_worker: expected a number, given '.inf'",
+        "cpus_per_worker: 0": "16: ... cpus_per_worker: expected a value >= 1, given 0",
+        "max_restarts: -1": "16: resources.max_restarts: expected a value >= 0, gi",
+        "max_restarts: 0.5": "16: resources.max_restarts: expected an integer, gi",
+    },
+    "mode: max": {
+        "mode: min": "3: ... expected max for knn_top1, given min",
+        "mode: maximum": "3: metric.mode: expected 'max' or 'min', given 'maximum'",
+    },
+    "space:\n": {
+        "  jitter_strength: 0\nspace:\n  jitter_prob: {grid: [0.2, 0.8]}\n": "11: "
+        "space.jitter_prob: has no effect while jitter_strength is 0",
+    },
+    "{name: digits, val_fraction: 0.2}": {"digits": "2: dataset: expected a mapping, given 'd"},
+    "{workers: 1}": {"[1]": "16: resources: expected a mapping, given [1]"},
+    "seeds: [0, 1]": {
+        "seeds: 2": "4: seeds: expected a list, given 2",
+        "seeds: []": "4: seeds: expected at least one seed, given none",
+        "seeds: [3, 3]": "4: seeds: expected distinct seeds, given 3 twice",
+        "seeds: [0, -1]": "4: seeds.1: expected a value >= 0, given -1",
+        "seeds: [4294967296]": "4: seeds.0: expected a value < 4294967296",
+    },
+    "{framework: simclr, loss: infonce}": {"[]": "12: ... infonce: expected a mapping, given []"},
+    "loss: infonce": {
+        "loss: 3": "12: objectives.infonce.loss: expected a text, given 3",
+        "loss: infonse": "12: ... unknown loss 'infonse' ... 'infonce'? ... Expected one of",
+        "loss: xyz": "12: ... unknown loss 'xyz'. Expected one of: infonce, dcl,",
+    },
+    "{name: digits,": {"{name: digits, download: 1,": "2: ... expected true or false, given 1"},
+    "name: small": {"name: a/b": "1: name: expected letters, digits, ... given 'a/b'"},
+    STUDY[STUDY.index("  infonce") : STUDY.index("search")]: {
+        "  {}\n": "11: objectives: expected at least one entry, given {}",
+    },
+    "seeds: [7, 8]": {
+        "seeds: [1, 8]": "15: confirm.seeds: expected seeds that the search does not use, given "
+        "1, in seeds too",
+    },
+    "top: 1": {"top: 0": "15: confirm.top: expected a value >= 1, given 0"},
+    "method: grid": {
+        "method: bohb": f"14: search.method: {METHODS}, given 'bohb'",
+        "method: gird": f"14: search.method: {METHODS} ... Did you mean 'grid'?",
+    },
+    "resources:": {
+        "checkpoints: {keep: lst}\nresources:": "16: checkpoints.keep: expected 'last', 'best' "
+        "or 'none', given 'lst'. Did you mean 'last'?",
+        "checkpoints: {evry_s: 5}\nresources:": "16: checkpoints.evry_s: unknown key. Did you "
+        "mean 'every_s'? Expected: keep, every_s",
+        "checkpoints: {every_s: -1}\nresources:": "16: ... every_s: expected a value >= 0",
+        "checkpoints: {keep: none, every_s: 5}\nresources:": "16: checkpoints.every_s: expected "
+        "with keep: last or best only, as none are made",
+        "scheduler: {grace_epochs: 2}\nresources:": "16: scheduler.grace_epochs: expected with "
+        "name: asha only, as fifo stops no trial",
+        "scheduler: {name: fifo, reduction_factor: 3}\nresources:": "16: "
+        "scheduler.reduction_factor: expected with name: asha only",
+        "scheduler: {grace_epochs: 0}\nresources:": "16: ... grace_epochs: expected a value >= 1",
+        "scheduler: {reduction_factor: 1}\nresources:": "16: ... expected a value >= 2, gi",
+        "scheduler: {name: ahsa}\nresources:": "16: scheduler.name: expected 'fifo', 'asha' or "
+        "'racing', given 'ahsa'. Did you mean 'asha'?",
+        "scheduler: {name: asha}\nresources:": "16: scheduler.name: asha stops bad "
+        "configurations early, and grid is there to measure how many ... Expected fifo, or "
+        "search.method tpe or gp",
+        "scheduler: {name: median}\nresources:": "16: scheduler.name: expected '",
+    },
+    "search: {method: grid}": {
+        "search: {method: grid, cost: seconds}": "14: search.cost: grid chooses nothing ... "
+        "clsweep pareto shows the front",
+    },
+    "name: digits": {
+        "name: digts": "2: ... unknown dataset 'digts' ... 'digits'? ... one of: digits,",
+    },
+    "knn_top1": {
+        "knn_top": "3: ... unknown metric 'knn_top' ... 'knn_top ... Expected one of: knn_top1",
+    },
+    "simclr, loss: infonce": {"simcrl, loss: infonce": "12: ... framework 'simcrl' ... 'simclr'?"},
+    "conv4": {"conv5\n  width: 8": "6: base.encoder: expected conv4 |"},
+    "encoder: conv4": {"encoder: conv5": "6: base.encoder: expected conv4 | ... given 'conv5'"},
+    "{sigma:": {
+        "{sigmma:": "13: objectives.dclw.space.sigmma: unknown parameter 'sigmma'. ... 'sigma'? "
+        "... 'dclw' owns: batch_size, ... sigma, solarize_prob, tau, ",
+        "{temperature: {grid: [0.1]}, sigma:": "13: objectives.dclw.space.temperature: unknown "
+        "parameter ... Did you mean 'tau'?",
+    },
+    "batch_size: 32": {
+        "batch_siz: 32": "8: base.batch_siz: unknown parameter ... 'batch_size'?",
+        "learning_rate: 0.1": "8: base.learning_rate: unknown parameter ... Did you mean 'lr'?",
+        "xyz: 32": "8: base.xyz: unknown parameter ... clsweep catalog params",
+        "stem: small": "8: base.stem: no objective of this study owns 'stem' ... none of its "
+        "parts uses it ... encoder resnet18",
+        "gray_prob: 0.1": "8: ... no objective of this study owns 'gray_prob' ... digits have "
+        "one channel",
+        "batch_size: 1": "8: base.batch_size: expected a value in [2, inf)",
+        "lr_rule: square": "8: base.lr_rule: expected none | sqrt | linear, given",
+        "batch_size: 2000": "8: base.batch_size: expected at most 1150",
+        "warmup_epochs: 6": "8: base.warmup_epochs: expected fewer warm-up epochs than the 6 "
+        "epochs, given 6",
+    },
+    "loss: infonce}": {
+        "loss: infonce, space: {sigma: {grid: [1]}}}": "12: objectives.infonce.space.sigma: "
+        "'infonce' does not own this parameter ... none of its parts ... 'infonce' owns: ",
+    },
+    "low: 0.05": {
+        "low: 2": "10: space.tau: expected low < high, given low 2 and high 1",
+        "low: 1": "10: space.tau: expected low < high, given low 1 and high 1",
+        "low: 0": "10: space.tau.low: expected a value in (0, inf), given 0",
+    },
+    ", high: 1.0, log: true": {"": "10: space.tau: expected both low and high, given only low"},
+    f"tau: {TAU}": {
+        "flip_prob: {low: 0.1, high: 2}": "10: space.flip_prob.high: expected a value in [0, 1]",
+        "weight_decay: {low: 0, high: 1, log: true}": "10: space.weight_decay.low: a log scale "
+        "needs low > 0, given 0",
+        "lr_rule: {choices: [linear, cubic]}": "10: space.lr_rule.choices: expected none | sqrt "
+        "| linear, given 'cubic'",
+        "lr_rule: {low: 1, high: 2}": "10: ... expected choices out of none | sqrt",
+        "knn_k: {choices: [5, 9]}": "10: space.knn_k: 'knn_k' cannot be swept",
+        "epochs: {choices: [0, 9]}": "10: space.epochs: 0 cannot be swept ... base: {epochs: 0}",
+    },
+    "low: 0.05, high: 1.0, ": {"": "10: space.tau.log: expected low and high beside it"},
+    "log: true": {
+        "log: 10": "10: space.tau.log: expected true or false, given 10",
+        "logg: true": "10: space.tau: unknown key 'logg'. ... 'log'? ... low, ",
+    },
+    "[0.1, 0.3]": {
+        "[]": "10: space.tau.grid: expected a list of at least one value, given []",
+        "[0.3, 0.3]": "10: space.tau.grid: 0.3 stands twice",
+        "[0.1, 3]": "10: space.tau.grid: 3 lies outside of low 0.05 .. high 1",
+        "[0.1, x]": "10: space.tau.grid: expected a number, given 'x'",
+    },
+    TAU: {
+        "{}": "10: space.tau: expected low and high, grid or choices, given none of them",
+        "[0.1]": "10: space.tau: expected {low, high} with an optional ... given [0.1]",
+    },
+    "log: true, grid": {"choices": "10: ... expected either choices or low, ... and low, high"},
+    ", grid: [0.1, 0.3]": {
+        "": "10: space.tau: search.method is grid: expected grid or choices, given only low and "
+        "high",
+    },
+    "  dclw:": {
+        "  INFONCE:": "13: objectives.INFONCE: too much like 'infonce'",
+        f"  {'d' * 65}:": "13: ... expected a name of 1 to 64 printable",
+    },
 }
 
 
@@ -719,9 +255,10 @@ def lines_of_refusal(path, **options):
     return str(caught.value).splitlines()
 
 
-def assert_says(line, words):
+def assert_says(line, said):
+    """The parts of `said`, which ` ... ` divides, stand in the line in their order."""
     rest = line
-    for word in words:
+    for word in said.split(" ... "):
         assert word in rest, f"{word!r} is missing, or out of order, in: {line}"
         rest = rest[rest.index(word) + len(word) :]
 
@@ -738,25 +275,19 @@ def test_the_study_without_a_mistake_is_accepted(broken):
     assert load_study(broken("small", "sound")).name == "sound"
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_with_its_place(broken, mistake):
-    old, new, line, words = MISTAKES[mistake]
-    path = broken(old, new)
-    lines = lines_of_refusal(path)
-    assert len(lines) == 1, lines
-    assert lines[0].startswith(f"{path}:{line}: "), lines[0]
-    assert_says(lines[0], words)
-    assert len(lines[0]) - len(str(path)) < 650
+CASES = [(old, new, said) for old, changes in MISTAKES.items() for new, said in changes.items()]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_command_line_prints_a_mistake_and_exits_with_2(broken, monkeypatch, capsys, mistake):
-    old, new, line, _ = MISTAKES[mistake]
+@pytest.mark.parametrize(("old", "new", "said"), CASES, ids=[said for *_, said in CASES])
+def test_a_mistake_is_one_line_with_its_place_and_exit_code_2(
+    broken, monkeypatch, capsys, old, new, said
+):
     path = broken(old, new)
-    code, out, err = run_command(monkeypatch, capsys, "plan", path)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"{path}:{line}: ")
-    assert "Traceback" not in err
+    [line] = lines_of_refusal(path)
+    assert line.startswith(f"{path}:{said.partition(':')[0]}: ")
+    assert_says(line, f"{path}:{said}")
+    assert len(line) - len(str(path)) < 650
+    assert run_command(monkeypatch, capsys, "plan", path) == (2, "", f"{line}\n")
 
 
 def test_a_misspelt_required_key_is_reported_as_unknown_and_as_missing(broken):
@@ -810,9 +341,8 @@ def test_a_range_of_batch_sizes_does_not_divide_among_workers(broken):
 def test_warmup_is_compared_with_the_shortest_swept_training(broken):
     path = broken(f"tau: {TAU}", "epochs: {choices: [3, 9]}\n  warmup_epochs: {choices: [1, 4]}")
     [line] = lines_of_refusal(path)
-    assert_says(
-        line, [":11: space.warmup_epochs: expected fewer warm-up epochs than the 3 epochs, given 4"]
-    )
+    said = ":11: space.warmup_epochs: expected fewer warm-up epochs than the 3 epochs, given 4"
+    assert_says(line, said)
 
 
 # Successive halving.
@@ -841,14 +371,8 @@ def test_asha_goes_with_a_live_search(broken, method):
 def test_asha_does_not_go_with_a_method_that_measures(broken, method):
     path, settings = asha(broken, f"search.method={method}")
     [line] = lines_of_refusal(path, settings=settings)
-    assert_says(
-        line,
-        [
-            f"{path}:15: scheduler.name: asha stops bad",
-            f"and {method} is there to measure",
-            "tpe or gp",
-        ],
-    )
+    said = f"15: scheduler.name: asha stops bad ... and {method} is there to measure ... tpe or gp"
+    assert_says(line, f"{path}:{said}")
 
 
 @pytest.mark.parametrize(
@@ -876,7 +400,7 @@ def test_asha_needs_a_score_before_the_last_epoch(broken):
         "classifier_top1, classifier_top5, rankme, lidar, alpha_req, alignment, uniformity; "
         "linear_top1 is scored at the"
     )
-    assert_says(line, [f"metric.name: {expected}"])
+    assert_says(line, f"metric.name: {expected}")
 
 
 @pytest.mark.parametrize(
@@ -890,27 +414,18 @@ def test_asha_that_would_stop_nothing_is_refused(broken, grace, eval_every, firs
     lines = lines_of_refusal(path, settings=settings)
     assert len(lines) == 2, lines
     for line, name in zip(lines, ("infonce", "dclw"), strict=True):
-        assert_says(
-            line,
-            ["scheduler.grace_epochs", "asha would stop no trial", f"'{name}' trains 6 epochs"],
-        )
-        assert_says(
-            line,
-            [
-                f"is scored every {eval_every}; expected epochs > {first_met}, or a smaller "
-                "grace_epochs"
-            ],
-        )
+        stops = f"asha would stop no trial ... '{name}' trains 6 epochs"
+        assert_says(line, f"scheduler.grace_epochs ... {stops}")
+        expected = f"expected epochs > {first_met}, or a smaller grace_epochs"
+        assert_says(line, f"is scored every {eval_every}; {expected}")
     load_study(path, settings=[*settings, f"base.epochs={first_met + 1}"])
 
 
 def test_asha_compares_configurations_of_equally_many_epochs(broken):
     path, settings = asha(broken, "space.epochs={choices: [4, 6]}")
     [line] = lines_of_refusal(path, settings=settings)
-    assert_says(
-        line,
-        ["space.epochs: asha compares configurations of equally many epochs", "fix epochs in base"],
-    )
+    equal = "asha compares configurations of equally many epochs"
+    assert_says(line, f"space.epochs: {equal} ... fix epochs in base")
 
 
 def test_asha_leaves_an_untrained_encoder_alone(broken):
@@ -942,13 +457,8 @@ def test_asha_on_vectors_is_one_mistake(broken):
     ]
     load_study(path, settings=[*vectors, *others])
     [line] = lines_of_refusal(path, settings=[*vectors, *others, "scheduler={name: asha}"])
-    assert_says(
-        line,
-        [
-            "metric.name: asha compares scores before the last epoch",
-            "mi_estimate is scored at the last",
-        ],
-    )
+    compares = "asha compares scores before the last epoch"
+    assert_says(line, f"metric.name: {compares} ... mi_estimate is scored at the last")
 
 
 # Presets and settings.
@@ -968,46 +478,43 @@ def test_a_study_without_presets_says_so(broken):
 
 
 @pytest.mark.parametrize(
-    ("patch", "words"),
+    ("patch", "said"),
     [
-        ("{bse: {epochs: 2}}", ["bse: unknown key. Did you mean 'base'?"]),
-        ("{base: {epoch: 2}}", ["base.epoch: unknown parameter 'epoch'. Did you mean 'epochs'?"]),
-        ("{resources: {gpus: 2}}", ["resources.gpus: unknown key", "gpus_per_worker"]),
-        ("{seeds: [5, 5]}", ["seeds: expected distinct seeds, given 5 twice"]),
-        ("{objectives: {new: {loss: dcl}}}", ["objectives.new.framework: this key is missing"]),
+        ("{bse: {epochs: 2}}", "bse: unknown key. Did you mean 'base'?"),
+        ("{base: {epoch: 2}}", "base.epoch: unknown parameter 'epoch'. Did you mean 'epochs'?"),
+        ("{resources: {gpus: 2}}", "resources.gpus: unknown key ... gpus_per_worker"),
+        ("{seeds: [5, 5]}", "seeds: expected distinct seeds, given 5 twice"),
+        ("{objectives: {new: {loss: dcl}}}", "objectives.new.framework: this key is missing"),
     ],
 )
-def test_a_mistake_in_a_preset_points_into_the_preset(broken, patch, words):
+def test_a_mistake_in_a_preset_points_into_the_preset(broken, patch, said):
     path = broken("{base: {epochs: 2}}", patch)
     load_study(path)
     [line] = lines_of_refusal(path, preset="tiny")
-    assert_says(line, [f"{path}:18: ", *words])
+    assert_says(line, f"{path}:18: ... {said}")
 
 
 @pytest.mark.parametrize(
-    ("setting", "words"),
+    ("setting", "said"),
     [
-        ("base.epoch=3", ["base.epoch: unknown parameter", "'epochs'?"]),
-        ("epochs=3", ["epochs: unknown key. Did you mean 'base.epochs'? Expected: name,"]),
-        ("learning_rate=3", ["learning_rate: unknown key. Did you mean 'base.lr'?"]),
-        (
-            "metric.name=rank_me",
-            ["unknown metric 'rank_me'", "Expected one of: knn_top1, knn_top5"],
-        ),
-        ("loggers=[tensorbord]", ["loggers.0: unknown logger", "'tensorboard'?", "mlflow"]),
-        ("loggers=[{wandb: {projct: a}}]", ["unknown option of wandb 'projct'", "'project'?"]),
-        ("loggers=tensorboard", ["loggers: expected a list, given 'tensorboard'"]),
-        ("loggers=[{mlflow: {uri: 3}}]", ["loggers.0.options.uri: expected a text, given 3"]),
-        ("seeds=[1, a]", ["seeds.1: expected an integer, given 'a'"]),
-        ("objectives.infonce.loss=infonse", ["unknown loss 'infonse'", "'infonce'?"]),
-        ("name=null", ["name: this key is missing"]),
-        ("presets.tiny=3", ["presets: unknown key"]),
-        ("space.tau.grid=[7]", ["space.tau.grid: 7 lies outside of low 0.05 .. high 1"]),
+        ("base.epoch=3", "base.epoch: unknown parameter ... 'epochs'?"),
+        ("epochs=3", "epochs: unknown key. Did you mean 'base.epochs'? Expected: name,"),
+        ("learning_rate=3", "learning_rate: unknown key. Did you mean 'base.lr'?"),
+        ("metric.name=rank_me", "unknown metric 'rank_me' ... Expected one of: knn_top1, knn_top5"),
+        ("loggers=[tensorbord]", "loggers.0: unknown logger ... 'tensorboard'? ... mlflow"),
+        ("loggers=[{wandb: {projct: a}}]", "unknown option of wandb 'projct' ... 'project'?"),
+        ("loggers=tensorboard", "loggers: expected a list, given 'tensorboard'"),
+        ("loggers=[{mlflow: {uri: 3}}]", "loggers.0.options.uri: expected a text, given 3"),
+        ("seeds=[1, a]", "seeds.1: expected an integer, given 'a'"),
+        ("objectives.infonce.loss=infonse", "unknown loss 'infonse' ... 'infonce'?"),
+        ("name=null", "name: this key is missing"),
+        ("presets.tiny=3", "presets: unknown key"),
+        ("space.tau.grid=[7]", "space.tau.grid: 7 lies outside of low 0.05 .. high 1"),
     ],
 )
-def test_a_mistake_in_a_setting_names_the_setting(broken, setting, words):
+def test_a_mistake_in_a_setting_names_the_setting(broken, setting, said):
     [line] = lines_of_refusal(broken("small", "small"), settings=[setting])
-    assert_says(line, [f"--set {setting}: ", *words])
+    assert_says(line, f"--set {setting}: ... {said}")
 
 
 # Files that are no studies.
@@ -1105,8 +612,6 @@ def test_the_command_itself_exits_with_2_and_a_message_alone(broken, tmp_path, w
     )
     assert (done.returncode, done.stdout) == (2, "")
     [line] = done.stderr.splitlines()
-    assert_says(
-        line,
-        [f"{path}:12: objectives.infonce.loss: unknown loss 'infonse'. Did you mean 'infonce'?"],
-    )
+    said = "12: objectives.infonce.loss: unknown loss 'infonse'. Did you mean 'infonce'?"
+    assert_says(line, f"{path}:{said}")
     assert os.listdir(tmp_path) == ["study.yaml"]

@@ -32,17 +32,10 @@ SPACE: dict[str, BaseDistribution] = {
 # What decides no draw, or may not be given any more: version 4.3 to 5.0 deprecated it at the value
 # that it always had here.
 NO_CHOICE = {
-    "seed",
-    "warn_independent_sampling",
-    "warn_asynchronous_seeding",
-    "consider_prior",
-    "prior_weight",
-    "consider_magic_clip",
-    "consider_endpoints",
-    "gamma",
-    "weights",
+    "seed", "warn_independent_sampling", "warn_asynchronous_seeding", "consider_prior",
+    "prior_weight", "consider_magic_clip", "consider_endpoints", "gamma", "weights",
     "constraints_func",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("method", CLASSES)

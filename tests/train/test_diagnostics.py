@@ -40,14 +40,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 Array = NDArray[np.float64]
 Q_B, GRAD_NORM = DIAGNOSTIC["q_b_mean"].impl, DIAGNOSTIC["grad_norm_mean"].impl
 KEYS = {
-    "alignment",
-    "uniformity",
-    "feature_diversity",
-    "effective_rank",
-    "std_per_dim",
-    "intra_class_distance",
-    "inter_class_distance",
-}
+    "alignment", "uniformity", "feature_diversity", "effective_rank", "std_per_dim",
+    "intra_class_distance", "inter_class_distance",
+}  # fmt: skip
 
 
 def class_distances(x: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:

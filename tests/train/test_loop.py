@@ -26,30 +26,15 @@ from clsweep.train.images import on_device
 from clsweep.train.loop import DivergedError, train_trial
 from clsweep.train.state import new_state
 from tests.conftest import Pretend
+from tests.contracts.attempts import MEASURED
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 OBJECTIVES = ("simclr", "dcl", "dclw")
 EVERY_OBJECTIVE = (
-    *OBJECTIVES,
-    "exponential",
-    "shuffled",
-    "align",
-    "eqco",
-    "moco",
-    "byol",
-    "barlow",
-    "nnclr",
-    "ecpp",
-    "lars",
-    "adamw",
-    "vicreg",
-    "wmse",
-    "lejepa",
-    "swav",
-    "dino",
-    "adam",
-)
+    *OBJECTIVES, "exponential", "shuffled", "align", "eqco", "moco", "byol", "barlow", "nnclr",
+    "ecpp", "lars", "adamw", "vicreg", "wmse", "lejepa", "swav", "dino", "adam",
+)  # fmt: skip
 STUDY = """
 name: loop
 dataset: {name: digits, val_fraction: 0.1}
@@ -86,27 +71,15 @@ objectives:
 search: {method: grid}
 """
 NUM_TRAIN, STEPS = 1293, 1293 // 64  # digits without its validation split; full batches of 64
-MEASURED = (
-    "time_s",
-    "images_per_s",
-    "peak_memory_gib",
-    "earlier_s",
-)  # of the machine, not of the trial
 HANDED_OVER = ("encoder", "normalisation")
 METRICS = {"knn_top1", "knn_top5"}
 PROBED = {"linear_top1", "linear_top5"}  # at the last epoch alone
 LOOKS = {"alignment", "uniformity", "feature_diversity", "effective_rank", "std_per_dim"}
 LOOKS |= {"rankme", "alpha_req", "spectrum_decay"}
 LOOKS |= {
-    "intra_class_distance",
-    "inter_class_distance",
-    "grad_norm_mean",
-    "grad_norm_cv",
-    "query_grad_norm_mean",
-    "query_grad_norm_cv",
-    "q_b_mean",
-    "q_b_cv",
-}
+    "intra_class_distance", "inter_class_distance", "grad_norm_mean", "grad_norm_cv",
+    "query_grad_norm_mean", "query_grad_norm_cv", "q_b_mean", "q_b_cv",
+}  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -220,13 +193,9 @@ def test_training_helps(configs: dict[str, Row]) -> None:
     -5 to 20 points.
     """
     friendly = {
-        "lr": 0.5,
-        "width": 8,
-        "crop_scale": 0.5,
-        "flip_prob": 0.0,
-        "blur_prob": 0.0,
+        "lr": 0.5, "width": 8, "crop_scale": 0.5, "flip_prob": 0.0, "blur_prob": 0.0,
         "warmup_epochs": 1,
-    }
+    }  # fmt: skip
     for objective in OBJECTIVES:
         gained = []
         for seed in range(3):
@@ -399,122 +368,43 @@ def test_exactly_the_owned_hyperparameters_are_read(
 
 
 # Another value for whatever an objective on digits owns. lr_rule and warmup_epochs act through the
-# learning rate.
+# learning rate; of a schedule, another one than the objective's own.
 OTHER: dict[str, Any] = {
-    "tau": 0.2,
-    "sigma": 1.0,
-    "batch_size": 128,
-    "lr": 0.2,
-    "lr_rule": "sqrt",
-    "weight_decay": 0.05,
-    "sgd_momentum": 0.5,
-    "lars_trust": 0.01,
-    "lars_clip": True,
-    "loss_scale": 0.1,
-    "proj_norm": "hidden",
-    "adam_beta1": 0.5,
-    "adam_beta2": 0.9,
-    "chunk_size": 32,
-    "precision": "bf16",
-    "warmup_epochs": 1,
-    "proj_dim": 64,
-    "crop_scale": 0.5,
-    "flip_prob": 0.0,
-    "jitter_strength": 0.5,
-    "jitter_brightness": 0.2,
-    "jitter_contrast": 0.2,
-    "jitter_prob": 0.2,
-    "blur_prob": 0.0,
-    "solarize_prob": 0.5,
-    "width": 16,
-    "proj_hidden": 48,
-    "proj_layers": 3,
-    "pred_hidden": 16,
-    "dclw_detach": False,
-    "delta": 2.0,
-    "align_weight": 2.0,
-    "align_alpha": 1.0,
-    "uniform_t": 3.0,
-    "alpha": 1024.0,
-    "num_negatives": 2,
-    "momentum": 0.5,
-    "momentum_schedule": "other",  # than the objective's own
-    "momentum_end": 0.6,
-    "symmetric": True,
-    "support_size": 16,
-    "off_diag": 0.1,
-    "lam": 0.5,
-    "dim_tau": 0.5,
-    "dim_standardize": False,
-    "num_views": 6,
-    "pair_reduction": "sum",
-    "crop_only_share": 0.25,
-    "small_view_size": 6,
-    "small_crop_scale": 0.05,
-    "small_crop_max": 0.5,
-    "num_global_views": 3,
-    "crop_max": 0.5,
-    "sim_coeff": 1.0,
-    "std_coeff": 1.0,
-    "cov_coeff": 4.0,
-    "whitening_size": 32,
-    "num_slices": 16,
-    "sigreg_points": 5,
-    "sigreg_t_max": 1.0,
-    "num_prototypes": 12,
-    "freeze_epochs": 0,
-    "sinkhorn_epsilon": 0.2,
-    "sinkhorn_iterations": 1,
-    "swav_queue": 0,
-    "swav_queue_start": 1,
-    "teacher_tau": 0.2,
-    "teacher_tau_start": 0.1,
-    "teacher_tau_epochs": 0,
-    "center_momentum": 0.0,
-    "key_norm": "shuffle",
-    "norm_group": 16,
-    "view_size": 12,
-    "decay_exclude": "none",
-    "lr_milestones": "0.4",
-    "lr_gamma": 0.5,
-}
+    "tau": 0.2, "sigma": 1.0, "batch_size": 128, "lr": 0.2, "lr_rule": "sqrt", "weight_decay": 0.05,
+    "sgd_momentum": 0.5, "lars_trust": 0.01, "lars_clip": True, "loss_scale": 0.1,
+    "proj_norm": "hidden", "adam_beta1": 0.5, "adam_beta2": 0.9, "chunk_size": 32,
+    "precision": "bf16", "warmup_epochs": 1, "proj_dim": 64, "crop_scale": 0.5, "flip_prob": 0.0,
+    "jitter_strength": 0.5, "jitter_brightness": 0.2, "jitter_contrast": 0.2, "jitter_prob": 0.2,
+    "blur_prob": 0.0, "solarize_prob": 0.5, "width": 16, "proj_hidden": 48, "proj_layers": 3,
+    "pred_hidden": 16, "dclw_detach": False, "delta": 2.0, "align_weight": 2.0, "align_alpha": 1.0,
+    "uniform_t": 3.0, "alpha": 1024.0, "num_negatives": 2, "momentum": 0.5,
+    "momentum_schedule": "other", "momentum_end": 0.6, "symmetric": True, "support_size": 16,
+    "off_diag": 0.1, "lam": 0.5, "dim_tau": 0.5, "dim_standardize": False, "num_views": 6,
+    "pair_reduction": "sum", "crop_only_share": 0.25, "small_view_size": 6,
+    "small_crop_scale": 0.05, "small_crop_max": 0.5, "num_global_views": 3, "crop_max": 0.5,
+    "sim_coeff": 1.0, "std_coeff": 1.0, "cov_coeff": 4.0, "whitening_size": 32, "num_slices": 16,
+    "sigreg_points": 5, "sigreg_t_max": 1.0, "num_prototypes": 12, "freeze_epochs": 0,
+    "sinkhorn_epsilon": 0.2, "sinkhorn_iterations": 1, "swav_queue": 0, "swav_queue_start": 1,
+    "teacher_tau": 0.2, "teacher_tau_start": 0.1, "teacher_tau_epochs": 0, "center_momentum": 0.0,
+    "key_norm": "shuffle", "norm_group": 16, "view_size": 12, "decay_exclude": "none",
+    "lr_milestones": "0.4", "lr_gamma": 0.5,
+}  # fmt: skip
 # Those act on the length of the trial and its scores, and have tests of their own or with the
 # scores.
 NOT_ON_THE_LOSS = {
-    "epochs",
-    "encoder",
-    "eval_every",
-    "knn_k",
-    "lidar_views",
-    "knn_temperature",
-    "linear_probe",
+    "epochs", "encoder", "eval_every", "knn_k", "lidar_views", "knn_temperature", "linear_probe",
     "tsne_points",
-}
+}  # fmt: skip
 NOT_ON_THE_LOSS |= {
-    "probe_l2",
-    "probe_lr",
-    "probe_epochs",
-    "probe_schedule",
-    "weighting",
-    "optimizer",
-    "lr_schedule",
-    "recipe",
-}
+    "probe_l2", "probe_lr", "probe_epochs", "probe_schedule", "weighting", "optimizer",
+    "lr_schedule", "recipe",
+}  # fmt: skip
 # Scores have tests of their own, in test_scores.py and test_probe.py; init in
 # test_own_trials.py.
 NOT_ON_THE_LOSS |= {
-    "init",
-    "feature_layer",
-    "knn_weights",
-    "linear_every",
-    "finetune",
-    "transfer_dataset",
-    "probe_optimizer",
-    "probe_momentum",
-    "probe_weight_decay",
-    "probe_batch_size",
-    "probe_views",
-}
+    "init", "feature_layer", "knn_weights", "linear_every", "finetune", "transfer_dataset",
+    "probe_optimizer", "probe_momentum", "probe_weight_decay", "probe_batch_size", "probe_views",
+}  # fmt: skip
 
 
 def losses(config: Row, **changes: Any) -> np.ndarray:

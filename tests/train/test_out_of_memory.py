@@ -18,14 +18,12 @@ from clsweep.train.out_of_memory import OutOfMemoryError, limited_memory
 ROW = {"trial_id": "dcl-0000-s0", "objective": "dcl", "batch_size": 512, "chunk_size": 512}
 CUDA = (
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB of "
-    "which 15.88 MiB is "
-    "free. Process 4711 has 79.08 GiB memory in use. 19.77 GiB allowed; of the allocated memory "
-    "18.01 GiB is in use"
+    "which 15.88 MiB is free. Process 4711 has 79.08 GiB memory in use. 19.77 GiB allowed; of the "
+    "allocated memory 18.01 GiB is in use"
 )
 CPU = (
     "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
-    "tried to allocate "
-    "1125899906842624 bytes. Error code 12 (Cannot allocate memory)"
+    "tried to allocate 1125899906842624 bytes. Error code 12 (Cannot allocate memory)"
 )
 
 

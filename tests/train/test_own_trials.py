@@ -4,7 +4,6 @@ cut off, and score what they can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,15 @@ from PIL import Image
 from clsweep.catalog import METRICS
 from clsweep.catalog.initial import stated
 from clsweep.catalog.ownership import is_taken
-from clsweep.data import datasets
 from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials, reference_rows
 from clsweep.study.resolve import load_study
 from clsweep.train.references import score_reference
 from tests.contracts.attempts import assert_same, attempt, chain
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")
 
 BASE = {"encoder": "conv4", "width": 4, "epochs": 3, "batch_size": 8, "knn_k": 3, "proj_dim": 8}
-
-
-@pytest.fixture(autouse=True)
-def nothing_loaded() -> Iterator[None]:
-    datasets._load.cache_clear()
-    yield
-    datasets._load.cache_clear()
 
 
 def five_channels(folder: Path) -> dict[str, Any]:

@@ -10,11 +10,6 @@ from clsweep.catalog.builtin.parameters import MIN_TSNE_POINTS, PARAMS
 from clsweep.catalog.builtin.scores import DIAGNOSTICS, FINETUNE_SHARES, METRICS
 
 __all__ = [
-    "COMPONENTS",
-    "DATASETS",
-    "DIAGNOSTICS",
-    "FINETUNE_SHARES",
-    "METRICS",
-    "MIN_TSNE_POINTS",
+    "COMPONENTS", "DATASETS", "DIAGNOSTICS", "FINETUNE_SHARES", "METRICS", "MIN_TSNE_POINTS",
     "PARAMS",
-]
+]  # fmt: skip

@@ -26,27 +26,9 @@ from clsweep.report.figures.searches import history_figure, parallel_figures
 from clsweep.report.figures.theme import svg_to_png, themed, to_svg
 
 __all__ = [
-    "best_of_k_curves",
-    "confirmation_figure",
-    "difference_forest",
-    "heatmap_figures",
-    "histogram_figures",
-    "history_figure",
-    "learning_figures",
-    "marginal_figures",
-    "pairing_figure",
-    "parallel_figures",
-    "pareto_figure",
-    "point_figures",
-    "ratio_forest",
-    "reproduction_figures",
-    "robustness_forest",
-    "scatter_figures",
-    "sensitivity_figures",
-    "svg_to_png",
-    "themed",
-    "to_svg",
-    "tolerance_curves",
-    "under_way_figure",
-    "winner_figures",
-]
+    "best_of_k_curves", "confirmation_figure", "difference_forest", "heatmap_figures",
+    "histogram_figures", "history_figure", "learning_figures", "marginal_figures", "pairing_figure",
+    "parallel_figures", "pareto_figure", "point_figures", "ratio_forest", "reproduction_figures",
+    "robustness_forest", "scatter_figures", "sensitivity_figures", "svg_to_png", "themed", "to_svg",
+    "tolerance_curves", "under_way_figure", "winner_figures",
+]  # fmt: skip

@@ -9,7 +9,6 @@ from clsweep.findings.material import Material
 from clsweep.report.figures.encodings import (
     colour,
     layers,
-    metric_title,
     score_axis,
     shape,
     tooltip,
@@ -33,7 +32,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         return None
     frame = drawn[["objective", "at", "seconds", "score", "on_front", "num_seeds"]]
     frame = frame.rename(columns={"score": "y"}).assign(at=_labels(drawn, material))
-    title = metric_title(material)
+    title = material.metric_title
     x = alt.X(
         "seconds:Q",
         title="worker seconds of a trial",

@@ -16,7 +16,6 @@ from clsweep.report.figures.encodings import (
     in_points,
     interval_tips,
     layers,
-    metric_title,
     numbers,
     objectives,
     param_axis,
@@ -60,8 +59,7 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         name="tolerance",
         title="How much of the space is good enough",
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
-        "early belongs to an "
-        f"objective that forgives a wrong setting. {bands_text(frame)}",
+        f"early belongs to an objective that forgives a wrong setting. {bands_text(frame)}",
         chart=layers(
             banded(frame, material, x, share, tips, marked=_sparse(frame)),
             describe=f"Share of the space within delta of the best {material.metric}, a line an "
@@ -77,7 +75,7 @@ def best_of_k_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
     frame = frame[frame["x"] > 0]
     if frame.empty:
         return None
-    title = f"best {metric_title(material)}"
+    title = f"best {material.metric_title}"
     x = alt.X(
         "x",
         type="quantitative",
@@ -151,7 +149,7 @@ def _marginal(rows: pd.DataFrame, material: Material) -> pd.DataFrame:
 
 
 def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
-    metric, title, called = material.metric, metric_title(material), param_title(material, param)
+    metric, title, called = material.metric, material.metric_title, param_title(material, param)
     by_name = bool(frame["x"].isna().any())
     tips = [
         tooltip("objective", "objective", number=False),

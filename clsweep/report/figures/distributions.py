@@ -19,7 +19,6 @@ from clsweep.report.figures.encodings import (
     in_order,
     layers,
     legend_place,
-    metric_title,
     numbers,
     objectives,
     param_axis,
@@ -168,7 +167,7 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
 
 
 def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Material) -> Figure:
-    called, title = param_title(material, param), metric_title(material)
+    called, title = param_title(material, param), material.metric_title
     frame = pd.DataFrame(
         {
             "objective": rows["objective"].to_numpy(),
@@ -211,9 +210,8 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
     return Figure(
         name=slug,
         title=f"Every trial against {called}",
-        caption=f"{sampled}. Hover over a point for its setting, or click it for its row in "
-        f"the table of trials."
-        f"{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
+        caption=f"{sampled}. Hover over a point for its setting, or click it for its row in the "
+        f"table of trials.{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
         chart=layers(
             [
                 *lines,

@@ -48,10 +48,6 @@ def objectives(material: Material) -> list[str]:
     return [sweep.objective for sweep in material.sweeps]
 
 
-def metric_title(material: Material) -> str:
-    return material.metric_title
-
-
 def points_unit(material: Material) -> str:
     """Of a difference: percentages differ by points."""
     return "points" if material.unit == "%" else material.unit

@@ -21,7 +21,6 @@ from clsweep.report.figures.encodings import (
     interval_tips,
     layers,
     legend_place,
-    metric_title,
     numbers,
     objectives,
     param_title,
@@ -60,8 +59,7 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
         name="robustness",
         title="Spread due to hyperparameters",
         caption=f"SD* is the standard deviation of {material.metric} over the swept space with "
-        "seed noise taken out: "
-        f"the further left, the more robust. {bands_text(frame, 'Bars')}",
+        f"seed noise taken out: the further left, the more robust. {bands_text(frame, 'Bars')}",
         chart=chart,
         data=robustness[
             ["objective", "sd_star", "sd_star_low", "sd_star_high", "reason", "note"]
@@ -105,8 +103,7 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
         name="mean-differences",
         title="Which objective is better on average",
         caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
-        "the pair is better. "
-        f"{_pair_text(frame, pairs)}",
+        f"the pair is better. {_pair_text(frame, pairs)}",
         chart=_forest(
             frame,
             material,
@@ -157,7 +154,7 @@ def confirmation_figure(material: Material) -> Figure | None:
         key=lambda rows: rows.map({row: i for i, row in enumerate(_ranks(table))}),
         kind="stable",
     )
-    title = metric_title(material)
+    title = material.metric_title
     tips = [
         tooltip("row", "configuration", number=False),
         tooltip("at", "setting", number=False),
@@ -167,8 +164,7 @@ def confirmation_figure(material: Material) -> Figure | None:
         name="confirmation",
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
-        "in the picking. "
-        f"{bands_text(frame, 'Bars')}",
+        f"in the picking. {bands_text(frame, 'Bars')}",
         chart=_dots(
             frame,
             _plain_x(title, zero=False, padding=12),
@@ -341,9 +337,8 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
         name=slug,
         title=f"What matters for {name}",
         caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
-        "an inert "
-        f"hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is resolved. "
-        f"{bands_text(frame, 'Bars')}",
+        "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
+        f"resolved. {bands_text(frame, 'Bars')}",
         chart=chart,
         data=rows.reset_index(drop=True),
     )

@@ -13,7 +13,6 @@ from clsweep.report.figures.encodings import (
     in_order,
     interval_tips,
     layers,
-    metric_title,
     numbers,
     reference_lines,
     score_axis,
@@ -57,7 +56,7 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
     frame.loc[few, ["low", "high"]] = np.nan
     frame = in_order(frame.dropna(subset=["x", "y"]), material)
     short, called = AXES[axis]
-    title = metric_title(material)
+    title = material.metric_title
     tips = [
         tooltip("objective", "objective", number=False),
         tooltip("x", called),
@@ -107,7 +106,7 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
         return None
     is_scored = bool(np.isfinite(numbers(epochs, material.metric)).any())
     name = material.metric if is_scored else "train_loss"
-    title = metric_title(material) if is_scored else "training loss"
+    title = material.metric_title if is_scored else "training loss"
     frame = pd.DataFrame({"x": numbers(epochs, "epoch"), "y": numbers(epochs, name)})
     frame = frame.assign(**epochs[["trial_id", "objective", "status"]])
     frame = in_order(frame.dropna(), material)

@@ -16,7 +16,6 @@ from clsweep.report.figures.encodings import (
     colour,
     in_points,
     layers,
-    metric_title,
     numbers,
     param_title,
     points_unit,
@@ -129,7 +128,7 @@ def _heatmap(
     domain: list[float],
 ) -> Figure:
     x, y = (param_title(material, param) for param in pair)
-    title = metric_title(material)
+    title = material.metric_title
     columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
     cells = cells.astype({"x": str, "y": str})
     base = alt.Chart(cells).encode(
@@ -230,7 +229,7 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
         tooltip=[
             tooltip("region", "region", number=False),
             tooltip("best", "best mean", number=False),
-            tooltip("mean", metric_title(material)),
+            tooltip("mean", material.metric_title),
             tooltip("second", "runner-up", number=False),
             tooltip("lead", in_points("lead", material)),
             tooltip("low", "95 % from"),
@@ -244,10 +243,9 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
     return Figure(
         name=slug,
         title=f"Who wins where along {param_title(material, by)}",
-        caption=f"The objective with the best mean {material.metric} in each region of {by}. In "
-        "a dashed frame its lead over some other one is not resolved. A lead was picked for "
-        "being the "
-        "largest, and so is a little too large.",
+        caption=f"The objective with the best mean {material.metric} in each region of {by}. In a "
+        "dashed frame its lead over some other one is not resolved. A lead was picked for being "
+        "the largest, and so is a little too large.",
         chart=layers(
             [
                 cell.transform_filter("datum.resolved").encode(

@@ -17,7 +17,6 @@ from clsweep.report.figures.encodings import (
     in_order,
     layers,
     legend_place,
-    metric_title,
     param_title,
     score_axis,
     settings_at,
@@ -42,7 +41,7 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         frame = frame.iloc[np.linspace(0, len(frame) - 1, MAX_POINTS).astype(int)]
     frame = frame.assign(at=settings_at(material, frame))
     frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
-    title = metric_title(material)
+    title = material.metric_title
     x = alt.X(
         "x",
         type="quantitative",
@@ -150,7 +149,7 @@ def _places(sweep: Sweep, name: str) -> np.ndarray[tuple[int], np.dtype[np.float
 def _parallel(
     slug: str, sweep: Sweep, frame: pd.DataFrame, domain: list[float], material: Material
 ) -> Figure:
-    title, names = metric_title(material), list(dict.fromkeys(frame["param"]))
+    title, names = material.metric_title, list(dict.fromkeys(frame["param"]))
     x = alt.X(
         "param",
         type="nominal",

@@ -25,15 +25,8 @@ from clsweep.version import VERSION
 
 MANIFEST = "manifest.json"
 LIBRARIES = (
-    "numpy",
-    "scipy",
-    "pandas",
-    "scikit-learn",
-    "pyarrow",
-    "altair",
-    "vl-convert-python",
-    "jinja2",
-)
+    "numpy", "scipy", "pandas", "scikit-learn", "pyarrow", "altair", "vl-convert-python", "jinja2",
+)  # fmt: skip
 
 # All that a report consists of: nothing else is ever removed or replaced, whatever a manifest says.
 _OURS = re.compile(
@@ -127,8 +120,7 @@ def _written_before(disk: Disk) -> dict[str, Any]:
     ):
         raise RequestError(
             f"{disk.place(MANIFEST)}: expected the manifest of a report, given another file. "
-            "Nearest: "
-            f"{disk.folder}/report"
+            f"Nearest: {disk.folder}/report"
         )
     return {name: entry for name, entry in manifest["files"].items() if _OURS.fullmatch(name)}
 

@@ -104,8 +104,7 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     causes = {
         "seeds": f"the seeds' noise is too large to tell levels {apart}",
         "configurations": "the configurations that share a value or bin differ too much to tell "
-        "levels "
-        f"{apart}, which more of them would mend, not more seeds",
+        f"levels {apart}, which more of them would mend, not more seeds",
     }
     return (
         *(f"Usable band of {param}, {near}: {'; '.join(each)}." for param, each in found.items()),
@@ -206,8 +205,7 @@ def failures(regions: pd.DataFrame) -> Sentences:
         trials = counted(row["trials"], "trial", "trials")
         out.append(
             f"{row['objective']} fails more often at {row['region']} than elsewhere: "
-            f"{number(row['failed'])} of "
-            f"{trials} ({share})."
+            f"{number(row['failed'])} of {trials} ({share})."
         )
     return tuple(out)
 
@@ -340,8 +338,7 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
         leads = [row["lead"] for row in rows]
         return (
             f"{winners[0]} is best at every value of {by}, {number(min(leads))} to "
-            f"{words.amount(max(leads))} ahead of "
-            "the next."
+            f"{words.amount(max(leads))} ahead of the next."
         )
     return along(by, [f"{name} is best at {listed(at)}" for name, at in places.items()], unresolved)
 

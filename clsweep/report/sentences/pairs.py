@@ -198,8 +198,7 @@ def _spread_claim(row: Row, words: Wording) -> str:
     if own == 0:
         return (
             f"{start}its {words.metric} has no spread due to hyperparameters that shows above the "
-            "seed noise, against "
-            f"SD* {words.amount(other)}."
+            f"seed noise, against SD* {words.amount(other)}."
         )
     if not known(row["estimate"]) or row["estimate"] <= 0:
         return ""

@@ -1,31 +1,18 @@
 """The marginal table of one hyperparameter, its usable band and the slope, by hand."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.response import band, respond, slope
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis import truths
 from tests.planted import planted
 
 
-def sweep_of(scores, tau, *, sampler="grid", mode="max", failed_as="left out", **columns):
-    rows = [
-        {"config": config, "seed": seed, "tau": tau[config], "acc": score}
-        | {name: values[config] for name, values in columns.items()}
-        for config, seeds in enumerate(scores)
-        for seed, score in enumerate(seeds)
-    ]
-    trials = pd.DataFrame(rows).astype({"acc": float})
-    trials = trials.assign(
-        objective="dcl",
-        sampler=sampler,
-        status=np.where(trials["acc"].isna(), "failed", "finished"),
-    )
-    params = ["tau", *columns]
-    return read_sweeps(trials, metric="acc", params=params, mode=mode, failed_as=failed_as)[0]
+def sweep_of(scores, tau, **given):
+    return truths.sweep_of(scores, tau=tau, **given)
 
 
 def band_of(levels, tau, within=1.0):

@@ -317,15 +317,8 @@ def test_mode_min_mirrors(options, mirrored):
     scores[2], scores[5, 1] = np.nan, np.nan  # failed
     high, low = one(table(scores), **options), one(table(100 - scores), mode="min", **mirrored)
     unsigned = [
-        "sd",
-        "sd_low",
-        "sd_high",
-        "sd_star",
-        "sd_star_high",
-        "range",
-        "share_within",
-        "share_high",
-    ]
+        "sd", "sd_low", "sd_high", "sd_star", "sd_star_high", "range", "share_within", "share_high",
+    ]  # fmt: skip
     unsigned += [
         f"{name}{end}" for name in ("regret", "tolerance_area") for end in ("", "_low", "_high")
     ]

@@ -8,22 +8,16 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.robustness.tolerance import COLUMNS, tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis.truths import trials_of
 
 
 def sweeps_of(*objectives, sampler="grid", mode="max", **options):
-    parts = []
-    for name, scores in enumerate(objectives):
-        scores = np.asarray(scores, dtype=float)
-        config, seed = np.indices(scores.shape)
-        part = {
-            "config": config.ravel(),
-            "seed": seed.ravel(),
-            "tau": config.ravel() + 1,
-            "acc": scores.ravel(),
-        }
-        parts.append(pd.DataFrame(part).assign(objective=f"o{name}", sampler=sampler))
-    trials = pd.concat(parts, ignore_index=True)
-    trials["status"] = np.where(trials["acc"].isna(), "failed", "finished")
+    trials = pd.concat(
+        [
+            trials_of(scores, objective=f"o{i}", sampler=sampler, tau=1 + np.arange(len(scores)))
+            for i, scores in enumerate(objectives)
+        ]
+    )
     return read_sweeps(trials, metric="acc", params=["tau"], mode=mode, **options)
 
 

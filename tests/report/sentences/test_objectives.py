@@ -22,37 +22,20 @@ NAN, INF = math.nan, math.inf
 def pairs(*rows):
     """Rows of `compare`; a resolved ratio in favour of dcl unless told otherwise."""
     blank = {
-        "region": "",
-        "num_pairs": 30,
-        "num_seeds": 3,
-        "p": 0.001,
-        "p_holm": 0.002,
-        "needs_seeds": NAN,
-        "needs_configs": NAN,
-        "resolved": True,
-        "reason": "",
-        "note": "",
-    }
+        "region": "", "num_pairs": 30, "num_seeds": 3, "p": 0.001, "p_holm": 0.002,
+        "needs_seeds": NAN, "needs_configs": NAN, "resolved": True, "reason": "", "note": "",
+    }  # fmt: skip
     return pd.DataFrame([{**blank, **row} for row in rows])
 
 
-RATIO = {"a": "dcl", "b": "simclr", "stat": "std", "estimate": 0.52, "low": 0.35, "high": 0.78} | {
-    "value_a": 0.98,
-    "value_b": 1.87,
-    "winner": "dcl",
-}
+RATIO = {
+    "a": "dcl", "b": "simclr", "stat": "std", "estimate": 0.52, "low": 0.35, "high": 0.78,
+    "value_a": 0.98, "value_b": 1.87, "winner": "dcl",
+}  # fmt: skip
 LEAD = {
-    "a": "dcl",
-    "b": "simclr",
-    "stat": "mean",
-    "estimate": 1.8,
-    "low": 1.2,
-    "high": 2.4,
-    "winner": "dcl",
-} | {
-    "value_a": 90.0,
-    "value_b": 88.2,
-}
+    "a": "dcl", "b": "simclr", "stat": "mean", "estimate": 1.8, "low": 1.2, "high": 2.4,
+    "value_a": 90.0, "value_b": 88.2, "winner": "dcl",
+}  # fmt: skip
 
 
 def spread(**row):
@@ -117,8 +100,7 @@ def test_units_and_lists():
 def test_a_resolved_ratio_is_told_from_the_winner_s_side():
     expected = (
         "dcl is more robust than simclr: the spread of knn_top1 due to hyperparameters is 0.52 "
-        "times as large "
-        "[0.35, 0.78] (SD* 0.98 against 1.87 points)."
+        "times as large [0.35, 0.78] (SD* 0.98 against 1.87 points)."
     )
     assert spread() == (expected,)
     swapped = {"a": "simclr", "b": "dcl", "estimate": 1 / 0.52, "low": 1 / 0.78, "high": 1 / 0.35}
@@ -150,18 +132,12 @@ def test_a_ratio_that_any_part_of_the_gate_stops_is_not_resolved(row):
 
 def test_an_unresolved_ratio_says_what_is_seen_and_how_many_seeds_it_takes():
     row = {
-        "estimate": 0.8,
-        "low": 0.4,
-        "high": 1.9,
-        "p_holm": 0.4,
-        "winner": "",
-        "resolved": False,
+        "estimate": 0.8, "low": 0.4, "high": 1.9, "p_holm": 0.4, "winner": "", "resolved": False,
         "needs_seeds": 7.2,
-    }
+    }  # fmt: skip
     assert spread(**row) == (
         "Whether dcl or simclr is more robust is not resolved (SD* ratio dcl / simclr 0.8 [0.4, "
-        "1.9]); it needs about "
-        "8 seeds.",
+        "1.9]); it needs about 8 seeds.",
     )
     row["note"] = "10 sampled settings: intervals may be too narrow"
     assert spread(**row | {"needs_seeds": NAN})[0].endswith("[0.4, 1.9]).")
@@ -178,8 +154,7 @@ def test_no_ratio_is_made_with_a_zero():
     (sentence,) = spread(estimate=0.0, low=0.0, value_a=0.0)
     assert sentence == (
         "dcl is more robust than simclr: its knn_top1 has no spread due to hyperparameters that "
-        "shows above the seed "
-        "noise, against SD* 1.87 points."
+        "shows above the seed noise, against SD* 1.87 points."
     )
     unresolved = {"winner": "", "resolved": False, "p_holm": 1.0}
     assert "ratio" not in spread(**unresolved, estimate=0.0, low=0.0, high=1.5, value_a=0.0)[0]
@@ -192,14 +167,9 @@ def test_no_ratio_is_made_with_a_zero():
 def test_an_open_end_of_a_resolved_ratio_is_called_open():
     assert "0.52 times as large, at most 0.78 (SD*" in spread(low=0.0)[0]
     swapped = {
-        "a": "simclr",
-        "b": "dcl",
-        "estimate": 2.0,
-        "low": 1.25,
-        "high": INF,
-        "value_a": 2.0,
+        "a": "simclr", "b": "dcl", "estimate": 2.0, "low": 1.25, "high": INF, "value_a": 2.0,
         "value_b": 1.0,
-    }
+    }  # fmt: skip
     assert "0.5 times as large, at most 0.8 (SD* 1 against 2 points)" in spread(**swapped)[0]
 
 
@@ -271,17 +241,12 @@ def test_a_mean_that_any_part_of_the_gate_stops_is_not_resolved(row):
 
 def test_an_unresolved_mean_shows_the_lead():
     row = {
-        "estimate": 0.3,
-        "low": -0.4,
-        "high": 1.0,
-        "winner": "",
-        "resolved": False,
+        "estimate": 0.3, "low": -0.4, "high": 1.0, "winner": "", "resolved": False,
         "needs_seeds": 1.0,
-    }
+    }  # fmt: skip
     assert mean(**row) == (
         "Whether dcl or simclr scores better on average is not resolved (lead of dcl: 0.3 points "
-        "[-0.4, 1]); it needs "
-        "about 1 seed.",
+        "[-0.4, 1]); it needs about 1 seed.",
     )
 
 
@@ -299,25 +264,11 @@ def test_names_stand_as_they_are():
 
 
 def effect(term, value, low, high, **row):
-    start = {
-        "objective": "dcl",
-        "method": "sobol",
-        "term": term,
-        "order": 1,
-        "null": 0.05,
-        "resolved": True,
-        "reason": "",
-        "note": "",
-    }
-    total = {
-        "total": value,
-        "total_low": low,
-        "total_high": high,
-        "first": 0.1,
-        "first_low": 0.05,
-        "first_high": 0.2,
-    }
-    return {**start, **total, **row}
+    return {
+        "objective": "dcl", "method": "sobol", "term": term, "order": 1, "null": 0.05,
+        "resolved": True, "reason": "", "note": "", "total": value, "total_low": low,
+        "total_high": high, "first": 0.1, "first_low": 0.05, "first_high": 0.2, **row,
+    }  # fmt: skip
 
 
 def effects(*rows):
@@ -442,18 +393,10 @@ def test_an_objective_below_the_gate_has_its_note():
 
 
 BAND = {
-    "objective": "dcl",
-    "band_param": "tau",
-    "band_low": 0.07,
-    "band_high": 0.5,
-    "band_ratio": 7.14,
-    "band_sure_low": 0.07,
-    "band_sure_high": 0.5,
-    "band_end": "",
-    "band_bins": NAN,
-    "level_noise": 0.1,
-    "noise_of": "seeds",
-}
+    "objective": "dcl", "band_param": "tau", "band_low": 0.07, "band_high": 0.5, "band_ratio": 7.14,
+    "band_sure_low": 0.07, "band_sure_high": 0.5, "band_end": "", "band_bins": NAN,
+    "level_noise": 0.1, "noise_of": "seeds",
+}  # fmt: skip
 
 
 def band(*rows):
@@ -464,8 +407,7 @@ def test_the_usable_band():
     alone = {"objective": "simclr", "band_high": 0.07, "band_sure_high": 0.07, "band_ratio": 1.0}
     assert band({}, alone, {"band_param": "lr"}) == (
         "Usable band of tau, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14); "
-        "simclr at 0.07 "
-        "alone.",
+        "simclr at 0.07 alone.",
         "Usable band of lr, within 1 point of the best: dcl from 0.07 to 0.5 (a factor of 7.14).",
     )
     assert band({"band_ratio": NAN}) == (
@@ -504,8 +446,7 @@ def test_a_band_whose_levels_are_noisy_is_not_claimed():
     noisy = {"band_sure_low": NAN, "band_sure_high": NAN, "level_noise": 0.44}
     assert band(noisy, {**noisy, "objective": "simclr"}) == (
         "The usable band of tau is not resolved for dcl and simclr: the seeds' noise is too large "
-        "to tell levels "
-        "1 point apart.",
+        "to tell levels 1 point apart.",
     )
     assert band({**noisy, "noise_of": "configurations"}) == (
         "The usable band of tau is not resolved for dcl: the configurations that share a value or "
@@ -586,25 +527,11 @@ def test_no_band_in_a_table_without_one():
 
 
 def region(at, name, **row):
-    start = {
-        "by": "tau",
-        "region": f"tau={at}",
-        "objective": name,
-        "winner": name,
-        "resolved": True,
-        "reason": "",
-        "runner_up": "simclr",
-    }
     return {
-        **start,
-        "mean": 90.0,
-        "lead": 1.0,
-        "low": 0.4,
-        "high": 1.6,
-        "p_holm": 0.01,
-        "note": "",
-        **row,
-    }
+        "by": "tau", "region": f"tau={at}", "objective": name, "winner": name, "resolved": True,
+        "reason": "", "runner_up": "simclr", "mean": 90.0, "lead": 1.0, "low": 0.4, "high": 1.6,
+        "p_holm": 0.01, "note": "", **row,
+    }  # fmt: skip
 
 
 def regions(*rows):
@@ -641,21 +568,13 @@ def test_a_region_behind_its_gate_has_no_winner(row):
 
 
 COST = {
-    "objective": "dcl",
-    "best_level": 90.0,
-    "k_within": 4.0,
-    "k_low": 2.0,
-    "k_high": 7.0,
+    "objective": "dcl", "best_level": 90.0, "k_within": 4.0, "k_low": 2.0, "k_high": 7.0,
     "default_at": "tau=0.1",
-}
+}  # fmt: skip
 GAIN = {
-    "default": 88.0,
-    "tunability": 2.1,
-    "tunability_low": 1.5,
-    "tunability_high": 2.7,
-    "reason": "",
+    "default": 88.0, "tunability": 2.1, "tunability_low": 1.5, "tunability_high": 2.7, "reason": "",
     "note": "",
-}
+}  # fmt: skip
 
 
 def test_what_tuning_costs_and_gains():
@@ -666,21 +585,16 @@ def test_what_tuning_costs_and_gains():
     tries, *gains = verdicts.tuning(pd.DataFrame(rows), WORDS)
     assert tries == (
         "Configurations tried at random come within 1 point of the objective's best: dcl after "
-        "about 4 tries [2, 7]; "
-        "eqco after about 1 try [1, 1]."
+        "about 4 tries [2, 7]; eqco after about 1 try [1, 1]."
     )
     assert gains[0] == "Tuning dcl gains 2.1 points [1.5, 2.7] over its default (tau=0.1)."
 
 
 def test_one_configuration_has_nothing_to_tune():
     alone = {
-        **COST,
-        "k_within": NAN,
-        "k_low": NAN,
-        "k_high": NAN,
-        "tunability": NAN,
+        **COST, "k_within": NAN, "k_low": NAN, "k_high": NAN, "tunability": NAN,
         "reason": Reason.ONE_CONFIG,
-    }
+    }  # fmt: skip
     assert verdicts.tuning(pd.DataFrame([alone]), WORDS) == ()
 
 
@@ -701,18 +615,9 @@ def test_tuning_that_is_not_resolved():
 
 
 FAILURE = {
-    "objective": "simclr",
-    "param": "tau",
-    "region": "tau=0.05",
-    "trials": 30,
-    "failed": 12,
-    "rate": 0.4,
-} | {
-    "low": 0.23,
-    "high": 0.59,
-    "p_holm": 0.001,
-    "resolved": True,
-}
+    "objective": "simclr", "param": "tau", "region": "tau=0.05", "trials": 30, "failed": 12,
+    "rate": 0.4, "low": 0.23, "high": 0.59, "p_holm": 0.001, "resolved": True,
+}  # fmt: skip
 
 
 def test_regions_of_failure():
@@ -731,21 +636,16 @@ def test_regions_of_failure():
 
 
 LINK = {
-    "objective": "dcl",
-    "diagnostic": "q_b_mean",
-    "rho": -0.7,
-    "low": -0.8,
-    "high": -0.5,
-    "p_holm": 0.01,
-} | {"resolved": True, "reason": ""}
+    "objective": "dcl", "diagnostic": "q_b_mean", "rho": -0.7, "low": -0.8, "high": -0.5,
+    "p_holm": 0.01, "resolved": True, "reason": "",
+}  # fmt: skip
 
 
 def test_links_are_called_associations():
     other = {**LINK, "diagnostic": "effective_rank", "rho": 0.5, "low": 0.2, "high": 0.7}
     assert verdicts.associations(pd.DataFrame([LINK]), WORDS) == (
         "Over the settings of dcl, q_b_mean is lower (Spearman -0.7 [-0.8, -0.5]) where knn_top1 "
-        "is higher: an "
-        "association, not a cause.",
+        "is higher: an association, not a cause.",
     )
     (both,) = verdicts.associations(pd.DataFrame([LINK, other]), WORDS)
     assert both.endswith("associations, not causes.")
@@ -768,20 +668,10 @@ def test_a_link_behind_its_gate_is_not_resolved(row):
 
 
 FRESH = {
-    "objective": "dcl",
-    "rank": 1,
-    "search": 94.9,
-    "fresh": 94.1,
-    "fresh_low": 93.8,
-    "fresh_high": 94.4,
-} | {
-    "fresh_seeds": 5,
-    "fresh_failed": 0,
-    "search_seeds": 3,
-    "test": 93.5,
-    "test_low": 93.1,
-    "test_high": 93.9,
-}
+    "objective": "dcl", "rank": 1, "search": 94.9, "fresh": 94.1, "fresh_low": 93.8,
+    "fresh_high": 94.4, "fresh_seeds": 5, "fresh_failed": 0, "search_seeds": 3, "test": 93.5,
+    "test_low": 93.1, "test_high": 93.9,
+}  # fmt: skip
 
 
 def fresh(words=WORDS, **row):
@@ -791,8 +681,7 @@ def fresh(words=WORDS, **row):
 def test_what_the_best_setting_keeps():
     assert fresh() == (
         "The best dcl setting keeps 94.1 % [93.8, 94.4] on 5 fresh seeds; the search said 94.9 %, "
-        "0.8 points too good "
-        "[0.31, 1.29]; the test split says 93.5 % [93.1, 93.9].",
+        "0.8 points too good [0.31, 1.29]; the test split says 93.5 % [93.1, 93.9].",
     )
     assert (
         "too good" not in fresh(search=94.5)[0]
