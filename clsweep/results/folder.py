@@ -272,7 +272,8 @@ class ResultsFolder:
         self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self._files.write("study.yaml", (header + study_yaml).encode())
-        self.__dict__.pop("_score_on", None)
+        for of_plan in ("_score_on", "_row_schema"):
+            self.__dict__.pop(of_plan, None)
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
         """Record one trial that has ended with its rows of the side tables, by name.
@@ -282,7 +283,6 @@ class ResultsFolder:
             RequestError: it cannot be written.
         """
         self._lock.check()
-        schema = trials_schema(self._param_fields)
         trial_id = row["trial_id"]
         for name, rows in side.items():
             part = f"parts/{name}/{trial_id}.parquet"
@@ -291,7 +291,7 @@ class ResultsFolder:
                     [{"trial_id": trial_id, **more} for more in rows], side_schema(name)
                 )
                 self._write_table(part, table)
-        self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], schema))
+        self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], self._row_schema))
 
     def keep_running(self, epochs: Mapping[str, Sequence[Row]]) -> None:
         """Replace the epochs of trials under way, by their ids: one file for all of them. Nothing
@@ -468,6 +468,13 @@ class ResultsFolder:
     @property
     def _param_fields(self) -> list[pa.Field]:
         return params_of(self._plan.schema)
+
+    @cached_property
+    def _row_schema(self) -> pa.Schema:
+        """Of the rows that a run writes: who holds the folder alone changes its plan, which is not
+        read again for every trial.
+        """
+        return trials_schema(self._param_fields)
 
     def _stored(self, folder: str) -> list[str]:
         """Trials that have a file in `folder`."""

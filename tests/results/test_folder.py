@@ -95,6 +95,19 @@ class Raw:
         ]
 
 
+def test_a_row_is_written_without_the_plan_being_read_again(
+    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.add_trial(outcome(plan[0]))
+    with monkeypatch.context() as patch:
+        patch.setattr(local._files, "read", None)
+        local.add_trial(outcome(plan[1]))
+    wider = [*plan[:2], {**plan[2], "sigma": 0.5}, *plan[3:]]
+    local.create(load_study(STUDY).document.dump(), wider)  # as an extension does
+    local.add_trial(outcome(wider[2]))
+    assert open_results(local.path).trials["sigma"].notna().tolist() == [False, False, True]
+
+
 def test_an_empty_folder_has_typed_empty_tables(
     folder: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
