@@ -50,7 +50,8 @@ LEARNS |= {
     "ecpp": ADAMW | {"framework": "simclr", "loss": "dcl", "views": "ecpp", "epochs": 10},
 }
 AT: dict[tuple[str, int], dict[str, Any]] = {
-    ("byol", 16): {"lr": 0.6, "proj_layers": 2},
+    # in 20 epochs, four seeds end between 57 and 91; in 40, between 87 and 92
+    ("byol", 16): {"epochs": 40, "lr": 0.6, "proj_layers": 2},
     ("byol", 32): {"epochs": 40, "lr": 0.6, "proj_layers": 2},
     ("simsiam", 64): {"proj_layers": 2},
 }
