@@ -243,7 +243,7 @@ def test_trials_shorter_than_the_start_of_a_process_run_side_by_side(
         dataset={"name": "digits", "num_train": 256},
         seeds=[0],
         base={"encoder": "conv4", "width": 8, "epochs": 1, "batch_size": 64, "knn_k": 20},
-        search={"method": "random", "trials_per_objective": 100},
+        search={"method": "random", "trials_per_objective": 75},
     )
     code, output = command("run", path, "--out", tmp_path / "out")
     assert code == 0, output
