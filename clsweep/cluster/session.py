@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,11 +68,16 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
     try:
         if address == "local":
             # Objects are small: rows and contexts.
-            with _on_loopback(), _with_few_processes(dashboard=dashboard):
+            with (
+                _on_loopback(),
+                _with_few_processes(dashboard=dashboard),
+                _known_dashboard() as port,
+            ):
                 context = ray.init(
                     "local",
                     num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
                     include_dashboard=dashboard,
+                    dashboard_port=port,
                     object_store_memory=2**28,
                     _system_config={"enable_metrics_collection": False},
                     **quiet,
@@ -132,6 +138,27 @@ def _with_few_processes(*, dashboard: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _known_dashboard() -> Iterator[int]:
+    """The port for a dashboard, which the processes of a Ray that is started meanwhile know.
+
+    Who cleans up after a worker group asks the dashboard whether its controller lives. By itself it
+    would take that of any other Ray that the machine has, or had.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    name = "RAY_API_SERVER_ADDRESS"
+    before = os.environ.get(name)
+    os.environ[name] = f"http://127.0.0.1:{port}"
+    try:
+        yield port
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
 def _in_our_environment() -> Iterator[None]:
     """Trials of a local run have the environment of this process, as every process of its Ray.
 
@@ -172,9 +199,10 @@ def _patient() -> Iterator[None]:
         return
 
     def reuse_or_wait(tune: TuneController, trial: Trial) -> bool:
-        served = tune._trial_to_actor.keys()
-        others_wait = bool(tune._pending_trials - served)
-        return not (trial in served and others_wait) and bool(reuse(tune, trial))
+        own = tune._trial_to_actor.get(trial)
+        is_starting = own is not None and tune._actor_manager.is_actor_started(own)
+        others_wait = bool(tune._pending_trials - tune._trial_to_actor.keys())
+        return not (is_starting and others_wait) and bool(reuse(tune, trial))
 
     with _replaced(controller, _maybe_reuse_cached_actor=reuse_or_wait):
         yield

@@ -172,7 +172,8 @@ def run_trial(config: Mapping[str, Any]) -> None:
     row: Row = config["row"]
     context = TrialContext.restored(config["context"])
     if context.workers == 1:
-        _load_training()
+        with contextlib.suppress(Exception):  # the trial will meet it
+            _load_training()
     started_at, start = datetime.now(UTC), time.perf_counter()
     outcome: Row
     try:

@@ -195,7 +195,7 @@ def to_frame(table: pa.Table) -> pd.DataFrame:
     """A table as pandas; an integer column with gaps stays integer (batch size 64, not 64.0)."""
     import pandas as pd
 
-    frame: pd.DataFrame = table.to_pandas()
+    frame: pd.DataFrame = table.replace_schema_metadata().to_pandas()
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_integer(column.type) and column.null_count:
             frame[name] = column.to_pandas(types_mapper={pa.int64(): pd.Int64Dtype()}.get)
