@@ -114,10 +114,12 @@ class _Processes:
                 pass  # closes its pipes and waits
 
     def _call(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
-        with contextlib.suppress(OSError, EOFError, *_UNPICKLABLE):
+        try:
             has_answered, answer = self._asked(function, args)
             if has_answered:
                 return answer
+        except (OSError, EOFError, *_UNPICKLABLE):
+            self._give_up()
         if self._is_closed:
             raise CancelledError
         return function(*[self._values[a.number][0] if isinstance(a, Shared) else a for a in args])
@@ -137,6 +139,12 @@ class _Processes:
         pipes[0].flush()
         has_answered, answer = pickle.load(pipes[1])
         return has_answered, answer
+
+    def _give_up(self) -> None:
+        """End the process of this thread: half a call or answer may be left in its pipes."""
+        if hasattr(self._own, "process"):
+            self._own.process.popen.kill()
+            del self._own.process
 
     def _process(self) -> _Process:
         """The one of this thread."""

@@ -49,8 +49,10 @@ def print_confirmation(results: Results, *, top: int | None, format: Format) -> 
     rows = split_marked(rows, results, format)
     split = ", test split" if results.score_on == "test" else ""
     title = f"\nThe best by {results.metric} ({METRIC[results.metric].unit}{split}), once more"
-    print_table(rows, format=format, title=title, spare=CONFIRM_SPARE)
+    left_out = print_table(rows, format=format, title=title, spare=CONFIRM_SPARE)
     if format is Format.table:
+        if left_out:
+            print_note(f"(a wider screen adds {', '.join(left_out)})")
         for note in confirm_notes(results, top=top):
             print_note(f"- {note}")
 

@@ -208,7 +208,7 @@ def _measured(frame: pd.DataFrame) -> list[str]:
 
 
 # columns of `confirm_rows` that a narrow screen goes without
-CONFIRM_SPARE = ("config", "seeds", "fresh seeds", "search - fresh")
+CONFIRM_SPARE = ("seeds", "fresh seeds", "config", "search - fresh")
 
 
 def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) -> list[Row]:

@@ -53,7 +53,7 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
     from clsweep.cluster.reach import require_answer  # imports Ray
 
     if ray.is_initialized():
-        with _terminable():
+        with _terminable(), _patient():
             yield None
         return
     print("Starting Ray ..." if address == "local" else f"Joining Ray at {address} ...", flush=True)

@@ -19,8 +19,10 @@ from rich.text import Text
 
 from clsweep.display.text import cell, is_numeric, markdown_table, printable
 
-FOLDED_WIDTH = 20  # a column of wider texts may be folded,
-LEAST_WIDTH = 16  # to this
+# A column of texts wider than the last may be folded, to LEAST_WIDTH; than the first, where only
+# that makes the table fit.
+FOLDED_WIDTHS = (20, 28)
+LEAST_WIDTH = 16
 PIPED_WIDTH = 110  # columns, where neither a terminal nor COLUMNS says how wide it is
 # More are printed line by line: to lay them out would take longer than to make them.
 MANY_ROWS = 500
@@ -83,9 +85,12 @@ def print_table(
         # Never narrower than the numbers: a cropped number reads as another one. The terminal wraps
         # long lines.
         whole = sum(_widths(cells, columns)) + 2 * (len(columns) - 1)
+        fits = [w for w in FOLDED_WIDTHS if _least_width(cells, columns, numeric, w) <= room]
+        folded = fits[-1] if fits else FOLDED_WIDTHS[-1]
         width = whole if wide else min(whole, screen_width())
-        Console(width=max(width, _least_width(cells, columns, numeric), cell_len(title))).print(
-            _rich_table(cells, columns, numeric, title)
+        least = _least_width(cells, columns, numeric, folded)
+        Console(width=max(width, least, cell_len(title))).print(
+            _rich_table(cells, columns, numeric, title, folded)
         )
     return left_out
 
@@ -115,7 +120,7 @@ def _fitting(
     texts = {key: [cell(row[key], digits) for row in rows] for key in keys} if spare else {}
     for name in (name for name in spare if name in keys):
         cells = list(zip(*(texts[key] for key in kept), strict=True))
-        if _least_width(cells, kept, _numeric(cells, kept, rows)) <= room:
+        if _least_width(cells, kept, _numeric(cells, kept, rows), FOLDED_WIDTHS[0]) <= room:
             break
         kept.remove(name)
         left_out.append(name)
@@ -123,7 +128,11 @@ def _fitting(
 
 
 def _rich_table(
-    cells: Sequence[Sequence[str]], columns: Sequence[str], numeric: Sequence[bool], title: str
+    cells: Sequence[Sequence[str]],
+    columns: Sequence[str],
+    numeric: Sequence[bool],
+    title: str,
+    folded: int,
 ) -> Table:
     """Numbers to the right, text as it is (never as markup); only long texts are folded."""
     table = Table(
@@ -139,8 +148,8 @@ def _rich_table(
             Text(column),
             justify="right" if is_right else "left",
             overflow="fold",
-            no_wrap=is_right or width <= FOLDED_WIDTH,
-            min_width=_least(width, is_right),
+            no_wrap=is_right or width <= folded,
+            min_width=_least(width, is_right, folded),
         )
     for row in cells:
         table.add_row(*(Text(text) for text in row))
@@ -178,16 +187,16 @@ def _widths(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> list[int]
 
 
 def _least_width(
-    cells: Sequence[Sequence[str]], columns: Sequence[str], numeric: Sequence[bool]
+    cells: Sequence[Sequence[str]], columns: Sequence[str], numeric: Sequence[bool], folded: int
 ) -> int:
     """Width at which no number and no short cell is cut: columns two apart, long texts folded."""
     widths = zip(_widths(cells, columns), numeric, strict=True)
-    return sum(_least(width, is_right) + 2 for width, is_right in widths) - 2
+    return sum(_least(width, is_right, folded) + 2 for width, is_right in widths) - 2
 
 
-def _least(width: int, is_right: bool) -> int:
+def _least(width: int, is_right: bool, folded: int) -> int:
     """The least width of a column whose widest text has `width`."""
-    return width if is_right or width <= FOLDED_WIDTH else LEAST_WIDTH
+    return width if is_right or width <= folded else LEAST_WIDTH
 
 
 def _is_number(value: Any) -> bool:
