@@ -1,7 +1,7 @@
 """A thousand trials at once on as many logical CPUs as a cluster would have: does anything grow
 with their number?
 
-Trials of one epoch (64 digits, conv4 of width 8) on a cluster of several nodes on this
+Trials of one epoch (128 digits, conv4 of width 8) on a cluster of several nodes on this
 machine, by the real command line. The real cores are few, so the trials a second say what a trial
 costs in all, and not how long a cluster would take. The driver's memory is sampled as the trials
 end; its growth is what it keeps of each.
@@ -48,7 +48,7 @@ SAMPLES = 10
 MIB = 2**20
 STUDY = {
     "name": "scale",
-    "dataset": {"name": "digits", "num_train": 64},
+    "dataset": {"name": "digits", "num_train": 128},
     "seeds": [0],
     "base": {"encoder": "conv4", "width": 8, "epochs": 1, "batch_size": 32, "knn_k": 20},
     "space": {"lr": {"low": 0.001, "high": 1.0, "log": True}},
