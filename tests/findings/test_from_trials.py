@@ -322,6 +322,19 @@ def test_the_index_of_a_table_is_no_setting(tmp_path):
     assert found.material.params == ("tau",)
 
 
+@pytest.mark.parametrize("place", ["file", "uri", "folder"])
+def test_integers_with_gaps_stay_in_their_rows_whatever_the_index(tmp_path, place):
+    frame = planted(lambda at: 90 - at["tau"], grid={"tau": [0.1, 0.2, 0.5]}, num_seeds=2)
+    given = [64, 64, 32, 32, None, None]
+    frame = frame.assign(batch_size=pd.array(given, "Int64")).set_index(pd.RangeIndex(3, 9))
+    folder = tmp_path / "trials.parquet"
+    folder.mkdir()
+    frame.to_parquet(file := folder / "part.parquet")
+    asked = {"file": str(file), "uri": file.as_uri(), "folder": str(folder)}[place]
+    read = clsweep.open_results(asked).material.trials["batch_size"]
+    assert read.astype(object).where(read.notna(), None).tolist() == given
+
+
 def test_a_column_without_a_name_has_one():
     frame = plain().rename(columns={"width": None})
     assert clsweep.analyse(frame).material.params == ("tau", "None")
