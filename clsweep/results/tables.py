@@ -22,6 +22,9 @@ _MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more th
 _PAGES, _PAGES_PER_BYTE = 2**26, 20  # bytes, unpacked
 _VALUES, _VALUES_PER_BYTE = 2**30, 100  # bytes
 _ROWS, _ROWS_PER_BYTE = 100_000, 10
+# How often its length Snappy, with which we write, can unpack to at most. Of other compressions the
+# footer alone says it, and may lie.
+_SNAPPY = 22
 
 
 def encode(table: pa.Table) -> bytes:
@@ -33,17 +36,22 @@ def encode(table: pa.Table) -> bytes:
     return b"".join([data[:start], _MARK, _checksum(data[:start], data[start:]), data[start:]])
 
 
-def decode(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+def decode(
+    data: bytes, columns: Sequence[str] | None = None, *, of_others: bool = False
+) -> pa.Table:
     """A Parquet file, or those of the columns that it has. One without checksums is read as well.
+
+    Args:
+        of_others: it may be compressed otherwise than we do, and have lists.
 
     Raises:
         ValueError, OSError, pa.ArrowException: it is damaged, or cannot be what it says.
     """
     view = memoryview(data)
-    if not _has_checksum(view):
-        return _read(data, columns, by_page=True)
-    _verify(view)
-    return _read(data, columns, by_page=False)
+    has_checksum = _has_checksum(view)
+    if has_checksum:
+        _verify(view)
+    return _read(data, columns, by_page=not has_checksum, of_others=of_others)
 
 
 def schema_of(data: bytes) -> pa.Schema:
@@ -51,7 +59,9 @@ def schema_of(data: bytes) -> pa.Schema:
     return pq.read_schema(pa.BufferReader(data))
 
 
-def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Table:
+def _read(
+    data: bytes, columns: Sequence[str] | None, *, by_page: bool, of_others: bool
+) -> pa.Table:
     """Our texts repeat: they are read, and checked, once per value where there are many rows."""
     source = pa.BufferReader(data)
     metadata = pq.read_metadata(source)
@@ -60,6 +70,8 @@ def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Ta
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise ValueError(f"column {twice[0]!r} stands twice")
     chosen = [name for name in columns or names if name in names]
+    if not of_others:
+        _require_ours(metadata, names)
     room = _VALUES + _VALUES_PER_BYTE * len(data)
     texts = _sizes_of_texts(metadata, {*chosen}, len(data), room)
     repeating = [
@@ -84,6 +96,16 @@ def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Ta
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
 
 
+def _require_ours(metadata: pq.FileMetaData, names: Sequence[str]) -> None:
+    """Refuse what we never write, and whose size in memory is not known before it is read."""
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema not in names:
+                raise ValueError(f"column {column.path_in_schema!r}: expected no lists")
+            if column.compression not in ("SNAPPY", "UNCOMPRESSED"):
+                raise ValueError(f"expected pages packed by Snappy, given {column.compression}")
+
+
 def _sizes_of_texts(
     metadata: pq.FileMetaData, chosen: Collection[str], num_bytes: int, room: int
 ) -> dict[str, tuple[int, int]]:
@@ -103,8 +125,9 @@ def _sizes_of_texts(
             values += max(column.num_values, group.num_rows) * max(8, kind.length)
             if column.physical_type == "BYTE_ARRAY":
                 size, worst = texts.get(name, (0, 0))
-                unpacked = column.total_uncompressed_size
-                texts[name] = size + unpacked, worst + unpacked * column.num_values
+                said = column.total_uncompressed_size
+                unpacked = max(said, _SNAPPY * column.total_compressed_size)
+                texts[name] = size + said, worst + unpacked * column.num_values
     is_bomb = (
         pages > _PAGES + _PAGES_PER_BYTE * num_bytes
         or values > room

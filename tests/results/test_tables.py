@@ -98,8 +98,37 @@ def test_kilobytes_that_would_fill_the_memory_are_refused_before_they_are_read(
     assert len(data) < 200_000
     before = pa.total_allocated_bytes()
     with pytest.raises(ValueError, match=r"bytes that come to|lists of so many texts"):
+        decode(data, of_others=True)
+    with pytest.raises(ValueError, match=r"packed by Snappy, given ZSTD|expected no lists"):
         decode(data)
     assert pa.total_allocated_bytes() - before < 2**27
+
+
+def test_a_footer_that_lies_gains_nothing() -> None:
+    """It says that a text of a million letters, which every row has, is one of two."""
+    column = _repeated("x" * 1_000_000, pa.string(), 100_000)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"loss": column}), sink, write_statistics=False)
+    data = bytearray(sink.getvalue().to_pybytes())
+    size = pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0).total_uncompressed_size
+    told, lie = _varint(size), _varint(2)
+    lie = bytes([lie[0] | 0x80, *[0x80] * (len(told) - 2), 0])
+    assert told in data
+    data = bytes(data).replace(told, lie)
+    assert (
+        pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0).total_uncompressed_size == 2
+    )
+    with pytest.raises(ValueError, match="bytes that come to 100,000,000,000 in 100,000 rows"):
+        decode(data)
+
+
+def _varint(value: int) -> bytes:
+    """As Parquet's footer has a number."""
+    value, found = value << 1, []
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
 
 
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:
