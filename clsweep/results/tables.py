@@ -20,7 +20,7 @@ _MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more th
 # What a file may come to in memory: so much, and so many times its own bytes. Of our tables the
 # largest factors are 3 for the pages, 25 for the values, and half a row.
 _PAGES, _PAGES_PER_BYTE = 2**26, 20  # bytes, unpacked
-_VALUES, _VALUES_PER_BYTE = 2**30, 100  # bytes
+_VALUES, _VALUES_PER_BYTE = 2**30, 25  # bytes
 _ROWS, _ROWS_PER_BYTE = 100_000, 10
 _SNAPPY = 22  # how often its length this compression, with which we write, can come to
 
@@ -127,8 +127,9 @@ def _sizes_of_texts(
 
 def _unpacked(data: bytes, column: pq.ColumnChunkMetaData) -> int:
     """Bytes that the pages of a column can come to. The footer says so too, and may lie."""
-    if column.compression in ("SNAPPY", "UNCOMPRESSED"):
-        return max(column.total_uncompressed_size, _SNAPPY * column.total_compressed_size)
+    most = max(column.total_uncompressed_size, _SNAPPY * column.total_compressed_size)
+    if column.compression in ("SNAPPY", "UNCOMPRESSED") and most <= _PAGES:
+        return most
     starts = (column.dictionary_page_offset, column.data_page_offset)
     total, at = 0, min(start for start in starts if start)
     end = at + column.total_compressed_size
