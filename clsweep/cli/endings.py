@@ -10,6 +10,7 @@ import typer
 
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import printable
+from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
     from clsweep.api import Results
@@ -22,6 +23,26 @@ LEFT_OUT = (
     "filelock", "grpc", "optuna", "PIL", "pytorch_optimizer", "ray", "safetensors",
     "tensorboardX", "torch", "torchvision",
 )  # fmt: skip
+
+
+def require_words(argv: Sequence[str]) -> None:
+    """Refuse `--out ""`: no argument means anything if it is empty, and a path would be the
+    working folder.
+    """
+    for before, word in zip(["clsweep", *argv], argv, strict=False):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
+
+
+def mistake(error: UserError | OSError) -> str:
+    """What is said of an error that no command has worded: a path that is too long, a working
+    folder that is gone.
+    """
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        return "the working folder has been removed: expected to be called in one that is there"
+    return f"{str(error.filename or 'clsweep'):.200}: {error.strerror or error}"
 
 
 def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,10 +17,12 @@ from clsweep.cli.endings import (
     command_line,
     exit_as,
     left_out,
+    mistake,
     print_confirmation,
     print_end,
     print_failures,
     print_next,
+    require_words,
 )
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
@@ -51,6 +52,7 @@ from clsweep.cli.options import (
     scales_of,
 )
 from clsweep.cli.schema import schema
+from clsweep.cli.streams import lasting_streams
 from clsweep.display.printing import Format, print_table
 from clsweep.display.text import printable
 from clsweep.errors import UserError
@@ -700,9 +702,11 @@ def export(
 def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
     try:
-        app(prog_name="clsweep")
-    except UserError as error:
-        print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
+        with lasting_streams(patient=sys.argv[1:2] in (["run"], ["confirm"])):
+            require_words(sys.argv[1:])
+            app(prog_name="clsweep")
+    except (UserError, OSError) as error:
+        print(*map(printable, mistake(error).splitlines()), sep="\n", file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except ModuleNotFoundError as error:
         if not (said := left_out(error, sys.argv)):
@@ -711,9 +715,6 @@ def main() -> None:
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:  # `clsweep trials DIR | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> Study:

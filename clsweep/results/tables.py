@@ -53,7 +53,7 @@ def schema_of(data: bytes) -> pa.Schema:
 
 def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Table:
     """Our texts repeat: they are read, and checked, once per value where there are many rows."""
-    source = pa.BufferReader(data)
+    source = _source(data)
     metadata = pq.read_metadata(source)
     num_rows, schema = metadata.num_rows, metadata.schema.to_arrow_schema()
     if num_rows > MOST_ROWS_PER_BYTE * len(data):
@@ -75,6 +75,15 @@ def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Ta
         if pa.types.is_dictionary(column.type) and _family(column.type) == "text":
             _require_bounded(name, column)
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
+
+
+def _source(data: bytes) -> pa.BufferReader:
+    """Bytes in Arrow's own memory. One of its threads lets go of them last: of Python's it would
+    have to ask the interpreter, and where that is just ending, the process aborts.
+    """
+    buffer = pa.allocate_buffer(len(data))
+    pa.FixedSizeBufferWriter(buffer).write(data)
+    return pa.BufferReader(buffer)
 
 
 def _require_bounded(name: str, column: pa.ChunkedArray) -> None:
