@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from clsweep.display.printing import Format, print_note, print_table
-from clsweep.display.text import printable
+from clsweep.display.text import say
 from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def mistake(error: UserError | OSError) -> str:
         return str(error)
     if isinstance(error, FileNotFoundError) and error.filename is None:
         return "the working folder has been removed: expected to be called in one that is there"
-    return f"{str(error.filename or 'clsweep'):.200}: {error.strerror or error}"
+    return f"{error.filename or 'clsweep'!s:.200}: {error.strerror or error}"
 
 
 def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
@@ -81,16 +81,16 @@ def print_confirmation(results: Results, *, top: int | None, format: Format) -> 
 def print_end(summary: RunSummary, again: str) -> None:
     stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
     stopped += f"{summary.skipped} skipped, " if summary.skipped else ""
-    print(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
+    say(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
     if summary.left or summary.interrupted:
-        print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
-    print(f"Results: {summary.path}")
+        say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
+    say(f"Results: {summary.path}")
 
 
 def print_next(command: str) -> None:
     """The last line: what to type next, never broken; nothing where nothing is to be done."""
     if command:
-        print(f"Next: {printable(command)}")
+        say(f"Next: {command}")
 
 
 def exit_as(summary: RunSummary) -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from clsweep.results.folder import ResultsFolder
     from clsweep.study.design import Study
 
+MOST_TEXT = 8 * 1024  # bytes of an error's text that are kept
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
@@ -206,14 +208,30 @@ def describe(error: BaseException) -> Row:
     root = _root_cause(error)
     name, place = type(root).__name__, getattr(root, "plugin_place", "")
     prefix = f"{place}: {name}: " if place else ""
-    message = (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name
+    try:
+        own = str(root).strip()
+    except Exception:  # of a class of the user's
+        own = ""
+    # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal messages.
+    message = (_of_ray(root) and _LOST.get(name)) or own or name
+    trace = "".join(traceback.format_exception(root))
     return {
-        "error_class": name,
-        # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal
-        # messages.
-        "error_message": prefix + message,
-        "error_traceback": "".join(traceback.format_exception(root)),
+        "error_class": _cut(name, end=0),
+        "error_message": _cut(prefix + message, end=0),
+        "error_traceback": _cut(trace, end=MOST_TEXT // 2),
     }
+
+
+def _cut(text: str, *, end: int) -> str:
+    """At most about `MOST_TEXT` bytes of UTF-8 of a text, `end` of them its last ones: it goes
+    through Ray, into a table, and onto screens.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) > MOST_TEXT:
+        parts = data[: MOST_TEXT - end], data[len(data) - end :]
+        head, tail = (part.decode("utf-8", "ignore") for part in parts)
+        return f"{head}\n... {len(data) - MOST_TEXT:,} bytes cut ...\n{tail}"
+    return data.decode()
 
 
 def _of_ray(error: BaseException) -> bool:
