@@ -200,12 +200,12 @@ def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
 
 def _scores(values: Sequence[Any]) -> list[str]:
     """A column of scores: as fine as they are spread."""
-    known = [value for value in values if is_number(value)]
+    known = [value for value in values if is_number(value) and math.isfinite(value)]
     spread = statistics.pstdev(known) if known else math.nan
     is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
     return texts_of(
         [
-            Number(value=value, spread=spread or value / 100, is_fine=is_fine)
+            Number(value=value, spread=spread or abs(value) / 100, is_fine=is_fine)
             if is_number(value)
             else None
             for value in values
