@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -712,6 +713,8 @@ def export(
 
 def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
+    if os.path.expanduser("~") == "~":  # a user without a name, as in a container
+        os.environ["HOME"] = "/"
     try:
         with lasting_streams(patient=sys.argv[1:2] in (["run"], ["confirm"])):
             require_words(sys.argv[1:])
