@@ -9,6 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from clsweep.errors import RequestError
 
@@ -16,11 +17,9 @@ from clsweep.errors import RequestError
 class _Stream(io.FileIO):
     """A standard stream that fails once: from then on it takes all and shows nothing, also when
     the interpreter ends.
-
-    patient: the command goes on, as trials are not lost because a pager was closed.
     """
 
-    failure: OSError | None = None
+    failure = ""
 
     def __init__(self, descriptor: int, *, patient: bool) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -30,56 +29,42 @@ class _Stream(io.FileIO):
         try:
             return super().write(data)  # type: ignore[arg-type]
         except OSError as error:
-            self.failure = error
             with open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), self.fileno())
-            if not self._patient:
-                self.require()
-                raise SystemExit(0) from None  # `clsweep trials DIR | head`
+            if not isinstance(error, BrokenPipeError):
+                self.failure = f"standard output cannot be written: {error.strerror}"
+            if not self._patient:  # else `clsweep trials DIR | head`
+                raise RequestError(self.failure) if self.failure else SystemExit(0) from None
         return super().write(data)  # type: ignore[arg-type]
-
-    def require(self) -> None:
-        """Raises RequestError if it has failed for another reason than that its reader has left."""
-        if self.failure and not isinstance(self.failure, BrokenPipeError):
-            raise RequestError(f"standard output cannot be written: {self.failure.strerror}")
 
 
 @contextlib.contextmanager
 def lasting_streams(*, patient: bool) -> Iterator[None]:
-    """Standard streams that end no command with a traceback. Others than the process's own, as in
-    a notebook, stay as they are.
-
-    Args:
-        patient: the command goes on where its output can no longer be written.
+    """Standard streams that end no command with a traceback; others, as a notebook's, stay. Where
+    the reader has left, it ends with 0; `patient`: it goes on, as no trial is lost with a pager.
 
     Raises:
-        SystemExit: the reader of the output has left; with 0, as that is no fault.
-        RequestError: it could not be written.
+        RequestError: the output could not be written.
     """
     for descriptor in range(3):  # else the next file that is opened would be standard output
         try:
             os.fstat(descriptor)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    streams = []
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+    out = None
+    for descriptor, name in ((2, "stderr"), (1, "stdout")):
         if (old := getattr(sys, name)) is getattr(sys, f"__{name}__"):
-            stream = _Stream(descriptor, patient=patient or name == "stderr")
-            setattr(sys, name, _text(stream, old))
-            streams.append(stream)
+            out = _Stream(descriptor, patient=patient or name == "stderr")
+            how: dict[str, Any] = {
+                "encoding": "utf-8",
+                "line_buffering": True,
+                "write_through": False,
+            }
+            how = {key: getattr(old, key, value) for key, value in how.items()}
+            setattr(sys, name, io.TextIOWrapper(io.BufferedWriter(out), errors="replace", **how))
     try:
         yield
     finally:
         sys.stdout.flush()
-        if streams:
-            streams[0].require()
-
-
-def _text(stream: _Stream, old: io.TextIOWrapper | None) -> io.TextIOWrapper:
-    return io.TextIOWrapper(
-        io.BufferedWriter(stream),
-        encoding=old.encoding if old else "utf-8",
-        errors="replace",
-        line_buffering=old is None or old.line_buffering,
-        write_through=old is not None and old.write_through,
-    )
+        if out and out.failure:
+            raise RequestError(out.failure)
