@@ -174,8 +174,10 @@ def _require_one_meaning(studies: Sequence[StudyResults]) -> None:
 
 def _require_metric(name: str, study: StudyResults) -> None:
     """Refuse a metric that a study's trials do not have, and say which they have."""
+    from pandas.api.types import is_numeric_dtype
+
     trials = study.trials
-    if name in (*LABELS, *study.params) or (name in trials and trials[name].dtype == object):
+    if name in (*LABELS, *study.params) or (name in trials and not is_numeric_dtype(trials[name])):
         raise RequestError(f"{study.path}: metric: expected a column of scores, given {name!r}")
     if name in trials:
         return
