@@ -16,8 +16,8 @@ _ILLEGIBLE = re.compile(f"[{_UNSEEN}\ufffe\uffff]")
 # What a terminal obeys instead of showing it, and what cannot be encoded; lines may break.
 _CONTROLS = re.compile(f"[{_UNSEEN}\t\r\x7f-\x9f\u2028\u2029]")
 
-# What a spreadsheet reads as a formula, unless it is a number.
-_FORMULA = re.compile(r"[=+\-@\t\r\n]")
+# What a spreadsheet reads as a formula, unless it is a number; a dash alone is none.
+_FORMULA = re.compile(r"[=+\-@\t\r\n].", re.DOTALL)
 MOST_SHOWN = 2_000  # characters of one cell for eyes, whoever wrote them
 
 # Markdown in which text stays text.
