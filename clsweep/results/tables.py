@@ -61,7 +61,7 @@ def _read(
     data: bytes, columns: Sequence[str] | None, *, by_page: bool, of_others: bool
 ) -> pa.Table:
     """Our texts repeat: they are read, and checked, once per value where there are many rows."""
-    source = pa.BufferReader(data)
+    source = _source(data)
     metadata = pq.read_metadata(source)
     schema = metadata.schema.to_arrow_schema()
     names = schema.names
@@ -91,6 +91,15 @@ def _read(
     if (total := sum(_text_bytes(table[name]) for name in repeating)) > room:
         raise ValueError(_too_large(f"{len(data):,}", total, table.num_rows))
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
+
+
+def _source(data: bytes) -> pa.BufferReader:
+    """Bytes in Arrow's own memory. One of its threads lets go of them last: of Python's it would
+    have to ask the interpreter, and where that is just ending, the process aborts.
+    """
+    buffer = pa.allocate_buffer(len(data))
+    pa.FixedSizeBufferWriter(buffer).write(data)
+    return pa.BufferReader(buffer)
 
 
 def _sizes_of_texts(
@@ -168,7 +177,7 @@ def _header(data: bytes, at: int) -> tuple[dict[int, int], int]:
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
-    while data[at] >= 128:
+    while data[at] >= 128 and shift < 64:
         value |= (data[at] & 127) << shift
         shift, at = shift + 7, at + 1
     return value | data[at] << shift, at + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clsweep.errors import RequestError
+from clsweep.results import tables
 from clsweep.results.disk import LARGEST_DOCUMENT, Disk
 from clsweep.results.tables import decode, encode, typed
 
@@ -217,3 +219,12 @@ def test_a_document_without_end_is_not_read(tmp_path: Path) -> None:
     os.truncate(file, LARGEST_DOCUMENT + 1)
     with pytest.raises(RequestError, match=r"expected at most 8,388,608 bytes, given 8,388,609"):
         Disk(str(tmp_path)).read(file.name)
+
+
+def test_arrow_s_threads_hold_no_bytes_of_python_s() -> None:
+    """A thread that lets go of them as the interpreter ends would abort the process."""
+    data = encode(pa.table({"a": [1, 2]}))
+    before = sys.getrefcount(data)
+    source = tables._source(data)
+    assert sys.getrefcount(data) == before
+    assert source.read() == data
