@@ -56,7 +56,12 @@ class Recorder:
             "git_commit": git_commit(),
         }
 
+    def require_held(self) -> None:
+        """Stop a run whose folder is known to be another one now; a trial may take hours yet."""
+        self._folder.require_held(known=True)
+
     def started(self, row: Row) -> None:
+        self._folder.require_held()  # loggers would make it anew
         self._progress.started(row)
         if self._loggers:
             self._loggers.started(row)

@@ -285,7 +285,8 @@ class _Run:
                 )
             )
             progress.announce(len(self.left()))
-            journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
+            # before the desk opens it too
+            journal = open_storage(folder.journal_path, alone=True, check=folder.check_journal)
             desk = stack.enter_context(
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
             )

@@ -8,6 +8,8 @@ link leads out of the folder.
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
 import os
 import re
 import stat
@@ -26,6 +28,8 @@ Data: TypeAlias = "bytes | pa.Buffer"
 UNFINISHED = ".tmp"
 LARGEST_DOCUMENT = 2**23  # bytes of a YAML or JSON file; reading more takes minutes
 DOCUMENTS = (".yaml", ".json")
+# what a file system says to a call that it has not: locks, the flush of a folder
+UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class Disk:
@@ -36,6 +40,10 @@ class Disk:
 
     def place(self, name: str) -> str:
         return f"{self.folder}/{name}"
+
+    def make(self) -> None:
+        """Make the folder, should it not be there."""
+        os.makedirs(self.folder, exist_ok=True)
 
     def inside(self, name: str) -> str:
         """The path of a file or folder with all links followed.
@@ -112,11 +120,13 @@ class Disk:
                 raise RequestError(f"{self.place(name)}: cannot be read: {reason}") from None
 
     def write(self, name: str, data: Data, *, durable: bool = True) -> None:
-        path = self.place(name)
+        """Replace a file; the folder itself must be there, those inside are made."""
         folder = self.inside(os.path.dirname(name))
         temporary = f"{folder}/.{uuid.uuid4().hex}{UNFINISHED}"
         try:
-            os.makedirs(folder, exist_ok=True)
+            for inner in itertools.accumulate(name.split("/")[:-1], "{}/{}".format):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self.inside(inner))
             with open(temporary, "wb") as file:
                 file.write(data)
                 if durable:
@@ -128,7 +138,8 @@ class Disk:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
-            raise RequestError(f"{path}: cannot be written: {error}") from error
+            reason = error.strerror or error
+            raise RequestError(f"{self.place(name)}: cannot be written: {reason}") from error
 
     def remove(self, name: str) -> None:
         folder, _, file = name.rpartition("/")
@@ -165,9 +176,12 @@ def require_size(place: str, num_bytes: int) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Return once the names in a folder are on the disk."""
+    """Return once the names in a folder are on the disk, where the file system can say so."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
     finally:
         os.close(descriptor)

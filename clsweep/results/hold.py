@@ -1,5 +1,8 @@
 """Who holds a results folder: one run at a time. On a disk the operating system's lock says so and
 is free when its process is gone; in an object store a heartbeat does, which goes stale.
+
+A path may come to name another folder under a run: it is deleted, moved, made anew. So all that a
+run writes is checked to go to the folder that it holds, whichever of its processes writes.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results.disk import Disk
+from clsweep.results.disk import UNSUPPORTED, Disk
 from clsweep.results.places import Files
-from clsweep.results.processes import machine
+from clsweep.results.processes import Start, alive, here, living, machine
 
 if TYPE_CHECKING:
     from clsweep.results.conditional import Versioned
@@ -32,10 +35,19 @@ STATE = {"epoch", "epochs", "step", "steps", "loss", "images_per_s"}  # of a tri
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
 STALE_S = 60.0  # a run in an object store that has not said anything for so long is taken for dead
 RENEW_S = 10.0  # at least so often it does
+_LONGEST_NAME = 500  # characters, of a run in its lock file
 
 
 class Hold(Protocol):
-    """The right of one run to write to a results folder."""
+    """The right of one run to write to a results folder.
+
+    Attributes:
+        run: whose it is, for its other processes to write by; None while no run has it here.
+        lost: how, once it is known that the folder is not that of `run` any more.
+    """
+
+    run: str | None
+    lost: str
 
     def is_held(self) -> bool:
         """Whether any run holds the folder."""
@@ -48,10 +60,10 @@ class Hold(Protocol):
         """
 
     def check(self) -> None:
-        """Before anything is written that another run's must not be mixed with.
+        """Before anything is written: the folder is still that of `run`.
 
         Raises:
-            BusyError: another run has taken the folder over, while this one was silent.
+            BusyError: it was deleted, moved or replaced, or another run has taken it over.
         """
 
     def hold(self) -> AbstractContextManager[None]:
@@ -64,44 +76,76 @@ class Hold(Protocol):
 
 
 class FileLock:
-    """The lock of a folder on a disk."""
+    """The lock of a folder on a disk. The file names the run that has it, and its inode tells the
+    folder from one that has come in its place.
+    """
 
-    def __init__(self, files: Disk, path: str):
-        self._files, self._path = files, path
+    def __init__(self, files: Disk, path: str, run: str | None = None):
+        self._files, self._path, self.run, self.lost = files, path, run, ""
 
     def is_held(self) -> bool:
         try:
             # to be read only: the folder may be somebody else's
             with open(self._files.descriptor(".lock")) as handle:
-                return not _flock(handle, exclusive=False)
+                return not _lock(handle, exclusive=False)
         except OSError:
             return False  # no run has ever held it
 
     def beat(self, state: Mapping[str, Any]) -> None:
+        self.check()
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
     def check(self) -> None:
-        """Nothing: nobody takes it while our process lives."""
+        if self.run is not None and self.run != self._found():
+            is_there = os.path.isdir(self._files.folder)
+            self.lost = _gone(self._path, "replaced" if is_there else "deleted or moved")
+            raise BusyError(self.lost)
+
+    def _found(self) -> str | None:
+        """The run that the folder now at this place says it is of."""
+        with contextlib.suppress(OSError), open(self._files.descriptor(".lock")) as handle:
+            return f"{os.fstat(handle.fileno()).st_ino} {handle.read(_LONGEST_NAME)}"
+        return None
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             try:
-                os.makedirs(self._files.folder, exist_ok=True)
+                self._files.make()
                 lock = self._files.descriptor(".lock", os.O_RDWR | os.O_CREAT)
-                handle = stack.enter_context(open(lock, "w"))
+                handle = stack.enter_context(open(lock, "r+"))
+                self._take(handle)
             except OSError as error:
                 raise RequestError(
                     f"{self._path}: cannot be used as a results folder: {error.strerror}"
                 ) from None
-            # A status command may hold it for an instant; a run holds it for long.
-            pause = threading.Event()
-            if not any(
-                _flock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S)
-                for _ in range(LOCK_ATTEMPTS)
-            ):
-                raise BusyError(_busy(self._path))
-            yield
+            try:
+                yield
+            finally:
+                self.run = None
+                with contextlib.suppress(OSError):
+                    handle.truncate(0)
+
+    def _take(self, handle: IO[str]) -> None:
+        # A status command may hold it for an instant; a run holds it for long.
+        pause = threading.Event()
+        for _ in range(LOCK_ATTEMPTS):
+            locked = _lock(handle, exclusive=True)
+            if locked is not False:
+                break
+            pause.wait(LOCK_PAUSE_S)
+        else:
+            raise BusyError(f"{_busy(self._path)}{_elsewhere(handle, self._files.place('.lock'))}")
+        pid = os.getpid()
+        name = json.dumps([uuid.uuid4().hex, here(), pid, living()[pid].start])
+        handle.truncate(0)
+        os.pwrite(handle.fileno(), name.encode(), 0)
+        run = f"{os.fstat(handle.fileno()).st_ino} {name}"
+        if locked is None:
+            pause.wait(LOCK_PAUSE_S)  # who has come at the same time has written by now
+        if self._found() != run:
+            raise BusyError(_busy(self._path))
+        self.run = run
 
 
 class Lease:
@@ -110,13 +154,13 @@ class Lease:
     keeps the folder without having seen who has it.
     """
 
-    def __init__(self, files: ObjectStore, path: str):
+    def __init__(self, files: ObjectStore, path: str, run: str | None = None):
         self._files, self._path = files, path
-        self._owner: str | None = None  # our name in the heartbeat, while we hold the folder
+        self.run = run  # our name in the heartbeat
         self._version: str | None = None  # of the heartbeat that we wrote last
         self._state: dict[str, Any] = {}
         self._said_at = 0.0
-        self._taken_by: dict[str, Any] = {}  # the heartbeat of a run that took us for dead
+        self.lost = ""  # how, once the folder is not ours any more
         self._saying = threading.RLock()
 
     @cached_property
@@ -130,15 +174,25 @@ class Lease:
         with self._saying:
             version = self._object.replace(self._heartbeat(state), self._version)
             if version is None:
-                self._taken_by = read_heartbeat(self._files)
-                raise BusyError(_busy(self._path, self._taken_by))
+                self._lose(read_heartbeat(self._files))
             self._version, self._state, self._said_at = version, dict(state), time.monotonic()
 
     def check(self) -> None:
-        if self._taken_by:
-            raise BusyError(_busy(self._path, self._taken_by))
-        if self._owner is not None and time.monotonic() - self._said_at > STALE_S / 2:
+        if self.lost:
+            raise BusyError(self.lost)
+        if self.run is None:
+            return
+        if self._version is None:  # another process of the run, which does not beat
+            found = read_heartbeat(self._files)
+            if found.get("owner") != self.run:
+                self._lose(found)
+        elif time.monotonic() - self._said_at > STALE_S / 2:
             self.beat(self._state)
+
+    def _lose(self, found: Mapping[str, Any]) -> None:
+        """found: the heartbeat, of a run that took us for dead; or of none."""
+        self.lost = _busy(self._path, found) if found else _gone(self._path, "deleted or moved")
+        raise BusyError(self.lost)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -163,12 +217,12 @@ class Lease:
             again, version = self._found()
             if version != self._version:
                 raise BusyError(_busy(self._path, again))
-        self._owner = uuid.uuid4().hex
+        self.run = uuid.uuid4().hex
         try:
             self.beat({"state": "running", "running": [], "headline": "starting"})
             self._require_conditions()
         except RequestError:
-            self._owner, self._taken_by = None, {}
+            self.run, self.lost = None, ""
             raise
 
     def _found(self) -> tuple[dict[str, Any], str | None]:
@@ -198,20 +252,21 @@ class Lease:
     def _release(self) -> None:
         with contextlib.suppress(RequestError):  # if it cannot be released it goes stale
             self.beat({**self._state, "state": "ended", "owner": None})
-        self._owner = None
+        self.run = None
 
     def _heartbeat(self, state: Mapping[str, Any]) -> bytes:
-        whole = {"owner": self._owner, **_process(), **state, "time": time.time()}
+        whole = {"owner": self.run, **_process(), **state, "time": time.time()}
         return json.dumps(whole).encode()
 
 
-def hold_of(files: Files, path: str) -> Hold:
+def hold_of(files: Files, path: str, run: str | None = None) -> Hold:
+    """run: whose hold it is, in another process than the one that took it."""
     if isinstance(files, Disk):
-        return FileLock(files, path)
+        return FileLock(files, path, run)
     from clsweep.results.object_store import ObjectStore
 
     assert isinstance(files, ObjectStore)
-    return Lease(files, path)
+    return Lease(files, path, run)
 
 
 def read_heartbeat(files: Files) -> dict[str, Any]:
@@ -298,12 +353,41 @@ def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:
     )
 
 
-def _flock(handle: IO[str], *, exclusive: bool) -> bool:
-    """Try to lock an open file until it is closed; False if somebody else's lock is in the way."""
+def _gone(path: str, what: str) -> str:
+    return (
+        f"{path}: this results folder was {what} under a run, which ends here and writes nothing "
+        "more. Move it back and give the same command, or run into another folder"
+    )
+
+
+def _lock(handle: IO[str], *, exclusive: bool) -> bool | None:
+    """Try to lock an open file until it is closed; False if somebody else's lock is in the way.
+    None on a file system without locks, where it is of the process that it names, while that lives.
+    """
     import fcntl
 
     try:
         fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        place, process = _named(handle)
+        return None if place == here() and not alive([process], living()) else False
     return True
+
+
+def _named(handle: IO[str]) -> tuple[str, tuple[int, Start]]:
+    """Machine and process that a lock file names; one of here that is no more if it names none."""
+    handle.seek(0)
+    try:
+        _, place, pid, start = json.loads(handle.read(_LONGEST_NAME))
+        return str(place), (int(pid), float(start))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        return here(), (0, 0.0)
+
+
+def _elsewhere(handle: IO[str], lock: str) -> str:
+    """What to do about a lock that no process of this machine has."""
+    return "" if _named(handle)[0] == here() else f". If that run was killed, remove {lock}"

@@ -1,6 +1,10 @@
 """The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study
 runs.
 
+Optuna takes any line for what it says. So each of ours ends in a checksum, by a key that Optuna
+passes over, of itself and all lines before it: none is changed, lost, doubled or moved unseen.
+Lines of others, and of earlier versions, have none; the next one of ours covers them.
+
 It says nothing that the recorded rows do not say, but for the values of configurations that have
 been chosen and not finished yet, and what a scheduler has decided: a lost journal is written again
 from the rows.
@@ -11,7 +15,9 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Mapping
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +26,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -29,16 +35,21 @@ from clsweep.errors import RequestError
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
+_CHECK = b',"crc":'
+_TAIL_BYTES = 2**14  # in which the last lines are
 _STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
-def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
+def open_storage(
+    path: str, *, alone: bool = False, check: Callable[[], None] = lambda: None
+) -> JournalStorage:
     """The journal in a file, which several processes may have open.
 
     Args:
         path: a local file; made if it is not there.
         alone: no other process has it open. What looks locked then was locked by one that was
             killed, for which Optuna would wait half a minute.
+        check: raises where nothing may be written any more; asked before each write.
 
     Raises:
         RequestError: it cannot be read or written.
@@ -47,8 +58,8 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
         if alone:
             for leftover in Path(path).parent.glob(f"{Path(path).name}.lock*"):
                 leftover.unlink(missing_ok=True)
-            _require_lines(path)
-        return JournalStorage(_JournalFile(path))
+        _require_lines(path)
+        return JournalStorage(_JournalFile(path, check))
     except OSError as error:
         raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
     except Exception as error:  # Optuna plays the lines back without looking at them
@@ -56,11 +67,20 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
 
 
 def _require_lines(path: str) -> None:
-    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others."""
+    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others, and
+    those that are not as they were written, or not where.
+    """
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        for line in file:
-            if line.endswith(b"\n") and not isinstance(json.loads(line), dict):
+        check = 0
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            if not isinstance(json.loads(line), dict):
                 raise ValueError(f"a line says {line!r:.40}")
+            body, said = _parts(line[:-1])
+            if said not in (None, zlib.crc32(body, check)):
+                raise ValueError(f"line {number} or one before it is not as it was written")
+            check = _running([line[:-1]], check)
 
 
 def _damaged(path: str, reason: str) -> RequestError:
@@ -233,44 +253,61 @@ def _retry_of(former: FrozenTrial) -> dict[str, Any]:
 
 
 class _JournalFile(JournalFileBackend):
-    """A file that outlives its writers."""
+    """A file that outlives its writers, and whose lines are checked."""
 
-    def __init__(self, path: str):
-        super().__init__(path, lock_obj=_MendingLock(path))
-        self._path = path
+    def __init__(self, path: str, check: Callable[[], None]):
+        super().__init__(path, lock_obj=JournalFileOpenLock(path))
+        self._check = check
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        self._check()
         try:
-            super().append_logs(logs)
+            self._lock.acquire()
+            try:
+                check, lines = _mended(self._file_path), b""
+                for log in logs:
+                    body = json.dumps(log, separators=(",", ":")).encode()
+                    check = zlib.crc32(body, check)
+                    lines += b"%b%b%d}\n" % (body[:-1], _CHECK, check)
+                with open(self._file_path, "ab") as file:
+                    file.write(lines)
+                    file.flush()
+                    os.fsync(file.fileno())
+            finally:
+                self._lock.release()
         except OSError as error:
-            raise RequestError(f"{self._path}: cannot be written: {error.strerror}") from None
+            raise RequestError(f"{self._file_path}: cannot be written: {error.strerror}") from None
 
 
-class _MendingLock(JournalFileSymlinkLock):
-    """Whoever is about to write first cuts off the half line that a killed writer, or a full disk,
-    has left.
-
-    Optuna passes over a half line at the end, but would write the next one right behind it.
+def _mended(path: str) -> int:
+    """The checksum that the next line goes on from. The half line that a killed writer, or a full
+    disk, has left is cut off: Optuna would write right behind it.
     """
+    with open(path, "r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        for start in (max(0, end - _TAIL_BYTES), 0):
+            file.seek(start)
+            *lines, half = file.read().split(b"\n")
+            if start:
+                lines = lines[1:]  # the first may begin before
+            if not start or any(_parts(line)[1] is not None for line in lines):
+                break
+        if half:
+            file.truncate(end - len(half))
+    return _running(lines)
 
-    def __init__(self, path: str):
-        super().__init__(path)
-        self._path = path
 
-    def acquire(self) -> bool:
-        acquired = super().acquire()
-        try:
-            _cut_half_line(self._path)
-        except BaseException:
-            self.release()
-            raise
-        return acquired
+def _running(lines: Iterable[bytes], check: int = 0) -> int:
+    """The checksum of all lines up to these, of which the last one with its own says it."""
+    for line in lines:
+        said = _parts(line)[1]
+        check = zlib.crc32(line, check) if said is None else said
+    return check
 
 
-def _cut_half_line(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
-        end = file.seek(0, 2)
-        file.seek(max(0, end - 1))
-        if file.read(1) not in (b"", b"\n"):
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+def _parts(line: bytes) -> tuple[bytes, int | None]:
+    """What a line says, and its checksum; None if it has none."""
+    body, mark, said = line.rpartition(_CHECK)
+    if mark and said[-1:] == b"}" and said[:-1].isdigit():
+        return body + b"}", int(said[:-1])
+    return line, None
