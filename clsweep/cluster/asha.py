@@ -8,7 +8,7 @@ again goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -80,11 +80,10 @@ class Judge:
     Args:
         journal: path of the Optuna journal.
         rules: the study's.
-        check: as `open_storage` has it.
     """
 
-    def __init__(self, journal: str, rules: Rules, check: Callable[[], None] = lambda: None):
-        self._storage, self._rules = open_storage(journal, check=check), rules
+    def __init__(self, journal: str, rules: Rules):
+        self._storage, self._rules = open_storage(journal), rules
         self._pruner = optuna.pruners.SuccessiveHalvingPruner(
             min_resource=rules.grace_epochs, reduction_factor=rules.reduction_factor
         )

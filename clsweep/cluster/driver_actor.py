@@ -48,7 +48,7 @@ class Desk:
 
     def __init__(self, path: str, run: str | None, journal: str, rules: Rules | None, scratch: str):
         self._folder, self._scratch = ResultsFolder(path, run), scratch
-        self._judge = Judge(journal, rules, self._folder.check_journal) if rules else None
+        self._judge = Judge(journal, rules) if rules else None
         self._claim = Claim()
         self._begun: set[str] = set()
 
@@ -107,7 +107,7 @@ def desk_here(folder: ResultsFolder, rules: Rules | None, *, needed: bool) -> It
     name = f"{PREFIX}{uuid.uuid4().hex}"
     desk = ray.remote(**options)(Desk).options(name=name, namespace=NAMESPACE)
     place = folder.local_path or folder.path
-    actor = desk.remote(place, folder.run, folder.journal_path, rules, folder.scratch)
+    actor = desk.remote(place, folder.held.run, folder.journal_path, rules, folder.scratch)
     try:
         yield name
     finally:

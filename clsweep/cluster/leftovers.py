@@ -43,9 +43,9 @@ class Leftovers:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self._folder.require_held()
+            self._folder.held.check()
         except BusyError:  # no next run would find the note
-            _remove(self._noted, self._folder)
+            shutil.rmtree(self._ray or "", ignore_errors=True)
             return
         if kind is None:  # else Ray's logs may say why: they stay until the next run
             remove_leftovers(self._folder)
@@ -83,18 +83,15 @@ class Leftovers:
 def remove_leftovers(folder: ResultsFolder) -> None:
     """Remove what an earlier run on this folder has left here; the caller holds the folder."""
     noted = folder.leftovers()
-    if noted is not None:
-        _remove(noted, folder)
-        folder.forget_leftovers()
-
-
-def _remove(noted: object, folder: ResultsFolder) -> None:
+    if noted is None:
+        return
     if isinstance(noted, dict) and noted.get("machine") == here():
         if ray_folder := _own_ray_folder(noted.get("ray"), folder):
             _kill(_pairs(noted.get("processes")), ray_folder)
             shutil.rmtree(ray_folder, ignore_errors=True)
         if scratch := _own_scratch(noted.get("scratch")):
             shutil.rmtree(scratch, ignore_errors=True)
+    folder.forget_leftovers()
 
 
 def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:

@@ -57,11 +57,10 @@ class Recorder:
         }
 
     def require_held(self) -> None:
-        """Stop a run whose folder is known to be another one now; a trial may take hours yet."""
-        self._folder.require_held(known=True)
+        """The folder must still be that of the run; hours may pass until the next row."""
+        self._folder.held.check()
 
     def started(self, row: Row) -> None:
-        self._folder.require_held()  # loggers would make it anew
         self._progress.started(row)
         if self._loggers:
             self._loggers.started(row)

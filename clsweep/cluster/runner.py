@@ -285,8 +285,7 @@ class _Run:
                 )
             )
             progress.announce(len(self.left()))
-            # before the desk opens it too
-            journal = open_storage(folder.journal_path, alone=True, check=folder.check_journal)
+            journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
             desk = stack.enter_context(
                 desk_here(folder, rules, needed=rules is not None or not is_alone)
             )

@@ -72,7 +72,7 @@ class TrialContext:
         return cls(
             places={o.name: study.of(o.name).sections.dataset.place for o in study.objectives},
             results=folder.local_path or folder.path,
-            run=folder.run,
+            run=folder.held.run,
             near=node_id(),
             scratch=folder.scratch,
             one_machine=one_machine,

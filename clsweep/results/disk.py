@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import re
 import stat
@@ -40,10 +39,6 @@ class Disk:
 
     def place(self, name: str) -> str:
         return f"{self.folder}/{name}"
-
-    def make(self) -> None:
-        """Make the folder, should it not be there."""
-        os.makedirs(self.folder, exist_ok=True)
 
     def inside(self, name: str) -> str:
         """The path of a file or folder with all links followed.
@@ -120,13 +115,12 @@ class Disk:
                 raise RequestError(f"{self.place(name)}: cannot be read: {reason}") from None
 
     def write(self, name: str, data: Data, *, durable: bool = True) -> None:
-        """Replace a file; the folder itself must be there, those inside are made."""
+        path = self.place(name)
         folder = self.inside(os.path.dirname(name))
         temporary = f"{folder}/.{uuid.uuid4().hex}{UNFINISHED}"
         try:
-            for inner in itertools.accumulate(name.split("/")[:-1], "{}/{}".format):
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(self.inside(inner))
+            if os.path.isdir(self.folder):  # else it was deleted, and is not made anew
+                os.makedirs(folder, exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(data)
                 if durable:
@@ -138,8 +132,7 @@ class Disk:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
-            reason = error.strerror or error
-            raise RequestError(f"{self.place(name)}: cannot be written: {reason}") from error
+            raise RequestError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     def remove(self, name: str) -> None:
         folder, _, file = name.rpartition("/")

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from clsweep.catalog.plugins import Plugin, declare, from_json, to_json
 from clsweep.catalog.rows import Row
-from clsweep.errors import BusyError, RequestError, UserError
+from clsweep.errors import RequestError, UserError
 from clsweep.results.checked import (
     KEYS,
     STUDY,
@@ -82,7 +82,7 @@ class ResultsFolder:
     path: str
     of_run: InitVar[str | None] = None  # in a process of a run that holds the folder elsewhere
     _files: Files = field(init=False, repr=False)
-    _lock: Hold = field(init=False, repr=False)
+    held: Hold = field(init=False, repr=False)  # the right to write to it
     _scratch: str | None = field(init=False, repr=False, default=None)
     _is_declared: bool = field(init=False, repr=False, default=False)
     _known: dict[str, tuple[bytes, Any]] = field(init=False, repr=False, default_factory=dict)
@@ -90,7 +90,7 @@ class ResultsFolder:
     def __post_init__(self, of_run: str | None) -> None:
         self.path = str(self.path) if "://" in str(self.path) else os.path.normpath(self.path)
         self._files = open_files(self.path)
-        self._lock = hold_of(self._files, self.path, of_run)
+        self.held = hold_of(self._files, self.path, of_run)
 
     @property
     def local_path(self) -> str | None:
@@ -256,7 +256,7 @@ class ResultsFolder:
 
     def is_running(self) -> bool:
         """Whether a run holds the folder; in an object store, whether it has lately said so."""
-        return self._lock.is_held()
+        return self.held.is_held()
 
     # What a run writes.
 
@@ -329,7 +329,7 @@ class ResultsFolder:
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
-        self._lock.check()
+        self.held.check()
         parts = {name: self._parts(name) for name in ("trials", *SIDE_TABLES)}
         trials = self.trials()  # once: their parts are many files
         for name in SIDE_TABLES:
@@ -359,7 +359,7 @@ class ResultsFolder:
             BusyError: another run took this one, which had been silent, for dead, and has the
                 folder now.
         """
-        self._lock.beat(state)
+        self.held.beat(state)
 
     def leftovers(self) -> Any:
         """What `note_leftovers` was last given, or whatever stands there; None if that is nothing,
@@ -386,44 +386,20 @@ class ResultsFolder:
             BusyError: another run holds it.
             RequestError: it cannot be made or written.
         """
-        with self._lock.hold():
+        with self.held.hold():
             try:
                 yield
             except Exception:
-                self._lock.check()  # what goes wrong in a folder of somebody else follows from that
+                self.held.check()  # what goes wrong in a folder of somebody else follows from that
                 raise
 
     @property
-    def run(self) -> str | None:
-        """Of the run that holds the folder here: for its other processes to write by."""
-        return self._lock.run
-
-    def require_held(self, *, known: bool = False) -> None:
-        """Before anything is written beside the tables: the folder is still that of its run.
-
-        Args:
-            known: go by what the last write, or beat, has met.
-
-        Raises:
-            BusyError: it was deleted, moved or replaced, or another run has taken it over.
-        """
-        if not known:
-            self._lock.check()
-        elif self._lock.lost:
-            raise BusyError(self._lock.lost)
-
-    @property
     def scratch(self) -> str:
-        """A folder of this machine for what a run says and keeps for its time: nothing in it is
-        read again. It lies apart, as what writes there would make a folder anew that was deleted.
+        """A local folder of this run, for Ray's own files too; nothing in it is read again. It lies
+        apart: who writes there would make a folder of results anew that was deleted.
         """
         if self._scratch is None:
-            try:
-                self._scratch = tempfile.mkdtemp(prefix=temporary_prefix())
-            except OSError as error:
-                raise RequestError(
-                    f"TMPDIR: no folder can be made there: {error.strerror}"
-                ) from None
+            self._scratch = tempfile.mkdtemp(prefix=temporary_prefix())
         return self._scratch
 
     def remove_scratch(self) -> None:
@@ -444,11 +420,6 @@ class ResultsFolder:
             with contextlib.suppress(FileNotFoundError):
                 Disk(self.scratch).write(JOURNAL, self._files.read(JOURNAL))
         return path
-
-    def check_journal(self) -> None:
-        """As `require_held`, before a line is appended; a copy in `scratch` is the run's own."""
-        if self.local_path is not None:
-            self._lock.check()
 
     def keep_journal(self) -> None:
         """Copy the journal to the object store, which cannot append to it: up to its last whole
@@ -612,11 +583,11 @@ class ResultsFolder:
         self._write(name, encode(table))
 
     def _write(self, name: str, data: Data, *, durable: bool = True) -> None:
-        self._lock.check()
+        self.held.check()
         self._files.write(name, data, durable=durable)
 
     def _remove(self, name: str) -> None:
-        self._lock.check()
+        self.held.check()
         self._files.remove(name)
 
 

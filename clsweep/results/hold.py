@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from clsweep.errors import BusyError, RequestError
 from clsweep.results.disk import UNSUPPORTED, Disk
 from clsweep.results.places import Files
-from clsweep.results.processes import Start, alive, here, living, machine
+from clsweep.results.processes import machine
 
 if TYPE_CHECKING:
     from clsweep.results.conditional import Versioned
@@ -35,19 +35,12 @@ STATE = {"epoch", "epochs", "step", "steps", "loss", "images_per_s"}  # of a tri
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
 STALE_S = 60.0  # a run in an object store that has not said anything for so long is taken for dead
 RENEW_S = 10.0  # at least so often it does
-_LONGEST_NAME = 500  # characters, of a run in its lock file
 
 
 class Hold(Protocol):
-    """The right of one run to write to a results folder.
+    """The right of one run to write to a results folder."""
 
-    Attributes:
-        run: whose it is, for its other processes to write by; None while no run has it here.
-        lost: how, once it is known that the folder is not that of `run` any more.
-    """
-
-    run: str | None
-    lost: str
+    run: str | None  # whose it is, for its other processes to write by
 
     def is_held(self) -> bool:
         """Whether any run holds the folder."""
@@ -78,16 +71,19 @@ class Hold(Protocol):
 class FileLock:
     """The lock of a folder on a disk. The file names the run that has it, and its inode tells the
     folder from one that has come in its place.
+
+    A file system without locks leaves it to the heartbeat to keep a second run out. One that comes
+    all the same ends the first, which does not find its name any more.
     """
 
     def __init__(self, files: Disk, path: str, run: str | None = None):
-        self._files, self._path, self.run, self.lost = files, path, run, ""
+        self._files, self._path, self.run = files, path, run
 
     def is_held(self) -> bool:
         try:
             # to be read only: the folder may be somebody else's
             with open(self._files.descriptor(".lock")) as handle:
-                return not _lock(handle, exclusive=False)
+                return not self._lock(handle, exclusive=False)
         except OSError:
             return False  # no run has ever held it
 
@@ -96,56 +92,56 @@ class FileLock:
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
     def check(self) -> None:
-        if self.run is not None and self.run != self._found():
-            is_there = os.path.isdir(self._files.folder)
-            self.lost = _gone(self._path, "replaced" if is_there else "deleted or moved")
-            raise BusyError(self.lost)
+        if self.run not in (None, self._found()):
+            raise BusyError(_busy(self._path, {}))
 
     def _found(self) -> str | None:
-        """The run that the folder now at this place says it is of."""
-        with contextlib.suppress(OSError), open(self._files.descriptor(".lock")) as handle:
-            return f"{os.fstat(handle.fileno()).st_ino} {handle.read(_LONGEST_NAME)}"
-        return None
+        """The run that has the folder which is now at this place."""
+        try:
+            inode = os.stat(self._files.place(".lock")).st_ino
+            return f"{inode} {self._files.read('.lock').hex()}"
+        except (OSError, RequestError):
+            return None
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             try:
-                self._files.make()
+                os.makedirs(self._files.folder, exist_ok=True)
                 lock = self._files.descriptor(".lock", os.O_RDWR | os.O_CREAT)
-                handle = stack.enter_context(open(lock, "r+"))
-                self._take(handle)
+                handle = stack.enter_context(open(lock, "w"))
+                # A status command may hold it for an instant; a run holds it for long.
+                pause = threading.Event()
+                if not any(
+                    self._lock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S)
+                    for _ in range(LOCK_ATTEMPTS)
+                ):
+                    raise BusyError(_busy(self._path))
+                name = uuid.uuid4().bytes
+                os.truncate(handle.fileno(), os.pwrite(handle.fileno(), name, 0))
             except OSError as error:
                 raise RequestError(
                     f"{self._path}: cannot be used as a results folder: {error.strerror}"
                 ) from None
-            try:
-                yield
-            finally:
-                self.run = None
-                with contextlib.suppress(OSError):
-                    handle.truncate(0)
+            self.run = f"{os.fstat(handle.fileno()).st_ino} {name.hex()}"
+            self.check()
+            yield
 
-    def _take(self, handle: IO[str]) -> None:
-        # A status command may hold it for an instant; a run holds it for long.
-        pause = threading.Event()
-        for _ in range(LOCK_ATTEMPTS):
-            locked = _lock(handle, exclusive=True)
-            if locked is not False:
-                break
-            pause.wait(LOCK_PAUSE_S)
-        else:
-            raise BusyError(f"{_busy(self._path)}{_elsewhere(handle, self._files.place('.lock'))}")
-        pid = os.getpid()
-        name = json.dumps([uuid.uuid4().hex, here(), pid, living()[pid].start])
-        handle.truncate(0)
-        os.pwrite(handle.fileno(), name.encode(), 0)
-        run = f"{os.fstat(handle.fileno()).st_ino} {name}"
-        if locked is None:
-            pause.wait(LOCK_PAUSE_S)  # who has come at the same time has written by now
-        if self._found() != run:
-            raise BusyError(_busy(self._path))
-        self.run = run
+    def _lock(self, handle: IO[str], *, exclusive: bool) -> bool:
+        """Try to lock the open file until it is closed; False if somebody else has the folder."""
+        import fcntl
+
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            beat = read_heartbeat(self._files)
+            is_fresh = beat.get("state") == "running" and _is_fresh({**beat, "owner": ""})
+            return not is_fresh or _is_dead(beat)
+        return True
 
 
 class Lease:
@@ -160,7 +156,8 @@ class Lease:
         self._version: str | None = None  # of the heartbeat that we wrote last
         self._state: dict[str, Any] = {}
         self._said_at = 0.0
-        self.lost = ""  # how, once the folder is not ours any more
+        # the heartbeat of a run that took us for dead; empty if there is none any more
+        self._taken_by: dict[str, Any] | None = None
         self._saying = threading.RLock()
 
     @cached_property
@@ -174,25 +171,24 @@ class Lease:
         with self._saying:
             version = self._object.replace(self._heartbeat(state), self._version)
             if version is None:
-                self._lose(read_heartbeat(self._files))
+                self._taken_by = read_heartbeat(self._files)
+                raise BusyError(_busy(self._path, self._taken_by))
             self._version, self._state, self._said_at = version, dict(state), time.monotonic()
 
     def check(self) -> None:
-        if self.lost:
-            raise BusyError(self.lost)
         if self.run is None:
             return
-        if self._version is None:  # another process of the run, which does not beat
+        if self._version is None:  # another process of the run beats
             found = read_heartbeat(self._files)
-            if found.get("owner") != self.run:
-                self._lose(found)
-        elif time.monotonic() - self._said_at > STALE_S / 2:
+            self._taken_by = None if found.get("owner") == self.run else found
+        if self._taken_by is not None:
+            raise BusyError(_busy(self._path, self._taken_by))
+        if (
+            self._version is not None
+            and self.run is not None
+            and time.monotonic() - self._said_at > STALE_S / 2
+        ):
             self.beat(self._state)
-
-    def _lose(self, found: Mapping[str, Any]) -> None:
-        """found: the heartbeat, of a run that took us for dead; or of none."""
-        self.lost = _busy(self._path, found) if found else _gone(self._path, "deleted or moved")
-        raise BusyError(self.lost)
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -222,7 +218,7 @@ class Lease:
             self.beat({"state": "running", "running": [], "headline": "starting"})
             self._require_conditions()
         except RequestError:
-            self.run, self.lost = None, ""
+            self.run, self._taken_by = None, None
             raise
 
     def _found(self) -> tuple[dict[str, Any], str | None]:
@@ -343,6 +339,12 @@ def _process() -> dict[str, Any]:
 
 
 def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:
+    """beat: of the run that has the folder, if that is known; empty if none has what was ours."""
+    if beat == {}:
+        return (
+            f"{path}: this results folder was deleted, moved or replaced under a run, which ends "
+            "and writes nothing more. Move it back and give the same command, or give another --out"
+        )
     by = ""
     if beat:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(beat.get("time", 0)))
@@ -351,43 +353,3 @@ def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:
         f"{path}: another clsweep run is writing here{by}. Watch it with: clsweep status "
         f"{shlex.quote(path)}"
     )
-
-
-def _gone(path: str, what: str) -> str:
-    return (
-        f"{path}: this results folder was {what} under a run, which ends here and writes nothing "
-        "more. Move it back and give the same command, or run into another folder"
-    )
-
-
-def _lock(handle: IO[str], *, exclusive: bool) -> bool | None:
-    """Try to lock an open file until it is closed; False if somebody else's lock is in the way.
-    None on a file system without locks, where it is of the process that it names, while that lives.
-    """
-    import fcntl
-
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in UNSUPPORTED:
-            raise
-        place, process = _named(handle)
-        return None if place == here() and not alive([process], living()) else False
-    return True
-
-
-def _named(handle: IO[str]) -> tuple[str, tuple[int, Start]]:
-    """Machine and process that a lock file names; one of here that is no more if it names none."""
-    handle.seek(0)
-    try:
-        _, place, pid, start = json.loads(handle.read(_LONGEST_NAME))
-        return str(place), (int(pid), float(start))
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        return here(), (0, 0.0)
-
-
-def _elsewhere(handle: IO[str], lock: str) -> str:
-    """What to do about a lock that no process of this machine has."""
-    return "" if _named(handle)[0] == here() else f". If that run was killed, remove {lock}"

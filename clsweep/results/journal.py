@@ -1,9 +1,9 @@
 """The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study
 runs.
 
-Optuna takes any line for what it says. So each of ours ends in a checksum, by a key that Optuna
-passes over, of itself and all lines before it: none is changed, lost, doubled or moved unseen.
-Lines of others, and of earlier versions, have none; the next one of ours covers them.
+Optuna believes any line. So each of ours ends in a checksum, by a key that Optuna passes over, of
+itself and the line before: none is changed, lost, doubled or moved unseen. Lines of earlier
+versions, and of others, have none.
 
 It says nothing that the recorded rows do not say, but for the values of configurations that have
 been chosen and not finished yet, and what a scheduler has decided: a lost journal is written again
@@ -17,7 +17,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.storages.journal._file import get_lock_file
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -36,20 +37,17 @@ from clsweep.errors import RequestError
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 _CHECK = b',"crc":'
-_TAIL_BYTES = 2**14  # in which the last lines are
+_TAIL_BYTES = 2**14  # which the last two lines do not exceed, most often
 _STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
-def open_storage(
-    path: str, *, alone: bool = False, check: Callable[[], None] = lambda: None
-) -> JournalStorage:
+def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
     """The journal in a file, which several processes may have open.
 
     Args:
         path: a local file; made if it is not there.
         alone: no other process has it open. What looks locked then was locked by one that was
             killed, for which Optuna would wait half a minute.
-        check: raises where nothing may be written any more; asked before each write.
 
     Raises:
         RequestError: it cannot be read or written.
@@ -59,7 +57,7 @@ def open_storage(
             for leftover in Path(path).parent.glob(f"{Path(path).name}.lock*"):
                 leftover.unlink(missing_ok=True)
         _require_lines(path)
-        return JournalStorage(_JournalFile(path, check))
+        return JournalStorage(_JournalFile(path))
     except OSError as error:
         raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
     except Exception as error:  # Optuna plays the lines back without looking at them
@@ -71,16 +69,16 @@ def _require_lines(path: str) -> None:
     those that are not as they were written, or not where.
     """
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        check = 0
+        before = 0
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 break
-            if not isinstance(json.loads(line), dict):
+            if not isinstance(parsed := json.loads(line), dict):
                 raise ValueError(f"a line says {line!r:.40}")
-            body, said = _parts(line[:-1])
-            if said not in (None, zlib.crc32(body, check)):
-                raise ValueError(f"line {number} or one before it is not as it was written")
-            check = _running([line[:-1]], check)
+            body = line[: line.rfind(_CHECK)] + b"}"
+            if "crc" in parsed and parsed["crc"] != zlib.crc32(body, before):
+                raise ValueError(f"line {number} or the one before is not as it was written")
+            before = zlib.crc32(line)
 
 
 def _damaged(path: str, reason: str) -> RequestError:
@@ -253,61 +251,46 @@ def _retry_of(former: FrozenTrial) -> dict[str, Any]:
 
 
 class _JournalFile(JournalFileBackend):
-    """A file that outlives its writers, and whose lines are checked."""
+    """A file that outlives its writers, and whose lines are checked. Nothing is written to another
+    one that has come in its place.
+    """
 
-    def __init__(self, path: str, check: Callable[[], None]):
+    def __init__(self, path: str):
         super().__init__(path, lock_obj=JournalFileOpenLock(path))
-        self._check = check
+        # kept open: no other file gets its inode meanwhile
+        self._opened = open(path, "rb")  # noqa: SIM115
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        self._check()
+        path = self._file_path
         try:
-            self._lock.acquire()
-            try:
-                check, lines = _mended(self._file_path), b""
+            if not os.path.samestat(os.stat(path), os.fstat(self._opened.fileno())):
+                raise RequestError(f"{path}: cannot be written: another file has come in its place")
+            with get_lock_file(self._lock):
+                line, lines = _last_line(path), b""
                 for log in logs:
                     body = json.dumps(log, separators=(",", ":")).encode()
-                    check = zlib.crc32(body, check)
-                    lines += b"%b%b%d}\n" % (body[:-1], _CHECK, check)
-                with open(self._file_path, "ab") as file:
+                    check = zlib.crc32(body, zlib.crc32(line))
+                    line = b"%b%b%d}\n" % (body[:-1], _CHECK, check)
+                    lines += line
+                with open(path, "ab") as file:
                     file.write(lines)
                     file.flush()
                     os.fsync(file.fileno())
-            finally:
-                self._lock.release()
         except OSError as error:
-            raise RequestError(f"{self._file_path}: cannot be written: {error.strerror}") from None
+            raise RequestError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _mended(path: str) -> int:
-    """The checksum that the next line goes on from. The half line that a killed writer, or a full
-    disk, has left is cut off: Optuna would write right behind it.
+def _last_line(path: str) -> bytes:
+    """The last whole line. A half one behind it, which a killed writer or a full disk has left, is
+    cut off: Optuna would write right behind it.
     """
     with open(path, "r+b") as file:
         end = file.seek(0, os.SEEK_END)
         for start in (max(0, end - _TAIL_BYTES), 0):
             file.seek(start)
             *lines, half = file.read().split(b"\n")
-            if start:
-                lines = lines[1:]  # the first may begin before
-            if not start or any(_parts(line)[1] is not None for line in lines):
+            if len(lines) > 1:
                 break
         if half:
             file.truncate(end - len(half))
-    return _running(lines)
-
-
-def _running(lines: Iterable[bytes], check: int = 0) -> int:
-    """The checksum of all lines up to these, of which the last one with its own says it."""
-    for line in lines:
-        said = _parts(line)[1]
-        check = zlib.crc32(line, check) if said is None else said
-    return check
-
-
-def _parts(line: bytes) -> tuple[bytes, int | None]:
-    """What a line says, and its checksum; None if it has none."""
-    body, mark, said = line.rpartition(_CHECK)
-    if mark and said[-1:] == b"}" and said[:-1].isdigit():
-        return body + b"}", int(said[:-1])
-    return line, None
+    return lines[-1] + b"\n" if lines else b""

@@ -185,7 +185,7 @@ print("ready", flush=True)
 while line := sys.stdin.readline():
     place, start = line.split()
     folder = ResultsFolder(place)
-    folder._lock._object.read()  # connected: what follows is the claim alone
+    folder.held._object.read()  # connected: what follows is the claim alone
     time.sleep(max(0.0, float(start) - time.time()))
     try:
         with folder.lock():
