@@ -90,7 +90,7 @@ class Disk:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise RequestError(f"{self.place(name)}: cannot be read: {error.strerror}") from None
+            raise RequestError(f"{self.place(name)}: cannot be opened: {error.strerror}") from None
 
     def names(self, folder: str) -> list[str]:
         return [name for name in self._listed(folder) if not name.endswith(UNFINISHED)]
@@ -119,8 +119,7 @@ class Disk:
         folder = self.inside(os.path.dirname(name))
         temporary = f"{folder}/.{uuid.uuid4().hex}{UNFINISHED}"
         try:
-            if os.path.isdir(self.folder):  # else it was deleted, and is not made anew
-                os.makedirs(folder, exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(data)
                 if durable:
