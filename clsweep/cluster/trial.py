@@ -45,7 +45,7 @@ class TrialContext:
     cpus_per_worker: int
     cuda_graphs: bool
     results: str  # the results folder
-    run: str | None  # which holds it
+    run: str | None = None  # which holds it
     near: str | None  # the driver's machine, by Ray's id; None: this very one
     scratch: str | None = None  # a folder of the driver's machine that its run removes
     one_machine: bool = False  # all trials are on the driver's
