@@ -1,8 +1,5 @@
 """Who holds a results folder: one run at a time. On a disk the operating system's lock says so and
 is free when its process is gone; in an object store a heartbeat does, which goes stale.
-
-A path may come to name another folder under a run: it is deleted, moved, made anew. So all that a
-run writes is checked to go to the folder that it holds, whichever of its processes writes.
 """
 
 from __future__ import annotations
@@ -69,8 +66,8 @@ class Hold(Protocol):
 
 
 class FileLock:
-    """The lock of a folder on a disk. The file names the run that has it, and its inode tells the
-    folder from one that has come in its place.
+    """The lock of a folder on a disk. A path may come to name another folder under a run, which is
+    deleted, moved or made anew: the file says whose it is, and its inode tells it from a copy.
 
     A file system without locks leaves it to the heartbeat to keep a second run out. One that comes
     all the same ends the first, which does not find its name any more.
@@ -98,9 +95,9 @@ class FileLock:
     def _found(self) -> str | None:
         """The run that has the folder which is now at this place."""
         try:
-            inode = os.stat(self._files.place(".lock")).st_ino
-            return f"{inode} {self._files.read('.lock').hex()}"
-        except (OSError, RequestError):
+            name = self._files.read(".lock").hex()
+            return f"{os.stat(self._files.place('.lock')).st_ino} {name}"
+        except FileNotFoundError:
             return None
 
     @contextlib.contextmanager

@@ -523,3 +523,23 @@ def test_a_folder_that_cannot_be_written_is_one_line(
     with pytest.raises(RequestError) as refused, ResultsFolder(str(tmp_path / "out")).lock():
         pass
     assert str(refused.value) == f"{tmp_path}/out/.lock: cannot be opened: Read-only file system"
+
+
+def test_a_lock_that_cannot_be_read_for_a_while_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def too_many(path: str, flags: int, *more: Any, **options: Any) -> int:
+        if str(path).endswith("/.lock"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return real(path, flags, *more, **options)
+
+    folder = ResultsFolder(str(tmp_path / "out"))
+    with folder.lock():
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", too_many)
+            with pytest.raises(RequestError, match="cannot be opened: Too many open") as refused:
+                folder.add_checkpoint("a-0", b"x")
+        assert not isinstance(refused.value, BusyError)
+        folder.add_checkpoint("a-0", b"x")
