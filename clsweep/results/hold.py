@@ -239,7 +239,7 @@ class Lease:
         while not released.wait(RENEW_S / 4):
             if time.monotonic() - self._said_at > RENEW_S:
                 # a folder that is no longer ours: the next beat says so
-                with contextlib.suppress(RequestError):
+                with contextlib.suppress(RequestError), self._saying:  # else of an older state
                     self.beat(self._state)
 
     def _release(self) -> None:
