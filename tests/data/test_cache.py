@@ -6,8 +6,8 @@ import errno
 import json
 import os
 import shutil
-import stat
 import signal
+import stat
 import subprocess
 import sys
 import threading
