@@ -392,6 +392,8 @@ class ResultsFolder:
             except Exception:
                 self.held.check()  # what goes wrong in a folder of somebody else follows from that
                 raise
+            finally:
+                self.remove_scratch()
 
     @property
     def scratch(self) -> str:

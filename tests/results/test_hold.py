@@ -393,10 +393,11 @@ def test_a_run_whose_folder_is_another_one_ends_and_leaves_it_alone(
     tmp_path: Path, change: Callable[[Path], None], write: str
 ) -> None:
     out = tmp_path / "out"
-    folder, after = ResultsFolder(str(out)), {}
+    folder, after, scratch = ResultsFolder(str(out)), {}, []
 
     def run() -> None:
         with folder.lock():
+            scratch.append(Path(folder.scratch))
             folder.add_checkpoint("a-0", b"ours")
             beside = ResultsFolder(str(out), folder.held.run)  # of a trial's process
             beside.add_checkpoint("a-0", b"ours again")
@@ -411,6 +412,7 @@ def test_a_run_whose_folder_is_another_one_ends_and_leaves_it_alone(
     assert len(str(ended.value).splitlines()) == 1
     assert content(out) == after
     assert out.exists() == bool(after)
+    assert not scratch[0].exists()
 
 
 def test_a_process_that_an_earlier_run_has_left_writes_nothing(place: str) -> None:
