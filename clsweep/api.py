@@ -186,16 +186,20 @@ class Results(StudyResults, Findings):
         """
         return with_factors(confirmed(self, top=top), self.study)
 
-    def encoder(self, trial_id: str) -> nn.Module:
+    def encoder(self, trial_id: str, *, trust: bool = False) -> nn.Module:
         """The trained encoder of a trial in eval mode, if the study kept it; images come
         normalised.
 
+        Args:
+            trust: execute the folder's plug-in, or the function `module:function`, that makes it.
+
         Raises:
             RequestError: no such trial, or its encoder was not kept.
+            StudyError: code of the folder would be executed, which is not trusted.
         """
         from clsweep.trained import load_encoder
 
-        return load_encoder(self.folder, trial_id)[0]
+        return load_encoder(self.folder, trial_id, trust=trust)[0]
 
     def checkpoint(self, trial_id: str) -> dict[str, Any]:
         """The stored checkpoint of a trial: under "state" the state dicts of networks and

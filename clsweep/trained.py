@@ -8,12 +8,15 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from clsweep.catalog import COMPONENT
+from clsweep.catalog import COMPONENT, Component
+from clsweep.catalog.open_encoders import is_own
+from clsweep.catalog.plugins import declare, execute, opened, would_execute
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, nearest
 from clsweep.results.folder import ResultsFolder, checkpoint_file, encoder_file
 from clsweep.results.ranking import Standings
 from clsweep.results.reading import StudyResults
+from clsweep.study.plugged import refuse
 
 About = dict[str, Any]
 
@@ -21,13 +24,19 @@ MAX_LISTED = 5
 ADVICE = "A study with encoders: {keep: all} keeps every trial's"
 
 
-def load_encoder(folder: ResultsFolder, trial_id: str) -> tuple[Any, About]:
+def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -> tuple[Any, About]:
     """The encoder of a trial in eval mode, and what its file says of it.
+
+    Args:
+        trust: where a plug-in of the folder, or a function of the user's own, makes the encoder,
+            execute it; any other encoder is the catalog's, timm's or torchvision's.
 
     Raises:
         RequestError: no such trial, or its encoder was not kept or is damaged.
+        StudyError: code would be executed that nobody trusts.
     """
     row = _row_with_encoder(folder, trial_id)
+    _allow(folder, row["encoder"], trust)
     from clsweep.results.weights import agreed, unpack
 
     place = folder.place(encoder_file(trial_id))
@@ -47,6 +56,19 @@ def load_encoder(folder: ResultsFolder, trial_id: str) -> tuple[Any, About]:
         reason = str(error).splitlines()[0]
         raise RequestError(f"{place}: does not hold the encoder of this trial: {reason}") from None
     return encoder.eval(), about
+
+
+def _allow(folder: ResultsFolder, encoder: str, trust: bool) -> None:
+    """Have the code of an encoder that is not the catalog's, where it is trusted."""
+    recorded = folder.document().plugins
+    names = {row.name for plugin in recorded for row in plugin.rows if isinstance(row, Component)}
+    plugins = recorded if encoder in names else ()
+    if not trust:
+        refuse(would_execute(plugins, [encoder] if is_own(encoder) else []), folder.path)
+    if plugins:
+        plugins = opened(plugins)
+        declare(plugins)
+        execute(plugins)
 
 
 def _require_alike(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ PACKAGE = Path(clsweep.__file__).parent
 STUDY = Path(__file__).parents[1] / "studies" / "quickstart.yaml"
 TOP_LEVEL = {"clsweep"} | {
     f"clsweep.{name}"
-    for name in ("__main__", "api", "errors", "machine", "processes", "trained", "version")
+    for name in ("__main__", "api", "errors", "files", "machine", "processes", "trained", "version")
 }
 
 RAY, TORCH, OPTUNA = {"ray"}, {"torch", "torchvision"}, {"optuna"}
@@ -30,14 +30,15 @@ HEAVY = RAY | TORCH | OPTUNA
 LAYERS = {
     "version": (HEAVY, ""),
     "errors": (HEAVY, ""),
+    "files": (HEAVY, ""),
     "machine": (HEAVY, ""),
     "processes": (HEAVY, ""),
     "display": (HEAVY, "errors"),
-    "catalog": (HEAVY, "display errors"),
+    "catalog": (HEAVY, "display errors files"),
     "model": (RAY | OPTUNA, "catalog display errors"),
     "data": (RAY | OPTUNA, "catalog display errors machine"),
     "objective": (RAY | OPTUNA, "model data catalog display errors"),
-    "study": (RAY | TORCH, "data catalog display errors"),
+    "study": (RAY | TORCH, "data catalog display errors files"),
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors version"),
     "foreign": (HEAVY, "catalog errors"),
@@ -48,7 +49,7 @@ LAYERS = {
         HEAVY,
         "findings analysis results catalog display machine processes errors version",
     ),
-    "trained": (RAY | OPTUNA, "train results objective catalog display errors"),
+    "trained": (RAY | OPTUNA, "train results study objective catalog display errors"),
     "api": (
         RAY | TORCH | OPTUNA,
         "trained report cluster train findings analysis results study catalog display errors",

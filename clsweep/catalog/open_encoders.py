@@ -59,6 +59,11 @@ def is_open(name: str) -> bool:
     return _open(name) is not None
 
 
+def is_own(name: str) -> bool:
+    """Whether an encoder is what a function of the user's returns."""
+    return re.fullmatch(_PATTERNS[-1], name) is not None
+
+
 def measured(params: Mapping[str, Any]) -> int:
     """Width of the features of an encoder that the catalog does not know, and whether it can be
     built and begin with the weights of `init`. Modules of one's own are looked for in the working
@@ -70,7 +75,7 @@ def measured(params: Mapping[str, Any]) -> int:
     Raises:
         ValueError: it cannot, in one line.
     """
-    if re.fullmatch(_PATTERNS[-1], str(params["encoder"])) and os.getcwd() not in sys.path:
+    if is_own(str(params["encoder"])) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # Ray gives its workers this path of the driver's
     wanted = {name: params[name] for name in _MEASURED if params.get(name) is not None}
     found = json.loads(_asked(json.dumps(wanted, sort_keys=True)))
@@ -90,7 +95,9 @@ def _open(name: str) -> Component | None:
 def _asked(wanted: str) -> str:
     try:
         run = subprocess.run(
-            [sys.executable, "-m", "clsweep.model.measure"],
+            # with our modules, and none of the working folder before them
+            [sys.executable, "-P", "-m", "clsweep.model.measure"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             input=wanted, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

@@ -14,7 +14,6 @@ import importlib
 import importlib.util
 import json
 import os
-import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,9 +28,18 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from clsweep.catalog import install
-from clsweep.catalog.rows import CatalogRow, Component, Dataset, Diagnostic, Metric, Param
+from clsweep.catalog.rows import (
+    SEALED,
+    CatalogRow,
+    Component,
+    Dataset,
+    Diagnostic,
+    Metric,
+    Param,
+)
 from clsweep.catalog.signatures import mismatch
 from clsweep.errors import UserError
+from clsweep.files import read_regular
 
 MAX_BYTES = 256_000  # of a plug-in's text, which goes to every process of a study
 GROUP = "clsweep"  # of the entry points of installed packages
@@ -55,6 +63,7 @@ class Plugin:
         text: of the module.
         digest: tells versions apart; of a package with its version.
         is_package: it is imported where it is installed; else `text` is what is executed.
+        is_sealed: a results folder has it, which may be anybody's: its rows name no function.
         file: of a package, `my_package/losses.py`, as messages name it.
         rows: what it adds to the catalog, with `impl` as module:function.
         places: of its functions, `my_losses.py:12`, by `impl`.
@@ -65,6 +74,7 @@ class Plugin:
     text: str = field(repr=False)
     digest: str
     is_package: bool = False
+    is_sealed: bool = False
     file: str = ""
     rows: tuple[CatalogRow, ...] = field(repr=False)
     places: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -84,12 +94,30 @@ class Plugin:
         """
         try:
             rows = tuple(_row(KINDS[row["row"]], row) for row in packed["rows"])
-            found = cls(**{**packed, "rows": rows})
+            places = TypeAdapter(dict[str, str]).validate_python(packed["places"])
+            name, module, text, digest, file = TypeAdapter(list[str]).validate_python(
+                [packed.get(key) for key in ("name", "module", "text", "digest", "file")]
+            )
         except (TypeError, KeyError, ValidationError) as error:
             raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
-        if not found.is_package and found.digest != _digest(found.text):
-            raise ValueError(f"{found.name}: its text is not of its digest")
-        return found
+        is_package = bool(packed.get("is_package"))
+        if not is_package and digest != _digest(text):
+            raise ValueError(f"{name}: its text is not of its digest")
+        return cls(
+            name=name, module=module, text=text, digest=digest, is_package=is_package, file=file,
+            rows=rows, places=places,
+        )  # fmt: skip
+
+    def sealed(self) -> Plugin:
+        """The same as a results folder has it: to read tables by its rows, and no more."""
+        rows = []
+        for row in self.rows:
+            named = [key for key in ("impl", "arrays", "files") if getattr(row, key, "")]
+            kept: dict[str, Any] = dict.fromkeys(named, f"{SEALED}:{self.name}")
+            if getattr(row, "pattern", ""):
+                kept["pattern"] = "(?s:.*)"  # some regular expressions never end
+            rows.append(replace(row, **kept))
+        return replace(self, rows=tuple(rows), places={}, is_sealed=True)
 
 
 def _row(kind: type, values: Mapping[str, Any]) -> CatalogRow:
@@ -124,8 +152,11 @@ def read_plugins(names: Sequence[str], folder: Path) -> tuple[Plugin, ...]:
 
 
 def _read_file(path: Path, name: str) -> Plugin:
-    text, file = _text(path, name), path.name
-    module = _PREFIX + path.stem
+    return _of_text(_text(path, name), path.name, name)
+
+
+def _of_text(text: str, file: str, name: str) -> Plugin:
+    module = _PREFIX + file.removesuffix(".py")
     rows, places = _rows_of(text, name, module)
     return Plugin(
         name=file, module=module, text=text, digest=_digest(text), rows=rows, places=places
@@ -135,17 +166,12 @@ def _read_file(path: Path, name: str) -> Plugin:
 def _text(path: Path, name: str) -> str:
     """A file's text; neither a pipe nor a device is waited for."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise PluginError(f"{name}: expected a regular file, given a pipe or a device")
-            data = file.read(MAX_BYTES + 1)
+        data = read_regular(path, MAX_BYTES)
     except OSError as error:
         siblings = sorted(each.name for each in path.parent.glob("*.py"))[:5]
         hint = f" Beside the study: {', '.join(siblings)}." if siblings else ""
         reason = (error.strerror or str(error)).lower()
         raise PluginError(f"{name}: this plug-in cannot be read: {reason}.{hint}") from None
-    if len(data) > MAX_BYTES:
-        raise PluginError(f"{name}: expected at most {MAX_BYTES:,} bytes, given more")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -396,21 +422,64 @@ def activate(plugins: Sequence[Plugin]) -> None:
 
 
 def declare(plugins: Sequence[Plugin]) -> None:
-    """Know the rows of recorded plug-ins, to read results: beside those of this process, of which
-    one of the same name gives way. Nothing is executed.
+    """Know the rows of plug-ins of a results folder, to read it: beside those of this process, of
+    which one of the same name gives way, unless it is the same. Nothing is executed.
     """
-    kept = [plugin for name, plugin in _active.items() if name not in {p.name for p in plugins}]
-    if all(_active.get(plugin.name) == plugin for plugin in plugins):
+    found = [_own(plugin) or plugin for plugin in plugins]
+    if all(_active.get(plugin.name) == plugin for plugin in found):
         return
+    names = {plugin.name for plugin in found}
     try:
-        activate([*kept, *plugins])
+        activate([*(p for name, p in _active.items() if name not in names), *found])
     except PluginError:  # two studies that mean different things by one name
-        activate(plugins)
+        activate(found)
+
+
+def _own(plugin: Plugin) -> Plugin | None:
+    """The same plug-in, if this process has it from its user."""
+    own = _active.get(plugin.name)
+    same = own is not None and own.digest == plugin.digest
+    return own if own is not None and same and not own.is_sealed else None
+
+
+def opened(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
+    """Plug-ins of a results folder as they are executed, the user's own where there is one.
+
+    Their rows are read anew, off what the digest is of: the text, or the installed package.
+
+    Raises:
+        PluginError: one cannot be read, or is another version here.
+    """
+    return tuple(_own(p) or _opened(p) if p.is_sealed else p for p in plugins)
+
+
+def _opened(plugin: Plugin) -> Plugin:
+    if not plugin.is_package:
+        return _of_text(plugin.text, plugin.name, plugin.name)
+    found = _read_package(plugin.name)
+    if found.digest != plugin.digest:
+        recorded = f"planned with version {plugin.digest}"
+        raise PluginError(f"{plugin.name}: {recorded}, found {found.digest} here")
+    return found
+
+
+def would_execute(plugins: Sequence[Plugin], encoders: Iterable[str]) -> list[str]:
+    """The files behind plug-ins of a results folder and encoders `module:function`, each with its
+    digest; those that this process has from its user are left out.
+    """
+    files = [f"plug-in {p.name} ({p.digest})" for p in plugins if p.is_sealed and not _own(p)]
+    for name in encoders:
+        spec = _spec(name.partition(":")[0])
+        origin = spec.origin if spec and spec.origin and os.path.isfile(spec.origin) else None
+        at = f"{origin} ({_digest(_text(Path(origin), name))})" if origin else "no file here"
+        files.append(f"encoder {name}, of {at}")
+    return files
 
 
 def _place_of(plugin: Plugin, row: CatalogRow | None) -> str:
-    lines = {} if row is None else _lines(ast.parse(plugin.text))
-    line = lines.get((type(row).__name__, row.name), 1) if row is not None else 1
+    if row is None or plugin.is_sealed:
+        return plugin.file or plugin.name
+    line = _lines(ast.parse(plugin.text)).get((type(row).__name__, row.name), 1)
     return f"{plugin.file or plugin.name}:{line}"
 
 
@@ -490,7 +559,7 @@ def to_json(plugins: Sequence[Plugin]) -> bytes:
 
 
 def from_json(data: bytes) -> tuple[Plugin, ...]:
-    """What `to_json` wrote.
+    """What `to_json` wrote, sealed.
 
     Raises:
         ValueError: it did not.
@@ -498,4 +567,4 @@ def from_json(data: bytes) -> tuple[Plugin, ...]:
     found = json.loads(data)
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise ValueError("expected a list of plug-ins")
-    return tuple(Plugin.unpacked(each) for each in found)
+    return tuple(Plugin.unpacked(each).sealed() for each in found)

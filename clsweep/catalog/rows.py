@@ -371,13 +371,19 @@ def implementation(row: Component | Dataset | Metric | Diagnostic) -> Any:
     return named(row.impl)
 
 
+SEALED = "of a results folder"  # no module: stands for that of a recorded plug-in
+
+
 def named(place: str) -> Any:
     """What "module:function" names.
 
     Raises:
         LookupError: there is no such module, or no such name in it.
+        UserError: it is of a recorded plug-in, of which nothing is executed.
     """
     module, _, name = place.partition(":")
+    if module == SEALED:
+        raise UserError(f"{name}: a plug-in that a results folder names is not executed")
     try:
         return getattr(importlib.import_module(module), name)
     except UserError:  # a plug-in's, with its place

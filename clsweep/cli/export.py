@@ -22,7 +22,7 @@ SUFFIXES = (".safetensors", ".pt")
 NUM_CLASSES = 1000  # of torchvision's classifiers
 
 
-def export_encoder(trial: str, out: str) -> None:
+def export_encoder(trial: str, out: str, *, trust: bool = False) -> None:
     """Write the encoder of a trial, DIR/TRIAL_ID, to a .safetensors or .pt file, and say how to
     load it.
 
@@ -31,7 +31,7 @@ def export_encoder(trial: str, out: str) -> None:
     """
     path = _out(out)
     folder, trial_id = _trial(trial)
-    encoder, about = load_encoder(folder, trial_id)
+    encoder, about = load_encoder(folder, trial_id, trust=trust)
     state = dict(encoder.state_dict())
     is_torchvision = _row(about).layout == "torchvision"
     if is_torchvision:

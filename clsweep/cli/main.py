@@ -44,6 +44,7 @@ from clsweep.cli.options import (
     Settings,
     Statistic,
     StudyPath,
+    Trust,
     WideOption,
     Within,
     print_version,
@@ -113,6 +114,7 @@ def plan(
         float | None,
         typer.Option("--price", metavar="EUR", min=0, help="an hour of this machine; with money"),
     ] = None,
+    trust: Trust = False,
     format: FormatOption = Format.table,
 ) -> None:
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
@@ -127,7 +129,7 @@ def plan(
         plan_trial_rows,
     )
 
-    study = _study(path, preset, settings)
+    study = _study(path, preset, settings, trust)
     if trials:
         for_eyes = format in (Format.table, Format.md)
         print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
@@ -176,11 +178,13 @@ def try_(
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1; as the study asks")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """One trial in this process, without Ray: a row per epoch."""
     from clsweep.cli.try_one import try_trial
 
-    try_trial(_study(path, preset, settings), objective, config=config, seed=seed, device=device)
+    study = _study(path, preset, settings, trust)
+    try_trial(study, objective, config=config, seed=seed, device=device)
 
 
 @app.command()
@@ -204,18 +208,19 @@ def run(
         list[str] | None,
         typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.cli.plan import plan_counts
 
-    study = _study(path, preset, settings)
+    study = _study(path, preset, settings, trust)
     num = sum(row["trials"] for row in plan_counts(study))
     print(f"{study.name}: {num:,} trials. Loading Ray ...", flush=True)
     from clsweep.api import default_out, open_results
     from clsweep.cli.statistics import Style, print_answer, print_pareto, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
-    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent, "trust": trust}
     again = command_line(
         "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
     )
@@ -641,6 +646,7 @@ def confirm(
     address: Address = "local",
     retry_failed: RetryFailed = False,
     max_concurrent: MaxConcurrent = None,
+    trust: Trust = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
@@ -653,7 +659,7 @@ def confirm(
     from clsweep.cluster.runner import Request
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
-    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent, "trust": trust}
     again = command_line(
         "confirm", path, top=top, seeds=",".join(given), address=address, set=settings, **kept
     )
@@ -666,6 +672,7 @@ def confirm(
                 top=top,
                 seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
                 settings=settings or (),
+                trust=trust,
             )
     except KeyboardInterrupt:
         print(f"\nInterrupted. Resume with: {again}", file=sys.stderr)
@@ -690,11 +697,12 @@ def export(
         ),
     ],
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="a .safetensors or .pt file")],
+    trust: Trust = False,
 ) -> None:
     """The trained encoder of a trial as a state dict; a resnet is torchvision's."""
     from clsweep.cli.export import export_encoder
 
-    export_encoder(trial, out)
+    export_encoder(trial, out, trust=trust)
 
 
 def main() -> None:
@@ -716,10 +724,12 @@ def main() -> None:
         sys.exit(0)
 
 
-def _study(path: Path, preset: str | None, settings: Sequence[str] | None) -> Study:
+def _study(
+    path: Path, preset: str | None, settings: Sequence[str] | None, trust: bool = False
+) -> Study:
     from clsweep.study.resolve import load_study
 
-    return load_study(path, preset=preset, settings=settings or ())
+    return load_study(path, preset=preset, settings=settings or (), trust=trust)
 
 
 def _opened(

@@ -150,6 +150,9 @@ FormatOption = Annotated[Format, typer.Option("--format", help="how tables are p
 Address = Annotated[
     str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="execute the plug-ins that a results folder names")
+]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run failed trials again")]
 MaxConcurrent = Annotated[
     int | None, typer.Option("--max-concurrent", min=1, help="trials at once")

@@ -34,6 +34,7 @@ def confirm_study(
     top: int | None = None,
     seeds: Sequence[object] | None = None,
     settings: Sequence[str] = (),
+    trust: bool = False,
 ) -> RunSummary:
     """Run the best configurations of each objective on fresh seeds, into the folder `confirm` among
     the results.
@@ -44,6 +45,7 @@ def confirm_study(
         seeds: fresh ones; by default as the study's `confirm` says.
         settings: `K=V` texts for what may change between two sessions of a study: resources, places
             of data.
+        trust: execute the plug-ins and encoders `module:function` that the folder names.
 
     Raises:
         UserError: the search runs, has no configuration that is finished, or was planned
@@ -55,7 +57,7 @@ def confirm_study(
             f"{path}: the search still runs; confirm it once it has ended. See clsweep status "
             f"{path}"
         )
-    study = confirming_study(folder, top=top, seeds=seeds, settings=settings)
+    study = confirming_study(folder, top=top, seeds=seeds, settings=settings, trust=trust)
     planned, confirmation = plan_confirmation(study, folder), folder.confirmation
     with confirmation.lock():
         _require_same(confirmation, study, planned)
@@ -76,11 +78,13 @@ def confirming_study(
     top: int | None = None,
     seeds: Sequence[object] | None = None,
     settings: Sequence[str] = (),
+    trust: bool = False,
 ) -> Study:
     """The search's study with what was asked in its `confirm`; it stops no trial early and keeps no
     encoders.
     """
     document = folder.document()
+    document.is_trusted = trust
     for setting in settings:
         apply_setting(document, setting)
     asked = {key: value for key, value in (("top", top), ("seeds", seeds)) if value is not None}

@@ -5,7 +5,6 @@ features or, in one line, why there is none.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -40,5 +39,4 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
-    sys.path.insert(0, os.getcwd())
     print(json.dumps(measure(json.load(sys.stdin))), file=answer)

@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 _MARK, _MARK_SIZE = b"clsweep1", 12  # with the checksum behind it
 _TAIL_SIZE = 8  # the footer's length, and PAR1
 _MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more than it saves
-# Runs of equal values take next to nothing, yet no table of ours comes near this.
-MOST_ROWS_PER_BYTE = 1000
-
-
-_MOST_TEXT = 2**31  # bytes of a column, written out: a few kilobytes of file can name far more
+# What a file may come to in memory: so much, and so many times its own bytes. Of our tables the
+# largest factors are 3 for the pages, 25 for the values, and half a row.
+_PAGES, _PAGES_PER_BYTE = 2**26, 20  # bytes, unpacked
+_VALUES, _VALUES_PER_BYTE = 2**30, 100  # bytes
+_ROWS, _ROWS_PER_BYTE = 100_000, 10
+_SNAPPY = 22  # how often its length this compression, with which we write, can come to
 
 
 def encode(table: pa.Table) -> bytes:
@@ -33,17 +34,22 @@ def encode(table: pa.Table) -> bytes:
     return b"".join([data[:start], _MARK, _checksum(data[:start], data[start:]), data[start:]])
 
 
-def decode(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+def decode(
+    data: bytes, columns: Sequence[str] | None = None, *, of_others: bool = False
+) -> pa.Table:
     """A Parquet file, or those of the columns that it has. One without checksums is read as well.
+
+    Args:
+        of_others: it may have lists, whose number is not known before they are read.
 
     Raises:
         ValueError, OSError, pa.ArrowException: it is damaged, or cannot be what it says.
     """
     view = memoryview(data)
-    if not _has_checksum(view):
-        return _read(data, columns, by_page=True)
-    _verify(view)
-    return _read(data, columns, by_page=False)
+    has_checksum = _has_checksum(view)
+    if has_checksum:
+        _verify(view)
+    return _read(data, columns, by_page=not has_checksum, of_others=of_others)
 
 
 def schema_of(data: bytes) -> pa.Schema:
@@ -51,53 +57,134 @@ def schema_of(data: bytes) -> pa.Schema:
     return pq.read_schema(pa.BufferReader(data))
 
 
-def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Table:
+def _read(
+    data: bytes, columns: Sequence[str] | None, *, by_page: bool, of_others: bool
+) -> pa.Table:
     """Our texts repeat: they are read, and checked, once per value where there are many rows."""
     source = pa.BufferReader(data)
     metadata = pq.read_metadata(source)
-    num_rows, schema = metadata.num_rows, metadata.schema.to_arrow_schema()
-    if num_rows > MOST_ROWS_PER_BYTE * len(data):
-        raise ValueError(f"{num_rows:,} rows in {len(data):,} bytes")
+    schema = metadata.schema.to_arrow_schema()
     names = schema.names
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise ValueError(f"column {twice[0]!r} stands twice")
-    texts = [field.name for field in schema if _family(field.type) == "text"]
+    chosen = [name for name in columns or names if name in names]
+    room = _VALUES + _VALUES_PER_BYTE * len(data)
+    texts = _sizes_of_texts(data, metadata, {*chosen}, room)
+    repeating = [
+        name
+        for name, (size, worst) in texts.items()
+        if worst > room or (metadata.num_rows >= _MANY_ROWS and size < 4 * metadata.num_rows)
+    ]  # else the values are longer than their numbers
+    lists = [path for path in metadata.schema.names if path not in names] if not of_others else []
+    if lists := [*lists, *(name for name in repeating if name not in names)]:
+        raise ValueError(f"column {lists[0]!r}: expected no list")
     file = pq.ParquetFile(
         source,
         metadata=metadata,
-        read_dictionary=_repeating(metadata, texts),
+        read_dictionary=repeating,
         page_checksum_verification=by_page,
     )
-    table = file.read(columns=columns)
+    table = file.read(columns=chosen)
     # else the first look at a text may fail
-    table.select([n for n in texts if n in table.column_names]).validate(full=True)
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_dictionary(column.type) and _family(column.type) == "text":
-            _require_bounded(name, column)
+    strings = [name for name in chosen if _family(schema.field(name).type) == "text"]
+    table.select(strings).validate(full=True)
+    if (total := sum(_text_bytes(table[name]) for name in repeating)) > room:
+        raise ValueError(_too_large(f"{len(data):,}", total, table.num_rows))
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
 
 
-def _require_bounded(name: str, column: pa.ChunkedArray) -> None:
-    """Refuse a text that would fill the memory once every row has it."""
-    lengths = [pc.binary_length(chunk.dictionary) for chunk in column.chunks]
-    if sum((pc.max(n).as_py() or 0) for n in lengths) * len(column) <= _MOST_TEXT:
-        return
-    sums = (
-        pc.sum(n.take(c.indices)).as_py() or 0 for n, c in zip(lengths, column.chunks, strict=True)
+def _sizes_of_texts(
+    data: bytes, metadata: pq.FileMetaData, chosen: Collection[str], room: int
+) -> dict[str, tuple[int, int]]:
+    """Of each column of texts: the bytes of its pages, as the footer says, and what they come to if
+    each value is a whole page.
+
+    Raises:
+        ValueError: what these columns come to would fill the memory.
+    """
+    pages, values, texts = 0, 0, dict[str, tuple[int, int]]()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for i in range(group.num_columns):
+            column, kind = group.column(i), metadata.schema.column(i)
+            if (name := column.path_in_schema).partition(".")[0] not in chosen:
+                continue
+            unpacked = _unpacked(data, column)
+            pages += unpacked
+            values += max(column.num_values, group.num_rows) * max(8, kind.length)
+            if column.physical_type == "BYTE_ARRAY":
+                size, worst = texts.get(name, (0, 0))
+                size += column.total_uncompressed_size
+                texts[name] = size, worst + unpacked * column.num_values
+    is_bomb = (
+        pages > _PAGES + _PAGES_PER_BYTE * len(data)
+        or values > room
+        or metadata.num_rows > _ROWS + _ROWS_PER_BYTE * len(data)
     )
-    if (total := sum(sums)) > _MOST_TEXT:
-        raise ValueError(f"column {name!r}: {total:,} bytes of text in {len(column):,} rows")
+    if is_bomb:
+        raise ValueError(_too_large(f"{len(data):,}", max(pages, values), metadata.num_rows))
+    return texts
 
 
-def _repeating(metadata: pq.FileMetaData, names: Sequence[str]) -> list[str]:
-    """Those of the columns that hold few values, many times each."""
-    if metadata.num_rows < _MANY_ROWS or not metadata.num_row_groups:
-        return []
-    first = metadata.row_group(0)
-    columns = [first.column(i) for i in range(first.num_columns)]
-    most = 4 * first.num_rows  # bytes: else the values are longer than their numbers
-    few = {c.path_in_schema for c in columns if c.total_uncompressed_size < most}
-    return [name for name in names if name in few]
+def _unpacked(data: bytes, column: pq.ColumnChunkMetaData) -> int:
+    """Bytes that the pages of a column can come to. The footer says so too, and may lie."""
+    if column.compression in ("SNAPPY", "UNCOMPRESSED"):
+        return max(column.total_uncompressed_size, _SNAPPY * column.total_compressed_size)
+    starts = (column.dictionary_page_offset, column.data_page_offset)
+    total, at = 0, min(start for start in starts if start)
+    end = at + column.total_compressed_size
+    try:
+        while at < end:
+            header, at = _header(data, at)
+            total, at = total + header[_UNPACKED], at + max(0, header[_PACKED])
+    except (LookupError, RecursionError):
+        raise ValueError("a page has no header of Parquet's") from None
+    return total
+
+
+_UNPACKED, _PACKED = 2, 3  # of the fields of a page's header: its sizes in bytes
+
+
+def _header(data: bytes, at: int) -> tuple[dict[int, int], int]:
+    """The integers of a struct without lists in Thrift's compact protocol, by the numbers of their
+    fields, and where it ends.
+    """
+    found, number = dict[int, int](), 0
+    while head := data[at]:
+        kind, at = head & 15, at + 1
+        number += head >> 4
+        if kind in (4, 5, 6):
+            value, at = _varint(data, at)
+            found[number] = (value >> 1) ^ -(value & 1)
+        elif kind == 8:  # a text
+            length, at = _varint(data, at)
+            at += length
+        elif kind == 12:
+            _, at = _header(data, at)
+        elif kind not in (1, 2) or head < 16:  # booleans
+            raise LookupError
+    return found, at + 1
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] >= 128:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+    return value | data[at] << shift, at + 1
+
+
+def _too_large(written: str, num_bytes: int, num_rows: int) -> str:
+    return f"{written} bytes that come to {num_bytes:,} in {num_rows:,} rows"
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Bytes of texts once every row has its own."""
+    total = 0
+    for chunk in column.chunks:
+        lengths = pc.binary_length(chunk.dictionary)
+        if (pc.max(lengths).as_py() or 0) * len(chunk):
+            total += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return total
 
 
 def typed(

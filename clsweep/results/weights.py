@@ -90,7 +90,7 @@ def agreed(about: Row, row: Row) -> dict[str, Any]:
             raise ValueError(f"{name}: expected {value!r}, as the trial has it, {given}")
     for name in set(expected) & set(PARAM):
         PARAM[name].coerce(expected[name])
-    return {**expected, **about}
+    return {name: about.get(name, value) for name, value in expected.items()}
 
 
 def _is_normalisation(told: Any) -> bool:

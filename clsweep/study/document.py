@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import os
+import errno
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 
 from clsweep.catalog.plugins import Plugin
 from clsweep.errors import StudyError, nearest
+from clsweep.files import read_regular
 from clsweep.study.shipped import shipped_studies, study_file
 
 Keys = tuple[str | int, ...]
@@ -25,6 +25,7 @@ MAX_BYTES = 2_000_000
 MAX_NODES = 200_000  # as written, and once aliases are expanded
 MAX_DEPTH = 50
 MAX_TEXT = 4_096  # characters of one key or value; a path has no more
+PLAN = "plan.parquet"  # beside the study of a results folder
 _MERGE = "tag:yaml.org,2002:merge"
 
 
@@ -38,6 +39,7 @@ class Document:
     tree: dict[str, Any]
     places: dict[Keys, str] = field(default_factory=dict)
     plugins: tuple[Plugin, ...] = ()  # whose names and digests are the tree's `plugins`
+    is_trusted: bool = True  # else it is a results folder's, and nothing that it names is executed
 
     def place(self, keys: Keys) -> str:
         """`file:line` (or the `--set` text) of the value at `keys`, or of the nearest key above
@@ -114,9 +116,14 @@ def dotted(keys: Keys) -> str:
 
 
 def read_document(
-    path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()
+    path: str | Path,
+    *,
+    preset: str | None = None,
+    settings: Sequence[str] = (),
+    trust: bool = False,
 ) -> Document:
     """Read a study file, or a shipped study by its name; lay a preset and `K=V` settings over it.
+    That of a results folder is trusted where this is said.
 
     A preset's mappings are merged key by key, everything else replaces; `null` removes a key.
 
@@ -124,7 +131,10 @@ def read_document(
         StudyError: the file cannot be read or is no YAML mapping, a key stands twice, the preset is
             unknown, a setting is not `K=V`.
     """
-    document = _parse(study_file(path))
+    file = study_file(path)
+    document = _parse(file)
+    recorded = isinstance(document.tree.get("plugins"), dict) or (file.parent / PLAN).exists()
+    document.is_trusted = trust or not recorded
     presets = document.tree.pop("presets", None) or {}
     if not isinstance(presets, dict):
         expected = f"expected a mapping of names to partial studies, given {presets!r:.80}"
@@ -160,7 +170,7 @@ def preset_names(path: str | Path) -> list[str]:
 
 def _parse(path: Path) -> Document:
     try:
-        data = _read(path)
+        data = read_regular(path, MAX_BYTES)
     except FileNotFoundError:
         siblings = [str(p) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
         meant = nearest(str(path), siblings) or nearest(path.stem, shipped_studies())
@@ -172,7 +182,10 @@ def _parse(path: Path) -> Document:
             f"folder.{f' It holds: {inside}.' if inside else ''}"
         ) from None
     except OSError as error:
-        raise StudyError(f"{path}: cannot be read: {error.strerror or error}.") from None
+        reason = error.strerror or str(error)
+        if error.errno == errno.EFBIG:
+            reason += ". A range, {low, high}, needs no list of its values"
+        raise StudyError(f"{path}: cannot be read: {reason}.") from None
     return parse_document(data, str(path))
 
 
@@ -213,27 +226,6 @@ def parse_document(data: bytes, source: str) -> Document:
         )
     document.tree = tree
     return document
-
-
-def _read(path: Path) -> bytes:
-    """The file's content. Neither a pipe nor a device is waited for or read without end."""
-    if path.is_dir():
-        raise IsADirectoryError
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise StudyError(
-                f"{path}: expected a regular file, given a pipe or a device. Write the study into "
-                "a file first."
-            )
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        size = max(status.st_size, len(content))
-        raise StudyError(
-            f"{path}: expected a study file of at most {MAX_BYTES:,} bytes, given {size:,}. "
-            "A range, {low, high}, needs no list of its values."
-        )
-    return content
 
 
 class _Builder:

@@ -16,7 +16,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import COMPONENT
@@ -89,7 +89,7 @@ def with_factors(frame: pd.DataFrame, tree: Mapping[str, Any]) -> pd.DataFrame:
 def cell_document(document: Document, cell: Cell) -> Document:
     """The study of one cell, with the places of what its levels say."""
     tree, places = copy.deepcopy(document.tree), dict(document.places)
-    found = Document(document.source, tree, places, document.plugins)
+    found = replace(document, tree=tree, places=places)
     factors = found.tree.pop("factors")
     for factor, label in cell.levels.items():
         number = [_label(level) for level in factors[factor]].index(label)

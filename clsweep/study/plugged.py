@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from clsweep.catalog.plugins import Plugin, PluginError, activate, from_json, read_plugins
+from clsweep.catalog.open_encoders import is_own
+from clsweep.catalog.plugins import (
+    Plugin,
+    PluginError,
+    activate,
+    from_json,
+    opened,
+    read_plugins,
+    would_execute,
+)
 from clsweep.errors import StudyError
+from clsweep.files import read_regular
 from clsweep.study.document import Document
 
 KEPT = "plugins.json"  # in a results folder, beside study.yaml
@@ -26,8 +36,9 @@ def load_plugins(document: Document) -> None:
         if asked is None:
             found: tuple[Plugin, ...] = ()
         elif isinstance(asked, dict):
-            found = document.plugins or _kept(Path(document.source).parent / KEPT)
+            found = _kept(document)
             require_same(found, asked)
+            found = opened(found)
         else:
             found = read_plugins(_names(document, asked), Path(document.source).parent)
         activate(found)
@@ -78,14 +89,58 @@ def _names(document: Document, asked: object) -> list[str]:
     return names
 
 
-def _kept(path: Path) -> tuple[Plugin, ...]:
+def require_trusted(document: Document) -> None:
+    """Refuse to execute what a results folder names.
+
+    Raises:
+        StudyError: its study has plug-ins or encoders `module:function`, and nobody trusts it.
+    """
+    if document.is_trusted:
+        return
+    asked = document.tree.get("plugins")
+    plugins = _kept(document) if isinstance(asked, dict) else ()
+    named = [f"plug-ins {asked!r:.200}"] if asked and not isinstance(asked, dict) else []
+    refuse([*named, *would_execute(plugins, _own(document))], document.source)
+
+
+def refuse(named: Sequence[str], place: str) -> None:
+    """Refuse to execute these files.
+
+    Raises:
+        StudyError: there are any.
+    """
+    if named:
+        raise StudyError(
+            f"{place}: a results folder may be anybody's, and this one would have executed: "
+            f"{'; '.join(named)}. Where you trust it, give --trust; in Python, trust=True"
+        )
+
+
+def _own(document: Document) -> Iterable[str]:
+    """The encoders `module:function` that a study names."""
+    return sorted(
+        {
+            value
+            for keys, value in _values(document.tree)
+            if "encoder" in str(keys) and isinstance(value, str) and is_own(value)
+        }
+    )
+
+
+def _values(tree: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if isinstance(tree, dict | list):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _values(value, (*keys, key))
+    else:
+        yield keys, tree
+
+
+def _kept(document: Document) -> tuple[Plugin, ...]:
+    """The plug-ins of a recorded study: those that were read with it, or lie beside it."""
+    if document.plugins:
+        return document.plugins
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_KEPT:
-            raise PluginError(f"{KEPT}: expected a regular file of at most {MAX_KEPT:,} bytes")
-        return from_json(path.read_bytes())
+        return from_json(read_regular(Path(document.source).parent / KEPT, MAX_KEPT))
     except (OSError, ValueError) as error:
-        if isinstance(error, PluginError):
-            raise
         reason = getattr(error, "strerror", None) or str(error)
         raise PluginError(f"{KEPT}: cannot be read: {reason}") from None

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from clsweep.catalog.rows import Row
 from clsweep.errors import StudyError, nearest
+from clsweep.files import read_regular
 from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.document import preset_names
+from clsweep.study.document import MAX_BYTES, preset_names
 from clsweep.study.factors import split_name
 from clsweep.study.resolve import load_study
 
@@ -130,7 +131,7 @@ def paper_cells(study: str | Path) -> list[Row]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_regular(file, MAX_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError):  # not ours
         return ""
 

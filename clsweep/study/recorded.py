@@ -28,6 +28,7 @@ def recorded_study(
         StudyError: it is not what clsweep wrote: one line per mistake, as of a study file.
     """
     document = parse_document(data, source)
+    document.is_trusted = False
     if document.tree.get("plugins"):
         document.plugins = plugins()
         try:

@@ -34,7 +34,7 @@ from clsweep.study.checks import Checks
 from clsweep.study.design import Study, require_enumerable
 from clsweep.study.document import Document, Keys, read_document
 from clsweep.study.factors import Cell, cell_document, check_factors, told_of_cells
-from clsweep.study.plugged import load_plugins
+from clsweep.study.plugged import load_plugins, require_trusted
 from clsweep.study.schema import MAX_OBJECTIVES, ObjectiveSection, StudySections, parse_sections
 from clsweep.study.space import (
     DIMENSION_KEYS,
@@ -49,7 +49,11 @@ T = TypeVar("T")
 
 
 def load_study(
-    path: str | Path, *, preset: str | None = None, settings: Sequence[str] = ()
+    path: str | Path,
+    *,
+    preset: str | None = None,
+    settings: Sequence[str] = (),
+    trust: bool = False,
 ) -> Study:
     """Read, merge and check a study file.
 
@@ -57,15 +61,19 @@ def load_study(
         path: YAML file.
         preset: name of one of the file's presets, laid over it.
         settings: `KEY=VALUE` texts with dotted keys, laid over both.
+        trust: execute the plug-ins and own encoders that the `study.yaml` of a results folder
+            names. What a study file of the user's own names is executed.
 
     Raises:
         StudyError: one line per mistake: place, expected, given, nearest name.
     """
-    return resolve_study(read_document(path, preset=preset, settings=settings), preset=preset)
+    document = read_document(path, preset=preset, settings=settings, trust=trust)
+    return resolve_study(document, preset=preset)
 
 
 def resolve_study(document: Document, *, preset: str | None = None) -> Study:
     """Check a merged study file, see `load_study`."""
+    require_trusted(document)
     load_plugins(document)
     cells = check_factors(document)
     study = _crossed(document, cells, preset) if cells else _Cell(document).study({*()}, preset)

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from clsweep.catalog.plugins import activate, active, from_json, place_of, to_json
+from clsweep.catalog.plugins import Plugin, activate, active, place_of, to_json
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.train.collectives import distributed, world_size
@@ -127,7 +127,8 @@ def _serve() -> None:
 
 
 def _work(folder: Path, rank: int) -> None:
-    activate(from_json((folder / "plugins.json").read_bytes()))
+    plugins = json.loads((folder / "plugins.json").read_bytes())
+    activate([Plugin.unpacked(packed) for packed in plugins])
     config, place = json.loads((folder / "config.json").read_text())
     place_to_meet, timeout = f"file://{folder / 'store'}", timedelta(seconds=TIMEOUT_S / 2)
     dist.init_process_group(

@@ -15,6 +15,7 @@ from clsweep.catalog.plugins import (
     activate,
     execute,
     from_json,
+    opened,
     place_of,
     read_plugins,
     to_json,
@@ -218,7 +219,10 @@ def test_files_that_are_none(study, tmp_path):
 
 def test_a_plug_in_travels_as_json(study):
     (plugin,) = study().document.plugins
-    assert from_json(to_json([plugin])) == (plugin,)
+    assert from_json(to_json([plugin])) == (plugin.sealed(),)
+    assert opened([plugin.sealed()]) == (plugin,)
+    activate(())
+    assert opened([plugin.sealed()]) == (plugin,)
     packed = json.loads(to_json([plugin]))
     packed[0]["text"] += "#"
     with pytest.raises(ValueError, match="not of its digest"):

@@ -7,7 +7,9 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -64,8 +66,77 @@ def test_a_long_text_of_every_row_does_not_fill_the_memory(store_schema: bool) -
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), text)
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"loss": column}), sink, store_schema=store_schema)
-    with pytest.raises(ValueError, match="20,000,000,000 bytes of text in 100,000 rows"):
+    with pytest.raises(ValueError, match="bytes that come to 20,000,000,000 in 100,000 rows"):
         decode(sink.getvalue().to_pybytes())
+
+
+def _repeated(value: object, kind: pa.DataType, num: int) -> pa.Array:
+    index = pa.array([0] * num, pa.int32())
+    return pa.DictionaryArray.from_arrays(index, pa.array([value], kind))
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        (["x" * 30_000_000] * 8, {"use_dictionary": False}),
+        (_repeated("x" * 5_000_000, pa.string(), 999), {}),
+        (_repeated(b"x" * 5_000_000, pa.binary(), 999), {"store_schema": False}),
+        ([["x" * 5_000_000] * 400], {}),
+        (np.zeros(20_000_000, np.int8), {}),
+        ([b"x" * 1_000_000] * 1200, {}),
+    ],
+    ids=["long texts", "one text", "bytes", "a list", "rows", "wide values"],
+)
+def test_kilobytes_that_would_fill_the_memory_are_refused_before_they_are_read(
+    column: Any, options: dict[str, Any]
+) -> None:
+    wide = pa.binary(1_000_000) if isinstance(column, list) and len(column) == 1200 else None
+    sink = pa.BufferOutputStream()
+    table = pa.table({"trial_id": pa.array(column, wide)})
+    pq.write_table(table, sink, compression="zstd", **options)
+    data = sink.getvalue().to_pybytes()
+    assert len(data) < 200_000
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ValueError, match=r"bytes that come to|expected no list"):
+        decode(data, of_others=True)
+    with pytest.raises(ValueError, match=r"bytes that come to|expected no list"):
+        decode(data)
+    assert pa.total_allocated_bytes() - before < 2**27
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        (_repeated("x" * 1_000_000, pa.string(), 100_000), {}),
+        (["x" * 20_000_000] * 8, {"compression": "zstd", "use_dictionary": False}),
+    ],
+    ids=["rows", "pages"],
+)
+def test_a_footer_that_lies_gains_nothing(column: Any, options: dict[str, Any]) -> None:
+    """It says that texts of millions of letters come to two bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"loss": column}), sink, write_statistics=False, **options)
+    data = sink.getvalue().to_pybytes()
+    told = _varint(_first_column(data).total_uncompressed_size)
+    lie = bytes([_varint(2)[0] | 0x80, *[0x80] * (len(told) - 2), 0])
+    assert told in data
+    data = data.replace(told, lie)
+    assert _first_column(data).total_uncompressed_size == 2
+    with pytest.raises(ValueError, match=r"bytes that come to 1[06]0,000"):
+        decode(data)
+
+
+def _first_column(data: bytes) -> Any:
+    return pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0)
+
+
+def _varint(value: int) -> bytes:
+    """As Parquet's footer has a number."""
+    value, found = value << 1, []
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
 
 
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:

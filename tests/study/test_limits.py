@@ -153,9 +153,8 @@ def test_the_plan_of_many_seeds_takes_linear_time(tmp_path: Path) -> None:
 def test_a_file_of_50_mb_is_not_read(refuse: Refuse) -> None:
     message = refuse(("name: large\n", "name: large\n" + "# nothing\n" * 5_000_000))
     assert message.startswith(
-        "study.yaml: expected a study file of at most 2,000,000 bytes, given "
+        "study.yaml: cannot be read: expected at most 2,000,000 bytes, given 50,000,2"
     )
-    assert "given 50,000,2" in message
 
 
 @pytest.mark.parametrize("source", ["/dev/zero", "pipe"])
@@ -163,7 +162,9 @@ def test_what_has_no_end_is_no_study_file(tmp_path: Path, source: str) -> None:
     path = tmp_path / "pipe" if source == "pipe" else Path(source)
     if source == "pipe":
         os.mkfifo(path)
-    with pytest.raises(StudyError, match=f"{path}: expected a regular file, given a pipe or a de"):
+    with pytest.raises(
+        StudyError, match=f"{path}: cannot be read: expected a regular file, given a"
+    ):
         load_study(path)
 
 
