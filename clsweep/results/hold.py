@@ -89,7 +89,7 @@ class FileLock:
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
     def check(self) -> None:
-        if self.run not in (None, self._found()):
+        if self.run is not None and self.run != self._found():
             raise BusyError(_busy(self._path, {}))
 
     def _found(self) -> str | None:
