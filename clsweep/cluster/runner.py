@@ -137,7 +137,6 @@ def run_trials(
         except BaseException:
             with contextlib.suppress(RequestError):  # the first error is the one to tell
                 folder.keep_journal()
-            folder.remove_scratch()
             raise
         folder.keep_journal()
     if folder.exists():
@@ -146,7 +145,6 @@ def run_trials(
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
-        folder.remove_scratch()
     status = {
         row["trial_id"]: row["status"] for row in folder.trials(["trial_id", "status"]).to_pylist()
     }

@@ -47,6 +47,7 @@ class TrialContext:
     cpus_per_worker: int
     cuda_graphs: bool
     results: str  # the results folder
+    run: str | None = None  # which holds it
     near: str | None  # the driver's machine, by Ray's id; None: this very one
     scratch: str | None = None  # a folder of the driver's machine that its run removes
     one_machine: bool = False  # all trials are on the driver's
@@ -73,6 +74,7 @@ class TrialContext:
         return cls(
             places={o.name: study.of(o.name).sections.dataset.place for o in study.objectives},
             results=folder.local_path or folder.path,
+            run=folder.held.run,
             near=node_id(),
             scratch=folder.scratch,
             one_machine=one_machine,
@@ -105,7 +107,8 @@ class TrialContext:
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
-        return TrialFiles(self.results, None if self._is_near() else self.desk, trial_id)
+        desk = None if self._is_near() else self.desk
+        return TrialFiles(self.results, self.run, desk, trial_id)
 
     def temporary_folder(self) -> tempfile.TemporaryDirectory[str]:
         """A folder of the caller's machine. Where its process is killed, the run removes it, if it
