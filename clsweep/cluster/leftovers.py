@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from clsweep.cluster.session import PREFIX
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.processes import Start, alive, descendants, here, living
@@ -83,7 +84,7 @@ def remove_leftovers(folder: ResultsFolder) -> None:
     if isinstance(noted, dict) and noted.get("machine") == here():
         if ray_folder := _own_ray_folder(noted.get("ray"), folder):
             _kill(_pairs(noted.get("processes")), ray_folder)
-            shutil.rmtree(ray_folder, ignore_errors=True)
+            shutil.rmtree(_whole(ray_folder), ignore_errors=True)
         if scratch := _own_scratch(noted.get("scratch")):
             shutil.rmtree(scratch, ignore_errors=True)
         if folder.local_path is not None:
@@ -106,6 +107,13 @@ def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:
     except (OSError, ValueError):
         return None
     return str(path) if ours and not _is_at_work(driver, str(path)) else None
+
+
+def _whole(ray_folder: str) -> str:
+    """The folder that a run made for its Ray alone, if the session is in one."""
+    made = Path(ray_folder).parent.parent
+    is_ours = made.name.startswith(PREFIX) and made.stat().st_uid == os.getuid()
+    return str(made) if is_ours else ray_folder
 
 
 def _is_at_work(driver: int, ray_folder: str) -> bool:

@@ -6,14 +6,19 @@ import contextlib
 import functools
 import logging
 import os
+import secrets
+import shutil
 import signal
 import socket
+import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from clsweep.cluster.environment import ENVIRONMENT, on_one_machine
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
 
@@ -21,20 +26,11 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial
 
-TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
-_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-# Of the processes of a local run: nobody on another machine has business with them. Values that the
-# user has set stay.
-ON_ONE_MACHINE = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see `_on_loopback`
-    # Exporters of metrics that nobody reads, and that ask for no token. No port has such a number:
-    # Ray logs that and goes on, as where another Ray has the port.
-    "AUTOSCALER_METRIC_PORT": "-1",
-    "DASHBOARD_METRIC_PORT": "-1",
-    # Worker groups
-    "GLOO_SOCKET_IFNAME": _LOOPBACK,
-    "NCCL_SOCKET_IFNAME": _LOOPBACK,
-}
+TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for the token of a cluster
+PREFIX = "clsweep-ray-"  # of the folder that a local Ray has for itself
+# of such a folder: the names of sockets in it may have 103 bytes on macOS, a few more on Linux
+_LONGEST = 103 - len("/ray/session_0_4194304/sockets/dash_MetricsHead")
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 @contextlib.contextmanager
@@ -42,63 +38,192 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
     """Ray for the time of a run; left alone if it was already initialised. Its folder, if this run
     has it for itself. The dashboard's process is what cleans up after worker groups.
 
-    Meanwhile SIGTERM ends the run as Ctrl-C does.
+    Meanwhile SIGTERM, and a terminal that closes, end the run as Ctrl-C does.
     """
-    if address != "local" and TOKEN_FILE.expanduser().exists():
-        # a client of a named cluster must say so, before Ray is loaded
-        os.environ.setdefault("RAY_AUTH_MODE", "token")
-    import ray
-
-    from clsweep.cluster import ENVIRONMENT
-    from clsweep.cluster.reach import require_answer  # imports Ray
-
-    if ray.is_initialized():
+    for place in (TOKEN_FILE.parent, TOKEN_FILE):
+        _keep_private(os.path.expanduser(place))
+    loaded = sys.modules.get("ray")
+    if loaded and loaded.is_initialized():
         with _terminable(), _patient():
             yield None
         return
-    print("Starting Ray ..." if address == "local" else f"Joining Ray at {address} ...", flush=True)
-    if address != "local":
-        require_answer(address)
-    for name in ("ray", "ray.tune", "ray.train", "ray.data"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    # The line about a dead worker, with its page of advice: the trial's failed row says what
-    # happened.
-    ray._private.worker._worker_logs_enabled = False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    is_local = address == "local"
+    print("Starting Ray ..." if is_local else f"Joining Ray at {address} ...", flush=True)
+    session = _started(dashboard=dashboard) if is_local else _joined(address)
     try:
-        if address == "local":
-            # Objects are small: rows and contexts.
-            with (
-                _on_loopback(),
-                _with_few_processes(dashboard=dashboard),
-                _known_dashboard() as port,
-            ):
+        with _terminable(), session as folder, _uncounted(), _patient():
+            yield folder
+    finally:
+        _read_environment()
+
+
+@contextlib.contextmanager
+def _started(*, dashboard: bool) -> Iterator[str]:
+    """A Ray of our own, which nobody else can talk to. The folder of its session."""
+    port = _free_port()
+    with (
+        _private_folder() as folder,
+        on_one_machine(
+            RAY_AUTH_TOKEN_PATH=_new_token(folder),
+            # Who cleans up after a worker group asks the dashboard whether its controller lives.
+            # By itself it would take that of any other Ray that the machine has, or had.
+            RAY_API_SERVER_ADDRESS=f"http://127.0.0.1:{port}",
+            TMPDIR=folder,
+        ),
+        _silent_ray() as ray,
+        _in_our_environment(),
+    ):
+        try:
+            with _undisturbed(), _on_loopback(), _with_few_processes(dashboard=dashboard):
                 context = ray.init(
                     "local",
                     num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
                     include_dashboard=dashboard,
                     dashboard_port=port,
+                    # Objects are small: rows and contexts.
                     object_store_memory=2**28,
                     _system_config={"enable_metrics_collection": False},
-                    **quiet,
+                    _temp_dir=f"{folder}/ray",  # which Ray lets everybody in
+                    **_QUIET,
                 )
-        else:
-            context = ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RequestError(
-            f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, "
-            "auto on a machine of "
-            "the cluster, or HOST:PORT of its head; with token authentication, the cluster's "
-            f"token in {TOKEN_FILE}"
-        ) from None
-    # only now: Ray's start sets a handler of its own
-    here = _in_our_environment() if address == "local" else contextlib.nullcontext()
-    with _terminable(), _uncounted(), _patient(), here:
+        except Exception as error:  # of any class
+            raise RequestError(
+                f"Ray does not start on this machine: {_first_line(error)}. Its logs may say why: "
+                f"{folder}/ray/session_latest/logs"
+            ) from error
+        yield context.address_info["session_dir"]
+
+
+@contextlib.contextmanager
+def _joined(address: str) -> Iterator[None]:
+    """A Ray that others have started."""
+    if os.path.exists(os.path.expanduser(TOKEN_FILE)):
+        # a client of a named cluster must say so, before Ray is loaded
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+    with _silent_ray() as ray:
+        from clsweep.cluster.reach import require_answer  # imports Ray
+
+        require_answer(address)
         try:
-            yield context.address_info["session_dir"] if address == "local" else None
+            with _undisturbed():
+                ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **_QUIET)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise RequestError(
+                f"--address {address}: no Ray cluster lets us in there: {_first_line(error)}. "
+                "Expected: local, auto on a machine of the cluster, or HOST:PORT of its head; with "
+                f"token authentication, the cluster's token in {TOKEN_FILE}"
+            ) from None
+        yield
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _keep_private(path: str) -> None:
+    """Nobody else reads a file or folder of ours, though Ray may have made it for everybody. What
+    is not ours, and a link, is left alone.
+    """
+    with contextlib.suppress(OSError):
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            found = os.fstat(opened)
+            if found.st_uid == os.getuid() and found.st_mode & 0o077:
+                os.fchmod(opened, stat.S_IMODE(found.st_mode) & 0o700)
         finally:
-            _shutdown()
+            os.close(opened)
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[str]:
+    """A folder for Ray: its sockets ask nobody for a token, its logs are anybody's to read.
+
+    It stays, as the logs may say what went wrong; `leftovers.py` removes it.
+    """
+    folder, given = "", os.environ.get("TMPDIR", "")
+    for place in (tempfile.gettempdir, lambda: "/tmp"):
+        with contextlib.suppress(OSError):
+            place_s = os.path.realpath(place())
+            if len(os.fsencode(f"{place_s}/{PREFIX}12345678")) <= _LONGEST:
+                folder = tempfile.mkdtemp(prefix=PREFIX, dir=place_s)
+                break
+    else:
+        raise RequestError(
+            f"TMPDIR={given:.80}: expected a folder of at most {_LONGEST - 21} bytes that can be "
+            "written to, for Ray's sockets; /tmp is none either. Set TMPDIR to another one"
+        )
+    try:
+        yield folder
+    except KeyboardInterrupt:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _new_token(folder: str) -> str:
+    """The file of a token of this run alone."""
+    token = Path(folder, "token")
+    token.touch(0o600)
+    token.write_text(secrets.token_hex(32))
+    return str(token)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextlib.contextmanager
+def _silent_ray() -> Iterator[ModuleType]:
+    """Ray itself, which says nothing and is shut down in the end."""
+    import ray
+
+    _read_environment()
+    for name in ("ray", "ray.tune", "ray.train", "ray.data"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # The line about a dead worker, with its page of advice: the trial's failed row says what
+    # happened.
+    ray._private.worker._worker_logs_enabled = False
+    try:
+        yield ray
+    finally:
+        with _handled_by(signal.SIG_IGN, *_ENDING):  # a half-stopped one would leave processes
+            ray.shutdown()
+
+
+def _read_environment() -> None:
+    """Let Ray know of another token than it has found before in this process."""
+    raylet = sys.modules.get("ray._raylet")
+    if raylet:
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ray starts whole, or not at all: a half-started one would leave processes behind. Signals
+    wait; that a terminal is closed is nothing to what is started meanwhile, which has to save.
+
+    Processes of trials look for modules where this Python does. Ray would have them look first in
+    the working folder, where a file may be called torch.py.
+    """
+    from ray._private import utils
+    from ray.job_config import JobConfig
+
+    came: list[int] = []
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        with (
+            _handled_by(lambda number, _: came.append(number), *_ENDING),
+            _replaced(utils, set_sigterm_handler=lambda _: None),
+            _replaced(JobConfig, _runtime_env_has_working_dir=lambda _: True),
+        ):
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    if came:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -110,15 +235,9 @@ def _on_loopback() -> Iterator[None]:
     """
     from ray._private import ray_constants
 
-    added = {name: value for name, value in ON_ONE_MACHINE.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        # as its environment was when it was imported
-        with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
-            yield
-    finally:
-        for name in added:
-            del os.environ[name]
+    # as its environment was when it was imported
+    with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
+        yield
 
 
 @contextlib.contextmanager
@@ -127,35 +246,27 @@ def _with_few_processes(*, dashboard: bool) -> Iterator[None]:
     process that reads logs, as nobody asks for them: seconds of CPU before the first trial.
 
     Without a dashboard Ray would still start its process and wait for it, for statistics of usage
-    that are off.
+    that are off. Its agent, which takes jobs from whoever comes with the token, cannot be left out,
+    but listens nowhere where libraries that it needs seem to lack.
     """
-    from ray._private import node, parameter
+    from ray._private import node, parameter, utils
 
-    few = functools.partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
-    unstarted = {} if dashboard else {"start_api_server": lambda *_, **__: None}
-    with _replaced(parameter, RayParams=few), _replaced(node.Node, **unstarted):
+    def with_minimal_agent(*args: Any, **kwargs: Any) -> None:
+        with _replaced(utils, get_dashboard_dependency_error=ImportError):
+            start(*args, **kwargs)
+
+    few = functools.partial(
+        parameter.RayParams,
+        no_monitor=True,
+        include_log_monitor=False,
+        session_name=f"session_0_{os.getpid()}",  # short, for the sake of its sockets' paths
+    )
+    start = node.Node.start_raylet
+    changed: dict[str, Any] = {"start_raylet": with_minimal_agent}
+    if not dashboard:
+        changed["start_api_server"] = lambda *_, **__: None
+    with _replaced(parameter, RayParams=few), _replaced(node.Node, **changed):
         yield
-
-
-@contextlib.contextmanager
-def _known_dashboard() -> Iterator[int]:
-    """The port for a dashboard, which the processes of a Ray that is started meanwhile know.
-
-    Who cleans up after a worker group asks the dashboard whether its controller lives. By itself it
-    would take that of any other Ray that the machine has, or had.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    name = "RAY_API_SERVER_ADDRESS"
-    before = os.environ.get(name)
-    os.environ[name] = f"http://127.0.0.1:{port}"
-    try:
-        yield port
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
 
 
 @contextlib.contextmanager
@@ -221,35 +332,33 @@ def _replaced(place: ModuleType | type, **values: Any) -> Iterator[None]:
             setattr(place, name, value)
 
 
-def _shutdown() -> None:
-    """Stop our Ray even if the user is impatient: a half-stopped one would leave processes
-    behind.
-    """
-    import ray
-
-    signals = (signal.SIGINT, signal.SIGTERM) if _in_main_thread() else ()
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
-    try:
-        ray.shutdown()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt."""
-    if not _in_main_thread():
+    """SIGTERM and SIGHUP raise KeyboardInterrupt."""
+    with _handled_by(_interrupt, signal.SIGTERM, signal.SIGHUP):
         yield
-        return
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def _interrupt(number: int, _: object) -> None:
+    if number == signal.SIGHUP:  # a terminal that closes says so twice, but once is enough
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Any, *numbers: int) -> Iterator[None]:
+    """Another handler of these signals for a while; those that are ignored (nohup) stay so."""
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        numbers = ()
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _in_main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
+        for number, before in previous.items():
+            signal.signal(number, before)

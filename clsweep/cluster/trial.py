@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import re
+import sys
 import tempfile
 import time
 import traceback
@@ -55,6 +56,7 @@ class TrialContext:
     keep_encoder: bool = False
     test: bool = False  # score the test split too
     plugins: Sequence[Mapping[str, Any]] = ()  # each as `Plugin.packed` gives it
+    folder: str = ""  # the driver's working folder, where a user's own modules are
 
     @classmethod
     def of(
@@ -83,6 +85,7 @@ class TrialContext:
             and not test,
             test=test,
             plugins=[plugin.packed() for plugin in study.document.plugins],
+            folder=_working_folder(),
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
@@ -95,8 +98,12 @@ class TrialContext:
         places = {name: DataPlace(**place) for name, place in fields["places"].items()}
         return cls(**{**fields, "places": places})
 
-    def plug_in(self) -> None:
-        """Make the study's plug-ins those of this process."""
+    def plug_in(self, rows: Sequence[Row]) -> None:
+        """Make the study's plug-ins those of this process. It finds the module of an encoder of the
+        user's own where the driver does: last of all in the working folder.
+        """
+        if any(":" in str(row.get("encoder")) for row in rows) and self.folder not in sys.path:
+            sys.path.append(self.folder)
         plugins = [Plugin.unpacked(packed) for packed in self.plugins]
         activate(plugins)
         execute(plugins)
@@ -157,6 +164,13 @@ class TrialContext:
             return True
         trial = row["objective"], row["config"], row["seed"]
         return bool(ask(self.desk, "may_go_on", *trial, epoch["epoch"], epoch[self.metric]))
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        return ""
 
 
 def run_trial(config: Mapping[str, Any]) -> None:
@@ -324,7 +338,7 @@ def _train(row: Row, context: TrialContext) -> Row:
 
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()
-    context.plug_in()
+    context.plug_in([row])
     device, files = _device(context), context.files(row["trial_id"])
     if context.desk and _is_first_worker(context):
         ask(context.desk, "begin", row["trial_id"])
