@@ -41,7 +41,6 @@ ENVIRONMENT = {
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 # Of the processes of a local run: nobody on another machine has business with them.
 _ON_ONE_MACHINE = {
-    "RAY_AUTH_MODE": "token",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see `_on_loopback` in session.py
     # Exporters of metrics that nobody reads, and that ask for no token. No port has such a number:
     # Ray logs that and goes on, as where another Ray has the port.
@@ -59,9 +58,12 @@ _MAY_BE_SET = re.compile(
 
 
 @contextlib.contextmanager
-def on_one_machine(**further: str) -> Iterator[None]:
+def on_one_machine(**further: str | None) -> Iterator[None]:
     """The environment of a local run, for this process and those that it starts. What else is set
     of Ray is meant for another one: addresses, tokens, ways of other versions.
+
+    Args:
+        further: of this very run, None for what shall not be set.
     """
     others = [
         name

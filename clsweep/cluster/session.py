@@ -50,11 +50,8 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
     is_local = address == "local"
     print("Starting Ray ..." if is_local else f"Joining Ray at {address} ...", flush=True)
     session = _started(dashboard=dashboard) if is_local else _joined(address)
-    try:
-        with _terminable(), session as folder, _uncounted(), _patient():
-            yield folder
-    finally:
-        _read_environment()
+    with _terminable(), session as folder, _uncounted(), _patient():
+        yield folder
 
 
 @contextlib.contextmanager
@@ -64,13 +61,13 @@ def _started(*, dashboard: bool) -> Iterator[str]:
     with (
         _private_folder() as folder,
         on_one_machine(
-            RAY_AUTH_TOKEN_PATH=_new_token(folder),
             # Who cleans up after a worker group asks the dashboard whether its controller lives.
             # By itself it would take that of any other Ray that the machine has, or had.
             RAY_API_SERVER_ADDRESS=f"http://127.0.0.1:{port}",
             TMPDIR=folder,
+            VIRTUAL_ENV=None,  # Ray would refuse a folder in there
         ),
-        _silent_ray() as ray,
+        _silent_ray(Path(folder, "token")) as ray,
         _in_our_environment(),
     ):
         try:
@@ -98,7 +95,7 @@ def _started(*, dashboard: bool) -> Iterator[str]:
 def _joined(address: str) -> Iterator[None]:
     """A Ray that others have started."""
     if os.path.exists(os.path.expanduser(TOKEN_FILE)):
-        # a client of a named cluster must say so, before Ray is loaded
+        # a client of a named cluster must say so
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     with _silent_ray() as ray:
         from clsweep.cluster.reach import require_answer  # imports Ray
@@ -159,14 +156,6 @@ def _private_folder() -> Iterator[str]:
         raise
 
 
-def _new_token(folder: str) -> str:
-    """The file of a token of this run alone."""
-    token = Path(folder, "token")
-    token.touch(0o600)
-    token.write_text(secrets.token_hex(32))
-    return str(token)
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -175,29 +164,39 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _silent_ray() -> Iterator[ModuleType]:
-    """Ray itself, which says nothing and is shut down in the end."""
+def _silent_ray(token: Path | None = None) -> Iterator[ModuleType]:
+    """Ray itself, which says nothing and is shut down in the end.
+
+    Args:
+        token: a file to be, with a token that it asks everybody for meanwhile.
+    """
     import ray
 
-    _read_environment()
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # The line about a dead worker, with its page of advice: the trial's failed row says what
     # happened.
     ray._private.worker._worker_logs_enabled = False
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)} if token else {}
+    if token:
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+    os.environ.update(own)
+    _ask_for_tokens(ray)
     try:
         yield ray
     finally:
         with _handled_by(signal.SIG_IGN, *_ENDING):  # a half-stopped one would leave processes
             ray.shutdown()
+        for name in own:
+            del os.environ[name]
+        _ask_for_tokens(ray)
 
 
-def _read_environment() -> None:
-    """Let Ray know of another token than it has found before in this process."""
-    raylet = sys.modules.get("ray._raylet")
-    if raylet:
-        raylet.Config.initialize("")
-        raylet.AuthenticationTokenLoader.instance().reset_cache()
+def _ask_for_tokens(ray: ModuleType) -> None:
+    """As the environment says now; Ray would remember what it said, and the token that it found."""
+    ray._raylet.Config.initialize("")
+    ray._raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextlib.contextmanager
