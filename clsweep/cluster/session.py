@@ -151,8 +151,9 @@ def _private_folder() -> Iterator[str]:
         )
     try:
         yield folder
-    except KeyboardInterrupt:
-        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or not os.path.exists(f"{folder}/ray"):
+            shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
@@ -219,6 +220,9 @@ def _undisturbed() -> Iterator[None]:
             _replaced(JobConfig, _runtime_env_has_working_dir=lambda _: True),
         ):
             yield
+    except Exception:
+        if not came:  # else it may have come of that
+            raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if came:
