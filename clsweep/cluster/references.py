@@ -66,7 +66,7 @@ def _score(rows: Sequence[tuple[Row, DataPlace]], context: Mapping[str, Any]) ->
     from clsweep.train.references import score_reference
 
     torch.set_num_threads(context["cpus_per_worker"])
-    TrialContext.restored(context).plug_in([row for row, _ in rows])
+    TrialContext.restored(context).plug_in()
     device = "cuda" if context["gpus_per_worker"] else "cpu"
     with limited_memory({}, torch.device(device), context["gpus_per_worker"]):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

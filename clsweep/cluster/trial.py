@@ -56,7 +56,7 @@ class TrialContext:
     keep_encoder: bool = False
     test: bool = False  # score the test split too
     plugins: Sequence[Mapping[str, Any]] = ()  # each as `Plugin.packed` gives it
-    folder: str = ""  # the driver's working folder, where a user's own modules are
+    path: Sequence[str] = ()  # where the driver looks for modules
 
     @classmethod
     def of(
@@ -85,7 +85,7 @@ class TrialContext:
             and not test,
             test=test,
             plugins=[plugin.packed() for plugin in study.document.plugins],
-            folder=_working_folder(),
+            path=[*filter(None, sys.path)],
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
@@ -98,12 +98,11 @@ class TrialContext:
         places = {name: DataPlace(**place) for name, place in fields["places"].items()}
         return cls(**{**fields, "places": places})
 
-    def plug_in(self, rows: Sequence[Row]) -> None:
-        """Make the study's plug-ins those of this process. It finds the module of an encoder of the
-        user's own where the driver does: last of all in the working folder.
+    def plug_in(self) -> None:
+        """Make the study's plug-ins those of this process, which finds what else is of the user's
+        own where the driver does, last of all.
         """
-        if any(":" in str(row.get("encoder")) for row in rows) and self.folder not in sys.path:
-            sys.path.append(self.folder)
+        sys.path += [place for place in self.path if place not in sys.path]
         plugins = [Plugin.unpacked(packed) for packed in self.plugins]
         activate(plugins)
         execute(plugins)
@@ -164,13 +163,6 @@ class TrialContext:
             return True
         trial = row["objective"], row["config"], row["seed"]
         return bool(ask(self.desk, "may_go_on", *trial, epoch["epoch"], epoch[self.metric]))
-
-
-def _working_folder() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:  # it was deleted
-        return ""
 
 
 def run_trial(config: Mapping[str, Any]) -> None:
@@ -338,7 +330,7 @@ def _train(row: Row, context: TrialContext) -> Row:
 
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()
-    context.plug_in([row])
+    context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
     if context.desk and _is_first_worker(context):
         ask(context.desk, "begin", row["trial_id"])
