@@ -90,7 +90,7 @@ def _open(name: str) -> Component | None:
 def _asked(wanted: str) -> str:
     try:
         run = subprocess.run(
-            [sys.executable, "-m", "clsweep.model.measure"],
+            [sys.executable, "-P", "-m", "clsweep.model.measure"],
             input=wanted, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

@@ -40,5 +40,5 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     answer, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no answer
-    sys.path.insert(0, os.getcwd())
+    sys.path.append(os.getcwd())
     print(json.dumps(measure(json.load(sys.stdin))), file=answer)
