@@ -394,8 +394,13 @@ def test_optuna_dashboard_reads_the_journal(finished: Finished) -> None:
 
 @pytest.mark.slow
 def test_a_study_joins_a_cluster_that_asks_for_its_token(
-    write_study: WriteStudy, tmp_path: Path
+    write_study: WriteStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("f" * 64)
+    token.chmod(0o644)  # as Ray itself leaves it
+    monkeypatch.setenv("HOME", str(tmp_path))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -427,6 +432,7 @@ def test_a_study_joins_a_cluster_that_asks_for_its_token(
         )
         assert code == 0, text
         assert len(clsweep.open_results(tmp_path / "out").trials) == 4
+        assert token.stat().st_mode & 0o777 == 0o600
     finally:
         head.terminate()
         head.wait(timeout=240)
