@@ -76,7 +76,7 @@ def measured(params: Mapping[str, Any]) -> int:
         ValueError: it cannot, in one line.
     """
     if is_own(str(params["encoder"])) and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # Ray gives its workers this path of the driver's
+        sys.path.append(os.getcwd())
     wanted = {name: params[name] for name in _MEASURED if params.get(name) is not None}
     found = json.loads(_asked(json.dumps(wanted, sort_keys=True)))
     if "error" in found:

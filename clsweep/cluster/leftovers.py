@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from clsweep.cluster.session import PREFIX
 from clsweep.errors import BusyError, RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.processes import Start, alive, descendants, here, living
@@ -45,7 +46,7 @@ class Leftovers:
         try:
             self._folder.held.check()
         except BusyError:  # no next run would find the note
-            shutil.rmtree(self._ray or "", ignore_errors=True)
+            shutil.rmtree(_whole(self._ray) if self._ray else "", ignore_errors=True)
             return
         if kind is None:  # else Ray's logs may say why: they stay until the next run
             remove_leftovers(self._folder)
@@ -88,7 +89,7 @@ def remove_leftovers(folder: ResultsFolder) -> None:
     if isinstance(noted, dict) and noted.get("machine") == here():
         if ray_folder := _own_ray_folder(noted.get("ray"), folder):
             _kill(_pairs(noted.get("processes")), ray_folder)
-            shutil.rmtree(ray_folder, ignore_errors=True)
+            shutil.rmtree(_whole(ray_folder), ignore_errors=True)
         if scratch := _own_scratch(noted.get("scratch")):
             shutil.rmtree(scratch, ignore_errors=True)
     folder.forget_leftovers()
@@ -109,6 +110,13 @@ def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:
     except (OSError, ValueError):
         return None
     return str(path) if ours and not _is_at_work(driver, str(path)) else None
+
+
+def _whole(ray_folder: str) -> str:
+    """The folder that a run made for its Ray alone, if the session is in one."""
+    made = Path(ray_folder).parent.parent
+    is_ours = made.name.startswith(PREFIX) and made.is_dir() and made.stat().st_uid == os.getuid()
+    return str(made) if is_ours else ray_folder
 
 
 def _is_at_work(driver: int, ray_folder: str) -> bool:

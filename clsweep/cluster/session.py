@@ -6,14 +6,19 @@ import contextlib
 import functools
 import logging
 import os
+import secrets
+import shutil
 import signal
 import socket
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from clsweep.cluster import ENVIRONMENT, on_one_machine
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
 
@@ -21,20 +26,11 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial
 
-TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for its token
-_LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-# Of the processes of a local run: nobody on another machine has business with them. Values that the
-# user has set stay.
-ON_ONE_MACHINE = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see `_on_loopback`
-    # Exporters of metrics that nobody reads, and that ask for no token. No port has such a number:
-    # Ray logs that and goes on, as where another Ray has the port.
-    "AUTOSCALER_METRIC_PORT": "-1",
-    "DASHBOARD_METRIC_PORT": "-1",
-    # Worker groups
-    "GLOO_SOCKET_IFNAME": _LOOPBACK,
-    "NCCL_SOCKET_IFNAME": _LOOPBACK,
-}
+TOKEN_FILE = Path("~/.ray/auth_token")  # where Ray looks for the token of a cluster
+PREFIX = "clsweep-ray-"  # of the folder that a local Ray has for itself
+# of where it is: names of sockets may have 103 bytes on macOS, a few more on Linux
+_LONGEST = 103 - len(f"/{PREFIX}12345678/ray/session_0_4194304/sockets/dash_MetricsHead")
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
@@ -42,143 +38,218 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
     """Ray for the time of a run; left alone if it was already initialised. Its folder, if this run
     has it for itself. The dashboard's process is what cleans up after worker groups.
 
-    Meanwhile SIGTERM ends the run as Ctrl-C does.
+    Meanwhile SIGTERM, and a terminal that closes, end the run as Ctrl-C does.
     """
-    if address != "local" and TOKEN_FILE.expanduser().exists():
+    token = os.path.expanduser(TOKEN_FILE)
+    for place in (os.path.dirname(token), token):
+        _keep_private(Path(place))
+    loaded = sys.modules.get("ray")
+    if loaded and loaded.is_initialized():
+        session: contextlib.AbstractContextManager[str | None] = contextlib.nullcontext()
+    else:
+        session = _started(dashboard=dashboard) if address == "local" else _joined(address)
+    with (
+        _handled_by(_interrupt, signal.SIGTERM, signal.SIGHUP),
+        session as folder,
+        _plain_tune(is_local=folder is not None),
+        _patient(),
+    ):
+        yield folder
+
+
+@contextlib.contextmanager
+def _started(*, dashboard: bool) -> Iterator[str]:
+    """A Ray of our own, which nobody else can talk to. The folder of its session."""
+    print("Starting Ray ...", flush=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with (
+        _private_folder() as folder,
+        on_one_machine(
+            TMPDIR=folder,
+            RAY_AUTH_MODE="token",
+            RAY_AUTH_TOKEN_PATH=f"{folder}/token",
+            # Who cleans up after a worker group asks the dashboard whether its controller lives.
+            # By itself it would take that of any other Ray that the machine has, or had.
+            RAY_API_SERVER_ADDRESS=f"http://127.0.0.1:{port}",
+        ),
+        _silent_ray(),
+    ):
+        try:
+            with _small(dashboard=dashboard):
+                context = _init(
+                    "local",
+                    num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
+                    include_dashboard=dashboard,
+                    dashboard_port=port,
+                    # Objects are small: rows and contexts.
+                    object_store_memory=2**28,
+                    _system_config={"enable_metrics_collection": False},
+                    _temp_dir=f"{folder}/ray",  # which Ray opens to everybody
+                )
+        except Exception as error:  # of any class
+            reason = str(error).strip().partition("\n")[0]
+            raise RequestError(
+                f"Ray does not start on this machine: {reason}. Its logs may say why: "
+                f"{folder}/ray/session_latest/logs"
+            ) from error
+        yield context.address_info["session_dir"]
+
+
+@contextlib.contextmanager
+def _joined(address: str) -> Iterator[None]:
+    """A Ray that others have started."""
+    print(f"Joining Ray at {address} ...", flush=True)
+    if os.path.exists(os.path.expanduser(TOKEN_FILE)):
         # a client of a named cluster must say so, before Ray is loaded
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+    with _silent_ray():
+        from clsweep.cluster.reach import require_answer  # imports Ray
+
+        require_answer(address)
+        try:
+            _init(address, runtime_env={"env_vars": ENVIRONMENT})
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise RequestError(
+                f"--address {address}: no Ray cluster lets us in there: {reason}. "
+                "Expected: local, auto on a machine of the cluster, or HOST:PORT of its head; with "
+                f"token authentication, the cluster's token in {TOKEN_FILE}"
+            ) from None
+        yield
+
+
+def _keep_private(place: Path) -> None:
+    """Nobody else reads a file or folder of ours, though Ray may have made it for everybody."""
+    with contextlib.suppress(OSError):
+        found = place.lstat()
+        if found.st_uid == os.getuid() and not place.is_symlink():
+            place.chmod(found.st_mode & 0o700)
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[str]:
+    """A folder for Ray, with a token: of its sockets some ask for none, and its logs are anybody's
+    to read. It stays, as the logs may say what went wrong; `leftovers.py` removes it.
+    """
+    try:
+        place = os.path.realpath(tempfile.gettempdir())
+        folder = tempfile.mkdtemp(
+            prefix=PREFIX, dir=place if len(os.fsencode(place)) <= _LONGEST else "/tmp"
+        )
+    except OSError:
+        raise RequestError(
+            f"TMPDIR={os.environ.get('TMPDIR', '')}: expected a folder that can be written to, of "
+            f"at most {_LONGEST} bytes, or else /tmp: Ray has its sockets there"
+        ) from None
+    try:
+        token = Path(folder, "token")
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+        yield folder
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or not os.path.exists(f"{folder}/ray"):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _silent_ray() -> Iterator[None]:
+    """Ray says nothing by itself, and is shut down in the end."""
     import ray
 
-    from clsweep.cluster import ENVIRONMENT
-    from clsweep.cluster.reach import require_answer  # imports Ray
-
-    if ray.is_initialized():
-        with _terminable(), _patient():
-            yield None
-        return
-    print("Starting Ray ..." if address == "local" else f"Joining Ray at {address} ...", flush=True)
-    if address != "local":
-        require_answer(address)
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # The line about a dead worker, with its page of advice: the trial's failed row says what
     # happened.
     ray._private.worker._worker_logs_enabled = False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    raylet: Any = ray._raylet  # which has read the environment, and a token, if Ray was loaded
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
     try:
-        if address == "local":
-            # Objects are small: rows and contexts.
-            with (
-                _on_loopback(),
-                _with_few_processes(dashboard=dashboard),
-                _known_dashboard() as port,
-            ):
-                context = ray.init(
-                    "local",
-                    num_cpus=num_cores(),  # Ray itself takes no notice of a pinned process
-                    include_dashboard=dashboard,
-                    dashboard_port=port,
-                    object_store_memory=2**28,
-                    _system_config={"enable_metrics_collection": False},
-                    **quiet,
-                )
-        else:
-            context = ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise RequestError(
-            f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, "
-            "auto on a machine of "
-            "the cluster, or HOST:PORT of its head; with token authentication, the cluster's "
-            f"token in {TOKEN_FILE}"
-        ) from None
-    # only now: Ray's start sets a handler of its own
-    here = _in_our_environment() if address == "local" else contextlib.nullcontext()
-    with _terminable(), _uncounted(), _patient(), here:
-        try:
-            yield context.address_info["session_dir"] if address == "local" else None
-        finally:
-            _shutdown()
+        yield
+    finally:
+        with _handled_by(signal.SIG_IGN, *_ENDING):  # a half-stopped one would leave processes
+            ray.shutdown()
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _init(address: str, **options: Any) -> Any:
+    """Start or join Ray, whole or not at all: a half-started one would leave processes behind.
+    Signals wait. Its processes take no notice of a terminal that closes: trials have to save.
+
+    They look for modules where this Python does. Ray would have them look first in the working
+    folder, where a file may be called torch.py.
+    """
+    import ray
+    from ray._private import utils
+    from ray.job_config import JobConfig
+
+    came: list[int] = []
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        with (
+            _handled_by(lambda number, _: came.append(number), *_ENDING),
+            _replaced(utils, set_sigterm_handler=lambda _: None),
+            _replaced(JobConfig, _runtime_env_has_working_dir=lambda _: True),
+        ):
+            return ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if came:
+            raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _on_loopback() -> Iterator[None]:
-    """A Ray that is started meanwhile listens on the loopback interface alone.
+def _small(*, dashboard: bool) -> Iterator[None]:
+    """A Ray that is started meanwhile listens on the loopback interface alone, and has few
+    processes: no autoscaler, as no machine can be added, and none that reads logs, as nobody asks
+    for them. Without a dashboard Ray would start its process all the same, for statistics of usage
+    that are off. The dashboard's agent, which takes jobs, has to be, but listens nowhere where
+    libraries seem to lack.
 
-    That is what Ray does by itself on macOS and Windows, which it knows as no machines of a
+    Loopback is what Ray keeps to by itself on macOS and Windows, which it knows as no machines of a
     cluster. An address of 127.0.0.1 that it is given it replaces by the machine's own.
     """
-    from ray._private import ray_constants
+    from ray._private import node, parameter, ray_constants, utils
 
-    added = {name: value for name, value in ON_ONE_MACHINE.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        # as its environment was when it was imported
-        with _replaced(ray_constants, ENABLE_RAY_CLUSTER=False):
-            yield
-    finally:
-        for name in added:
-            del os.environ[name]
+    def start_raylet(*args: Any, **kwargs: Any) -> None:
+        with _replaced(utils, get_dashboard_dependency_error=ImportError):
+            start(*args, **kwargs)
 
-
-@contextlib.contextmanager
-def _with_few_processes(*, dashboard: bool) -> Iterator[None]:
-    """A Ray that is started meanwhile has neither an autoscaler, as no machine can be added, nor a
-    process that reads logs, as nobody asks for them: seconds of CPU before the first trial.
-
-    Without a dashboard Ray would still start its process and wait for it, for statistics of usage
-    that are off.
-    """
-    from ray._private import node, parameter
-
-    few = functools.partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
-    unstarted = {} if dashboard else {"start_api_server": lambda *_, **__: None}
-    with _replaced(parameter, RayParams=few), _replaced(node.Node, **unstarted):
+    few = functools.partial(
+        parameter.RayParams,
+        no_monitor=True,
+        include_log_monitor=False,
+        session_name=f"session_0_{os.getpid()}",  # short, for the sake of its sockets' names
+    )
+    start, unstarted = node.Node.start_raylet, {"start_api_server": lambda *_, **__: None}
+    with (
+        _replaced(ray_constants, ENABLE_RAY_CLUSTER=False),  # the environment is read at imports
+        _replaced(parameter, RayParams=few),
+        _replaced(node.Node, start_raylet=start_raylet, **({} if dashboard else unstarted)),
+    ):
         yield
 
 
 @contextlib.contextmanager
-def _known_dashboard() -> Iterator[int]:
-    """The port for a dashboard, which the processes of a Ray that is started meanwhile know.
-
-    Who cleans up after a worker group asks the dashboard whether its controller lives. By itself it
-    would take that of any other Ray that the machine has, or had.
-    """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    name = "RAY_API_SERVER_ADDRESS"
-    before = os.environ.get(name)
-    os.environ[name] = f"http://127.0.0.1:{port}"
-    try:
-        yield port
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
-
-
-@contextlib.contextmanager
-def _in_our_environment() -> Iterator[None]:
-    """Trials of a local run have the environment of this process, as every process of its Ray.
-
-    Tune would send them a part of it once more. Ray then starts new processes for them, beside
-    those that it has ready.
-    """
-    from ray.tune.execution import class_cache
-
-    with _replaced(class_cache, DEFAULT_ENV_VARS={}, ENV_VARS_TO_PROPAGATE=set()):
-        yield
-
-
-@contextlib.contextmanager
-def _uncounted() -> Iterator[None]:
+def _plain_tune(*, is_local: bool) -> Iterator[None]:
     """Tune does not count its callbacks for Ray's statistics of usage, which are off: to know them
     it loads each logger that is installed, for seconds.
+
+    Trials of a local run have the environment of this process, as every process of its Ray. Tune
+    would send them a part of it once more. Ray then starts new processes for them, beside those
+    that it has ready.
     """
     from ray.air._internal import usage
+    from ray.tune.execution import class_cache
 
-    with _replaced(usage, tag_callbacks=lambda *_: False):
+    ours: dict[str, Any] = {"DEFAULT_ENV_VARS": {}, "ENV_VARS_TO_PROPAGATE": set()}
+    with (
+        _replaced(usage, tag_callbacks=lambda *_: False),
+        _replaced(class_cache, **ours if is_local else {}),
+    ):
         yield
 
 
@@ -221,35 +292,22 @@ def _replaced(place: ModuleType | type, **values: Any) -> Iterator[None]:
             setattr(place, name, value)
 
 
-def _shutdown() -> None:
-    """Stop our Ray even if the user is impatient: a half-stopped one would leave processes
-    behind.
-    """
-    import ray
-
-    signals = (signal.SIGINT, signal.SIGTERM) if _in_main_thread() else ()
-    previous = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
-    try:
-        ray.shutdown()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+def _interrupt(number: int, _: object) -> None:
+    if number == signal.SIGHUP:  # a terminal that closes says so twice
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt."""
-    if not _in_main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _handled_by(handler: Any, *numbers: int) -> Iterator[None]:
+    """Another handler of these signals for a while; those that are ignored (nohup) stay so."""
+    is_main = threading.current_thread() is threading.main_thread()  # alone may set handlers
+    before = {number: signal.getsignal(number) for number in numbers if is_main}
+    changed = [number for number in before if before[number] is not signal.SIG_IGN]
     try:
+        for number in changed:
+            signal.signal(number, handler)
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _in_main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
+        for number in changed:
+            signal.signal(number, before[number])

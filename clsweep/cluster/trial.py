@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 import re
+import sys
 import tempfile
 import time
 import traceback
@@ -58,6 +59,7 @@ class TrialContext:
     keep_encoder: bool = False
     test: bool = False  # score the test split too
     plugins: Sequence[Mapping[str, Any]] = ()  # each as `Plugin.packed` gives it
+    path: Sequence[str] = ()  # where the driver looks for modules
 
     @classmethod
     def of(
@@ -87,6 +89,7 @@ class TrialContext:
             and not test,
             test=test,
             plugins=[plugin.packed() for plugin in study.document.plugins],
+            path=[*filter(None, sys.path)],
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
@@ -100,7 +103,10 @@ class TrialContext:
         return cls(**{**fields, "places": places})
 
     def plug_in(self) -> None:
-        """Make the study's plug-ins those of this process."""
+        """Make the study's plug-ins those of this process, which finds what else is of the user's
+        own where the driver does, last of all.
+        """
+        sys.path += [place for place in self.path if place not in sys.path]
         plugins = [Plugin.unpacked(packed) for packed in self.plugins]
         activate(plugins)
         execute(plugins)

@@ -282,12 +282,24 @@ def share(num_rows: int) -> slice:
 
 
 def of_first(value: T, device: torch.device) -> T:
-    """Rank 0's value on every worker; what the others give does not count."""
+    """Rank 0's value, of bytes, True, False or None, on every worker; what the others give does not
+    count. Nothing is unpickled: any process of the machine may talk to a group of gloo.
+    """
     if world_size() == 1:
         return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0, device=device)
-    return box[0]
+    rest: tuple[Any, ...] = (None, False, True)
+    is_bytes = isinstance(value, bytes)
+    head = torch.tensor(len(cast(bytes, value)) if is_bytes else -1 - rest.index(value))
+    head = head.to(device)
+    dist.broadcast(head, src=0)
+    size = int(head)
+    if size <= 0:
+        return cast(T, rest[-1 - size] if size else b"")
+    data = torch.empty(size, dtype=torch.uint8, device=device)
+    if rank() == 0:
+        data.copy_(torch.frombuffer(bytearray(cast(bytes, value)), dtype=torch.uint8))
+    dist.broadcast(data, src=0)
+    return cast(T, data.cpu().numpy().tobytes())
 
 
 def _reduce(x: Tensor) -> Tensor:

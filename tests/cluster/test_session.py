@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+import yaml
 
+import clsweep
+from clsweep.cluster import ENVIRONMENT, on_one_machine
+from clsweep.cluster.session import PREFIX, _keep_private, ray_session
+from clsweep.errors import RequestError
+from tests.cluster.conftest import listeners, start, study_tree, wait_until
+
+NOBODY = 65534 if os.getuid() == 0 else None  # a test of another user is one of root
 ASK = """
 import ray
 from clsweep.cluster.session import ray_session
@@ -23,6 +39,36 @@ class Controller:
 with ray_session("local", dashboard=True):
     print(ray.get(ray.remote(num_cpus=0)(Controller).remote().state.remote(), timeout=300))
 """
+WAIT = """
+import os, sys
+import ray
+from clsweep.cluster.session import ray_session
+
+with ray_session("local", dashboard=sys.argv[1] == "True"):
+    ray.get(ray.remote(lambda: None).remote(), timeout=300)
+    print(os.environ["RAY_AUTH_TOKEN_PATH"], flush=True)
+    sys.stdin.read()
+"""
+STUDY = study_tree(seeds=[0], space={}, objectives={"moco": {"framework": "moco", "loss": "dcl"}})
+# What other versions of Ray, and other clusters, ask for.
+OTHERS = {
+    "RAY_TRAIN_V2_ENABLED": "0", "RAY_ADDRESS": "127.0.0.1:1", "RAY_AUTH_MODE": "disabled",
+    "RAY_AUTH_TOKEN": "theirs", "RAY_USE_TLS": "1", "RAY_TMPDIR": "/nowhere",
+    "RAY_CHDIR_TO_TRIAL_DIR": "1", "RAY_RUNTIME_ENV_HOOK": "no.such.hook",
+    "RAY_memory_monitor_refresh_ms": "often", "RAY_ROTATION_MAX_BYTES": "some",
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "soon", "TUNE_MAX_PENDING_TRIALS_PG": "many",
+    "GLOO_SOCKET_IFNAME": "nowhere0", "OMP_NUM_THREADS": "all",
+}  # fmt: skip
+KEPT = {"RAY_AUTH_MODE", "GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"}  # of these, names alone
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder, of a name that leaves room for Ray's sockets."""
+    with tempfile.TemporaryDirectory(prefix="clsweep-test-", dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 @pytest.mark.slow
@@ -34,3 +80,148 @@ def test_who_cleans_up_after_worker_groups_asks_the_ray_of_the_run() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "ALIVE"
+
+
+def tried(user: int | None, token: str | None, calls: list[str] | None = None, **what: Any) -> Any:
+    asked = json.dumps({"user": user, "token": token, "calls": calls, **what})
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster.gates"], input=asked, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("dashboard", [False, True])
+def test_nobody_gets_in_without_the_token(short: Path, dashboard: bool) -> None:
+    """By no call to any port, no socket, no file; with the token, everywhere."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAIT, str(dashboard)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        umask=0o000,
+    )  # fmt: skip
+    assert process.stdout
+    token = next(line for line in process.stdout if line.startswith("/")).strip()
+    found = listeners(process.pid)
+    paths = [str(path) for path in short.rglob("*")]
+    what = {"ports": sorted({listener.port for listener in found}), "paths": paths}
+    without = [tried(NOBODY, None, **what), tried(NOBODY, "0" * 64, **what)]
+    asked = ["/ray.rpc.InternalKVGcsService/GetInternalConfig",
+             "/ray.rpc.NodeManagerService/GetNodeStats", "/ray.rpc.ObjectManagerService/Pull",
+             "/ray.rpc.CoreWorkerService/NumPendingTasks"]  # fmt: skip
+    inside = tried(None, Path(token).read_text(), asked, **what)
+    sockets = [path for path in paths if Path(path).is_socket()]
+    process.communicate("")
+    assert process.returncode == 0
+
+    titles = " ".join(listener.title for listener in found)
+    assert all(name in titles for name in ("gcs_server", "raylet", "ray::IDLE"))
+    assert "ray::DashboardAgent" not in titles
+    assert ("dashboard.py" in titles) == dashboard
+    for outside in without:
+        for calls in filter(None, outside["grpc"].values()):
+            answered = {name for name, code in calls.items() if code != "UNIMPLEMENTED"}
+            assert {calls[name] for name in answered if "Health" not in name} == {"UNAUTHENTICATED"}
+        for statuses in outside["http"].values():
+            assert {*statuses.values()} <= {401, 403}
+        if NOBODY:
+            assert not any(outside["paths"].values())
+    for port, calls in inside["grpc"].items():
+        assert "UNAUTHENTICATED" not in (calls or {}).values(), port
+    assert all({*found.values()} - {401, 403} for found in inside["http"].values())
+    assert len(sockets) >= 2
+    assert all(inside["paths"][path] for path in (token, *sockets))
+
+
+def test_a_token_that_others_can_read_is_mended(tmp_path: Path) -> None:
+    home, theirs = tmp_path / ".ray", tmp_path / "shared"
+    home.mkdir(mode=0o755)
+    theirs.write_text("of a group")
+    theirs.chmod(0o640)
+    token, link = home / "auth_token", home / "link"
+    token.write_text("secret")
+    token.chmod(0o644)
+    link.symlink_to(theirs)
+    for place in (home, token, link, home / "nothing"):
+        _keep_private(place)
+    modes = [stat.S_IMODE(place.stat().st_mode) for place in (home, token, theirs)]
+    assert modes == [0o700, 0o600, 0o640]
+    assert token.read_text() == "secret"
+
+
+def test_where_no_socket_can_be_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**_: object) -> str:
+        raise PermissionError
+
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    with pytest.raises(RequestError, match=r"^TMPDIR=/nowhere: expected [^\n]+$"):
+        ray_session("local", dashboard=False).__enter__()
+
+
+def test_a_local_run_has_its_own_environment_and_gives_it_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in OTHERS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.9")
+    before = dict(os.environ)
+    with on_one_machine(RAY_AUTH_MODE="token"):
+        inside = dict(os.environ)
+    assert inside.items() >= {**ENVIRONMENT, "RAY_AUTH_MODE": "token"}.items()
+    assert inside["RAY_memory_usage_threshold"] == "0.9"
+    assert not inside.keys() & (OTHERS.keys() - ENVIRONMENT.keys() - KEPT)
+    assert dict(os.environ) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_neither_the_environment_nor_the_working_folder_changes_what_a_run_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """A long TMPDIR, what others ask of Ray, modules that are named like torch's own: only the
+    encoder of one's own is found there.
+    """
+    long = tmp_path / ("temporary-" * 9)
+    long.mkdir()
+    for name, value in (OTHERS | {"TMPDIR": str(long)}).items():
+        monkeypatch.setenv(name, value)
+    for name in ("numpy", "torch", "ray", "pandas", "wandb"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\n"
+        "def small(channels):\n"
+        "    return nn.Sequential(nn.Conv2d(channels, 8, 3), nn.AdaptiveAvgPool2d(1), "
+        "nn.Flatten())\n"
+    )
+    base = {"encoder": "nets:small", "epochs": 0, "batch_size": 128}
+    tree = {**STUDY, "base": base, "resources": {"workers": workers}}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(tree))
+    code = "from clsweep.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, "run", "study.yaml", "--out", "out"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert clsweep.open_results(tmp_path / "out").trials["status"].tolist() == ["finished"]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_ended_while_ray_starts_leaves_nothing(
+    short: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(STUDY))
+    process = start("run", path, "--out", tmp_path / "out")
+    wait_until(lambda: [*short.glob(f"{PREFIX}*/ray/session_*/logs/raylet.out")], "a raylet")
+    started = psutil.Process(process.pid).children(recursive=True)
+    for _ in range(2):
+        os.killpg(process.pid, number)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, output
+    assert "Traceback" not in output
+    assert psutil.wait_procs(started, timeout=0.5)[1] == []
+    assert [*short.glob(f"{PREFIX}*")] == []
