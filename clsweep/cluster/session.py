@@ -85,6 +85,8 @@ def ray_session(address: str, *, dashboard: bool) -> Iterator[str | None]:
         else:
             context = ray.init(address, runtime_env={"env_vars": ENVIRONMENT}, **quiet)
     except (ConnectionError, ValueError, RuntimeError) as error:
+        if address == "local":  # a process of Ray did not come up
+            raise
         reason = str(error).strip().splitlines()[0]
         raise RequestError(
             f"--address {address}: no Ray cluster lets us in there: {reason}. Expected: local, "
