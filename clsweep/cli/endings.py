@@ -82,6 +82,10 @@ def print_end(summary: RunSummary, again: str) -> None:
     stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
     stopped += f"{summary.skipped} skipped, " if summary.skipped else ""
     say(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
+    if summary.open:
+        trials = "1 trial was" if len(summary.open) == 1 else f"{len(summary.open)} trials were"
+        why = ", ".join(sorted(set(summary.open.values())))
+        say(f"{trials} lost with their machine ({why}) and stay open; the same command runs them")
     if summary.left or summary.interrupted:
         say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     say(f"Results: {summary.path}")
@@ -96,7 +100,7 @@ def print_next(command: str) -> None:
 def exit_as(summary: RunSummary) -> None:
     if summary.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if summary.failed:
+    if summary.failed or summary.open:
         raise typer.Exit(EXIT_SOME_FAILED)
 
 

@@ -16,7 +16,7 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.cli.where import selected
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import Number, is_number, settings, texts_of
+from clsweep.display.numbers import Number, duration, is_number, settings, texts_of
 from clsweep.display.printing import Format
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
@@ -114,10 +114,12 @@ def running_rows(results: Results) -> list[Row]:
     return [
         {
             "running": trial_id,
-            "epoch": f"{state['epoch']}/{state['epochs']}",
-            "step": f"{state['step']}/{state['steps']}",
-            "loss": state["loss"],
-            "images/s": round(state["images_per_s"]),
+            "epoch": f"{state['epoch']}/{state['epochs']}" if "epoch" in state else None,
+            "step": f"{state['step']}/{state['steps']}" if "epoch" in state else None,
+            "loss": state.get("loss"),
+            "images/s": f"silent for {duration(state['silent_s'])}"
+            if "silent_s" in state
+            else round(state.get("images_per_s", 0)),
         }
         for trial_id, state in states.items()
     ]

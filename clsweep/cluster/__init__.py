@@ -36,6 +36,8 @@ ENVIRONMENT = {
     # failed.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "1e9",
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+    # By default a task that memory does not suffice for is tried for ever.
+    "RAY_task_oom_retries": "3",
     "RAY_TRAIN_METRICS_ENABLED": "0",
 }
 os.environ.update(ENVIRONMENT)

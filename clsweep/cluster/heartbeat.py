@@ -9,6 +9,7 @@ from typing import Any
 
 from clsweep.cluster.leftovers import Leftovers
 from clsweep.cluster.loggers.relay import Loggers
+from clsweep.cluster.losses import Losses
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.said import ask_to_save, heard, reported
 from clsweep.cluster.sharing import Share
@@ -16,15 +17,17 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 
 INTERVAL_S = 2.0
+LOST_S = 5.0  # for an answer of a Ray that is lost
 EPOCHS_INTERVAL_S = 10.0  # between two writes of the epochs of trials under way
 WRITING_SHARE = 0.05  # of the time that these may take
 JOURNAL_INTERVAL_S = 30.0  # between copies of the Optuna journal to an object store
+STALL_ADVICE = "A trial that may be silent for longer needs a larger resources.stall_s"
 
 
 class Heartbeat:
     """A context manager: says that the study is alive and what runs, keeps and logs the epochs of
-    trials under way, follows the other studies of the cluster, and has trials save where a machine
-    is about to go.
+    trials under way, follows the other studies of the cluster, has trials save where a machine is
+    about to go, and ends those that are silent for too long.
     """
 
     def __init__(
@@ -34,11 +37,13 @@ class Heartbeat:
         share: Share,
         leftovers: Leftovers,
         loggers: Loggers,
+        losses: Losses,
         *,
         is_alone: bool,
     ):
         self._folder, self._progress, self._share = folder, progress, share
         self._leftovers, self._loggers, self._is_alone = leftovers, loggers, is_alone
+        self._losses = losses
         self._draining: frozenset[str] = frozenset()
         self._next_write = time.monotonic() + EPOCHS_INTERVAL_S
         self._num_epochs: dict[str, int] = {}
@@ -51,18 +56,22 @@ class Heartbeat:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        self._thread.join(LOST_S if self._losses.is_ray_lost() else None)
 
     def _beat(self) -> None:
         journal_kept = time.monotonic()
         while not self._ended.wait(INTERVAL_S):
             running = self._progress.running
-            states = heard(self._folder.scratch, running)
-            self._progress.heard(states)
-            headline = self._progress.headline()
-            self._say(
-                {"state": "running", "running": running, "headline": headline, "trials": states}
-            )
+            self._progress.heard(heard(self._folder.scratch, running))
+            state = {
+                "state": "running",
+                "running": running,
+                "headline": self._progress.headline(),
+                "trials": self._progress.states(),
+            }
+            if self._say(state):  # where we cannot write, trials may have tried in vain, too
+                for trial_id, place in self._progress.stalled().items():
+                    self._losses.stall(trial_id, f"{place}; its process was ended. {STALL_ADVICE}")
             # of Ray: the cluster is going away, and the trials will tell
             with contextlib.suppress(Exception):
                 self._share.update(running)
@@ -105,8 +114,10 @@ class Heartbeat:
             ask_to_save(self._folder.scratch, f"draining {' '.join(sorted(draining))}")
         self._draining = draining
 
-    def _say(self, state: dict[str, Any]) -> None:
+    def _say(self, state: dict[str, Any]) -> bool:
         # A full disk is reported by the first row that does not fit, and so is a folder that
         # another run has taken.
         with contextlib.suppress(RequestError):
             self._folder.beat({**state, "time": time.time()})
+            return True
+        return False

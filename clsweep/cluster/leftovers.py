@@ -80,6 +80,13 @@ class Leftovers:
                 self._folder.note_leftovers(noted)
                 self._noted = noted
 
+    def end_processes(self) -> None:
+        """Kill all processes of a session that is broken: they may not know it."""
+        if self._ray is not None:
+            others = living()
+            del others[os.getpid()]
+            _kill(((pid, process.start) for pid, process in others.items()), self._ray)
+
 
 def remove_leftovers(folder: ResultsFolder) -> None:
     """Remove what an earlier run on this folder has left here; the caller holds the folder."""

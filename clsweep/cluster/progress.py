@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,20 +25,30 @@ PLAIN_S, LATER_PLAIN_S, BEGINNING_S = 10.0, 60.0, 180.0
 LONG_TRIAL_S = 20.0  # one that takes longer has a line of its own
 SHOWN = 8  # trials under way that are named on a terminal
 NAMED = 2  # and in a plain line
+LONGEST_BEAT_S = 10.0  # more time between two looks is no silence: we were stopped
+# Silence is said from then on, or after so many steps; after more of them a trial is stalled.
+SILENT_S, SILENT_STEPS, STALLED_STEPS = 30.0, 5, 20
+# As long may it take to prepare images or to train classifiers, before and between the steps.
+LONGER = 24
 
 
 @dataclass
 class _Trial:
-    """One under way, and what it last said."""
+    """One under way, and what it last said, see `train.pulse.Pulse`."""
 
     row: Row
     state: Row = field(default_factory=dict)
     heard: list[tuple[float, float]] = field(default_factory=list)  # first and last: when, share
+    silent_s: float = 0.0
+    step_s: float = 0.0  # of its slowest steps
 
-    def hear(self, state: Row, now: float) -> None:
-        if state != self.state:
-            self.state = dict(state)
+    def hear(self, state: Row, now: float, passed: float) -> None:
+        self.silent_s += passed
+        if state and state != self.state:
+            self.state, self.silent_s = dict(state), 0.0
             self.heard = [*self.heard[:1], (now, share_of(state))]
+            if pace := state.get("images_per_s"):
+                self.step_s = max(self.step_s, self.row.get("batch_size", 0) / pace)
 
     def under_way(self) -> Running:
         if not self.heard:
@@ -45,17 +56,37 @@ class _Trial:
         (begun, first), (now, share) = self.heard[0], self.heard[-1]
         return Running(self.row, share, gained=share - first, seconds=now - begun)
 
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_s >= max(SILENT_S, SILENT_STEPS * self.step_s)
+
+    def is_stalled(self, stall_s: float) -> bool:
+        if not self.state or "scoring" in self.state:
+            return self.silent_s >= LONGER * stall_s
+        return self.silent_s >= max(stall_s, STALLED_STEPS * self.step_s)
+
+    def told(self) -> Row:
+        """What it last said; where it is silent, for how long instead of its pace."""
+        if not self.is_silent:
+            return self.state
+        state = {name: said for name, said in self.state.items() if name != "images_per_s"}
+        return state | {"silent_s": round(self.silent_s)}
+
     def text(self) -> str:
         """`epoch 3/20, step 120/390, loss 2.310, 1,240 images/s`."""
-        return said(self.state) if self.state else "running"
+        if self.is_silent:
+            return f"silent for {duration(self.silent_s)} {self.place()}"
+        place, state = self.place().removeprefix("at "), self.state
+        if "images_per_s" not in state:
+            return place
+        return f"{place}, loss {fixed(state['loss'], 3)}, {count(state['images_per_s'])} images/s"
 
-
-def said(state: Row) -> str:
-    """What a trial under way last said, as text."""
-    return (
-        f"epoch {state['epoch']}/{state['epochs']}, step {state['step']}/{state['steps']}, "
-        f"loss {fixed(state['loss'], 3)}, {count(state['images_per_s'])} images/s"
-    )
+    def place(self) -> str:
+        """`at epoch 3/20, step 120/390`."""
+        if not (state := self.state):
+            return "at its start"
+        step = "scoring" if "scoring" in state else f"step {state['step']}/{state['steps']}"
+        return f"at epoch {state['epoch']}/{state['epochs']}, {step}"
 
 
 class Progress:
@@ -67,6 +98,8 @@ class Progress:
         recorded: rows of the trials that have ended before.
         like: rows of trials that tell how long these take, as `Estimate` reads them.
         concurrent: trials at once.
+        stall_s: patience with a trial that says nothing within an epoch.
+        may_wait: a trial may be waiting for its processes before it says anything.
     """
 
     def __init__(
@@ -77,11 +110,14 @@ class Progress:
         recorded: Sequence[Row] = (),
         like: Sequence[Row] = (),
         concurrent: int,
+        stall_s: float = math.inf,
+        may_wait: bool = False,
         console: Console | None = None,
     ):
         self.tally, self._concurrent = tally, max(1, concurrent)
         self._console = console or Console()
-        self._start = self._last_line = time.monotonic()
+        self._start = self._last_line = self._last_heard = time.monotonic()
+        self._stall_s, self._may_wait = stall_s, may_wait
         self._num_images = 0.0
         self._estimate = Estimate(planned, recorded, like)
         self._running: dict[str, _Trial] = {}
@@ -113,19 +149,32 @@ class Progress:
     def heard(self, states: Mapping[str, Row]) -> None:
         """What trials under way last said, by their ids; a plain line if one is due."""
         now = time.monotonic()
-        for trial_id, state in states.items():
-            if trial := self._running.get(trial_id):
-                trial.hear(state, now)
+        passed, self._last_heard = min(now - self._last_heard, LONGEST_BEAT_S), now
+        for trial_id, trial in list(self._running.items()):
+            trial.hear(states.get(trial_id, {}), now, passed)
         pause = PLAIN_S if now - self._start < BEGINNING_S else LATER_PLAIN_S
         if not self._console.is_terminal and now - self._last_line >= pause:
             self._last_line = now
             self.say(self.headline(named=NAMED))
 
-    def lost(self, row: Row) -> None:
+    def stalled(self) -> dict[str, str]:
+        """The trials that have said nothing for too long, and where they were."""
+        return {
+            trial_id: f"silent for {duration(trial.silent_s)} {trial.place()}"
+            for trial_id, trial in list(self._running.items())
+            if trial.is_stalled(self._stall_s) and (trial.state or not self._may_wait)
+        }
+
+    def states(self) -> dict[str, Row]:
+        """What the trials under way say, and for how long they have said nothing."""
+        return {name: told for name, t in list(self._running.items()) if (told := t.told())}
+
+    def lost(self, row: Row, reason: str, *, goes_on: bool) -> None:
         """A trial lost its process or machine."""
         self._stopped(row)
-        name = row["trial_id"]
-        self.say(f"{name} lost its process or machine; it goes on from its last checkpoint")
+        then = "it goes on from its last checkpoint" if goes_on else "it stays open"
+        why = f" ({reason})" if reason else ""
+        self.say(f"{row['trial_id']} lost its process or machine{why}; {then}")
 
     def ended(self, row: Row) -> None:
         """A trial has its row; a failure, and the end of a long one, is shown at once."""
@@ -158,7 +207,8 @@ class Progress:
     def headline(self, named: int = 0) -> str:
         """`12 of 39 trials, 2 running, 1 failed; 5,300 images/s; about 2 min left`.
 
-        named: where no more trials are under way, each is said with its epoch.
+        named: where no more trials are under way, each is said with its epoch. Those that say
+            nothing are named anyway.
         """
         done, running = self.tally.num_done, list(self._running.items())
         parts = [f"{done} of {self.tally.total('planned')} trials", f"{len(running)} running"]
@@ -176,13 +226,18 @@ class Progress:
         seconds = self._estimate.seconds_left(under_way, self._concurrent)
         if seconds is not None:
             texts.append(f"about {duration(seconds)} left")
-        if len(running) <= named:
-            texts += [f"{trial_id}: {t.text()}" for trial_id, t in running if t.state]
+        is_few, most = len(running) <= named, max(named, NAMED)
+        shown = [(name, t) for name, t in running if t.is_silent or (is_few and t.state)]
+        texts += [f"{name}: {t.text()}" for name, t in shown[:most]]
+        texts += [f"{len(shown) - most} more silent"] if shown[most:] else []
         return "; ".join(texts)
 
     def _images_per_s(self) -> float:
         """What the trials under way say, or where they say nothing the mean of those that ended."""
-        told = sum(trial.state.get("images_per_s", 0.0) for trial in self._running.values())
+        running = [trial.told() for trial in self._running.values()]
+        if running and all("silent_s" in state for state in running):
+            return 0.0
+        told = sum(state.get("images_per_s", 0.0) for state in running)
         return told or self._num_images / max(1e-3, time.monotonic() - self._start)
 
     def _best(self) -> str:

@@ -14,6 +14,7 @@ from clsweep.cluster.driver_actor import FolderUnreachableError
 from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED
+from clsweep.cluster.said import forget
 from clsweep.cluster.trial import describe
 from clsweep.results.folder import (
     PARTS_BEFORE_COMPACTION,
@@ -111,9 +112,10 @@ class Recorder:
         outcome = {"status": "failed", **describe(error)}
         self.ended(row, outcome)
 
-    def lost(self, row: Row) -> None:
-        """A trial whose process or machine was lost; it goes on elsewhere."""
-        self._progress.lost(row)
+    def lost(self, row: Row, reason: str, *, goes_on: bool) -> None:
+        """A trial whose process or machine was lost; it goes on elsewhere, or stays open."""
+        forget(self._folder.scratch, row["trial_id"])
+        self._progress.lost(row, reason, goes_on=goes_on)
 
 
 def git_commit() -> str | None:

@@ -44,6 +44,8 @@ class References:
         """
         import ray
 
+        while not ray.wait([self._task], timeout=1.0)[0]:
+            pass  # where Ray is lost, we are interrupted here
         try:
             self._folder.add_references(ray.get(self._task))
         except ray.exceptions.RayError as error:

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from clsweep.cluster.files import prepare_files
 from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, remove_leftovers
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
+from clsweep.cluster.losses import Losses
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Recorder
@@ -29,6 +29,7 @@ from clsweep.cluster.said import let_save
 from clsweep.cluster.session import ray_session
 from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
+from clsweep.cluster.watchdog import ECHO_S, KEPT, RayLostError, Watchdog
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -74,7 +75,7 @@ class Request:
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
     """How a run ended. `ran` counts the trials of this run, `left` the planned ones that have no
-    row yet.
+    row yet, `open` those of them that were lost too often with their machines, and why.
     """
 
     path: str
@@ -85,6 +86,7 @@ class RunSummary:
     failed: int
     left: int
     interrupted: bool = False
+    open: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_study(study: Study, out: str | os.PathLike[str], asked: Request) -> RunSummary:
@@ -158,17 +160,8 @@ def run_trials(
         failed=statuses.count("failed"),
         left=statuses.count(None),
         interrupted=interrupted,
+        open=run.losses.open,
     )
-
-
-class _MemoryShortError(Exception):
-    """Ray has stopped trials on a machine that ran out of memory, with so many at once. Tune gives
-    up at that.
-    """
-
-    def __init__(self, concurrent: int):
-        super().__init__(concurrent)
-        self.concurrent = concurrent
 
 
 class _Run:
@@ -186,13 +179,13 @@ class _Run:
         self._study, self._planned, self._folder = study, planned, folder
         self._asked, self._test, self._like = asked, test, like
         self._retried = _tried_again(self._rows()) if asked.retry_failed else set()
-        self._losses: Counter[str] = Counter()
+        self.losses = Losses(study.sections.resources.max_restarts)
         self._printed = {} if test else checked_files(study.document.source)
         self.ran: set[str] = set()  # trials that have a row of this session
 
     def left(self) -> list[PlannedTrial]:
         """The trials to run, in order."""
-        done = {row["trial_id"] for row in self.recorded()}
+        done = {row["trial_id"] for row in self.recorded()} | self.losses.open.keys()
         limit = None if self._asked.limit is None else self._asked.limit - len(self.ran)
         left = [trial for trial in self._planned if trial.trial_id not in done]
         if self._study.sections.scheduler.name == "racing":
@@ -230,95 +223,110 @@ class _Run:
         return not self._test and are_owed(self._study, self._folder, self._planned)
 
     def work(self) -> bool:
-        """Run the trials, on fewer places where memory does not suffice; whether the user
-        interrupted.
+        """Run the trials; whether the user interrupted. A Ray of our own that is lost is started
+        once more.
         """
-        while True:
-            num_before = len(self.ran)
+        for is_again in (False, True):
             try:
                 return self._session()
-            except _MemoryShortError as error:
-                if error.concurrent == 1 and len(self.ran) == num_before:
-                    help_ = "a smaller batch_size or chunk_size, or machines with more memory"
-                    message = (
-                        "a machine of the cluster runs out of memory even with one trial "
-                        "at once. What helps: "
-                    )
-                    raise RequestError(message + help_) from None
-                fewer = max(1, error.concurrent * 3 // 4)
-                self._asked = replace(self._asked, max_concurrent=fewer)
-                print(
-                    f"A machine ran out of memory with {error.concurrent} trials at once; going on "
-                    f"with {fewer}."
-                )
+            except RayLostError as error:
+                if is_again or self._asked.address != "local":
+                    raise RequestError(f"{error}. {KEPT}") from None
+                print(f"{error}. Starting Ray once more.", flush=True)
+                remove_leftovers(self._folder)
+        raise AssertionError
 
     def _session(self) -> bool:
-        """Run the trials on one session of Ray, which has let go of everything when this ends."""
-        study, folder = self._study, self._folder
-        rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
+        """Run the trials on one session of Ray, which has let go of everything when this ends.
+
+        Raises:
+            RayLostError: in the middle of it.
+        """
+        resources = self._study.sections.resources
         with contextlib.ExitStack() as stack:
-            leftovers = stack.enter_context(Leftovers(folder))
+            leftovers = stack.enter_context(Leftovers(self._folder))
+            watchdog = stack.enter_context(Watchdog(leftovers.end_processes))
             ray_folder = stack.enter_context(
                 ray_session(self._asked.address, dashboard=resources.workers > 1)
             )
             leftovers.begin(ray_folder)
-            is_alone = ray_folder is not None
-            capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
-            self.lay_out()
-            self.keep_printed()
-            kept = self.kept()
-            kept.settle()
-            concurrent = max(
-                1, min(self._asked.max_concurrent or capacity, capacity, len(self.left()))
-            )
-            planned, recorded = folder.plan().to_pylist(), self.recorded()
-            tally = Tally.of(
-                planned,
-                recorded,
-                metric=metric.name,
-                mode=metric.mode,
-                axes={objective.name: tuple(objective.space) for objective in study.objectives},
-            )
-            progress = stack.enter_context(
-                Progress(
-                    tally,
-                    planned=planned,
-                    recorded=recorded,
-                    like=self._like,
-                    concurrent=concurrent,
-                )
-            )
-            progress.announce(len(self.left()))
-            journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
-            desk = stack.enter_context(
-                desk_here(folder, rules, needed=rules is not None or not is_alone)
-            )
-            share = Share(desk, capacity, concurrent)
-            # What is confirmed is a study from a folder, which shall not say where to write.
-            wanted = [] if self._test else wanted_loggers(study, self._asked.log)
-            place = loggers_place(folder.local_path, study.sections.name)
-            loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
-            heartbeat = Heartbeat(folder, progress, share, leftovers, loggers, is_alone=is_alone)
-            stack.enter_context(heartbeat)
-            recorder = Recorder(study, folder, progress, kept, loggers)
-            context = TrialContext.of(
-                study, folder, desk=desk, one_machine=is_alone, test=self._test
-            )
+            watchdog.begin()
+            self.losses.is_ray_lost = watchdog.look
             try:
-                references = (
-                    References(study, folder, self._planned, context)
-                    if self.owes_references()
-                    else None
-                )
-                self._take_turns(concurrent, context, journal, recorder, share)
-                if references:
-                    references.collect()
-            except KeyboardInterrupt:
-                if study.sections.checkpoints.keep != "none":
-                    with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
-                        let_save(folder.scratch, progress.running)
-                return True
-            return False
+                return self._on_ray(stack, leftovers, is_alone=ray_folder is not None)
+            except BaseException as error:
+                patience_s = 0.0 if isinstance(error, KeyboardInterrupt) else ECHO_S
+                if lost := watchdog.stop(patience_s):  # whatever was raised is its echo
+                    raise RayLostError(lost) from None
+                raise
+            finally:
+                watchdog.stop()
+
+    def _on_ray(self, stack: contextlib.ExitStack, leftovers: Leftovers, *, is_alone: bool) -> bool:
+        """Run the trials on the Ray that there is."""
+        from clsweep.cluster.tune_events import errors_kept
+
+        study, folder = self._study, self._folder
+        rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
+        capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
+        self.lay_out()
+        self.keep_printed()
+        kept = self.kept()
+        kept.settle()
+        concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
+        planned, recorded = folder.plan().to_pylist(), self.recorded()
+        tally = Tally.of(
+            planned,
+            recorded,
+            metric=metric.name,
+            mode=metric.mode,
+            axes={objective.name: tuple(objective.space) for objective in study.objectives},
+        )
+        progress = stack.enter_context(
+            Progress(
+                tally,
+                planned=planned,
+                recorded=recorded,
+                like=self._like,
+                concurrent=concurrent,
+                stall_s=resources.stall_s,
+                may_wait=not is_alone and resources.workers > 1,
+            )
+        )
+        progress.announce(len(self.left()))
+        journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
+        desk = stack.enter_context(
+            desk_here(folder, rules, needed=rules is not None or not is_alone)
+        )
+        share = Share(None if is_alone else desk, capacity, concurrent)
+        # What is confirmed is a study from a folder, which shall not say where to write.
+        wanted = [] if self._test else wanted_loggers(study, self._asked.log)
+        place = loggers_place(folder.local_path, study.sections.name)
+        loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
+        heartbeat = Heartbeat(
+            folder, progress, share, leftovers, loggers, self.losses, is_alone=is_alone
+        )
+        stack.enter_context(heartbeat)
+        stack.enter_context(errors_kept())
+        recorder = Recorder(study, folder, progress, kept, loggers)
+        context = TrialContext.of(study, folder, desk=desk, one_machine=is_alone, test=self._test)
+        try:
+            references = (
+                References(study, folder, self._planned, context)
+                if self.owes_references()
+                else None
+            )
+            self._take_turns(concurrent, context, journal, recorder, share)
+            if references:
+                references.collect()
+        except KeyboardInterrupt:
+            if self.losses.is_ray_lost():  # it is not the user's
+                raise
+            if study.sections.checkpoints.keep != "none":
+                with contextlib.suppress(KeyboardInterrupt):  # again: the user does not wait
+                    let_save(folder.scratch, progress.running)
+            return True
+        return False
 
     def _take_turns(
         self,
@@ -332,7 +340,6 @@ class _Run:
         one study's turn.
         """
         from ray import tune
-        from ray.exceptions import OutOfMemoryError
 
         from clsweep.cluster.search import PlanSearch
         from clsweep.cluster.searcher import Dispatch
@@ -345,8 +352,7 @@ class _Run:
                 plan,
                 asdict(context),
                 share,
-                self._losses,
-                max_restarts=self._study.sections.resources.max_restarts,
+                self.losses,
                 metric=self._study.sections.metric.name,
             )
             try:
@@ -356,14 +362,7 @@ class _Run:
                 reason = error if isinstance(error, RequestError) else error.__context__
                 if not isinstance(reason, RequestError):
                     raise
-                advice = (
-                    "The study stopped. What has finished is kept; the same command continues it."
-                )
-                raise RequestError(f"{reason}\n{advice}") from None
-            except RuntimeError as error:
-                if not isinstance(error.__cause__, OutOfMemoryError):
-                    raise
-                raise _MemoryShortError(concurrent) from None
+                raise RequestError(f"{reason}\nThe study stopped. {KEPT}") from None
             finally:
                 self.ran |= recorder.trial_ids
             if dispatch.is_over:
@@ -409,7 +408,7 @@ class _Run:
                 name="tune",
                 storage_path=self._folder.scratch,
                 verbose=0,
-                callbacks=[TuneBridge(recorder, dispatch.is_lost_too_often)],
+                callbacks=[TuneBridge(recorder, dispatch, self.losses)],
                 failure_config=tune.FailureConfig(max_failures=0),
             ),
         )

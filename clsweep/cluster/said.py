@@ -33,9 +33,14 @@ def heard(scratch: str, running: Collection[str]) -> dict[str, Row]:
     """What each of these trials last said, if it did; what others said is forgotten."""
     found = dict(_read(scratch))
     for name in found.keys() - set(running):
-        with contextlib.suppress(OSError):
-            os.unlink(f"{scratch}/{FOLDER}/{name}")
+        forget(scratch, name)
     return {name: found[name]["state"] for name in running if name in found}
+
+
+def forget(scratch: str, trial_id: str) -> None:
+    """Drop what a trial said before it was lost, or ended."""
+    with contextlib.suppress(OSError):
+        os.unlink(f"{scratch}/{FOLDER}/{trial_id}")
 
 
 def report(scratch: str, trial_id: str, epoch: Row, *, is_first: bool) -> None:

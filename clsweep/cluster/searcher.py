@@ -4,13 +4,13 @@ ones once more.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from ray.tune.search import Searcher
 
 from clsweep.catalog.rows import Row
+from clsweep.cluster.losses import AGAIN, FAILED, Losses
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.sharing import Share
 
@@ -19,12 +19,14 @@ class Dispatch(Searcher):
     """Hands out a plan's trials; finished when none is left and none runs, or when the run is to
     yield.
 
+    Attributes:
+        is_over: whether nothing of the plan can run any more; otherwise a turn has ended.
+
     Args:
         plan: the trials to run.
         context: passed to every trial beside its row.
         share: how many may run at once.
-        losses: how often each trial has lost its process or machine in this run; counted on here.
-        max_restarts: a trial that is lost goes on from its checkpoint, so many times.
+        losses: what becomes of trials that lose their processes or machines.
         metric: what the plan wants to know of an outcome, beside how far it came and how long
             it took.
     """
@@ -34,26 +36,18 @@ class Dispatch(Searcher):
         plan: PlanSearch,
         context: Mapping[str, Any],
         share: Share,
-        losses: Counter[str],
+        losses: Losses,
         *,
-        max_restarts: int,
         metric: str,
     ):
         super().__init__()
         self._plan, self._context, self._share = plan, dict(context), share
-        self._losses, self._max_restarts = losses, max_restarts
+        self._losses, self.is_over = losses, False
         self._wanted = ("status", "epochs_trained", "wall_time_s", metric)
         self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
         self._lost: list[Row] = []
         self._is_exhausted = False  # nothing is left of the plan
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all trials of the plan have been handed out and have ended; otherwise a turn
-        has.
-        """
-        return self._is_exhausted and not self._lost
 
     def __getstate__(self) -> Row:
         return {}  # a run is resumed from its results and its journal, never from Tune's snapshots
@@ -65,11 +59,15 @@ class Dispatch(Searcher):
 
     def suggest(self, trial_id: str) -> Row | str | None:
         """Row and context of the next trial; None: not now."""
-        if len(self._running) >= self._share.limit:
+        if len(self._running) >= min(self._share.limit, self._losses.limit) or self._losses.waits:
             return None
-        row = None if self._share.yields else self._next()
-        if row is None:  # one that runs may still be lost
-            return None if self._running else str(Searcher.FINISHED)
+        yields = self._share.yields
+        row = None if yields else self._next()
+        if row is None:
+            if self._running:  # one of them may still be lost
+                return None
+            self.is_over = not yields
+            return str(Searcher.FINISHED)
         self._running[trial_id] = row
         return {"row": row, "context": self._context}
 
@@ -83,20 +81,26 @@ class Dispatch(Searcher):
         self, trial_id: str, result: Row | None = None, error: bool = False
     ) -> None:
         row, outcome = self._running[trial_id], self._outcomes.get(trial_id, {})
-        is_lost = error and not outcome
-        self._losses[row["trial_id"]] += is_lost
-        if is_lost and not self.is_lost_too_often(row["trial_id"]):
-            self._lost.append(row)
-        else:
-            self._share.num_open -= 1
+        if outcome or not error:  # else it is lost, and Tune says next by what
             # Tune comes again if this raises, and shall get the same error
-            self._plan.tell(row, outcome)
+            self._end(row, outcome)
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)
 
-    def is_lost_too_often(self, trial_id: str) -> bool:
-        """Whether a trial that was lost has failed by that."""
-        return self._losses[trial_id] > self._max_restarts
+    def lost(self, row: Row, error: BaseException | None) -> tuple[str, str, BaseException | None]:
+        """A trial was lost by this error, as Tune has just said; see `Losses.fate`."""
+        fate = self._losses.fate(row["trial_id"], error, len(self._running) + 1)
+        if fate[0] == AGAIN:
+            self._lost.append(row)
+        elif fate[0] == FAILED:
+            self._end(row, {})
+        else:  # the plan waits for it, as where a run is interrupted
+            self._share.num_open -= 1
+        return fate
+
+    def _end(self, row: Row, outcome: Row) -> None:
+        self._plan.tell(row, outcome)
+        self._share.num_open -= 1
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
+from clsweep.cluster.watchdog import RayLostError
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
 
@@ -90,7 +91,7 @@ def _started(*, dashboard: bool) -> Iterator[str]:
                 )
         except Exception as error:  # of any class
             reason = str(error).strip().partition("\n")[0]
-            raise RequestError(
+            raise RayLostError(
                 f"Ray does not start on this machine: {reason}. Its logs may say why: "
                 f"{folder}/ray/session_latest/logs"
             ) from error

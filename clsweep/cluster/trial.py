@@ -443,15 +443,16 @@ def _root_cause(error: BaseException) -> BaseException:
     Of several workers that failed, the one with an error of its own. Where one of them died, the
     others only miss it, in whatever words.
     """
-    causes = list(_causes(error))
-    has_died = any(map(_of_ray, causes))
+    found = list(causes(error))
+    has_died = any(map(_of_ray, found))
     return min(
-        causes,
+        found,
         key=lambda cause: (has_died and _may_be_torch_s(cause), _is_cut_off(cause), _of_ray(cause)),
     )
 
 
-def _causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
+def causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
+    """What an error of Ray wraps."""
     failures = getattr(error, "worker_failures", None) or {}
     names = ("_base_exc", "cause", "health_check_failure", "controller_failure")
     inner = list(failures.values()) or [getattr(error, name, None) for name in names]
@@ -460,7 +461,7 @@ def _causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
         yield error
         return
     for cause in found if failures else found[:1]:
-        yield from _causes(cause, depth - 1)
+        yield from causes(cause, depth - 1)
 
 
 def _free_memory() -> None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from clsweep.results.object_store import ObjectStore
 
 HEARTBEAT = "heartbeat.json"
-STATE = {"epoch", "epochs", "step", "steps", "loss", "images_per_s"}  # of a trial under way
+# Of a trial under way: where it is, all or none, and what else may be said of it.
+PLACE, MORE = {"epoch", "epochs", "step", "steps"}, {"loss", "images_per_s", "scoring", "silent_s"}
 LOCK_ATTEMPTS, LOCK_PAUSE_S = 5, 0.1
 STALE_S = 60.0  # a run in an object store that has not said anything for so long is taken for dead
 RENEW_S = 10.0  # at least so often it does
@@ -303,7 +304,7 @@ def _are_states(trials: Any) -> bool:
     """Whether these are what trials under way said: numbers by name, by trial."""
     return isinstance(trials, dict) and all(
         isinstance(state, dict)
-        and set(state) == STATE
+        and state.keys() - MORE in (PLACE, set())
         and all(type(value) in (int, float) and math.isfinite(value) for value in state.values())
         for state in trials.values()
     )

@@ -186,6 +186,8 @@ class ResourcesSection(_Section):
     cuda_graphs: StrictBool = False  # tried where true, kept where they are faster
     # times a trial may lose its process or machine and go on
     max_restarts: Annotated[StrictInt, Field(ge=0)] = 3
+    # seconds, or 20 usual steps: a trial that says nothing for longer is ended
+    stall_s: Annotated[Number, Field(ge=1)] = 600.0
 
 
 class EncodersSection(_Section):

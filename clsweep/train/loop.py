@@ -191,12 +191,13 @@ def _train(
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points = list[Row](), list[Row]()
         if (statistics := so_far.statistics) is not None:
+            pulse.before_scores()
             scores, features = score(encoder, last=is_last, heads=heads)
             row |= scores | statistics.summary()
             row |= diagnose(state.objective, val, features, config, base_loss=row["base_loss"])
             histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
             points = embed_in_plane(features, val, config) if is_last else []
-        pulse.after_scores()
+            pulse.after_scores()
         attempt.end_epoch(row, histogram, points)
     result = attempt.result(epoch_images)
     if COMPONENT["framework"][config["framework"]].pairs_views:

@@ -24,18 +24,23 @@ class Pulse:
     Args:
         config: as in `train_trial`.
         tell: called at most every `TELL_S` with epoch, epochs, step, steps, loss (the mean of the
-            epoch so far) and images_per_s (since it was called last); None: nobody listens.
+            epoch so far) and images_per_s (since it was called last), without the last two before
+            the first step, and with `scoring` before scores that may take long; None: nobody
+            listens.
     """
 
     def __init__(self, config: Mapping[str, Any], tell: Tell | None = None):
         self._config, self._tell = config, tell
-        self._told_at, self._told_step = monotonic(), 0
+        self._told_at, self._num_untold = monotonic(), 0
         self._epoch = self._num_steps = 0
         self._said: Row = {}
+        self._scores_are_long = True
 
     def begin_epoch(self, epoch: int, num_steps: int, done: int = 0) -> None:
         """`done`: steps of it that an earlier attempt has done."""
-        self._epoch, self._num_steps, self._told_step = epoch, num_steps, done
+        self._epoch, self._num_steps = epoch, num_steps
+        if not self._said:
+            self._say({"step": done})
 
     def step(self, done: int, total: Tensor) -> None:
         """After `done` steps of the epoch, whose losses come to `total`.
@@ -43,6 +48,7 @@ class Pulse:
         Raises:
             DivergedError: it is not finite; seen within `CHECK_STEPS` steps.
         """
+        self._num_untold += 1
         is_due = self._tell is not None and monotonic() - self._told_at >= TELL_S
         if not is_due and done % CHECK_STEPS:
             return
@@ -51,24 +57,30 @@ class Pulse:
             where = f"in epoch {self._epoch}, by step {done} of {self._num_steps}"
             raise DivergedError.of(f"the loss is {loss} {where}", self._config)
         if is_due:
-            self._say(done, loss)
+            num_images = self._num_untold * self._config["batch_size"]
+            pace = num_images / (monotonic() - self._told_at)
+            self._say({"step": done, "loss": loss, "images_per_s": pace})
+
+    def before_scores(self) -> None:
+        """After the steps of an epoch. What follows the last epoch is not said to have ended."""
+        self._scored_at = monotonic()
+        if self._scores_are_long or self._is_last:
+            self._say({"step": self._num_steps, "scoring": 1})
 
     def after_scores(self) -> None:
-        """Say again what was said last, if that is long ago: whoever listens may have a demand."""
-        if self._tell and self._said and monotonic() - self._told_at >= TELL_S:
-            self._tell(self._said)
+        """Say that it goes on, if they were long: whoever listens may have a demand."""
+        is_long = monotonic() - self._scored_at >= TELL_S
+        if not self._is_last and (is_long or self._scores_are_long):
+            self._say({"step": self._num_steps})
+        self._scores_are_long = is_long
 
-    def _say(self, done: int, loss: float) -> None:
-        assert self._tell is not None
-        now = monotonic()
-        num_images = (done - self._told_step) * self._config["batch_size"]
-        self._said = {
-            "epoch": self._epoch,
-            "epochs": self._config["epochs"],
-            "step": done,
-            "steps": self._num_steps,
-            "loss": loss,
-            "images_per_s": num_images / (now - self._told_at),
-        }
-        self._tell(self._said)
-        self._told_at, self._told_step = now, done
+    @property
+    def _is_last(self) -> bool:
+        return self._epoch == self._config["epochs"]
+
+    def _say(self, state: Row) -> None:
+        place = {"epoch": self._epoch, "epochs": self._config["epochs"], "steps": self._num_steps}
+        self._said = {**place, **state}
+        if self._tell:
+            self._tell(self._said)
+        self._told_at, self._num_untold = monotonic(), 0

@@ -83,6 +83,51 @@ def test_a_long_trial_that_ends_has_its_line_and_a_short_one_none(shown):
     assert out.getvalue().splitlines() == ["dcl-1 finished in 24 min: knn_top1 50.00"]
 
 
+def test_a_silent_trial_is_named_and_ended_and_its_pace_is_forgotten(clock, shown):
+    """Start-up and scores have a patience of their own; slow steps have a longer one."""
+    _, rows, _ = shown
+    tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
+    progress = Progress(
+        tally, planned=rows, concurrent=4, stall_s=100.0, console=Console(file=io.StringIO())
+    )
+    names = ["quick", "slow", "starts", "scores"]
+    for name in names:
+        progress.started({**rows[0], "trial_id": name, "batch_size": 64})
+    said = {
+        "quick": STATE, "slow": STATE | {"images_per_s": 6.4},
+        "scores": {"epoch": 3, "epochs": 10, "step": 10, "steps": 10, "scoring": 1},
+    }  # fmt: skip
+    ended = {}
+    while clock[0] < 3000:
+        clock[0] += 2.0
+        progress.heard(said)
+        for name, place in progress.stalled().items():
+            ended.setdefault(name, (clock[0], place))
+        if clock[0] == 20:
+            assert "; 646 images/s; " in progress.headline(named=9)
+        if clock[0] == 240:
+            assert "images/s" not in progress.headline()
+            assert "quick: silent for 4 min at epoch 3/10, step 5/10" in progress.headline()
+            assert "2 more silent" in progress.headline()
+            assert progress.states()["starts"] == {"silent_s": 240}
+            assert "images_per_s" not in progress.states()["quick"]
+    assert ended == {
+        "quick": (102, "silent for 2 min at epoch 3/10, step 5/10"),
+        "slow": (202, "silent for 3 min at epoch 3/10, step 5/10"),
+        "starts": (2400, "silent for 40 min at its start"),
+        "scores": (2402, "silent for 40 min at epoch 3/10, scoring"),
+    }
+
+
+def test_time_in_which_the_run_itself_stood_still_is_no_silence(clock, shown):
+    progress, rows, _ = shown
+    progress.started(rows[0])
+    for seconds in (2.0, 10_000.0, 2.0):
+        clock[0] += seconds
+        progress.heard({"dcl-0": STATE})
+    assert progress.states() == {"dcl-0": STATE}
+
+
 def test_a_failure_is_shown_at_once(shown):
     progress, rows, out = shown
     progress.ended(ended(rows[0], None, status="failed"))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
-from clsweep.cluster import sharing
+from clsweep.cluster import losses, sharing
 from clsweep.cluster.driver_actor import Claim
+from clsweep.cluster.losses import Losses
 from clsweep.cluster.searcher import Dispatch
 from clsweep.cluster.sharing import Share, fair_part
+from tests.cluster.test_lost import GroupError
 
 
 def by_filling(claims: Sequence[float], *, drops: int = 100_000) -> list[float]:
@@ -122,7 +126,7 @@ class Plan:
 
 def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> tuple[Dispatch, Share]:
     share = Share(None, limit, limit)
-    return Dispatch(plan, {}, share, Counter(), max_restarts=max_restarts, metric="knn_top1"), share  # type: ignore[arg-type]
+    return Dispatch(plan, {}, share, Losses(max_restarts), metric="knn_top1"), share  # type: ignore[arg-type]
 
 
 def end(to: Dispatch, tune_id: str) -> None:
@@ -130,18 +134,28 @@ def end(to: Dispatch, tune_id: str) -> None:
     to.on_trial_complete(tune_id, {})
 
 
+def death(text: str) -> ActorDiedError:
+    return ActorDiedError(ActorDiedErrorContext(actor_id=bytes(16), error_message=text))
+
+
+def lose(to: Dispatch, tune_id: str, suggested: Any, error: Exception) -> tuple[str, str]:
+    to.on_trial_complete(tune_id, error=True)
+    return to.lost(suggested["row"], error)[:2]
+
+
 def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
     plan = Plan("a", "b")
     to, _ = dispatch(plan)
     a, b = to.suggest("1"), to.suggest("2")
     assert to.suggest("3") is None  # as many as may run
-    to.on_trial_complete("1", error=True)
+    lose(to, "1", a, ActorDiedError())
     assert to.suggest("3") == a
     end(to, "2")
     assert to.suggest("4") is None  # the one that runs may be lost
-    to.on_trial_complete("3", error=True)
+    lose(to, "3", a, ActorDiedError())
     assert plan.ended == {"b": "finished", "a": "lost"}
     assert to.suggest("5") == "FINISHED"
+    assert to.is_over
     assert b == {"row": {"trial_id": "b"}, "context": {}}
 
 
@@ -169,4 +183,68 @@ def test_a_smaller_share_and_a_turn_that_ends() -> None:
     share.yields = True
     end(to, "3")
     assert to.suggest("4") == "FINISHED"
+    assert not to.is_over
     assert set(plan.ended) == {"a", "b", "c"}
+
+
+OF_MEMORY = OutOfMemoryError("Task was killed due to the node running low on memory.")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OF_MEMORY, "out of memory"),
+        (GroupError(RuntimeError("Connection closed by peer"), OF_MEMORY), "out of memory"),
+        (death("The actor died because its node has died. Node Id: 5f"), "its node is gone"),
+        (NodeDiedError("gone"), "its node is gone"),
+    ],
+)
+def test_what_a_machine_does_leaves_a_trial_open(error: Exception, reason: str) -> None:
+    """No row and no end in the journal, however often; the others run, and the turn is over."""
+    plan = Plan("a", "b")
+    to, share = dispatch(plan, limit=1, max_restarts=0)
+    share.num_open = 2
+    for tune_id in ("1", "2"):
+        to._losses._pause_end = 0.0
+        fate, why = lose(to, tune_id, to.suggest(tune_id), error)
+        assert fate == "open"
+        assert why.startswith(reason)
+    assert to._losses.open == {"a": reason, "b": reason}
+    assert plan.ended == {}
+    assert share.num_open == 0
+    to._losses._pause_end = 0.0
+    assert to.suggest("3") == "FINISHED"
+    assert to.is_over
+
+
+def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That others ran too is no loss of a trial; what was stopped at once is one lack of memory."""
+    now = [100.0]
+    monkeypatch.setattr(losses.time, "monotonic", lambda: now[0])
+    to, _ = dispatch(Plan(*"abcdef"), limit=4, max_restarts=0)
+    four = {tune_id: to.suggest(tune_id) for tune_id in "1234"}
+    fates = [lose(to, tune_id, four[tune_id], OF_MEMORY) for tune_id in "123"]
+    assert {fate for fate, _ in fates} == {"again"}
+    assert fates[0][1] == "out of memory with 4 at once; going on with 3"
+    assert to.suggest("5") is None
+    now[0] += losses.PAUSE_S
+    again = [to.suggest(tune_id) for tune_id in "567"]
+    assert again == [four["1"], four["2"], None], "three at once, of which one still runs"
+
+
+def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
+    to, _ = dispatch(Plan("a"), max_restarts=0)
+    owner = death("The actor is dead because its owner has died. Owner Id: 01")
+    for tune_id, gone in (("1", ""), ("2", "raylet")):
+        to._losses.is_ray_lost = lambda gone=gone: gone  # type: ignore[misc]
+        error = owner if not gone else ActorDiedError()
+        assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "again"
+
+
+def test_what_was_ended_for_its_silence_is_not_tried_again() -> None:
+    plan = Plan("a")
+    to, _ = dispatch(plan, max_restarts=9)
+    a = to.suggest("1")
+    to._losses.stall("a", "silent for 10 min at epoch 3/20")
+    assert lose(to, "1", a, ActorDiedError()) == ("failed", "silent for 10 min at epoch 3/20")
+    assert plan.ended == {"a": "lost"}

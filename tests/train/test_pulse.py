@@ -30,10 +30,28 @@ def test_what_is_told_and_when(clock):
     for step in range(1, 21):
         clock[0] += 0.25
         pulse.step(step, torch.tensor(3.0 * step))
-    assert [state["step"] for state in heard] == [8, 16]
-    assert heard[1] == {
+    assert [state["step"] for state in heard] == [0, 8, 16], "the first one before any step"
+    assert heard[2] == {
         "epoch": 2, "epochs": 4, "step": 16, "steps": 30, "loss": 3.0, "images_per_s": 8 * 8 / 2.0
     }  # fmt: skip
+
+
+def test_scores_are_said_where_they_may_take_long(clock):
+    heard = []
+    pulse = Pulse(CONFIG, heard.append)
+    for epoch, seconds in ((1, 0.1), (2, 3.0), (3, 0.1), (4, 0.1)):
+        pulse.begin_epoch(epoch, 30)
+        pulse.before_scores()
+        clock[0] += seconds
+        pulse.after_scores()
+    said = [(state["epoch"], "scoring" in state) for state in heard]
+    assert said == [
+        (1, False),
+        (1, True), (1, False),  # nothing is known of them yet
+        (2, False),  # as long as the first, which were short
+        (3, True), (3, False),
+        (4, True),  # and what follows the last epoch
+    ]  # fmt: skip
 
 
 def test_nothing_is_read_of_the_device_between_checks():
@@ -68,5 +86,5 @@ def test_telling_changes_no_number(monkeypatch):
         state = new_state(config, torch.device("cpu"))
         rows.append(train_epoch(state, state.objective, some_digits(20), config, pulse=pulse))
     assert rows[0] == rows[1]
-    assert [state["step"] for state in heard] == [*range(1, heard[-1]["steps"] + 1)]
+    assert [state["step"] for state in heard] == [*range(heard[-1]["steps"] + 1)]
     assert heard[-1]["loss"] == pytest.approx(rows[0]["train_loss"])

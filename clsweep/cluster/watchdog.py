@@ -1,0 +1,93 @@
+"""Whether the Ray of a run still works. Ray itself would let the run wait for ever, or end its
+process in the middle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+INTERVAL_S = 1.0
+ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
+ECHO_S = 2.0  # for the end of a process of Ray to be seen after what it brought about
+STUCK_S, END_S = 20.0, 30.0  # for a run to come out of what it waits for, and to let go of Ray
+KEPT = "What has finished is kept; the same command continues it."
+
+
+class RayLostError(Exception):
+    """What of Ray is gone."""
+
+
+class Watchdog:
+    """A context manager of the thread that waits for Ray, around Ray. Where that is gone, the
+    thread gets a KeyboardInterrupt, and `end_processes` is called in the end.
+    """
+
+    def __init__(self, end_processes: Callable[[], None]):
+        self._end_processes, self._lost = end_processes, ""
+        self._run = threading.get_ident()
+        self._is_out, self._has_ended = threading.Event(), threading.Event()
+
+    def __enter__(self) -> Watchdog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._has_ended.set()
+        if self._lost:
+            self._end_processes()
+
+    def begin(self) -> None:
+        """Ray has begun."""
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def look(self) -> str:
+        """What of Ray is gone, empty if nothing."""
+        from ray._private import worker
+
+        if not self._lost and worker._global_node is not None:
+            with contextlib.suppress(RuntimeError):  # it is being taken down
+                for name, process in worker._global_node.dead_processes():
+                    self._lost = f"{name}, a process of Ray ({process.pid}), has ended"
+        return self._lost
+
+    def stop(self, patience_s: float = 0.0) -> str:
+        """As `look`, by the thread that waited, which is not woken any more."""
+        deadline = time.monotonic() + patience_s
+        while not (lost := self.look()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (self._is_out if lost else self._has_ended).set()
+        return lost
+
+    def _watch(self) -> None:
+        num_unanswered = 0
+        while not self._has_ended.wait(INTERVAL_S) and not self.look():
+            num_unanswered = 0 if self._answers() else num_unanswered + 1
+            if num_unanswered == MOST_UNANSWERED:
+                self._lost = "Ray does not answer any more"
+        if self._has_ended.is_set():
+            return
+        deadline = time.monotonic() + STUCK_S
+        while not self._is_out.wait(ECHO_S) and time.monotonic() < deadline:
+            interrupt = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._run), interrupt)
+        if not self._is_out.is_set() or not self._has_ended.wait(END_S):
+            # in a call that does not come back before Ray ends this process
+            self._end_processes()
+            print(f"{self._lost}. {KEPT}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    def _answers(self) -> bool:
+        """Whether the head answers, and knows this machine."""
+        from ray._private.worker import global_worker
+
+        with contextlib.suppress(Exception):
+            [lives] = global_worker.gcs_client.check_alive(
+                [global_worker.current_node_id], timeout=ANSWER_S
+            )
+            return bool(lives)
+        return False
