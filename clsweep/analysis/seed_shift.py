@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from clsweep.analysis import CONFIDENCE
+
 Array = NDArray[np.float64]
 
 # Significance at which seeds are seen to shift all rows alike. Two seeds leave a t of one degree
@@ -38,12 +40,13 @@ class SeedShift:
     variance: float
     num_seeds: int
 
-    def half_width(self, confidence: float) -> float:
+    @property
+    def half_width(self) -> float:
         """Of a level's interval by the shifts alone: t sqrt(variance / S), S degrees of freedom.
 
         One degree more than the seeds have, as shifts are seen where their variance looks large.
         """
-        t = special.stdtrit(self.num_seeds, (1.0 + confidence) / 2.0)
+        t = special.stdtrit(self.num_seeds, (1.0 + CONFIDENCE) / 2.0)
         return float(t * np.sqrt(self.variance / self.num_seeds))
 
     def without(self, table: Array) -> Array:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from clsweep.analysis import resample
+from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.comparison.noise import Term, sample_term, term
@@ -32,16 +32,11 @@ class Options:
 
     stat: str = "mean"
     within: float = 1.0
-    confidence: float = 0.95
-    num_resamples: int = 2000
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for name, value, valid, expected in [
             ("stat", self.stat, self.stat in STATS, f"one of {', '.join(STATS)}"),
             ("within", self.within, self.within >= 0, ">= 0"),
-            ("confidence", self.confidence, 0 < self.confidence < 1, "between 0 and 1"),
-            ("num_resamples", self.num_resamples, self.num_resamples >= 1, ">= 1"),
         ]:
             if not valid:
                 raise ValueError(
@@ -77,7 +72,7 @@ def split(pairing: Pairing, regions: Regions | None) -> list[tuple[str, Pairing]
 
 
 def mean_difference(
-    part: Pairing, whole: Pairing, num_parts: int, options: Options, rng: np.random.Generator
+    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
 ) -> tuple[Evidence, float, list[Note]]:
     """Evidence for mean(a) - mean(b) in one of `num_parts` regions, the repeats behind it, and
     notes.
@@ -85,9 +80,7 @@ def mean_difference(
     Repeats: seeds of a grid, settings of a sample.
     """
     terms = _terms(part, whole)
-    found = evidence.mean_effect(
-        terms, confidence=options.confidence, num_resamples=options.num_resamples, rng=rng
-    )
+    found = evidence.mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
     notes = [
         note(Reason.SEED_SHIFT, chance=each.doubts[1].chance)
@@ -98,7 +91,7 @@ def mean_difference(
         return found, repeats, notes
     shift, units = terms[0].doubts[1], evidence.units_of(terms[0])
     p, p_min = evidence.sign_flips(units, rng)
-    alpha = 1.0 - options.confidence
+    alpha = 1.0 - CONFIDENCE
     if (
         p_min * num_parts > alpha
         and part is not whole

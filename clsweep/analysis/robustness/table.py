@@ -5,7 +5,6 @@ intervals.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -103,9 +102,6 @@ def robustness(
     *,
     by: str | None = None,
     within: float = 1.0,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """One row per objective with the columns of `COLUMNS`.
 
@@ -119,8 +115,6 @@ def robustness(
             (see `response.respond`). An objective's only swept hyperparameter needs no averaging:
             its row is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
-        confidence: of the intervals.
-        num_resamples: of small tables; large ones take fewer (see `resample.Bootstrap`).
 
     An objective of which fewer configurations have run than planned says so, and what has run of
     its grid counts as a sample of the space. Where the samples say nothing of the space (tpe, gp, a
@@ -130,55 +124,17 @@ def robustness(
     What the 95 % intervals cover: see `resample.intervals`.
 
     Raises:
-        ValueError: an option out of range, a `by` that no objective sweeps.
+        ValueError: `within` out of range, a `by` that no objective sweeps.
     """
-    options = Options(
-        by=by,
-        within=within,
-        confidence=confidence,
-        num_resamples=num_resamples,
-        seed=seed,
-    )
+    if not 0 <= within < np.inf:
+        raise ValueError(f"within: expected a number >= 0, got {within!r}")
     check_by(by, sweeps)
-    rows = in_threads(lambda sweep: _row(sweep, options), sweeps)
+    rows = in_threads(lambda sweep: _row(sweep, by, within), sweeps)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of `robustness`.
-
-    Raises:
-        ValueError: one out of range.
-    """
-
-    by: str | None = None
-    within: float = 1.0
-    confidence: float = 0.95
-    num_resamples: int = 2000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value, valid, expected in [
-            ("within", self.within, 0 <= self.within < np.inf, "a number >= 0"),
-            ("confidence", self.confidence, 0 < self.confidence < 1, "between 0 and 1"),
-            ("num_resamples", self.num_resamples, self.num_resamples >= 2, ">= 2"),
-        ]:
-            if not valid:
-                raise ValueError(f"{name}: expected {expected}, got {value!r}")
-
-    def bootstrap(self, *, population: bool) -> resample.Bootstrap:
-        return resample.Bootstrap(
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            population=population,
-            seed=self.seed,
-        )
-
-
-def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
+def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
     """The row of one objective."""
-    by = options.by
     row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
     row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
@@ -193,19 +149,14 @@ def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
         table = _table(sweep, by)
         why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
         notes += table.notes
-        bounds = _measure(row, table, notes, options, sweep)
+        bounds = _measure(row, table, notes, by, within, sweep)
         row |= _extremes(table, sweep.sign, with_worst=True)
         notes += _few_seeds(table)
         if (param := by or (sweep.params[0] if len(sweep.params) == 1 else None)) and sweep.scales[
             param
         ] != "category":
-            row |= _band(
-                sweep,
-                table if table.param else respond(sweep, param),
-                notes,
-                options,
-                with_interval=bounds,
-            )
+            response = table if table.param else respond(sweep, param)
+            row |= _band(sweep, response, notes, by, within, with_interval=bounds)
     return row | noted(*notes, why=why)
 
 
@@ -217,7 +168,12 @@ def _table(sweep: Sweep, by: str | None) -> Response:
 
 
 def _measure(
-    row: dict[str, Any], table: Response, notes: list[Note], options: Options, sweep: Sweep
+    row: dict[str, Any],
+    table: Response,
+    notes: list[Note],
+    by: str | None,
+    within: float,
+    sweep: Sweep,
 ) -> bool:
     """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
     intervals.
@@ -231,8 +187,8 @@ def _measure(
     if len(values) == 1:
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
-    point = resample.statistics(values, within=options.within)
-    bounds = _intervals(table, options, notes)
+    point = resample.statistics(values, within=within)
+    bounds = _intervals(table, within, notes)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
@@ -240,11 +196,11 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        without = _table(sweep.without_failed(), options.by)
-        bounds = _union(bounds, _intervals(without, options, []))
+        without = _table(sweep.without_failed(), by)
+        bounds = _union(bounds, _intervals(without, within, []))
     if sweep.failed_as == WORST and (table.unknown.any() or _worst(table).any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
-        bounds = bounds and _opened(bounds, values, table, options)
+        bounds = bounds and _opened(bounds, values, table, within)
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
@@ -256,7 +212,7 @@ def _measure(
     return bool(bounds)
 
 
-def _intervals(table: Response, options: Options, notes: list[Note]) -> Bounds:
+def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     """The intervals of a table's statistics; appends to `notes`.
 
     A seed's shift of all rows is taken out, and widens the intervals of levels by its own.
@@ -266,12 +222,12 @@ def _intervals(table: Response, options: Options, notes: list[Note]) -> Bounds:
     if shift:
         scores = shift.without(scores)
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
-    bootstrap = options.bootstrap(population=table.sampled and not table.param)
+    bootstrap = resample.Bootstrap(population=table.sampled and not table.param)
     values = _by_row(resample.packed(scores))
-    bounds = resample.intervals(values, bootstrap, within=options.within)
+    bounds = resample.intervals(values, bootstrap, within=within)
     notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
-        more = shift.half_width(options.confidence)
+        more = shift.half_width
         for name in LEVELS:
             low, high = bounds[name]
             middle, half = (low + high) / 2, np.hypot((high - low) / 2, more)
@@ -301,9 +257,7 @@ def _worst(table: Response) -> NDArray[np.bool_]:
     return np.asarray(table.failing[rows[means.argsort()[: max(1, len(rows) // 10)]]])
 
 
-def _opened(
-    bounds: Bounds, values: NDArray[np.float64], table: Response, options: Options
-) -> Bounds:
+def _opened(bounds: Bounds, values: NDArray[np.float64], table: Response, within: float) -> Bounds:
     """Intervals that hold however low the unknown rows are: NaN where no end does.
 
     That of worst_10 has no lower one either where most trials of a row in it failed.
@@ -320,19 +274,25 @@ def _opened(
         sunk = resample.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
         is_trimmed = unknown.sum() <= len(means) / 4
         low["iqm"] += sunk - resample.interquartile_mean(means) if is_trimmed else np.nan
-        near = resample.nearness(means[unknown], best, within=options.within)
+        near = resample.nearness(means[unknown], best, within=within)
         for name in ("share", "tolerance_area"):
             low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
     return {name: (low[name], high[name]) for name in bounds}
 
 
 def _band(
-    sweep: Sweep, table: Response, notes: list[Note], options: Options, *, with_interval: bool
+    sweep: Sweep,
+    table: Response,
+    notes: list[Note],
+    by: str | None,
+    within: float,
+    *,
+    with_interval: bool,
 ) -> dict[str, Any]:
     """The usable band of a numeric hyperparameter, and the slope along it."""
     if table.alive.sum() < 2:
         return {}
-    line = slope(sweep, table, confidence=options.confidence)
+    line = slope(sweep, table)
     row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * line.value}
     if with_interval and not (table.unknown | table.failing).any():
         row["slope_low"], row["slope_high"] = sweep.turned(line.low, line.high)
@@ -341,7 +301,7 @@ def _band(
         notes.append(note(Reason.FAILING_VALUES, values=values))
     if not table.balanced:
         return row
-    found = band(table, within=options.within, confidence=options.confidence)
+    found = band(table, within=within)
     row |= {
         "band_low": found.low,
         "band_high": found.high,
@@ -353,7 +313,7 @@ def _band(
         row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
     if table.binned:
         row["band_bins"] = int(np.isfinite(table.low).sum())
-    if options.by is None and table.binned:
+    if by is None and table.binned:
         notes.append(note(Reason.BAND_OF_BINS, param=table.param, bins=row["band_bins"]))
     if found.end:
         notes.append(note(Reason.BAND_AT_END))

@@ -12,7 +12,6 @@ import pandas as pd
 
 from clsweep.analysis import reasons, resample
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.robustness.table import Options
 from clsweep.analysis.sweep import Sweep
 
 COLUMNS = {
@@ -33,12 +32,10 @@ def tolerance_curve(
     *,
     within: float = 1.0,
     upto: float | None = None,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """One row per objective and delta with the columns of `COLUMNS`; one row without a delta where
-    nothing is measured.
+    nothing is measured. Intervals are percentiles of the resampled shares, as for share_within in
+    `robustness`.
 
     Args:
         sweeps: from `read_sweeps`.
@@ -46,13 +43,10 @@ def tolerance_curve(
         upto: the largest delta. By default ten times `within`, or less where every configuration of
             every objective is nearer to its best: then the next of 1, 2 and 5 times a power of ten.
             All objectives share the 51 deltas from 0.
-        confidence: of the intervals: percentiles of the resampled shares, as for share_within in
-            `robustness`.
 
     Raises:
         ValueError: an option out of range.
     """
-    options = Options(confidence=confidence, num_resamples=num_resamples, seed=seed)
     if not 0 < within < np.inf:
         raise ValueError(f"within: expected a number > 0, got {within!r}")
     if upto is not None and not 0 < upto < np.inf:
@@ -68,7 +62,7 @@ def tolerance_curve(
         if missing:
             rows.append({"objective": sweep.objective, **noted(why=missing)})
         else:
-            rows += _curve(sweep, values, deltas, options)
+            rows += _curve(sweep, values, deltas)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -76,20 +70,18 @@ def _missing(sweep: Sweep) -> Note | None:
     return sweep.nothing or (note(Reason.ONE_CONFIG) if len(sweep.configs) == 1 else None)
 
 
-def _curve(
-    sweep: Sweep, values: resample.Array, deltas: resample.Array, options: Options
-) -> list[dict[str, Any]]:
+def _curve(sweep: Sweep, values: resample.Array, deltas: resample.Array) -> list[dict[str, Any]]:
     """The rows of one objective."""
     slack = float(resample.rounding(resample.row_means(values)))
     share = _shares(_gaps(values)[None], deltas + slack)[0]
     bounds = np.full((2, len(deltas)), np.nan)
     notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
     if sweep.has_repeats:
-        bounds = _bounds(sweep, values, deltas + slack, options)
+        bounds = _bounds(sweep, values, deltas + slack)
         measured = sweep.without_failed()
         if measured.has_repeats and sweep.failed.any():  # as those of `robustness`
             rest = resample.packed(measured.scores[measured.alive])
-            low, high = _bounds(measured, rest, deltas + slack, options)
+            low, high = _bounds(measured, rest, deltas + slack)
             bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
         if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
             near = _shares(_gaps(values)[None, unknown], deltas + slack)[0]
@@ -104,15 +96,11 @@ def _curve(
     ]
 
 
-def _bounds(
-    sweep: Sweep, values: resample.Array, deltas: resample.Array, options: Options
-) -> resample.Array:
+def _bounds(sweep: Sweep, values: resample.Array, deltas: resample.Array) -> resample.Array:
     """(2, deltas) ends of the intervals of the shares."""
-    bootstrap = options.bootstrap(population=not sweep.is_grid)
+    bootstrap = resample.Bootstrap(population=not sweep.is_grid)
 
-    def measure(
-        drawn: resample.Array, full: resample.Array, _: np.random.Generator
-    ) -> dict[str, resample.Array]:
+    def measure(drawn: resample.Array, full: resample.Array) -> dict[str, resample.Array]:
         gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
         return {"share": _shares(gaps, deltas)}
 

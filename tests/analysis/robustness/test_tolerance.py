@@ -8,6 +8,7 @@ from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.robustness.tolerance import COLUMNS, tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 
 
@@ -44,9 +45,11 @@ def test_is_share_within_at_every_delta_and_its_area(failed_as):
     values[4] = np.nan
     for sampler in ("grid", "random"):
         sweeps = sweeps_of(values, sampler=sampler, failed_as=failed_as)
-        curve = tolerance_curve(sweeps, upto=10.0, num_resamples=300)
+        with drawing(300):
+            curve = tolerance_curve(sweeps, upto=10.0)
         for row in curve.iloc[[0, 10, 33, 50]].itertuples():
-            whole = robustness(sweeps, within=row.delta, num_resamples=300).iloc[0]
+            with drawing(300):
+                whole = robustness(sweeps, within=row.delta).iloc[0]
             assert row.share == pytest.approx(whole["share_within"])
             assert row.low <= row.share <= row.high
             if sampler == "grid":
@@ -54,9 +57,9 @@ def test_is_share_within_at_every_delta_and_its_area(failed_as):
                     (whole["share_low"], whole["share_high"])
                 )
         area = np.trapezoid(curve["share"], curve["delta"]) / 10
-        assert area == pytest.approx(
-            robustness(sweeps, num_resamples=50)["tolerance_area"][0], abs=0.01
-        )
+        with drawing(50):
+            whole = robustness(sweeps).iloc[0]
+        assert area == pytest.approx(whole["tolerance_area"], abs=0.01)
         assert (curve["share"].diff().dropna() >= 0).all()
         assert sweeps[0].missing[0] in curve["note"][0]
         lost = note(Reason.LEFT_OUT, lost=1, configs=30)
@@ -78,8 +81,9 @@ def test_deltas_fit_the_data_and_are_shared():
 
 def test_min_mirrors():
     values = np.random.default_rng(0).normal(50, 2, (12, 3))
-    a = tolerance_curve(sweeps_of(values), num_resamples=250)
-    b = tolerance_curve(sweeps_of(100 - values, mode="min"), num_resamples=250)
+    with drawing(250):
+        a = tolerance_curve(sweeps_of(values))
+        b = tolerance_curve(sweeps_of(100 - values, mode="min"))
     pd.testing.assert_frame_equal(a, b)
 
 
@@ -103,8 +107,7 @@ def test_coverage_of_the_curve_at_one_delta():
     truth = np.array([90.0, 89.4, 88.8, 87.0, 84.0, 80.0])
     for repeat in range(100):
         sweeps = sweeps_of(truth[:, None] + rng.normal(0, 0.3, (6, 3)))
-        row = tolerance_curve(sweeps, upto=2.5, num_resamples=200, seed=repeat).iloc[
-            30
-        ]  # delta = 1.5
+        with drawing(200, repeat):
+            row = tolerance_curve(sweeps, upto=2.5).iloc[30]  # delta = 1.5
         hits += row["low"] <= 0.5 <= row["high"]
     assert hits >= 92
