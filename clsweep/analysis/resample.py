@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from clsweep.analysis import CONFIDENCE
-from clsweep.analysis.copies import copies
-from clsweep.analysis.noise import noise_of
+from clsweep.analysis.noise import copies, noise_of
 
 Array = NDArray[np.float64]
 

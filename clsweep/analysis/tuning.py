@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis.noise import seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.seed_shift import seed_shift
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
 

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.robustness.tolerance import tolerance_curve
+from clsweep.analysis.robustness.table import robustness, tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuning import best_of_k, tuning_cost
 from tests.analysis import truths
@@ -96,7 +95,7 @@ def test_without_noise_gaps_change_no_number(name, relabel):
         assert row[[f"{statistic}{end}" for end in ENDS]].to_list() == pytest.approx([value] * 2)
     # The others say the same.
     with drawing(20):
-        curve = tolerance_curve(sweeps, upto=10.0)
+        curve = tolerance_curve(sweeps)
         expected = best_of_k(sweeps)["expected"]
         cost = tuning_cost(sweeps)
     assert curve["share"].iloc[[0, 20, 30, 50]].to_list() == pytest.approx(

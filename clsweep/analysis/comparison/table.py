@@ -15,12 +15,12 @@ from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.difference import (
     Options,
+    gated,
     mean_difference,
     regions_of,
     split,
 )
 from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.comparison.failures import gated
 from clsweep.analysis.comparison.pairing import Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -96,7 +96,7 @@ def compare(
 
     The model has one noise variance, independent between settings. Where it may not hold, the
     interval and p are widened by the chance that it does not (`noise.Doubt`). Exact copies of a row
-    count once. Failed trials that decide a verdict undo it (`failures.gated`).
+    count once. Failed trials that decide a verdict undo it (`difference.gated`).
 
     Measured: false verdicts in percent of 150 to 400 tables without a difference, on 6 settings and
     on an 11 x 5 grid. Even noise widens intervals by 5 to 8 %, of 11 x 5 with

@@ -12,8 +12,7 @@ import pandas as pd
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.difference import mean_difference, regions_of, split
-from clsweep.analysis.comparison.failures import gated
+from clsweep.analysis.comparison.difference import gated, mean_difference, regions_of, split
 from clsweep.analysis.comparison.pairing import Pairing, pair
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted

@@ -1,5 +1,5 @@
 """How much an objective's metric moves over its hyperparameters: one row per objective, with
-intervals.
+intervals, and the tolerance curve: which share of the space lies within delta points of the best.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.noise import blindness
+from clsweep.analysis.noise import blindness, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
-from clsweep.analysis.seed_shift import seed_shift
-from clsweep.analysis.sweep import WORST, Sweep, check_by
+from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
@@ -95,13 +94,21 @@ Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
 FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
 # Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
 FEW_RANDOM = 32
+TOLERANCE_COLUMNS = {
+    "objective": "name, in order of first appearance",
+    "delta": "how far below the best level L, in units of the metric",
+    "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
+    "seeds",
+    "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
+    "without them",
+    "high": "",
+    **reasons.COLUMNS,
+}
+STEPS = 50
 
 
 def robustness(
-    sweeps: Sequence[Sweep],
-    *,
-    by: str | None = None,
-    within: float = 1.0,
+    sweeps: Sequence[Sweep], *, by: str | None = None, within: float = 1.0
 ) -> pd.DataFrame:
     """One row per objective with the columns of `COLUMNS`.
 
@@ -235,7 +242,7 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     return bounds
 
 
-def _by_row(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_row(values: Array) -> Array:
     """In the memory order of the resamples, which is faster."""
     return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
 
@@ -257,7 +264,7 @@ def _worst(table: Response) -> NDArray[np.bool_]:
     return np.asarray(table.failing[rows[means.argsort()[: max(1, len(rows) // 10)]]])
 
 
-def _opened(bounds: Bounds, values: NDArray[np.float64], table: Response, within: float) -> Bounds:
+def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bounds:
     """Intervals that hold however low the unknown rows are: NaN where no end does.
 
     That of worst_10 has no lower one either where most trials of a row in it failed.
@@ -351,3 +358,103 @@ def _few_seeds(table: Response) -> list[Note]:
     if top == counts.max():
         return []
     return [note(Reason.FEWER_SEEDS, seeds=int(top), most=int(counts.max())).of("best")]
+
+
+def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataFrame:
+    """One row per objective and delta with the columns of `TOLERANCE_COLUMNS`; one row without a
+    delta where nothing is measured. Intervals are percentiles of the resampled shares, as for
+    share_within in `robustness`.
+
+    Args:
+        sweeps: from `read_sweeps`.
+        within: how far below the best still counts as good, in units of the metric. The largest
+            delta is ten times that, or less where every configuration of every objective is nearer
+            to its best: then the next of 1, 2 and 5 times a power of ten. All objectives share the
+            51 deltas from 0.
+
+    Raises:
+        ValueError: `within` out of range.
+    """
+    if not 0 < within < np.inf:
+        raise ValueError(f"within: expected a number > 0, got {within!r}")
+    tables = [
+        (sweep, resample.packed(sweep.scores[sweep.alive]), _no_curve(sweep)) for sweep in sweeps
+    ]
+    gaps = [_gaps(values).max() for _, values, missing in tables if not missing]
+    reach = _reach(max(gaps, default=0.0), resample.AREA_WIDTHS * within)
+    deltas = np.linspace(0.0, reach, STEPS + 1)
+    rows: list[dict[str, Any]] = []
+    for sweep, values, missing in tables:
+        if missing:
+            rows.append({"objective": sweep.objective, **noted(why=missing)})
+        else:
+            rows += _curve(sweep, values, deltas)
+    return pd.DataFrame(rows, columns=list(TOLERANCE_COLUMNS))
+
+
+def _no_curve(sweep: Sweep) -> Note | None:
+    return sweep.nothing or (note(Reason.ONE_CONFIG) if len(sweep.configs) == 1 else None)
+
+
+def _curve(sweep: Sweep, values: Array, deltas: Array) -> list[dict[str, Any]]:
+    """The rows of one objective."""
+    slack = float(resample.rounding(resample.row_means(values)))
+    share = _shares(_gaps(values)[None], deltas + slack)[0]
+    bounds = np.full((2, len(deltas)), np.nan)
+    notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
+    if sweep.has_repeats:
+        bounds = _share_bounds(sweep, values, deltas + slack)
+        measured = sweep.without_failed()
+        if measured.has_repeats and sweep.failed.any():  # as those of `robustness`
+            rest = resample.packed(measured.scores[measured.alive])
+            low, high = _share_bounds(measured, rest, deltas + slack)
+            bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
+        if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
+            near = _shares(_gaps(values)[None, unknown], deltas + slack)[0]
+            bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
+    else:
+        notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
+    columns = deltas.tolist(), share.tolist(), bounds[0].tolist(), bounds[1].tolist()
+    names = ("delta", "share", "low", "high")
+    return [
+        {"objective": sweep.objective, **dict(zip(names, cells, strict=True)), **noted(*notes)}
+        for cells in zip(*columns, strict=True)
+    ]
+
+
+def _share_bounds(sweep: Sweep, values: Array, deltas: Array) -> Array:
+    """(2, deltas) ends of the intervals of the shares."""
+    bootstrap = resample.Bootstrap(population=not sweep.is_grid)
+
+    def measure(drawn: Array, full: Array) -> dict[str, Array]:
+        gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
+        return {"share": _shares(gaps, deltas)}
+
+    drawn = bootstrap.collect(values, measure)["share"]
+    share = _shares(_gaps(values)[None], deltas)[0]
+    pairs = [
+        bootstrap.bounds(column, len(values), estimate=at)
+        for column, at in zip(drawn.T, share, strict=True)
+    ]
+    return np.clip(np.array(pairs).T, 0.0, 1.0)
+
+
+def _gaps(values: Array) -> Array:
+    """(n,) L - m_i."""
+    return np.asarray(resample.best_level(values) - resample.row_means(values))
+
+
+def _shares(gaps: Array, deltas: Array) -> Array:
+    """(B, n) gaps -> (B, deltas) share of each row's gaps that are at most delta."""
+    inside = [np.searchsorted(row, deltas, side="right") for row in np.sort(gaps, axis=-1)]
+    return np.array(inside) / gaps.shape[-1]
+
+
+def _reach(gap: float, most: float) -> float:
+    """The next of 1, 2, 5 times a power of ten above the gap, `most` at most."""
+    if not 0 < gap < most:
+        return most
+    power = 10.0 ** np.floor(np.log10(gap))
+    return float(
+        min(most, next(step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12)))
+    )

@@ -40,8 +40,8 @@ from scipy.stats import qmc
 
 from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.holm import holm
+from clsweep.analysis.noise import two_way
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.seed_shift import two_way
 from clsweep.analysis.sweep import Array, Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.copies import Codes, copies
-from clsweep.analysis.noise import blindness
+from clsweep.analysis.noise import Codes, blindness, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.robustness.tolerance import COLUMNS, tolerance_curve
+from clsweep.analysis.robustness.table import TOLERANCE_COLUMNS, robustness, tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
@@ -24,7 +23,7 @@ def sweeps_of(*objectives, sampler="grid", mode="max", **options):
 
 def test_by_hand():
     curve = tolerance_curve(sweeps_of([[90.0], [89.0], [84.0], [70.0]]))
-    assert list(curve.columns) == list(COLUMNS)
+    assert list(curve.columns) == list(TOLERANCE_COLUMNS)
     assert len(curve) == 51
     at = dict(zip(curve["delta"].round(6), curve["share"], strict=True))
     assert (at[0.0], at[0.8], at[1.0], at[5.8], at[6.0], at[10.0]) == (
@@ -46,7 +45,7 @@ def test_is_share_within_at_every_delta_and_its_area(failed_as):
     for sampler in ("grid", "random"):
         sweeps = sweeps_of(values, sampler=sampler, failed_as=failed_as)
         with drawing(300):
-            curve = tolerance_curve(sweeps, upto=10.0)
+            curve = tolerance_curve(sweeps)
         for row in curve.iloc[[0, 10, 33, 50]].itertuples():
             with drawing(300):
                 whole = robustness(sweeps, within=row.delta).iloc[0]
@@ -73,10 +72,10 @@ def test_deltas_fit_the_data_and_are_shared():
         10.0,
         10.0,
     ]
-    assert tolerance_curve(sweeps_of(far), upto=40.0)["share"].iloc[-1] == 1.0
+    assert tolerance_curve(sweeps_of(far), within=4.0)["share"].iloc[-1] == 1.0
     assert tolerance_curve(sweeps_of([[90.0], [90.0]]))["delta"].max() == 10.0
-    with pytest.raises(ValueError, match="upto"):
-        tolerance_curve(sweeps_of(near), upto=0)
+    with pytest.raises(ValueError, match="within"):
+        tolerance_curve(sweeps_of(near), within=0)
 
 
 def test_min_mirrors():
@@ -108,6 +107,6 @@ def test_coverage_of_the_curve_at_one_delta():
     for repeat in range(100):
         sweeps = sweeps_of(truth[:, None] + rng.normal(0, 0.3, (6, 3)))
         with drawing(200, repeat):
-            row = tolerance_curve(sweeps, upto=2.5).iloc[30]  # delta = 1.5
+            row = tolerance_curve(sweeps, within=0.25).iloc[30]  # delta = 1.5
         hits += row["low"] <= 0.5 <= row["high"]
     assert hits >= 92

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.copies import copies
+from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sensitivity import anova
 from clsweep.analysis.sensitivity.table import sensitivity
