@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from clsweep.display.numbers import count
 from clsweep.findings import tables as shown
+from clsweep.findings.notes import version_notes
 from clsweep.report.computed import Tables, words_of
 from clsweep.report.model import Figure, Section, Step, Table
 from clsweep.report.sentences import answer, objectives
@@ -32,6 +33,7 @@ def notes(tables: Tables) -> Sentences:
     return (
         *answer.cautions(tables.board, words, is_search=tables.is_search),
         *tables.material.notes,
+        *version_notes(tables.material.trials),
     )
 
 
