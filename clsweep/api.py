@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.sweep import STATUSES
-from clsweep.display.html import html_table
+from clsweep.display.text import html_table
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import confirmed
 from clsweep.findings.statistics import CellFindings, Findings
@@ -142,7 +142,7 @@ class Results(StudyResults, Findings):
         return under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
-        from clsweep.findings.printed import printed_of
+        from clsweep.findings.reproduction import printed_of
 
         return [table for study in self.studies for table in printed_of(study, within=within)]
 

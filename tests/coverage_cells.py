@@ -13,6 +13,7 @@ from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis.draws import drawing
 from tests.analysis.test_coverage import CURVE, PLANE, ROUGH, SURFACES, truth_of
 
 SURROGATES = 4  # a surrogate takes its time: one of so many sweeps of a sample has it
@@ -101,7 +102,8 @@ def robust(cell, rng, seed):
     space, seeds, noise, gap = cell
     theta, settings = planted(space, 0, rng)
     scores, size = scored(theta, seeds, noise, gap, rng)
-    row = robustness([sweep_of("a", scores, settings, space)], num_resamples=400, seed=seed).iloc[0]
+    with drawing(400, seed):
+        row = robustness([sweep_of("a", scores, settings, space)]).iloc[0]
     truth = truths(space, 0, theta)
     counts, own = np.isfinite(scores).sum(axis=1), size**2 * (0.5 if noise == NOISES[-1] else 1.0)
     truth["sd"] = np.sqrt(truth["sd_star"] ** 2 + np.mean(own / counts))
@@ -133,15 +135,18 @@ def other(cell, rng, seed):
     found = {}
     for stat, name in {"mean": "mean", "std": "sd_star", "within": "share"}.items():
         a, b = (level[name] for level in levels)
-        row = comparison.compare(sweeps, stat=stat, num_resamples=400, seed=seed).iloc[0]
+        with drawing(400, seed):
+            row = comparison.compare(sweeps, stat=stat).iloc[0]
         found[f"compare {stat}"] = held(row, "", a / b if stat == "std" else a - b)
     curve = expected_best(cell)
-    best = tuning.best_of_k(sweeps[:1], num_resamples=300, seed=seed).set_index("k").loc[3]
+    with drawing(300, seed):
+        best = tuning.best_of_k(sweeps[:1]).set_index("k").loc[3]
+        cost = tuning.tuning_cost(sweeps[:1]).iloc[0]
     found["best_of_k"] = held(best, "", curve[2])
-    cost = tuning.tuning_cost(sweeps[:1], num_resamples=300, seed=seed).iloc[0]
     found["tuning_cost"] = held(cost, "k", int((curve >= curve[-1] - 1.0).argmax()) + 1)
     if "random" not in space or seed % SURROGATES == 0:
-        frame = sensitivity.sensitivity(sweeps[:1], seed=seed)
+        with drawing(seed=seed):
+            frame = sensitivity.sensitivity(sweeps[:1])
         rows = frame[frame["term"].isin(["x", "y"])].to_dict("records")
         shares = variance_shares(space, np.mean(size**2))
         hits = [held(row, "first", shares[row["term"]]) for row in rows]

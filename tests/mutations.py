@@ -195,7 +195,7 @@ FAULTS = (
           "tests/cluster/test_run.py -k can_be_run_again"),
     # Statistics.
     Fault("interval of half the confidence", "analysis/resample.py",
-          "tail = (1.0 - self.confidence) / 2.0", "tail = 1.0 - self.confidence", RESAMPLE),
+          "tail = (1.0 - CONFIDENCE) / 2.0", "tail = 1.0 - CONFIDENCE", RESAMPLE),
     Fault("wrong percentile", "analysis/resample.py",
           "[tail, 1.0 - tail])", "[2.0 * tail, 1.0 - tail])", RESAMPLE),
     Fault("interval without the noise of the noise", "analysis/resample.py",

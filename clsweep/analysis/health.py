@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import Codes, cut
@@ -116,9 +117,7 @@ def _values(group: pd.DataFrame, column: str) -> list[str]:
     return list(group[column].dropna().astype(str).unique()) if column in group.columns else []
 
 
-def failure_regions(
-    sweeps: Sequence[Sweep], *, confidence: float = 0.95, significance: float = 0.05
-) -> pd.DataFrame:
+def failure_regions(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """One row per objective with any failure, swept hyperparameter and value or bin; the columns of
     `REGION_COLUMNS`.
 
@@ -126,20 +125,15 @@ def failure_regions(
     independent. The test counts configurations with any failure instead; the interval of the rate
     shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
     shows in each of them.
-
-    Raises ValueError for an option out of range.
     """
-    for name, value in {"confidence": confidence, "significance": significance}.items():
-        if not 0 < value < 1:
-            raise ValueError(f"{name}: expected between 0 and 1, got {value!r}")
     rows: list[dict[str, Any]] = []
     for sweep in sweeps:
         if sweep.num_failed:
-            rows += _failures(sweep, confidence, significance)
+            rows += _failures(sweep)
     return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
 
 
-def _failures(sweep: Sweep, confidence: float, significance: float) -> list[dict[str, Any]]:
+def _failures(sweep: Sweep) -> list[dict[str, Any]]:
     failed = sweep.failed.sum(axis=1)
     ended = (sweep.failed | np.isfinite(sweep.scores)).sum(axis=1)
     rows: list[dict[str, Any]] = []
@@ -151,7 +145,7 @@ def _failures(sweep: Sweep, confidence: float, significance: float) -> list[dict
         configs, hit = (
             np.bincount(codes, x, len(regions)).astype(int) for x in (ended > 0, failed > 0)
         )
-        low, high = _rate_interval(codes, ended, failed, confidence)
+        low, high = _rate_interval(codes, ended, failed)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
         p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
         for at, region in enumerate(regions.named):
@@ -169,13 +163,11 @@ def _failures(sweep: Sweep, confidence: float, significance: float) -> list[dict
             }
             rows.append(row)
     for row, p in zip(rows, holm(np.array(p_values)).tolist(), strict=True):
-        row |= {"p_holm": p, "resolved": p < significance}
+        row |= {"p_holm": p, "resolved": p < SIGNIFICANCE}
     return rows
 
 
-def _rate_interval(
-    codes: Codes, ended: Codes, failed: Codes, confidence: float
-) -> tuple[Array, Array]:
+def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Array]:
     """Clopper-Pearson limits of the failure rate of each region, its trials divided by the design
     effect.
 
@@ -194,7 +186,7 @@ def _rate_interval(
     effect = most
     if expected > 0 and num > num_regions:
         effect = float(np.clip(spread / expected * num / (num - num_regions), 1.0, most))
-    size, hits, tail = trials / effect, losses / effect, (1 - confidence) / 2
+    size, hits, tail = trials / effect, losses / effect, (1 - CONFIDENCE) / 2
     with np.errstate(invalid="ignore"):
         low = np.where(hits > 0, stats.beta.ppf(tail, hits, size - hits + 1), 0.0)
         high = np.where(hits < size, stats.beta.ppf(1 - tail, hits + 1, size - hits), 1.0)

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from clsweep.analysis import CONFIDENCE
+
 COLUMNS = {
     "objective": "name",
     "config": "number of the configuration within its objective",
@@ -31,7 +33,6 @@ def learning_curves(
     metric: str,
     pairs: Mapping[str, float],
     limits: tuple[float, float],
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """One row per objective, configuration and epoch that was scored, with the columns of
     `COLUMNS`.
@@ -61,7 +62,7 @@ def learning_curves(
     num = table["num_seeds"].to_numpy(dtype=float)
     variance = scores.var().groupby(level=["objective", "config"]).transform("mean")
     with np.errstate(invalid="ignore", divide="ignore"):
-        half = stats.t.ppf((1 + confidence) / 2, num - 1) * np.sqrt(variance / num)
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * np.sqrt(variance / num)
     table["low"] = (table["mean"] - half).clip(lower=limits[0])
     table["high"] = (table["mean"] + half).clip(upper=limits[1])
     order = {name: i for i, name in enumerate(dict.fromkeys(trials["objective"]))}

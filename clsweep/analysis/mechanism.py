@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from clsweep.analysis import reasons
+from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Regions, cut
@@ -101,8 +101,6 @@ def links(
     *,
     metric: str,
     diagnostics: Sequence[str],
-    confidence: float = 0.95,
-    significance: float = 0.05,
 ) -> pd.DataFrame:
     """Rank correlation of every diagnostic with the metric over configurations; the columns of
     `LINK_COLUMNS`.
@@ -112,27 +110,20 @@ def links(
     wide side for a grid. "With the metric" is in the metric's own sign. Samples that do not cover
     the space evenly (`Sweep.not_measured`) are not measured.
 
-    Raises ValueError for a missing column and an option out of range.
+    Raises ValueError for a missing column.
     """
     _check(trials, metric)
-    for name, value in {"confidence": confidence, "significance": significance}.items():
-        if not 0 < value < 1:
-            raise ValueError(f"{name}: expected between 0 and 1, got {value!r}")
     rows: list[dict[str, Any]] = []
     for sweep in sweeps:
         means = config_means(trials, sweep, metric, diagnostics)
         for name in diagnostics:
             if name in means and means[name].notna().any():
                 row = {"objective": sweep.objective, "diagnostic": name}
-                rows.append(
-                    row
-                    | rank_correlation(
-                        means[[name, metric]].dropna().to_numpy(), sweep.not_measured, confidence
-                    )
-                )
+                pairs = means[[name, metric]].dropna().to_numpy()
+                rows.append(row | rank_correlation(pairs, sweep.not_measured))
     table = pd.DataFrame(rows, columns=[*LINK_COLUMNS, "p"])
     table["p_holm"] = holm(table.pop("p").to_numpy(dtype=float))
-    table["resolved"] = table["p_holm"] < significance
+    table["resolved"] = table["p_holm"] < SIGNIFICANCE
     return table
 
 
@@ -180,7 +171,7 @@ def _places(
     return pd.Series(0, index=sweep.configs), [text]
 
 
-def rank_correlation(pairs: Array, withheld: Note | None, confidence: float) -> dict[str, Any]:
+def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
     """Spearman's rho of the two columns (n, 2), its interval and p; NaN with a note where there is
     none.
     """
@@ -201,7 +192,7 @@ def rank_correlation(pairs: Array, withheld: Note | None, confidence: float) -> 
     most = 1 - 6 / (num * (num**2 - 1))
     used = float(np.clip(rho, -most, most))
     place, error = np.arctanh(used), np.sqrt((1 + used**2 / 2) / (num - 3))
-    half = float(stats.norm.ppf((1 + confidence) / 2)) * error
+    half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * error
     low, high = np.tanh(place - half), np.tanh(place + half)
     # In the tails not as small as that of t, which let 6 % through.
     p = float(2 * stats.norm.sf(abs(place) / error))

@@ -1,11 +1,18 @@
-"""Seed noise of a table of scores: one variance for all of it, and how far that is to be doubted.
+"""Seed noise of a table of scores: its variance, who shares it, and how far that is to be doubted.
 
-Shape legend: n = configurations, S_i = scores of one of them, d_i = S_i - 1.
+Shape legend: n = configurations, S = seeds, S_i = scores of one configuration, d_i = S_i - 1.
 
 The model is x_is = theta_i + e_is with one variance. Against it stands, by its posterior chance,
 that a configuration has more noise of its own. Noise is then drawn from that model with this
 chance, so that an interval grows as steadily as the doubt. A test of evenness would leave the
 narrow interval in just those tables in which it has no power.
+
+Copies: deterministic training repeats its scores to the last digit wherever the parameters that
+differ are inert. They carry one draw of the noise.
+
+Shifts: a seed may move all configurations alike, by the order of the data or the split. That
+cancels in what compares configurations, and stays in the levels: a mean over hundreds of
+configurations is no surer than a few seeds.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from clsweep.analysis import CONFIDENCE
 from clsweep.analysis.reasons import Note, Reason, note
 
 Array = NDArray[np.float64]
@@ -33,6 +41,13 @@ NEVER = 1e-3  # a chance that moves no interval
 # A factor of noise that is missed this often is said, from so much on, where the worst tenth is one
 # of so few configurations.
 MISSED, LEAST_SAID, FEW = 0.2, 3.0, 20
+Codes = NDArray[np.intp]
+# Significance at which seeds are seen to shift all rows alike. Two seeds leave a t of one degree
+# of freedom, thirteen standard errors: too much to pay by mistake.
+SHIFT_LEVELS = {2: 0.03}
+SHIFT_LEVEL = 0.05
+MOST_SEEDS = 500
+ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,3 +200,155 @@ def _log_factor(q: Array, d: Array, r: Array, e: Array, ratios: Array) -> Array:
     more = ratios[:, None]
     logs = (d + e) / 2.0 * (np.log(q + r) - np.log(q / more + r)) - d / 2.0 * np.log(more)
     return np.asarray(special.logsumexp(logs, axis=0) - np.log(len(ratios)))
+
+
+def copies(scores: Array) -> Codes:
+    """(n,) number of the group of copies of each configuration; without any, each has its own.
+
+    A copy has the scores of another one at all seeds, of which there are two or more, and which
+    differ: what is the same at every seed, as the score of a collapse, carries no noise. One that
+    lacks some seeds is a copy where the seeds that it has fit a single group.
+
+    Scores of few digits are equal by chance. So nothing counts as a copy unless most configurations
+    that have one seed's score in common have all in common.
+    """
+    groups = np.arange(len(scores))
+    present = np.isfinite(scores)
+    in_order = np.sort(scores[present])
+    if scores.shape[1] < 2 or (in_order[1:] > in_order[:-1]).all():
+        return groups  # no score is there twice
+    low = np.where(present, scores, np.inf).min(axis=1)
+    noisy = np.where(present, scores, -np.inf).max(axis=1) > low
+    whole = np.flatnonzero(present.all(axis=1) & noisy)
+    if len(whole) < 2:
+        return groups
+    different, codes = np.unique(scores[whole], axis=0, return_inverse=True)
+    codes = codes.ravel()
+    tied = np.mean(
+        [_pairs(np.unique(column, return_inverse=True)[1]) for column in scores[whole].T]
+    )
+    if not _pairs(codes) or 2 * _pairs(codes) < tied:
+        return groups
+    firsts = np.unique(codes, return_index=True)[1]
+    groups[whole] = whole[firsts][codes]
+    for row in np.flatnonzero(~present.all(axis=1) & (present.sum(axis=1) > 1) & noisy):
+        fits = np.flatnonzero((different[:, present[row]] == scores[row, present[row]]).all(axis=1))
+        if len(fits) == 1:
+            groups[row] = whole[firsts[fits[0]]]
+    return groups
+
+
+def _pairs(codes: Codes) -> int:
+    """Pairs of equal codes."""
+    counts = np.bincount(codes)
+    return int((counts * (counts - 1) // 2).sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedShift:
+    """What the F test of a two-way table says.
+
+    Attributes:
+        p: of no shift; 0 where nothing else differs between the seeds.
+        effects: (S,) of each seed, of sum zero.
+        variance: of one seed's shift, at least 0.
+        num_seeds: that it rests on, S.
+    """
+
+    p: float
+    effects: Array
+    variance: float
+    num_seeds: int
+
+    @property
+    def half_width(self) -> float:
+        """Of a level's interval by the shifts alone: t sqrt(variance / S), S degrees of freedom.
+
+        One degree more than the seeds have, as shifts are seen where their variance looks large.
+        """
+        t = special.stdtrit(self.num_seeds, (1.0 + CONFIDENCE) / 2.0)
+        return float(t * np.sqrt(self.variance / self.num_seeds))
+
+    def without(self, table: Array) -> Array:
+        """The table less the effects, its residuals enlarged to the noise that is left:
+        (n - 1) (S - 1) degrees of freedom are not n (S - 1).
+        """
+        num = len(table)
+        even = table - self.effects
+        means = np.nanmean(even, axis=1, keepdims=True)
+        return np.asarray(means + (even - means) * np.sqrt(num / (num - 1)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoWay:
+    """x_is = m_i + b_s + e_is by least squares, of a table that may have gaps (Henderson 1953,
+    method 3).
+
+    Attributes:
+        squares, freedom: of b beside m;  E squares = freedom s_e^2 + spread s_b^2.
+        others, others_freedom: of e.
+        effects: (S,) b_s.
+    """
+
+    squares: float
+    freedom: float
+    others: float
+    others_freedom: float
+    spread: float
+    effects: Array
+
+    @property
+    def variance(self) -> float:
+        """s_b^2, at least 0."""
+        noise = self.others / self.others_freedom
+        return max(0.0, (self.squares - self.freedom * noise) / self.spread)
+
+
+def two_way(table: Array) -> TwoWay | None:
+    """The layout of a table (n, S), NaN = no score, of which each row has one; None where nothing
+    is left for e, or so many seeds hardly shift a level.
+    """
+    if table.shape[1] > MOST_SEEDS:
+        return None
+    present = np.isfinite(table)
+    counts = present.sum(axis=1)
+    means = np.where(present, table, 0.0).sum(axis=1) / counts
+    left = np.where(present, table - means[:, None], 0.0)
+    design = np.diag(present.sum(axis=0)) - (present / counts[:, None]).T @ present
+    inverse, sums = np.linalg.pinv(design, hermitian=True), left.sum(axis=0)
+    freedom = float(np.round(np.trace(inverse @ design)))
+    others_freedom = float((counts - 1).sum()) - freedom
+    if freedom < 1 or others_freedom < 1:
+        return None
+    squares = float(sums @ inverse @ sums)
+    return TwoWay(
+        squares=squares,
+        freedom=freedom,
+        others=max(0.0, float(np.square(left).sum()) - squares),
+        others_freedom=others_freedom,
+        spread=float(np.trace(design)),
+        effects=inverse @ sums,
+    )
+
+
+def seed_shift(table: Array) -> SeedShift | None:
+    """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen
+    by  F = MS_b / MS_e  of `two_way`.
+
+    Seeds that half of the rows or fewer have are left as they are.
+    """
+    known = np.isfinite(table)
+    common = known.sum(axis=0) > len(table) / 2
+    values = table[(known & common).sum(axis=1) > 1][:, common]
+    if min(values.shape) < 2 or not (found := two_way(values)):
+        return None
+    between, noise = found.squares / found.freedom, found.others / found.others_freedom
+    if between <= ROUNDING * float(np.nanmax(np.square(values))):
+        return None
+    freedom = found.freedom, found.others_freedom
+    p = float(special.fdtrc(*freedom, between / noise)) if noise > 1e-12 * between else 0.0
+    if p > SHIFT_LEVELS.get(values.shape[1], SHIFT_LEVEL):
+        return None
+    effects = np.zeros(table.shape[1])
+    effects[common] = found.effects - found.effects.mean()
+    return SeedShift(p=p, effects=effects, variance=found.variance, num_seeds=values.shape[1])

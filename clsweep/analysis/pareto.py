@@ -29,11 +29,7 @@ COLUMNS = {
 
 
 def pareto(
-    trials: pd.DataFrame,
-    sweeps: Sequence[Sweep],
-    *,
-    yardsticks: Mapping[str, str],
-    confidence: float = 0.95,
+    trials: pd.DataFrame, sweeps: Sequence[Sweep], *, yardsticks: Mapping[str, str]
 ) -> pd.DataFrame:
     """One row per configuration with the columns of `COLUMNS`, the cheapest first in each group of
     objectives that are scored alike.
@@ -54,7 +50,7 @@ def pareto(
         groups.setdefault(yardsticks.get(sweep.objective, ""), []).append(sweep)
     frames = []
     for group in groups.values():
-        tables = [_rows(sweep.without_failed(), seconds, notes, confidence) for sweep in group]
+        tables = [_rows(sweep.without_failed(), seconds, notes) for sweep in group]
         known = pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
         signs = {sweep.objective: sweep.sign for sweep in group}
         scores = known["score"] * known["objective"].map(signs).astype(float)
@@ -97,10 +93,7 @@ def _seconds(trials: pd.DataFrame) -> Mapping[tuple[str, Any], float]:
 
 
 def _rows(
-    sweep: Sweep,
-    seconds: Mapping[tuple[str, Any], float],
-    notes: tuple[Note, ...],
-    confidence: float,
+    sweep: Sweep, seconds: Mapping[tuple[str, Any], float], notes: tuple[Note, ...]
 ) -> pd.DataFrame:
     """One row per configuration that takes part, by its row of the sweep; else one that says why
     none does.
@@ -112,7 +105,7 @@ def _rows(
     part = np.flatnonzero((sweep.num_measured == sweep.num_measured.max()) & np.isfinite(spent))
     if not part.size:
         return pd.DataFrame([{**start, **noted(why=note(Reason.TIMES_UNKNOWN))}])
-    levels = {name: values[part] for name, values in levels_of(sweep, confidence).items()}
+    levels = {name: values[part] for name, values in levels_of(sweep).items()}
     said = {name: [value] * len(part) for name, value in noted(*notes).items()}
     columns = {"config": sweep.configs[part], "seconds": spent[part], **levels, **said}
     return pd.DataFrame({**start, **columns}, index=part)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from clsweep.analysis import reasons
+from clsweep.analysis import CONFIDENCE, reasons
 from clsweep.analysis.mechanism import config_means, rank_correlation
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -64,7 +64,6 @@ def picks(
     metric: str,
     scores: Mapping[str, str],
     yardsticks: Mapping[str, str],
-    confidence: float = 0.95,
 ) -> pd.DataFrame:
     """A row for each objective and score without labels, then for all objectives together; the
     columns of `COLUMNS`.
@@ -77,11 +76,7 @@ def picks(
     trials, metric: those that `sweeps` were read from; the metric in its own sign.
     scores: names of columns, which `trials` may lack -> "max" or "min", which is better.
     yardsticks: objectives with different ones are not pooled; those without one share one.
-
-    Raises ValueError for an option out of range.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
     found = [name for name in scores if name in trials and trials[name].notna().any()]
     pools = [_pool(trials, sweep, metric, found) for sweep in sweeps]
     alike: dict[str, list[_Pool]] = {}
@@ -91,7 +86,7 @@ def picks(
         if len(group) > 1:
             pools.append(_together(group, f"{ALL}, {yardstick}" if yardstick else ALL))
     rows = [
-        _row(pool, name, 1.0 if scores[name] == "max" else -1.0, confidence)
+        _row(pool, name, 1.0 if scores[name] == "max" else -1.0)
         for pool in pools
         for name in found
         if pool.scores[name].notna().any()
@@ -134,7 +129,7 @@ def _together(pools: Sequence[_Pool], name: str) -> _Pool:
     )
 
 
-def _row(pool: _Pool, name: str, sign: float, confidence: float) -> dict[str, Any]:
+def _row(pool: _Pool, name: str, sign: float) -> dict[str, Any]:
     score = sign * pool.scores[name].to_numpy(dtype=float)
     known = np.isfinite(score)
     score, values = score[known], packed(pool.values_nS[known])
@@ -149,8 +144,8 @@ def _row(pool: _Pool, name: str, sign: float, confidence: float) -> dict[str, An
     place = pool.scores[known].iloc[pick]
     loss = float(best_level(values)) - means[pick]
     regret = float(np.clip(loss, 0.0, means.max() - means[pick]))
-    low, high, why = _interval(values, pick, confidence)
-    link = rank_correlation(np.column_stack([score, means]), pool.withheld, confidence)
+    low, high, why = _interval(values, pick)
+    link = rank_correlation(np.column_stack([score, means]), pool.withheld)
     said = [*link["note"], *pool.notes]
     return (
         row
@@ -162,7 +157,7 @@ def _row(pool: _Pool, name: str, sign: float, confidence: float) -> dict[str, An
     )
 
 
-def _interval(values: Array, pick: int, confidence: float) -> tuple[float, float, Note | None]:
+def _interval(values: Array, pick: int) -> tuple[float, float, Note | None]:
     """Of max_j theta_j - theta_p; NaN and the reason where the seeds show no noise."""
     counts = np.isfinite(values).sum(axis=1)
     noise = noise_of(values)
@@ -178,7 +173,7 @@ def _interval(values: Array, pick: int, confidence: float) -> tuple[float, float
     loss = (even + even[pick]) ** 2 / noise.freedom
     loss += alone**2 / noise.own_freedom + alone[pick] ** 2 / noise.own_freedom[pick]
     freedom, error = variance**2 / np.delete(loss, pick), np.sqrt(variance)
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low = np.max(lead - stats.t.isf(tail / (len(lead) * len(values)), freedom) * error)
     high = np.max(lead + stats.t.isf(tail, freedom) * error)
     return max(0.0, float(low)), max(0.0, float(high)), None

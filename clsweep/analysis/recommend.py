@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.spatial import cKDTree
 
-from clsweep.analysis import reasons, resample
+from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.best import Place, place_of
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -61,7 +61,7 @@ class Neighbourhoods:
     eligible: NDArray[np.bool_]
 
 
-def recommend(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFrame:
+def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Two rows per objective, "best" and "robust", with the columns of `COLUMNS`.
 
     The best configuration may stand next to a cliff. The robust one has the best worst case when
@@ -79,25 +79,21 @@ def recommend(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFr
 
     Samples that do not cover the space evenly (`Sweep.not_measured`) have no robust one. One seed:
     no interval, and nothing is shrunk.
-
-    Raises ValueError for an option out of range.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
     rows = []
     for sweep in sweeps:
-        rows += _rows(sweep.without_failed(), sweep.failed_level, confidence)
+        rows += _rows(sweep.without_failed(), sweep.failed_level)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str, Any]]:
+def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     start = {"objective": sweep.objective, "at": ""}
     if not sweep.alive.any():
         nothing = noted(why=sweep.nothing)
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
     complete = _complete(sweep)
     best = _best(sweep, complete)
-    row = {**start, "kind": "best", **level_of(sweep, best, confidence)}
+    row = {**start, "kind": "best", **level_of(sweep, best)}
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
     notes = [*picked, *_cautions(sweep, best), *_passed_over(sweep, best)]
     no_robust = {**start, "kind": "robust"}
@@ -122,7 +118,7 @@ def _rows(sweep: Sweep, failed_level: float, confidence: float) -> list[dict[str
     row = {
         **start,
         "kind": "robust",
-        **level_of(sweep, robust, confidence),
+        **level_of(sweep, robust),
         **_around(sweep, around, robust),
     }
     return [*rows, {**row, **noted(*notes)}]
@@ -154,19 +150,19 @@ def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
     return {"neighbourhood_worst": worst, "num_neighbours": int(around.counts[row])}
 
 
-def level_of(sweep: Sweep, row: int, confidence: float) -> dict[str, Any]:
+def level_of(sweep: Sweep, row: int) -> dict[str, Any]:
     """Mean of one configuration and its t-interval, with the noise of all where that is even."""
-    values = {name: column[row] for name, column in levels_of(sweep, confidence).items()}
+    values = {name: column[row] for name, column in levels_of(sweep).items()}
     return {"config": sweep.configs[row], "at": sweep.label(row), **values}
 
 
-def levels_of(sweep: Sweep, confidence: float) -> dict[str, Array]:
+def levels_of(sweep: Sweep) -> dict[str, Array]:
     """(n,) score, low, high and num_seeds of every configuration, as `level_of` has them."""
     num, half = np.isfinite(sweep.scores).sum(axis=1), np.full(len(sweep.configs), np.nan)
     if sweep.has_repeats:
         noise = noise_of(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
         variance, freedom = noise.of_each(1.0 / num[sweep.alive])
-        half[sweep.alive] = stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance)
+        half[sweep.alive] = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(variance)
     score = sweep.sign * sweep.means
     low, high = sweep.limited((score - half, score + half))
     return {"score": score, "low": low, "high": high, "num_seeds": num}

@@ -20,14 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis.copies import copies
-from clsweep.analysis.noise import noise_of
+from clsweep.analysis import CONFIDENCE
+from clsweep.analysis.noise import copies, noise_of
 
 Array = NDArray[np.float64]
 
 # The tolerance area reaches this many times `within` down from the best: 10 points for 1.
 AREA_WIDTHS = 10.0
 EPSILON = 1e-13  # of the largest score: what rounding may make of equal ones
+NUM_RESAMPLES = 2000  # of a small table: 50 lie beyond each end of an interval
+SEED = 0  # of every draw: the same trials give the same numbers
 CELLS = 1_000_000  # scores drawn for one table; it sets the number of resamples of a large one
 CHUNK = 400_000  # scores held at once
 FEWEST = 24  # resamples of the largest tables
@@ -197,31 +199,26 @@ class Bootstrap:
     seeds), inflated by sqrt(n / (n - 1)). The level of the best stays that of the configurations
     tried: drawn with replacement, the best one would be missing from every third resample.
 
-    A table of more than 500 scores takes fewer than `num_resamples`: so many that a million scores
+    A table of more than 500 scores takes fewer than `NUM_RESAMPLES`: so many that a million scores
     are drawn, and 24 at least. Below 200 the interval is  estimate -+ t_{B-1} SD of the resamples,
     else it is their percentiles.
     """
 
-    confidence: float
-    num_resamples: int
     population: bool
-    seed: int
 
     def size(self, values: Array) -> int:
         """Number of resamples of this table."""
-        return int(min(self.num_resamples, max(FEWEST, CELLS // values.size)))
+        return int(min(NUM_RESAMPLES, max(FEWEST, CELLS // values.size)))
 
     def collect(
-        self,
-        values: Array,
-        measure: Callable[[Array, Array, np.random.Generator], dict[str, Array]],
+        self, values: Array, measure: Callable[[Array, Array], dict[str, Array]]
     ) -> dict[str, Array]:
         """`measure` of every resample: of (b, n, S) drawn tables and those of the configurations as
         tried, in the order of their means.
         """
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(SEED)
         values = values[row_means(values).argsort(kind="stable")]  # whatever their numbers are
-        parts = [measure(drawn, tried, rng) for drawn, tried in self._tables(values, rng)]
+        parts = [measure(drawn, tried) for drawn, tried in self._tables(values, rng)]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _tables(self, values: Array, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
@@ -259,7 +256,7 @@ class Bootstrap:
         """
         if len(drawn) < 2 or not np.isfinite(drawn).all():
             return np.nan, np.nan
-        tail = (1.0 - self.confidence) / 2.0
+        tail = (1.0 - CONFIDENCE) / 2.0
         if len(drawn) < NORMAL_BELOW:
             half = float(special.stdtrit(len(drawn) - 1, 1.0 - tail) * drawn.std(ddof=1))
             middle = estimate if centre is None else centre
@@ -305,7 +302,7 @@ def intervals(
         return {}
     num = len(values)
 
-    def measure(drawn: Array, tried: Array, _: np.random.Generator) -> dict[str, Array]:
+    def measure(drawn: Array, tried: Array) -> dict[str, Array]:
         means, tried_means = row_means(drawn), row_means(tried)
         free = best_level(tried, clipped=False)
         best = np.clip(free, tried_means.mean(axis=-1), tried_means.max(axis=-1))

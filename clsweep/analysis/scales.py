@@ -1,5 +1,5 @@
-"""On which axis the values of a hyperparameter stand, where nothing says so: the one on which they
-are spread evenly.
+"""The axes of a design: which columns are axes of their own, and on which scale their values stand
+where nothing says so: the one on which they are spread evenly.
 
 Shape legend: n = values, one a configuration, m = different ones, a and b = the smallest and the
 largest.
@@ -7,6 +7,9 @@ largest.
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,9 @@ PRIOR_ODDS = 2.0  # of that against the other axis
 NARROW_ODDS = 20.0  # of a linear axis where a and b are all but equal: few would take a log axis
 EVEN_SAMPLES = ("qmc", "random")
 MAX_LEVELS = 16  # different values of a sample that recur and are so few were given as a list
+MIN_POINTS = 5  # two independent columns rise or fall together in five points once in sixty times
+MAX_LEADERS = 3
+FIRST = 100  # rows that show of most columns that they do not rise together
 
 
 def scale_of(column: pd.Series[Any], samplers: tuple[str, ...] = ()) -> str:
@@ -83,3 +89,123 @@ def _log_odds(values: NDArray[np.float64]) -> float:
     low, high, inner = values[0], values[-1], values[1:-1]
     mean = (1.0 - low / high) / (_width(values) * np.log(LOG_RATIO))  # in units of the largest
     return float(len(inner) * np.log(mean) - np.log(inner / high).sum())
+
+
+def followers(settings: pd.DataFrame, *, is_grid: bool) -> dict[str, tuple[str, ...]]:
+    """The columns that have one value wherever certain others have one: name -> those others.
+
+    In a sample of a continuous space every column has one value for each value of any other. So a
+    column follows only where there is evidence:
+
+    - from one other, where the values of that other recur, each in two configurations on average;
+    - from one other, where both strictly rise or fall together, in at least `MIN_POINTS` points or
+      with equal values;
+    - from two or three others, where these are fully crossed, and recur or are all of a grid; but
+      not if it could take the place of one of them, as in a Latin square;
+    - a text that is another one in each of `MIN_POINTS` or more configurations is their label. It
+      follows from the others if they tell the configurations apart.
+
+    Of two columns that follow from each other the first one stays.
+
+    Args:
+        settings: one row a configuration; columns in the order of preference.
+        is_grid: whether the configurations are a grid of their axes, and no sample.
+
+    Returns:
+        The followers in the order of `settings`; what they follow from are no followers.
+
+    Raises:
+        TypeError: a column of lists and the like.
+    """
+    design = _Design(settings, is_grid)
+    found: dict[str, tuple[str, ...]] = {}
+    for position, name in enumerate(design.names):
+        for other in design.names:
+            if other == name or other in found or not design.follows_one(name, other):
+                continue
+            if design.names.index(other) < position or not design.follows_one(other, name):
+                found[name] = (other,)
+                break
+    found = {name: (_first(leader, found),) for name, (leader,) in found.items()}
+    for name in reversed(design.names):
+        others = [other for other in design.names if other != name and other not in found]
+        if name not in found and (leaders := design.leaders(name, others)):
+            found[name] = leaders
+    return {name: found[name] for name in design.names if name in found}
+
+
+def _first(leader: str, found: dict[str, tuple[str, ...]]) -> str:
+    while leader in found:
+        (leader,) = found[leader]
+    return leader
+
+
+class _Design:
+    """The columns that take two or more values, as codes of their values."""
+
+    def __init__(self, settings: pd.DataFrame, is_grid: bool):
+        self._settings, self._num, self._is_grid = settings, len(settings), is_grid
+        codes = {str(n): settings[n].factorize(use_na_sentinel=False)[0] for n in settings}
+        self._codes = {name: code for name, code in codes.items() if code.max(initial=0) > 0}
+        self._levels = {name: int(code.max()) + 1 for name, code in self._codes.items()}
+        self.names = list(self._codes)
+
+    def count(self, names: Iterable[str]) -> int:
+        """Distinct combinations of values."""
+        joint, num = np.zeros(self._num, dtype=np.int64), 1
+        for name in names:
+            joint = joint * self._levels[name] + self._codes[name]
+            found, joint = np.unique(joint, return_inverse=True)
+            num = len(found)
+        return num
+
+    def follows_one(self, name: str, other: str) -> bool:
+        num = self._levels[other]
+        if self.count([name, other]) != num:
+            return False
+        return 2 * num <= self._num or (
+            self._levels[name] == num and self._rise_together(name, other, num)
+        )
+
+    def _rise_together(self, name: str, other: str, num: int) -> bool:
+        pair = self._settings[[other, name]]
+        if not all(map(is_number, (pair[other], pair[name]))):
+            return False
+        if not _is_monotone(pair.iloc[:FIRST]):
+            return False
+        points = pair.astype(float).drop_duplicates()
+        same = np.array_equal(points[other], points[name])
+        return same or (num >= MIN_POINTS and _is_monotone(points))
+
+    def leaders(self, name: str, others: list[str]) -> tuple[str, ...]:
+        """Two or three of the others that `name` follows from, or all whose label it is."""
+        if self._is_label(name) and others and self.count(others) == self._num:
+            return tuple(others)
+        for size in range(2, MAX_LEADERS + 1):
+            for chosen in itertools.combinations(others, size):
+                if self._follows_crossed(name, chosen):
+                    return chosen
+        return ()
+
+    def _is_label(self, name: str) -> bool:
+        num = self._levels[name]
+        return num == self._num >= MIN_POINTS and not is_number(self._settings[name])
+
+    def _follows_crossed(self, name: str, chosen: tuple[str, ...]) -> bool:
+        num = self._product(chosen)
+        recur = 2 * num <= self._num or (self._is_grid and num == self._num)
+        if not recur or self.count(chosen) != num or self.count([*chosen, name]) != num:
+            return False
+        swapped = ([name if c == gone else c for c in chosen] for gone in chosen)
+        return not any(self.count(names) == self._product(names) for names in swapped)
+
+    def _product(self, names: Iterable[str]) -> int:
+        """Combinations of values if every one occurred."""
+        return math.prod(self._levels[name] for name in names)
+
+
+def _is_monotone(pair: pd.DataFrame) -> bool:
+    """Whether the second column strictly rises, or falls, with the first."""
+    points = pair.astype(float).drop_duplicates().sort_values(str(pair.columns[0])).to_numpy()
+    steps = np.diff(points[:, 1])
+    return bool((steps > 0).all() or (steps < 0).all())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons
+from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note, noted
 from clsweep.analysis.recommend import level_of
@@ -92,7 +92,7 @@ def history(sweeps: Sequence[Sweep], trials: pd.DataFrame, metric: str) -> pd.Da
     return pd.concat(frames, ignore_index=True)[list(HISTORY_COLUMNS)]
 
 
-def importance(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int = 0) -> pd.DataFrame:
+def importance(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """One row per objective and swept hyperparameter with the columns of `IMPORTANCE_COLUMNS`.
 
     Of a search only: it says which values went with good scores among those that were tried. An
@@ -102,7 +102,7 @@ def importance(sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int =
     """
     rows = []
     for sweep in sweeps:
-        rows += _importances(sweep.without_failed(), 1.0 - confidence, np.random.default_rng(seed))
+        rows += _importances(sweep.without_failed())
     return pd.DataFrame(rows, columns=list(IMPORTANCE_COLUMNS))
 
 
@@ -142,7 +142,7 @@ def saved(trials: pd.DataFrame, epochs: pd.Series[float]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(SAVED_COLUMNS))
 
 
-def top(sweeps: Sequence[Sweep], num: int, *, confidence: float = 0.95) -> pd.DataFrame:
+def top(sweeps: Sequence[Sweep], num: int) -> pd.DataFrame:
     """The best `num` configurations of each objective, with the columns of `TOP_COLUMNS`."""
     rows = []
     for sweep in sweeps:
@@ -154,19 +154,18 @@ def top(sweeps: Sequence[Sweep], num: int, *, confidence: float = 0.95) -> pd.Da
         order = np.argsort(-means, kind="stable")[: min(num, int(np.isfinite(means).sum()))]
         for rank, i in enumerate(order.tolist(), 1):
             scores = sweep.sign * measured.scores[i]
-            level = level_of(measured, i, confidence)
             rows.append(
                 {
                     "objective": sweep.objective,
                     "rank": rank,
-                    **level,
+                    **level_of(measured, i),
                     "seeds": tuple(scores[np.isfinite(scores)].tolist()),
                 }
             )
     return pd.DataFrame(rows, columns=list(TOP_COLUMNS))
 
 
-def _importances(sweep: Sweep, alpha: float, rng: np.random.Generator) -> list[dict[str, Any]]:
+def _importances(sweep: Sweep) -> list[dict[str, Any]]:
     num = int(sweep.alive.sum())
     common = {"objective": sweep.objective, "num_configs": num, "resolved": False}
     if not sweep.params or num < MIN_CONFIGS:
@@ -177,6 +176,7 @@ def _importances(sweep: Sweep, alpha: float, rng: np.random.Generator) -> list[d
     ranks = np.asarray(pd.Series(sweep.means[sweep.alive]).rank(), dtype=np.float64)
     if np.ptp(ranks) == 0:
         return [{**common, "param": "", **noted(why=note(Reason.EQUAL_SCORES))}]
+    rng = np.random.default_rng(resample.SEED)
     drawn = np.asarray(rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), dtype=np.float64)
     found = []
     for name in sweep.params:
@@ -184,7 +184,7 @@ def _importances(sweep: Sweep, alpha: float, rng: np.random.Generator) -> list[d
         size = float(_shares(ranks[None], groups)[0])
         null = _shares(drawn, groups)
         chance = (1 + int((null >= size - 1e-12).sum())) / (1 + PERMUTATIONS)
-        found.append((name, size, float(np.quantile(null, 1 - alpha)), chance))
+        found.append((name, size, float(np.quantile(null, CONFIDENCE)), chance))
     corrected = holm(np.array([chance for *_, chance in found]))
     caution = note(Reason.OF_WHAT_WAS_TRIED)
     return [
@@ -194,7 +194,7 @@ def _importances(sweep: Sweep, alpha: float, rng: np.random.Generator) -> list[d
             "importance": size,
             "null": null,
             "p_holm": p,
-            "resolved": bool(p <= alpha),
+            "resolved": bool(p <= 1.0 - CONFIDENCE),
             **noted(caution),
         }
         for (name, size, null, _), p in zip(found, corrected, strict=True)

@@ -5,7 +5,6 @@ default setting.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from clsweep.analysis import reasons, resample
+from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis.noise import seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.seed_shift import seed_shift
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import setting
 
@@ -48,6 +47,7 @@ COST_COLUMNS = {
     **reasons.COLUMNS,
 }
 EVERY_K = 16  # up to here each k is listed, then steps of 12 %
+NUM_RESAMPLES = 1000  # of small sweeps: most intervals are of an SD, which needs fewer than an end
 MAX_CELLS = 6_000_000  # scores that one bootstrap draws at most: large sweeps take fewer resamples
 CHUNK_CELLS = 2_000_000
 FEW_RESAMPLES = 16
@@ -56,13 +56,7 @@ NEAR = 0.05  # of an axis: how far from the default a sampled configuration may 
 ONE_SEED = (note(Reason.ONE_SEED), note(Reason.OPTIMISTIC))
 
 
-def best_of_k(
-    sweeps: Sequence[Sweep],
-    *,
-    confidence: float = 0.95,
-    num_resamples: int = 1000,
-    seed: int = 0,
-) -> pd.DataFrame:
+def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Expected score of the configuration that looks best among k tried at random; the columns of
     `COLUMNS`.
 
@@ -78,22 +72,16 @@ def best_of_k(
     configuration at a time is left out, with its scores (`_jackknife`), and k above n / 2 has no
     interval. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row without
     k, and the note.
-
-    Raises ValueError for an option out of range.
     """
-    _check(confidence=confidence, num_resamples=num_resamples, within=0.0)
     rows: list[dict[str, Any]] = []
     for sweep in (each.by_level() for each in sweeps):
         if why := sweep.nothing:
             rows.append({"objective": sweep.objective, **noted(why=why)})
             continue
         ks = _list_of_k(len(sweep.configs))
-        expected = partial(
-            _expected, ks=ks, confidence=confidence, num_resamples=num_resamples, seed=seed
-        )
-        point, low, high = expected(sweep)
+        point, low, high = _expected(sweep, ks)
         if sweep.num_failed and np.isfinite(sweep.failed_level):
-            _, *others = expected(sweep.without_failed())
+            _, *others = _expected(sweep.without_failed(), ks)
             low, high = np.minimum(low, others[0]), np.maximum(high, others[1])
         low = np.where(ks <= sweep.unknown.sum(), np.nan, low)  # all k tries may be of these
         notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)
@@ -105,20 +93,18 @@ def best_of_k(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _expected(
-    sweep: Sweep, *, ks: NDArray[np.int64], confidence: float, num_resamples: int, seed: int
-) -> tuple[Array, Array, Array]:
+def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]:
     """(K,) the curve, larger is better, and the ends of its interval; a shift that a seed gives to
     all configurations widens it.
     """
     num = len(sweep.configs)
     point = _curve(_packed(sweep), _weights(num, ks))
     if sweep.has_repeats and not sweep.is_grid:
-        half = stats.t.ppf((1 + confidence) / 2, num - 1) * np.sqrt(_jackknife(sweep, ks))
+        half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * np.sqrt(_jackknife(sweep, ks))
     else:
-        half = _half_width(_draws(sweep, ks, num_resamples, seed), confidence)
+        half = _half_width(_draws(sweep, ks))
     if shift := seed_shift(sweep.scores):
-        half = np.hypot(half, shift.half_width(confidence))
+        half = np.hypot(half, shift.half_width)
     return point, point - half, point + half
 
 
@@ -132,9 +118,6 @@ def tuning_cost(
     *,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
     within: float = 1.0,
-    confidence: float = 0.95,
-    num_resamples: int = 1000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Random tries to come within `within` of the best level, and the gain over the default (Probst
     et al. 2019).
@@ -148,36 +131,15 @@ def tuning_cost(
         grid, 5 % of the axis) and each category the same; the note says so.
     within: in units of the metric.
 
-    Raises ValueError for an option out of range.
+    Raises ValueError for a `within` below 0.
     """
-    _check(confidence=confidence, num_resamples=num_resamples, within=within)
-    options = {"within": within, "confidence": confidence}
-    rows = [
-        _cost(x.by_level(), (defaults or {}).get(x.objective), num_resamples, seed, **options)
-        for x in sweeps
-    ]
+    if not within >= 0:
+        raise ValueError(f"within: expected >= 0, got {within!r}")
+    rows = [_cost(x.by_level(), (defaults or {}).get(x.objective), within) for x in sweeps]
     return pd.DataFrame(rows, columns=list(COST_COLUMNS))
 
 
-def _check(*, confidence: float, num_resamples: int, within: float) -> None:
-    for name, value, valid, expected in [
-        ("confidence", confidence, 0 < confidence < 1, "between 0 and 1"),
-        ("num_resamples", num_resamples, num_resamples >= 2, ">= 2"),
-        ("within", within, within >= 0, ">= 0"),
-    ]:
-        if not valid:
-            raise ValueError(f"{name}: expected {expected}, got {value!r}")
-
-
-def _cost(
-    sweep: Sweep,
-    defaults: Mapping[str, Any] | None,
-    num_resamples: int,
-    seed: int,
-    *,
-    within: Any,
-    confidence: Any,
-) -> dict[str, Any]:
+def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> dict[str, Any]:
     row: dict[str, Any] = {"objective": sweep.objective, "default_at": ""}
     default, lookup = find_default(sweep, defaults)
     notes: tuple[Note, ...] = () if lookup is None else (lookup,)
@@ -195,18 +157,18 @@ def _cost(
 
     ks = _list_of_k(len(sweep.configs))
     point = _curve(_packed(sweep), _weights(len(sweep.configs), ks))
-    draws = _draws(sweep, ks, num_resamples, seed)
+    draws = _draws(sweep, ks)
     row |= {"best_level": sweep.sign * point[-1], "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
-        low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+        low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
         row |= {
             "k_low": int(min(low, row["k_within"])),
             "k_high": int(np.ceil(max(high, row["k_within"]))),
         }
     if default is not None and sweep.alive[default]:
         gain = float(point[-1] - sweep.means[default])
-        half = float(_half_width(_gains(sweep, default, num_resamples, seed), confidence))
+        half = float(_half_width(_gains(sweep, default)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
 
@@ -306,7 +268,7 @@ def _best(tables: Array) -> Array:
     return _ratio(sums[0], sums[1])
 
 
-def _draws(sweep: Sweep, ks: NDArray[np.int64], num_resamples: int, seed: int) -> Array:
+def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     """Bootstrap (B, K) of the curve, larger is better; B = 0 without repeats."""
     if not sweep.has_repeats:
         return np.empty((0, len(ks)))
@@ -318,11 +280,7 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64], num_resamples: int, seed: int) -
             np.int64
         )
         weights = np.add.reduceat(weights, edges, axis=0) / np.diff(edges, append=num)[:, None]
-    tables = (
-        _noisy(sweep, num_resamples, seed)
-        if sweep.is_grid
-        else _redrawn(sweep, num_resamples, seed)
-    )
+    tables = _noisy(sweep) if sweep.is_grid else _redrawn(sweep)
     return np.concatenate([_rough_curves(chunk, weights, edges) for chunk in tables])
 
 
@@ -355,56 +313,55 @@ def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     return variance
 
 
-def _chunks(sweep: Sweep, num_resamples: int) -> Iterator[int]:
+def _chunks(sweep: Sweep) -> Iterator[int]:
     """Sizes of the chunks that the resamples are drawn in."""
     cells = sweep.scores.size
-    left = min(num_resamples, max(FEW_RESAMPLES, MAX_CELLS // cells))
+    left = min(NUM_RESAMPLES, max(FEW_RESAMPLES, MAX_CELLS // cells))
     while left:
         size = min(left, max(1, CHUNK_CELLS // cells))
         left -= size
         yield size
 
 
-def _noisy(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
+def _noisy(sweep: Sweep) -> Iterator[Array]:
     """The configurations as they are, under new noise; those without a score keep none. Chunks of
     (B, n, S).
 
     Centres and noise are those of `resample.Bootstrap`: the means hold noise already, so they are
     drawn together first.
     """
-    rng, table = np.random.default_rng(seed), _packed(sweep)
+    rng, table = np.random.default_rng(resample.SEED), _packed(sweep)
     values = table[sweep.alive]
     centres, draw = resample.centres(values), resample.noise_tables(values, rng)
-    for size in _chunks(sweep, num_resamples):
+    for size in _chunks(sweep):
         drawn = np.full((size, *table.shape), np.nan)
         drawn[:, sweep.alive] = centres[:, None] + draw(size)
         drawn[:, ~np.isfinite(table)] = np.nan
         yield drawn
 
 
-def _redrawn(sweep: Sweep, num_resamples: int, seed: int) -> Iterator[Array]:
+def _redrawn(sweep: Sweep) -> Iterator[Array]:
     """Configurations drawn again with the scores they have: rows are independent, and hold effect
     and noise alike.
     """
-    rng, table = np.random.default_rng(seed), _packed(sweep)
+    rng, table = np.random.default_rng(resample.SEED), _packed(sweep)
     num = len(sweep.configs)
-    for size in _chunks(sweep, num_resamples):
+    for size in _chunks(sweep):
         yield table[rng.integers(0, num, (size, num))]
 
 
-def _gains(sweep: Sweep, default: int, num_resamples: int, seed: int) -> Array:
+def _gains(sweep: Sweep, default: int) -> Array:
     """(B,) resamples of best level - level of the default, the configurations as they are; B = 0
     without repeats.
     """
     if not sweep.has_repeats:
         return np.empty(0)
-    tables = _noisy(sweep, num_resamples, seed)
     return np.concatenate(
-        [_best(chunk) - resample.row_means(chunk[:, default]) for chunk in tables]
+        [_best(chunk) - resample.row_means(chunk[:, default]) for chunk in _noisy(sweep)]
     )
 
 
-def _half_width(draws: Array, confidence: float) -> Array:
+def _half_width(draws: Array) -> Array:
     """Half the interval from resamples (B, ...): t_{B-1} SD; NaN without any.
 
     About the estimate, not their percentiles: the resamples' own centre carries the noise of the
@@ -412,7 +369,7 @@ def _half_width(draws: Array, confidence: float) -> Array:
     """
     if len(draws) < 2:
         return np.full(draws.shape[1:], np.nan)
-    return np.asarray(stats.t.ppf((1 + confidence) / 2, len(draws) - 1) * draws.std(axis=0, ddof=1))
+    return np.asarray(stats.t.ppf((1 + CONFIDENCE) / 2, len(draws) - 1) * draws.std(axis=0, ddof=1))
 
 
 def find_default(

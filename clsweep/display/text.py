@@ -1,10 +1,13 @@
-"""Text for a terminal, a page and Markdown: nothing in it is an order or markup there."""
+"""Text for a terminal, a page, a notebook and Markdown: nothing in it is an order or markup
+there.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Any, TextIO
 
 from clsweep.display.numbers import fixed
@@ -105,3 +108,20 @@ def markdown_table(
     rule = ["---:" if right else "---" for right in is_right]
     head, *lines = [[markdown(text) for text in row] for row in (columns, *rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))
+
+
+def html_table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> str:
+    """A heading, a table with a row for each mapping, and a line below; all texts are escaped."""
+
+    def line(tag: str, values: Sequence[Any]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{_escaped(value)}</{tag}>" for value in values) + "</tr>"
+
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    body = "".join(line("td", [row.get(name) for name in columns]) for row in rows)
+    table = f"<table><thead>{line('th', columns)}</thead><tbody>{body}</tbody></table>"
+    below = f"<p>{_escaped(note)}</p>" if note else ""
+    return f"<div><p><b>{_escaped(title)}</b></p>{table}{below}</div>"
+
+
+def _escaped(value: Any) -> str:
+    return escape(printable(cell(value)))

@@ -82,7 +82,7 @@ def of_trials(
         mode: "max" or "min", to be said of a metric that is not the catalog's.
         params: the hyperparameters. By default every column without another role that has one value
             in each configuration; with one seed, where outcomes have that too, the known ones. Of
-            these, what others settle is no axis of its objective (`analysis.axes.followers`). Of
+            these, what others settle is no axis of its objective (`analysis.scales.followers`). Of
             two that settle each other, the one stays that clsweep does not derive, or else the
             first. Hyperparameters that are named here all stay; a note tells what settles what.
         scales: "log", "linear" or "category" of some of the hyperparameters. A note tells on which
@@ -282,7 +282,7 @@ def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
 
 def _followers(sweeps: Sequence[Sweep]) -> Followers:
     """What is settled by other axes, in each objective."""
-    from clsweep.analysis.axes import followers
+    from clsweep.analysis.scales import followers
 
     found = {}
     for sweep in sweeps:

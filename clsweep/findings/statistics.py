@@ -130,7 +130,7 @@ class Findings:
         """Share of the space within delta points of the best, one row per objective and delta, with
         intervals.
         """
-        from clsweep.analysis.robustness.tolerance import tolerance_curve
+        from clsweep.analysis.robustness.table import tolerance_curve
 
         return self._ask(lambda m: tolerance_curve(m.sweeps, within=m.within))
 
@@ -286,7 +286,7 @@ class Findings:
         """The metric at every scored epoch in the best configuration of each objective, against
         epochs, images, pairs of views and seconds.
         """
-        from clsweep.findings.learning import learning_of
+        from clsweep.findings.leaderboard import learning_of
 
         return learning_of(self.material, self.epochs_of, self.recommend())
 

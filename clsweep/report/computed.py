@@ -1,9 +1,11 @@
-"""What a report puts together from several statistics, each once, when a section first asks."""
+"""What a report puts together from several statistics, each once, when a section first asks, and
+the small parts that every section is made of.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +14,11 @@ import pandas as pd
 from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS
 from clsweep.findings.ahead import Question
 from clsweep.findings.material import Material
+from clsweep.findings.notes import is_measured
 from clsweep.findings.reproduction import Layout, layouts
 from clsweep.findings.statistics import Findings
+from clsweep.report.model import Figure, Section, Table
+from clsweep.report.sentences.words import Sentences, Wording, left_open, told
 
 Say = Callable[[str], None]
 
@@ -171,3 +176,46 @@ class Tables:
         most share.
         """
         return "batch_size" if "batch_size" in self.swept else next(iter(self.swept), None)
+
+
+def words_of(tables: Tables) -> Wording:
+    material = tables.material
+    return Wording(
+        metric=material.metric, unit=material.unit, mode=material.mode, within=tables.within
+    )
+
+
+def table_of(
+    name: str,
+    title: str,
+    caption: str,
+    frame: pd.DataFrame,
+    show: Callable[[pd.DataFrame], pd.DataFrame],
+) -> Table | None:
+    """A table; None where it has no rows, or none that was measured."""
+    if frame.empty or ("reason" in frame and not frame["reason"].map(is_measured).any()):
+        return None
+    return Table(name=name, title=title, caption=caption, frame=frame, shown=show(frame))
+
+
+def section(
+    *,
+    id: str,
+    title: str,
+    said: Sentences = (),
+    notes: tuple[str, ...] = (),
+    tables: Sequence[Table | None] = (),
+    figures: Sequence[Figure | None] = (),
+) -> Section:
+    """A section of the tables and figures that there are, whose sentences are parted into what is
+    told and what stays open.
+    """
+    return Section(
+        id=id,
+        title=title,
+        sentences=told(said),
+        open=left_open(said),
+        notes=notes,
+        tables=tuple(table for table in tables if table is not None),
+        figures=tuple(figure for figure in figures if figure is not None),
+    )

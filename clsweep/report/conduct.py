@@ -6,13 +6,12 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.findings import tables as shown
-from clsweep.report.computed import Tables
-from clsweep.report.figures import all as figures
+from clsweep.report.computed import Tables, section, table_of, words_of
+from clsweep.report.figures import configurations, curves, distributions
 from clsweep.report.figures.distributions import drawn_trials
 from clsweep.report.formulas import FORMULAS
 from clsweep.report.model import Section, Table, trial_anchor
-from clsweep.report.pieces import figures_of, section, table_of, tables_of, words_of
-from clsweep.report.sentences import objectives, searches
+from clsweep.report.sentences import objectives
 
 MAX_LISTED = 1000  # rows of the table of trials
 TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
@@ -30,12 +29,12 @@ def search(tables: Tables) -> Section:
         id="search",
         title=title,
         said=(
-            *searches.course(history, words),
-            *searches.importances(importance),
-            *searches.savings(saved),
+            *objectives.course(history, words),
+            *objectives.importances(importance),
+            *objectives.savings(saved),
         ),
         notes=tuple(shown.notes(importance)),
-        tables=tables_of(
+        tables=[
             table_of(
                 "search-top",
                 "The best configurations of each objective",
@@ -57,11 +56,11 @@ def search(tables: Tables) -> Section:
                 saved,
                 shown.saved,
             ),
-        ),
-        figures=figures_of(
-            figures.history_figure(history, tables.material),
-            *figures.parallel_figures(tables.material, history),
-        ),
+        ],
+        figures=[
+            configurations.history_figure(history, tables.material),
+            *configurations.parallel_figures(tables.material, history),
+        ],
     )
 
 
@@ -70,26 +69,28 @@ def learning(tables: Tables) -> Section:
     return section(
         id="learning",
         title="How did training go?",
-        figures=figures_of(
-            *figures.learning_figures(tables.findings.learning(), tables.material),
-            figures.under_way_figure(tables.findings.under_way(), tables.material),
-        ),
+        figures=[
+            *curves.learning_figures(tables.findings.learning(), tables.material),
+            curves.under_way_figure(tables.findings.under_way(), tables.material),
+        ],
     )
 
 
 def trials(tables: Tables) -> Section:
     """Every trial: slices, and a table that each point links to."""
     material, findings = tables.material, tables.findings
-    effects = findings.sensitivity()
+    effects, lines = findings.sensitivity(), []
+    if not tables.is_search:
+        lines = configurations.parallel_figures(material, findings.history())
     return section(
         id="trials",
         title="What did every trial give?",
-        tables=tables_of(_trial_table(tables)),
-        figures=figures_of(
-            *figures.scatter_figures(material, effects),
-            *(() if tables.is_search else figures.parallel_figures(material, findings.history())),
-            *figures.point_figures(material),
-        ),
+        tables=[_trial_table(tables)],
+        figures=[
+            *distributions.scatter_figures(material, effects),
+            *lines,
+            *distributions.point_figures(material),
+        ],
     )
 
 
@@ -129,7 +130,7 @@ def health(tables: Tables) -> Section:
         title="What did it cost, and what failed?",
         said=objectives.failures(regions),
         notes=tuple(shown.notes(condition)),
-        tables=tables_of(
+        tables=[
             table_of(
                 "health",
                 "Trials, hours and versions",
@@ -152,7 +153,7 @@ def health(tables: Tables) -> Section:
                 regions,
                 shown.failures,
             ),
-        ),
+        ],
     )
 
 
@@ -190,7 +191,7 @@ def appendix(tables: Tables) -> Section:
             "the seeds'. A qmc or random design is a sample of the space: its configurations are "
             "resampled too. Intervals are 95 %.",
         ),
-        tables=tables_of(
+        tables=[
             table_of(
                 "samples",
                 "What was measured",
@@ -199,5 +200,5 @@ def appendix(tables: Tables) -> Section:
                 shown.plain,
             ),
             table_of("formulas", "Columns of the tables", "", pd.DataFrame(rows), shown.plain),
-        ),
+        ],
     )

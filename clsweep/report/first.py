@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from clsweep.display.numbers import count
 from clsweep.findings import tables as shown
 from clsweep.findings.notes import version_notes
-from clsweep.report.computed import Tables
+from clsweep.report.computed import Tables, words_of
 from clsweep.report.model import Figure, Section, Step, Table
-from clsweep.report.pieces import words_of
-from clsweep.report.sentences import answer, objectives, reproduction, steps
-from clsweep.report.sentences.words import Sentences
+from clsweep.report.sentences import answer, objectives
+from clsweep.report.sentences.words import Sentences, listed
 
 MAX_HEROES, SMALL_HEIGHT = 4, 190
 MANY_SEEDS = 30  # what needs more is too small a difference to go after
@@ -23,7 +24,7 @@ def verdicts(tables: Tables) -> Sentences:
     """The answer; of a reproduction, whether the paper's numbers agree."""
     words = words_of(tables)
     said = answer.verdict(tables.board, tables.means, tables.spreads, words)
-    against = reproduction.summary(tables.printed)
+    against = answer.summary(tables.printed)
     return (*against, *said[: 1 if against else None])
 
 
@@ -54,13 +55,14 @@ def hero(tables: Tables) -> tuple[Figure, ...]:
     """The charts that answer at a glance: of a paper's table beside it, of a search its history, of
     a sweep the metric against each hyperparameter, else how training went.
     """
-    from clsweep.report.figures import all as figures  # a terminal's verdict needs no Altair
+    # A terminal's verdict needs no Altair.
+    from clsweep.report.figures import configurations, curves
 
     material = tables.material
-    if drawn := figures.reproduction_figures(tables.measured_layouts, material):
+    if drawn := curves.reproduction_figures(tables.measured_layouts, material):
         return tuple(drawn[:MAX_HEROES])
     if tables.is_search:
-        history = figures.history_figure(tables.findings.history(), material)
+        history = configurations.history_figure(tables.findings.history(), material)
         return () if history is None else (history,)
     order = {name: place for place, name in enumerate(tables.swept)}
     marginals = tables.findings.marginals()
@@ -68,9 +70,9 @@ def hero(tables: Tables) -> tuple[Figure, ...]:
         marginals = marginals.sort_values(
             "param", key=lambda names: names.map(order), kind="stable"
         )
-    if found := figures.marginal_figures(marginals, material)[:MAX_HEROES]:
+    if found := curves.marginal_figures(marginals, material)[:MAX_HEROES]:
         return tuple(found if len(found) == 1 else map(_small, found))
-    return tuple(figures.learning_figures(tables.findings.learning(), material)[:1])
+    return tuple(curves.learning_figures(tables.findings.learning(), material)[:1])
 
 
 def _small(figure: Figure) -> Figure:
@@ -93,10 +95,10 @@ def unresolved(tables: Tables, sections: Sequence[Section]) -> Sentences:
 def next_steps(tables: Tables) -> tuple[Step, ...]:
     """What to do next, the most useful first."""
     material = tables.material
-    found = [steps.finish(material.left)] if material.left else []
+    found = [_finish(material.left)] if material.left else []
     if not material.left:
         found += [
-            steps.confirm(folder, names, material.fresh_seeds.get(folder, ()))
+            _confirm(folder, names, material.fresh_seeds.get(folder, ()))
             for folder, names in _to_confirm(tables).items()
         ]
     needed = [
@@ -105,9 +107,9 @@ def next_steps(tables: Tables) -> tuple[Step, ...]:
         for value in pair["needs_seeds"].dropna()
     ]
     if needed and min(needed) <= MANY_SEEDS and not tables.is_search:
-        found.append(steps.more_seeds(min(needed)))
+        found.append(_more_seeds(min(needed)))
     if len(material.sources) == 1 and len(found) < 2 and material.confirmable:
-        found.append(steps.look(material.sources[0], material.metric, material.mode))
+        found.append(_look(material.sources[0], material.metric, material.mode))
     return tuple(found)
 
 
@@ -125,3 +127,36 @@ def _to_confirm(tables: Tables) -> dict[str, list[str]]:
         if folder and is_whole and tuple(row[key] for key in KEYS) not in known:
             left.setdefault(folder, []).append(name)
     return left
+
+
+def _finish(num: int) -> Step:
+    """The study is not over."""
+    return Step(
+        sentence=f"{count(num)} trials are left: run the same command again and only they run"
+    )
+
+
+def _confirm(folder: str, objectives: Sequence[str], seeds: Sequence[int]) -> Step:
+    """Run the best settings of these objectives on fresh seeds; `seeds` are those to name."""
+    named = f" --seeds {','.join(map(str, seeds))}" if seeds else ""
+    return Step(
+        sentence=f"Run the best of {listed(objectives)} on fresh seeds and on the test set",
+        command=f"clsweep confirm {shlex.quote(folder)}{named}",
+    )
+
+
+def _more_seeds(num: int) -> Step:
+    """So many seeds would resolve the first open comparison."""
+    return Step(
+        sentence=f"Run about {count(num)} seeds for the first open comparison: add them to seeds "
+        "in the study file. What has run is kept"
+    )
+
+
+def _look(folder: str, metric: str, mode: str) -> Step:
+    """The best trials in the terminal."""
+    sort = f"-{metric}" if mode == "max" else metric
+    return Step(
+        sentence="See the best trials with all their settings",
+        command=f"clsweep trials {shlex.quote(folder)} --sort {sort} --top 10",
+    )

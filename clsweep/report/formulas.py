@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from clsweep.analysis import (
     confirmation,
+    health,
+    learning,
     mechanism,
     pareto,
     picks,
@@ -14,16 +16,10 @@ from clsweep.analysis import (
     reference,
     searching,
     tuning,
-)  # fmt: skip
-from clsweep.analysis import (
-    health as healths,
-)
-from clsweep.analysis import (
-    learning as curves,
 )
 from clsweep.analysis.comparison import table as comparison
 from clsweep.analysis.comparison import winners
-from clsweep.analysis.robustness import marginals, tolerance
+from clsweep.analysis.robustness import marginals
 from clsweep.analysis.robustness import table as robustness
 from clsweep.analysis.sensitivity import table as sensitivity
 from clsweep.findings import leaderboard
@@ -33,7 +29,7 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "most tables": reasons.COLUMNS,
     "leaderboard": leaderboard.COLUMNS,
     "robustness": robustness.COLUMNS,
-    "tolerance": tolerance.COLUMNS,
+    "tolerance": robustness.TOLERANCE_COLUMNS,
     "sensitivity": sensitivity.COLUMNS,
     "marginals": marginals.COLUMNS,
     "comparison": comparison.COLUMNS,
@@ -46,9 +42,9 @@ FORMULAS: Mapping[str, Mapping[str, str]] = {
     "tuning cost": tuning.COST_COLUMNS,
     "recommendation": recommend.COLUMNS,
     "confirmation": confirmation.FRESH_COLUMNS,
-    "learning curves": curves.COLUMNS,
-    "health": healths.COLUMNS,
-    "failure regions": healths.REGION_COLUMNS,
+    "learning curves": learning.COLUMNS,
+    "health": health.COLUMNS,
+    "failure regions": health.REGION_COLUMNS,
     "reproduction": reference.COLUMNS,
     "mechanism": mechanism.COLUMNS,
     "links": mechanism.LINK_COLUMNS,

@@ -17,12 +17,11 @@ from clsweep.findings import tables as shown
 from clsweep.findings.ahead import ask_ahead
 from clsweep.findings.statistics import Findings
 from clsweep.report import cells, conduct, first
-from clsweep.report.computed import Say, Tables
-from clsweep.report.figures import all as figures
+from clsweep.report.computed import Say, Tables, section, table_of, words_of
+from clsweep.report.figures import configurations, curves, distributions, forests, maps
 from clsweep.report.figures.encodings import slugs
 from clsweep.report.model import Figure, Report, Section, Table
-from clsweep.report.pieces import figures_of, section, table_of, tables_of, words_of
-from clsweep.report.sentences import answer, objectives, pairs, reproduction
+from clsweep.report.sentences import answer, objectives, pairs
 from clsweep.report.sentences.glossary import terms_in
 
 Made = Callable[[Sequence[Figure]], object]
@@ -135,7 +134,7 @@ def _reproduction(tables: Tables) -> Section:
     return section(
         id="reproduction",
         title=TITLES["reproduction"],
-        said=(*reproduction.summary(printed), *reproduction.differing(printed)),
+        said=(*answer.summary(printed), *answer.differing(printed)),
         notes=(*paper.remarks(printed), *paper.unmeasured(tables.layouts)),
         tables=tuple(
             Table(
@@ -147,7 +146,7 @@ def _reproduction(tables: Tables) -> Section:
             )
             for name, part in zip(names, measured, strict=True)
         ),
-        figures=tuple(figures.reproduction_figures(measured, tables.material)),
+        figures=tuple(curves.reproduction_figures(measured, tables.material)),
     )
 
 
@@ -164,7 +163,7 @@ def _robustness(tables: Tables) -> Section:
             *objectives.bands(tables.robustness_by, words),
         ),
         notes=tuple(shown.notes(spread)),
-        tables=tables_of(
+        tables=[
             table_of(
                 "robustness",
                 f"Spread of {tables.material.metric} over the swept space",
@@ -186,11 +185,11 @@ def _robustness(tables: Tables) -> Section:
                 tables.robustness_by,
                 lambda frame: shown.robustness_by(frame, within=within),
             ),
-        ),
-        figures=figures_of(
-            figures.robustness_forest(spread, tables.material),
-            figures.tolerance_curves(tables.findings.tolerance(), tables.material),
-        ),
+        ],
+        figures=[
+            forests.robustness_forest(spread, tables.material),
+            curves.tolerance_curves(tables.findings.tolerance(), tables.material),
+        ],
     )
 
 
@@ -202,7 +201,7 @@ def _sensitivity(tables: Tables) -> Section:
         title=TITLES["sensitivity"],
         said=objectives.effects(effects),
         notes=tuple(shown.notes(effects)),
-        tables=tables_of(
+        tables=[
             table_of(
                 "sensitivity",
                 f"Shares of the variance of {material.metric}",
@@ -210,12 +209,12 @@ def _sensitivity(tables: Tables) -> Section:
                 effects,
                 shown.sensitivity,
             )
-        ),
-        figures=figures_of(
-            *figures.sensitivity_figures(effects, material),
-            *figures.marginal_figures(tables.findings.marginals(), material),
-            *figures.heatmap_figures(material, effects),
-        ),
+        ],
+        figures=[
+            *forests.sensitivity_figures(effects, material),
+            *curves.marginal_figures(tables.findings.marginals(), material),
+            *maps.heatmap_figures(material, effects),
+        ],
     )
 
 
@@ -229,7 +228,7 @@ def _comparison(tables: Tables) -> Section:
             *objectives.best_regions(tables.winners, words),
         ),
         notes=tuple(dict.fromkeys([*shown.notes(tables.means), *shown.notes(tables.spreads)])),
-        tables=tables_of(
+        tables=[
             _comparison_table(tables, "mean", tables.means),
             _comparison_table(tables, "std", tables.spreads),
             _comparison_table(tables, "within", tables.shares),
@@ -240,12 +239,12 @@ def _comparison(tables: Tables) -> Section:
                 tables.winners,
                 shown.winners,
             ),
-        ),
-        figures=figures_of(
-            figures.difference_forest(tables.means, material),
-            figures.ratio_forest(tables.spreads, material),
-            *figures.winner_figures(tables.winners, material),
-        ),
+        ],
+        figures=[
+            forests.difference_forest(tables.means, material),
+            forests.ratio_forest(tables.spreads, material),
+            *maps.winner_figures(tables.winners, material),
+        ],
     )
 
 
@@ -264,7 +263,7 @@ def _tuning(tables: Tables) -> Section:
         title=TITLES["tuning"],
         said=objectives.tuning(cost, words_of(tables)),
         notes=tuple(shown.notes(cost)),
-        tables=tables_of(
+        tables=[
             table_of(
                 "tuning-cost",
                 "Tries to come near the best, and the gain over the default",
@@ -273,8 +272,8 @@ def _tuning(tables: Tables) -> Section:
                 cost,
                 lambda frame: shown.tuning_cost(frame, within=tables.within),
             )
-        ),
-        figures=figures_of(figures.best_of_k_curves(tables.findings.best_of_k(), tables.material)),
+        ],
+        figures=[curves.best_of_k_curves(tables.findings.best_of_k(), tables.material)],
     )
 
 
@@ -287,7 +286,7 @@ def _mechanism(tables: Tables) -> Section:
         title=TITLES["mechanism"],
         said=objectives.associations(linked, words_of(tables)),
         notes=tuple(dict.fromkeys([*shown.notes(measured), *shown.notes(linked)])),
-        tables=tables_of(
+        tables=[
             table_of(
                 "mechanism",
                 f"{tables.material.metric} and the diagnostics{f' by {by}' if by else ''}",
@@ -303,8 +302,8 @@ def _mechanism(tables: Tables) -> Section:
                 linked,
                 shown.links,
             ),
-        ),
-        figures=figures_of(*figures.histogram_figures(tables.material)),
+        ],
+        figures=[*distributions.histogram_figures(tables.material)],
     )
 
 
@@ -315,7 +314,7 @@ def _picks(tables: Tables) -> Section:
         id="picks",
         title=TITLES["picks"],
         notes=tuple(shown.notes(picked)),
-        tables=tables_of(
+        tables=[
             table_of(
                 "picks",
                 f"Scores without labels as judges of {tables.material.metric}",
@@ -323,7 +322,7 @@ def _picks(tables: Tables) -> Section:
                 picked,
                 shown.picks,
             )
-        ),
+        ],
     )
 
 
@@ -336,7 +335,7 @@ def _recommendation(tables: Tables) -> Section:
         title=TITLES["recommendation"],
         said=objectives.confirmed(confirmed, words_of(tables)),
         notes=tuple(shown.notes(recommended)),
-        tables=tables_of(
+        tables=[
             table_of(
                 "recommendation",
                 "The best setting, and the one whose worst neighbour is best",
@@ -352,11 +351,11 @@ def _recommendation(tables: Tables) -> Section:
                 shown.pareto,
             ),
             table_of("confirmation", "On fresh seeds and the test set", "", confirmed, shown.plain),
-        ),
-        figures=figures_of(
-            figures.confirmation_figure(tables.material),
-            figures.pareto_figure(costs, tables.material),
-        ),
+        ],
+        figures=[
+            forests.confirmation_figure(tables.material),
+            configurations.pareto_figure(costs, tables.material),
+        ],
     )
 
 

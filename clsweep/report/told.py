@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from clsweep.findings.statistics import Findings
 from clsweep.report import cells, first
-from clsweep.report.computed import Tables
+from clsweep.report.computed import Tables, words_of
 from clsweep.report.model import Step
-from clsweep.report.pieces import words_of
 from clsweep.report.sentences import answer, objectives, pairs
 from clsweep.report.sentences.words import Sentences, told
 

@@ -21,7 +21,7 @@ from clsweep.catalog.ownership import (
 )
 from clsweep.catalog.plugins import activate
 from clsweep.data.availability import DataPlace
-from clsweep.display.html import html_table
+from clsweep.display.text import html_table
 from clsweep.errors import StudyError
 from clsweep.study.document import Document, Keys
 from clsweep.study.factors import with_factors

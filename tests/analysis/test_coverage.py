@@ -8,6 +8,7 @@ from scipy import stats
 from clsweep.analysis import resample
 from clsweep.analysis.robustness.response import respond, slope
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis.draws import drawing
 
 NAMES = ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10")
 NOISE = 0.3
@@ -62,10 +63,9 @@ def cover(draw, repeats, *, population):
     for repeat in range(repeats):
         theta, num_seeds, truth = draw(rng)
         values = theta[:, None] + rng.normal(0, NOISE, (len(theta), num_seeds))
-        bootstrap = resample.Bootstrap(
-            confidence=0.95, num_resamples=400, population=population, seed=repeat
-        )
-        bounds = resample.intervals(values, bootstrap, within=1.0)
+        with drawing(400, repeat):
+            bootstrap = resample.Bootstrap(population=population)
+            bounds = resample.intervals(values, bootstrap, within=1.0)
         for name in NAMES:
             low, high = bounds[name]
             hits[name] += low - 1e-9 <= truth[name] <= high + 1e-9
@@ -137,7 +137,7 @@ def slope_hits(make, repeats, true):
         trials = pd.DataFrame(rows, columns=["config", "seed", "batch_size", "acc"])
         trials = trials.assign(objective="dcl", sampler=sampler, status="finished")
         (sweep,) = read_sweeps(trials, metric="acc", params=["batch_size"])
-        line = slope(sweep, respond(sweep, "batch_size"), confidence=0.95)
+        line = slope(sweep, respond(sweep, "batch_size"))
         hits += line.low <= true <= line.high
     print(f"slope {100 * hits / repeats:.1f}")
     return hits / repeats

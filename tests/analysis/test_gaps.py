@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.robustness.tolerance import tolerance_curve
+from clsweep.analysis.robustness.table import robustness, tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.analysis.tuning import best_of_k, tuning_cost
 from tests.analysis import truths
+from tests.analysis.draws import drawing
 
 LEVELS = np.array([60.0, 72, 74, 80, 76, 74])
 TAUS = [0.05, 0.07, 0.1, 0.2, 0.5, 1.0]
@@ -80,7 +80,8 @@ TABLES = {
 @pytest.mark.parametrize("name", list(TABLES))
 def test_without_noise_gaps_change_no_number(name, relabel):
     sweeps = sweeps_of(relabel(trials_of(TABLES[name]())))
-    row = robustness(sweeps, num_resamples=200).iloc[0]
+    with drawing(200):
+        row = robustness(sweeps).iloc[0]
     assert row["regret"] == pytest.approx(80 - LEVELS.mean())  # 7.33
     assert row["worst_10"] == pytest.approx(60)
     assert row["share_within"] == pytest.approx(1 / 6)
@@ -93,16 +94,20 @@ def test_without_noise_gaps_change_no_number(name, relabel):
         value = row["share_within" if statistic == "share" else statistic]
         assert row[[f"{statistic}{end}" for end in ENDS]].to_list() == pytest.approx([value] * 2)
     # The others say the same.
-    curve = tolerance_curve(sweeps, upto=10.0, num_resamples=50)
+    with drawing(20):
+        curve = tolerance_curve(sweeps)
+        expected = best_of_k(sweeps)["expected"]
+        cost = tuning_cost(sweeps)
     assert curve["share"].iloc[[0, 20, 30, 50]].to_list() == pytest.approx(
         [1 / 6, 2 / 6, 4 / 6, 5 / 6]
     )
-    assert best_of_k(sweeps, num_resamples=20)["expected"].iloc[-1] == pytest.approx(80)
-    assert tuning_cost(sweeps, num_resamples=20)["best_level"].iloc[0] == pytest.approx(80)
+    assert expected.iloc[-1] == pytest.approx(80)
+    assert cost["best_level"].iloc[0] == pytest.approx(80)
 
 
 def numbers(trials):
-    row = robustness(sweeps_of(trials), num_resamples=300).iloc[0]
+    with drawing(300):
+        row = robustness(sweeps_of(trials)).iloc[0]
     return row[[name for name, value in row.items() if isinstance(value, float)]].astype(float)
 
 
@@ -131,9 +136,9 @@ def test_with_gaps_it_does_not_matter_which_seed_is_whose(name):
 def test_an_affine_metric_moves_the_numbers_along():
     trials = trials_of(scattered(noise=0.5))
     found = numbers(trials)
-    scaled = robustness(
-        sweeps_of(trials.assign(acc=3 + trials["acc"] / 1e6)), within=1e-6, num_resamples=300
-    ).iloc[0]
+    sweeps = sweeps_of(trials.assign(acc=3 + trials["acc"] / 1e6))
+    with drawing(300):
+        scaled = robustness(sweeps, within=1e-6).iloc[0]
     for name in ("sd", "sd_star", "regret"):
         assert scaled[f"{name}_high"] == pytest.approx(found[f"{name}_high"] / 1e6)
     for name in ("mean", "iqm", "worst_10"):
@@ -160,7 +165,8 @@ def test_intervals_cover_where_a_fifth_is_missing_at_random(num_seeds):
         scores[rng.random(scores.shape) < 0.2] = np.nan
         trials = trials_of(scores, x=place[0], y=place[1])
         sweeps = read_sweeps(trials, metric="acc", params=["x", "y"])
-        row = robustness(sweeps, num_resamples=400, seed=repeat).iloc[0]
+        with drawing(400, repeat):
+            row = robustness(sweeps).iloc[0]
         left = level[np.isfinite(scores).any(axis=1)]
         truth = {
             "mean": left.mean(),

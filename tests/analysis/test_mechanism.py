@@ -191,5 +191,3 @@ def test_mistakes():
         mechanism(trials, read(trials), metric="acc", by="taus")
     with pytest.raises(ValueError, match=r"^trials: no column 'knn'"):
         links(trials, read(trials), metric="knn")
-    with pytest.raises(ValueError, match=r"^confidence: expected between 0 and 1"):
-        links(trials, read(trials), metric="acc", confidence=0)

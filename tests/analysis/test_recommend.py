@@ -281,8 +281,3 @@ def test_edge_cases(scores, options, reason):
     assert list(table["kind"]) == ["best", "robust"]
     assert table["reason"].iloc[-1] == reason
     assert np.isnan(table["config"].iloc[-1]) == bool(reason)
-
-
-def test_a_wrong_option():
-    with pytest.raises(ValueError, match=r"^confidence: expected between 0 and 1, got 2"):
-        recommend([], confidence=2)

@@ -9,6 +9,7 @@ from scipy import stats
 
 from clsweep.analysis import resample
 from clsweep.analysis.noise import blindness, noise_of, unseen
+from tests.analysis.draws import drawing
 
 
 def with_gaps(rng, rows=9, seeds=4):
@@ -149,28 +150,22 @@ def test_the_area_is_that_under_the_share():
     assert area == pytest.approx(np.mean(shares), abs=2e-3)
 
 
-def bootstrap(num_resamples=2000, *, population=False):
-    return resample.Bootstrap(
-        confidence=0.95, num_resamples=num_resamples, population=population, seed=0
-    )
+def intervals(values, num, *, population=False):
+    with drawing(num):
+        return resample.intervals(values, resample.Bootstrap(population=population), within=1.0)
 
 
 def test_large_tables_take_fewer_resamples():
     for shape, expected in [((6, 3), 2000), ((166, 3), 2000), ((1000, 3), 333), ((100_000, 3), 24)]:
-        assert bootstrap().size(np.zeros(shape)) == expected
-    assert bootstrap(50).size(np.zeros((6, 3))) == 50
+        assert resample.Bootstrap(population=False).size(np.zeros(shape)) == expected
 
 
 @pytest.mark.parametrize("population", [False, True])
 def test_the_two_kinds_of_interval_agree(population):
     rng = np.random.default_rng(0)
     values = 4 * rng.random((400, 1)) + rng.normal(0, 0.5, (400, 3))
-    many = resample.intervals(
-        values, bootstrap(800, population=population), within=1.0
-    )  # 800: percentiles
-    few = resample.intervals(
-        values, bootstrap(190, population=population), within=1.0
-    )  # a standard error
+    many = intervals(values, 800, population=population)  # percentiles
+    few = intervals(values, 190, population=population)  # a standard error
     for name in ("mean", "sd", "sd_star", "regret", "share", "tolerance_area", "iqm", "worst_10"):
         wide, narrow = np.ptp(many[name]), np.ptp(few[name])
         assert narrow == pytest.approx(wide, rel=0.3), name
@@ -181,7 +176,7 @@ def test_resamples_keep_the_pattern_of_missing_seeds():
     values = with_gaps(np.random.default_rng(0))
     values = values[resample.row_means(values).argsort()]  # the order that rows are drawn in
 
-    def seen(drawn, tried, _):
+    def seen(drawn, tried):
         assert (np.isfinite(tried) == np.isfinite(values)).all()
         return {
             "gaps": np.isnan(drawn).sum(axis=(1, 2)),
@@ -189,7 +184,8 @@ def test_resamples_keep_the_pattern_of_missing_seeds():
         }
 
     for population in (False, True):
-        found = bootstrap(500, population=population).collect(values, seen)
+        with drawing(500):
+            found = resample.Bootstrap(population=population).collect(values, seen)
         assert found["mean"].mean() == pytest.approx(resample.row_means(values).mean(), abs=0.1)
         assert (len(set(found["gaps"])) > 1) == population
 
@@ -197,8 +193,8 @@ def test_resamples_keep_the_pattern_of_missing_seeds():
 def test_failed_configurations_of_a_sample_failed_by_chance():
     values = 80 + np.random.default_rng(0).normal(0, 1, (80, 3))
     values[60:] = 10  # they failed, and count as a guess
-    grid = resample.intervals(values, bootstrap(300), within=1.0)
-    sample = resample.intervals(values, bootstrap(300, population=True), within=1.0)
+    grid = intervals(values, 300)
+    sample = intervals(values, 300, population=True)
     assert np.ptp(grid["regret"]) < 3
     # A quarter failed, of 80: 70 points times the standard error of a share, twice each side.
     assert np.ptp(sample["regret"]) == pytest.approx(70 * 3.92 * np.sqrt(0.25 * 0.75 / 80), rel=0.3)

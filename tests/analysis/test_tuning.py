@@ -14,6 +14,7 @@ from clsweep.analysis.sweep import FAILED_AS, read_sweeps
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
 from clsweep.findings.notes import text_of
 from tests.analysis import truths
+from tests.analysis.draws import drawing
 from tests.planted import planted
 
 NAN = float("nan")
@@ -48,7 +49,7 @@ def by_enumeration(scores, k):
 
 def test_all_subsets_of_eight():
     scores = 90 + np.random.default_rng(0).normal(size=(8, 3))
-    table = best_of_k([sweep_of(scores)], num_resamples=50)
+    table = best_of_k([sweep_of(scores)])
     assert list(table.columns) == list(COLUMNS)
     assert list(table["k"]) == list(range(1, 9))
     assert table["expected"].to_numpy() == pytest.approx(
@@ -65,8 +66,7 @@ def test_gaps_change_no_number_where_there_is_no_noise():
     gaps = whole.copy()
     gaps[3, 1] = gaps[4, :2] = gaps[0, 1:] = gaps[5, 0] = NAN
     complete, missing = (
-        best_of_k([sweep_of(x, failed_as="left out")], num_resamples=5)["expected"]
-        for x in (whole, gaps)
+        best_of_k([sweep_of(x, failed_as="left out")])["expected"] for x in (whole, gaps)
     )
     assert missing.to_numpy() == pytest.approx(complete.to_numpy())
 
@@ -74,9 +74,7 @@ def test_gaps_change_no_number_where_there_is_no_noise():
 def test_ties_are_broken_at_random():
     scores = np.random.default_rng(1).integers(0, 3, (7, 3)).astype(float)
     expected = [by_enumeration(scores, k) for k in range(1, 8)]
-    assert best_of_k([sweep_of(scores)], num_resamples=5)["expected"].to_numpy() == pytest.approx(
-        expected
-    )
+    assert best_of_k([sweep_of(scores)])["expected"].to_numpy() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("failed_as", FAILED_AS)
@@ -84,7 +82,7 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
     scores = 90 + np.random.default_rng(2).normal(size=(7, 3))
     scores[[1, 5]] = NAN
     sweep = sweep_of(scores, failed_as=failed_as, chance=10.0)
-    table = best_of_k([sweep], num_resamples=50)
+    table = best_of_k([sweep])
     level = {"worst": np.nanmin(scores), "chance": 10.0, "left out": NAN}[failed_as]
     filled = np.where(np.isnan(scores), level, scores)
     expected = [by_enumeration(filled, k) for k in range(1, 8)]
@@ -97,7 +95,7 @@ def test_failures_are_tries_that_bring_nothing_or_what_they_count_as(failed_as):
         "and are tries that bring nothing",
     }
     assert text_of(*table["note"].iloc[0]) == notes[failed_as]
-    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}, num_resamples=50).iloc[0]
+    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}).iloc[0]
     assert cost["best_level"] == pytest.approx(expected[-1])
     assert cost["note"] == sweep.missing
     # One or two tries may be the two that failed, which are no better than the worst seen.
@@ -118,12 +116,12 @@ def test_one_seed_is_the_plain_estimator():
 def test_low_is_best_mirrors():
     scores = 90 + np.random.default_rng(3).normal(size=(9, 3))
     for sampler in ("grid", "random"):
-        up = best_of_k([sweep_of(scores, sampler=sampler)], num_resamples=50)
-        down = best_of_k([sweep_of(-scores, sampler=sampler, mode="min")], num_resamples=50)
+        up = best_of_k([sweep_of(scores, sampler=sampler)])
+        down = best_of_k([sweep_of(-scores, sampler=sampler, mode="min")])
         np.testing.assert_allclose(up["expected"], -down["expected"])
         np.testing.assert_allclose(up["low"], -down["high"])
     cost, mirror = (
-        tuning_cost([sweep], defaults={"dcl": {"tau": 0.3}}, num_resamples=50).iloc[0]
+        tuning_cost([sweep], defaults={"dcl": {"tau": 0.3}}).iloc[0]
         for sweep in (sweep_of(scores), sweep_of(-scores, mode="min"))
     )
     assert mirror["best_level"] == pytest.approx(-cost["best_level"])
@@ -137,7 +135,8 @@ def test_honest_best_of_k_does_not_rise_where_all_are_equal():
     curves, plain = [], []
     for _ in range(200):
         scores = 90 + 0.5 * rng.standard_normal((24, 3))
-        curves.append(best_of_k([sweep_of(scores)], num_resamples=2)["expected"])
+        with drawing(2):
+            curves.append(best_of_k([sweep_of(scores)])["expected"])
         plain.append(best_of_k([sweep_of(scores.mean(axis=1, keepdims=True))])["expected"])
     assert np.mean(curves, axis=0) == pytest.approx(90, abs=0.06)
     assert np.mean(plain, axis=0)[-1] > 90.5  # what the classical estimator says
@@ -183,11 +182,10 @@ def test_coverage_on_a_grid(kind):
     hits, gain = [], []
     for repeat in range(200):
         sweep = sweep_of(level[:, None] + 0.4 * rng.standard_normal((25, 3)))
-        table = best_of_k([sweep], num_resamples=200, seed=repeat).set_index("k").loc[ks]
+        with drawing(200, repeat):
+            table = best_of_k([sweep]).set_index("k").loc[ks]
+            cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.4}}).iloc[0]
         hits.append((table["low"].to_numpy() <= true) & (true <= table["high"].to_numpy()))
-        cost = tuning_cost(
-            [sweep], defaults={"dcl": {"tau": 0.4}}, num_resamples=200, seed=repeat
-        ).iloc[0]
         gain.append(cost["tunability_low"] <= true[-1] - level[4] <= cost["tunability_high"])
     print(kind, np.mean(hits, axis=0), np.mean(gain))
     assert (np.mean(hits, axis=0) >= 0.9).all()
@@ -210,9 +208,7 @@ def test_coverage_of_a_random_sample():
 def test_cost_and_tunability():
     level = np.array([80.0, 82, 84, 86, 88, 89.5, 90, 88])
     scores = level[:, None] + 0.05 * np.random.default_rng(8).standard_normal((8, 3))
-    table = tuning_cost(
-        [sweep_of(scores)], defaults={"dcl": {"tau": 0.2}}, within=2.0, num_resamples=100
-    )
+    table = tuning_cost([sweep_of(scores)], defaults={"dcl": {"tau": 0.2}}, within=2.0)
     assert list(table.columns) == list(COST_COLUMNS)
     row = table.iloc[0]
     curve = [np.mean([max(c) for c in itertools.combinations(level, k)]) for k in range(1, 9)]
@@ -231,9 +227,7 @@ def test_lookup_of_the_default():
 
     def look(defaults, sampler="grid", taus=(0.05, 0.05, 0.2, 0.2)):
         sweep = sweep_of(scores, sampler=sampler, tau=np.array(taus), weighting=names)
-        return tuning_cost(
-            [sweep], defaults=None if defaults is None else {"dcl": defaults}, num_resamples=9
-        ).iloc[0]
+        return tuning_cost([sweep], defaults=defaults and {"dcl": defaults}).iloc[0]
 
     assert look({"tau": 0.1 + 0.1, "weighting": "b"})["default_at"] == "tau=0.2, weighting=b"
     near = look({"tau": 0.25, "weighting": "a"})
@@ -271,8 +265,8 @@ def test_lookup_of_the_default():
 @pytest.mark.filterwarnings("error")
 def test_edge_cases(scores, options):
     sweep = sweep_of(scores, **options)
-    table = best_of_k([sweep], num_resamples=20)
-    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}}, num_resamples=20)
+    table = best_of_k([sweep])
+    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}})
     assert len(cost) == 1
     if sweep.not_measured:
         assert list(table["note"]) == [(sweep.not_measured,)]
@@ -283,9 +277,6 @@ def test_edge_cases(scores, options):
 
 def test_wrong_options_and_the_same_seed():
     sweep = sweep_of(90 + np.random.default_rng(0).normal(size=(6, 2)))
-    for name, value in {"confidence": 1.0, "num_resamples": 0}.items():
-        with pytest.raises(ValueError, match=f"^{name}: expected"):
-            best_of_k([sweep], **{name: value})
     with pytest.raises(ValueError, match=r"^within: expected >= 0"):
         tuning_cost([sweep], within=-1.0)
     pd.testing.assert_frame_equal(

@@ -3,8 +3,7 @@
 import pandas as pd
 import pytest
 
-from clsweep.findings.leaderboard import leaderboard
-from clsweep.findings.learning import pairs_of_views
+from clsweep.findings.leaderboard import leaderboard, pairs_of_views
 from clsweep.objective import views as drawn
 from tests.report.test_figures import make_material
 

@@ -13,9 +13,30 @@ from clsweep.analysis.regions import cut
 from clsweep.analysis.searching import history
 from clsweep.analysis.sweep import read_sweeps
 from clsweep.findings.material import Material
-from clsweep.report.figures import all as figures
+from clsweep.report.figures.configurations import history_figure, parallel_figures
+from clsweep.report.figures.curves import (
+    best_of_k_curves,
+    learning_figures,
+    marginal_figures,
+    tolerance_curves,
+    under_way_figure,
+)
+from clsweep.report.figures.distributions import (
+    histogram_figures,
+    pairing_figure,
+    point_figures,
+    scatter_figures,
+)
 from clsweep.report.figures.encodings import in_order, numbers, param_title, slugs
-from clsweep.report.figures.theme import DARK, LIGHT, SHAPES
+from clsweep.report.figures.forests import (
+    confirmation_figure,
+    difference_forest,
+    ratio_forest,
+    robustness_forest,
+    sensitivity_figures,
+)
+from clsweep.report.figures.maps import heatmap_figures, winner_figures
+from clsweep.report.figures.theme import DARK, LIGHT, SHAPES, svg_to_png, themed, to_svg
 
 NAN, INF = math.nan, math.inf
 TAUS, SIZES = [0.05, 0.1, 0.2, 1.0], [32, 128, 512]
@@ -264,19 +285,19 @@ def sides_of(trials):
 def every_figure(material):
     sensitivity, pairs = sensitivity_of(material), pairs_of(material)
     found = [
-        figures.tolerance_curves(tolerance_of(material), material),
-        figures.robustness_forest(robustness_of(material), material),
-        figures.ratio_forest(pairs, material),
-        figures.difference_forest(pairs, material),
-        *figures.marginal_figures(marginals_of(material), material),
-        *figures.heatmap_figures(material, sensitivity),
-        *figures.sensitivity_figures(sensitivity, material),
-        *figures.winner_figures(winners_of(material), material),
-        figures.best_of_k_curves(best_of_k_of(material), material),
-        *figures.histogram_figures(material),
-        *figures.point_figures(material),
-        *figures.scatter_figures(material, sensitivity),
-        figures.confirmation_figure(material),
+        tolerance_curves(tolerance_of(material), material),
+        robustness_forest(robustness_of(material), material),
+        ratio_forest(pairs, material),
+        difference_forest(pairs, material),
+        *marginal_figures(marginals_of(material), material),
+        *heatmap_figures(material, sensitivity),
+        *sensitivity_figures(sensitivity, material),
+        *winner_figures(winners_of(material), material),
+        best_of_k_curves(best_of_k_of(material), material),
+        *histogram_figures(material),
+        *point_figures(material),
+        *scatter_figures(material, sensitivity),
+        confirmation_figure(material),
     ]
     return [figure for figure in found if figure is not None]
 
@@ -293,7 +314,7 @@ def drawn(material):
 
 
 def spec_of(figure, **options):
-    return figures.themed(figure.chart, **{"dark": False, **options})
+    return themed(figure.chart, **{"dark": False, **options})
 
 
 def rows_of(spec):
@@ -339,10 +360,10 @@ def test_charts_are_as_wide_as_their_place_and_described(drawn):
 
 def test_every_figure_renders(drawn):
     for number, figure in enumerate(drawn):
-        svg = figures.to_svg(spec_of(figure, dark=number % 2 == 0), width=340)
+        svg = to_svg(spec_of(figure, dark=number % 2 == 0), width=340)
         assert 'width="340"' in svg
         assert "NaN" not in svg
-    png = figures.svg_to_png(figures.to_svg(spec_of(drawn[0], background=None)))
+    png = svg_to_png(to_svg(spec_of(drawn[0], background=None)))
     assert png[:4] == b"\x89PNG"
     assert int.from_bytes(png[16:20], "big") == 1280
 
@@ -355,7 +376,7 @@ def test_a_theme_is_light_or_dark_and_leaves_the_chart_alone(drawn):
     assert spec_of(drawn[0], dark=True, background=None)["background"] == DARK.page
     assert light["config"]["range"]["category"] == list(LIGHT.category)
     assert dark["config"]["range"]["category"] == list(DARK.category)
-    assert figures.themed(light, dark=True) == dark
+    assert themed(light, dark=True) == dark
     assert drawn[0].chart.to_dict() == before
 
 
@@ -413,7 +434,7 @@ def test_names_that_look_like_code_are_only_values():
     wicked = make_material(trials, **sides_of(trials))
     for figure in every_figure(wicked):
         spec = spec_of(figure)
-        figures.to_svg(spec)
+        to_svg(spec)
         assert WICKED not in {key for row in rows_of(spec) for key in row}
         assert "script" not in "".join(
             re.findall(r'"(?:field|filter|test|expr)": "[^"]*"', json.dumps(spec))
@@ -423,8 +444,8 @@ def test_names_that_look_like_code_are_only_values():
 
 def test_titles_are_one_line():
     material = make_material(symbols={"tau": "a\nb"})
-    for figure in figures.marginal_figures(marginals_of(material), material):
-        figures.to_svg(spec_of(figure))
+    for figure in marginal_figures(marginals_of(material), material):
+        to_svg(spec_of(figure))
 
 
 def test_slugs_are_unique():
@@ -458,62 +479,62 @@ def test_unknown_and_infinite_numbers_are_left_out(drawn):
 @pytest.mark.parametrize("name", ["tolerance", "best-of-k", "marginal-tau"])
 def test_bands_are_drawn_only_where_there_are_intervals(material, name):
     tables = {
-        "tolerance": (tolerance_of, figures.tolerance_curves),
-        "best-of-k": (best_of_k_of, figures.best_of_k_curves),
-        "marginal-tau": (marginals_of, lambda table, m: figures.marginal_figures(table, m)[0]),
+        "tolerance": (tolerance_of, tolerance_curves),
+        "best-of-k": (best_of_k_of, best_of_k_curves),
+        "marginal-tau": (marginals_of, lambda table, m: marginal_figures(table, m)[0]),
     }
     table, draw = tables[name]
     assert "95 % intervals" in draw(table(material), material).caption
     bare = table(material).assign(low=NAN, high=NAN)
     assert "No intervals" in draw(bare, material).caption
-    figures.to_svg(spec_of(draw(bare, material)))
+    to_svg(spec_of(draw(bare, material)))
 
 
 def test_tables_without_rows_have_no_figure(material):
     empty = pd.DataFrame()
     single = (
-        figures.tolerance_curves,
-        figures.robustness_forest,
-        figures.ratio_forest,
-        figures.difference_forest,
-        figures.best_of_k_curves,
+        tolerance_curves,
+        robustness_forest,
+        ratio_forest,
+        difference_forest,
+        best_of_k_curves,
     )
     assert [draw(empty, material) for draw in single] == [None] * 5
-    assert figures.marginal_figures(empty, material) == []
-    assert figures.sensitivity_figures(empty, material) == []
-    assert figures.winner_figures(empty, material) == []
+    assert marginal_figures(empty, material) == []
+    assert sensitivity_figures(empty, material) == []
+    assert winner_figures(empty, material) == []
     bare = make_material()
-    assert figures.histogram_figures(bare) == figures.point_figures(bare) == []
-    assert figures.confirmation_figure(bare) is None
+    assert histogram_figures(bare) == point_figures(bare) == []
+    assert confirmation_figure(bare) is None
 
 
 def test_tables_without_numbers_have_no_figure(material):
-    assert figures.tolerance_curves(tolerance_of(material).assign(share=NAN), material) is None
-    assert figures.robustness_forest(robustness_of(material).assign(sd_star=NAN), material) is None
-    assert figures.ratio_forest(pairs_of(material, estimate=0.0), material) is None
-    assert figures.ratio_forest(pairs_of(material, estimate=INF), material) is None
-    assert figures.difference_forest(pairs_of(material, estimate=NAN), material) is None
-    assert figures.marginal_figures(marginals_of(material).assign(mean=NAN), material) == []
+    assert tolerance_curves(tolerance_of(material).assign(share=NAN), material) is None
+    assert robustness_forest(robustness_of(material).assign(sd_star=NAN), material) is None
+    assert ratio_forest(pairs_of(material, estimate=0.0), material) is None
+    assert ratio_forest(pairs_of(material, estimate=INF), material) is None
+    assert difference_forest(pairs_of(material, estimate=NAN), material) is None
+    assert marginal_figures(marginals_of(material).assign(mean=NAN), material) == []
     below_gate = sensitivity_of(material, term="", first=NAN, total=NAN)
-    assert figures.sensitivity_figures(below_gate, material) == []
+    assert sensitivity_figures(below_gate, material) == []
 
 
 def test_an_objective_that_was_not_measured_keeps_its_row(material):
     table = robustness_of(material)
     table.loc[1, ["sd_star", "sd_star_low", "sd_star_high"]] = NAN
-    svg = figures.to_svg(spec_of(figures.robustness_forest(table, material)))
+    svg = to_svg(spec_of(robustness_forest(table, material)))
     assert "not measured" in svg
     assert "dcl" in svg
 
 
 def test_an_end_of_a_ratio_at_zero_or_infinity_is_an_arrow(material):
     for ends in ({"low": 0.0}, {"high": INF}):
-        spec = spec_of(figures.ratio_forest(pairs_of(material, **ends), material))
+        spec = spec_of(ratio_forest(pairs_of(material, **ends), material))
         assert "triangle-" in json.dumps(spec["layer"])
-        figures.to_svg(spec)
-    closed = spec_of(figures.ratio_forest(pairs_of(material), material))
+        to_svg(spec)
+    closed = spec_of(ratio_forest(pairs_of(material), material))
     assert "triangle-" not in json.dumps(closed["layer"])
-    no_interval = spec_of(figures.ratio_forest(pairs_of(material, low=NAN, high=NAN), material))
+    no_interval = spec_of(ratio_forest(pairs_of(material, low=NAN, high=NAN), material))
     assert "triangle-" not in json.dumps(no_interval["layer"])
 
 
@@ -521,7 +542,7 @@ def test_too_many_pairs_are_cut_to_the_clearest():
     many = make_material(make_trials(tuple(f"o{i}" for i in range(12)), seeds=1))
     table = pairs_of(many)
     table["p_holm"] = np.linspace(1, 0, len(table))
-    figure = figures.difference_forest(table, many)
+    figure = difference_forest(table, many)
     shown = {row["row"] for row in rows_of(spec_of(figure)) if "row" in row}
     assert len(shown) == 45
     assert "o10 − o11" in shown
@@ -535,7 +556,7 @@ def test_grid_values_are_the_ticks_of_a_log_axis(material, failed_as, ticks):
     trials = material.trials  # every one at 1.0 failed
     sweeps = read_sweeps(trials, metric="knn_top1", params=params, failed_as=failed_as)
     read = make_material(trials, sweeps=tuple(sweeps))
-    spec = spec_of(by_name(figures.marginal_figures(marginals_of(read), read), "marginal-tau"))
+    spec = spec_of(by_name(marginal_figures(marginals_of(read), read), "marginal-tau"))
     x = next(
         layer["encoding"]["x"]
         for layer in spec["layer"]
@@ -562,14 +583,14 @@ def test_references_are_drawn_near_the_scores_and_told_elsewhere(drawn):
 
 
 def test_heatmaps_share_one_scale_and_show_what_failed(material):
-    first, second = figures.heatmap_figures(material)
+    first, second = heatmap_figures(material)
     domains = [
         re.findall(r'"scale": {"domain": (\[[0-9., ]+\])', json.dumps(spec_of(f)))[0]
         for f in (first, second)
     ]
     assert domains[0] == domains[1]
     assert first.name == "heatmap-simclr"
-    assert "failed" in figures.to_svg(spec_of(first))
+    assert "failed" in to_svg(spec_of(first))
     means = first.data["mean"]
     assert means.isna().sum() == len(SIZES)
     assert [np.nanmin(means), np.nanmax(means)] >= json.loads(domains[0])[:1]
@@ -587,24 +608,21 @@ def test_heatmaps_take_the_largest_interaction_where_tau_is_not_swept():
     params = ("batch_size", "weight_decay", "optimizer")
     sweeps = tuple(read_sweeps(trials, metric="knn_top1", params=params))
     other = make_material(trials, sweeps=sweeps)
-    assert "over batch_size and weight_decay" in figures.heatmap_figures(other)[0].title
-    assert (
-        "over batch_size and optimizer"
-        in figures.heatmap_figures(other, sensitivity_of(other))[0].title
-    )
+    assert "over batch_size and weight_decay" in heatmap_figures(other)[0].title
+    assert "over batch_size and optimizer" in heatmap_figures(other, sensitivity_of(other))[0].title
 
 
 def test_heatmaps_bin_sampled_values_and_skip_adaptive_designs():
     sampled = make_material(make_trials(sampler="qmc"))
-    assert figures.heatmap_figures(sampled)[0].data["tau (across)"].nunique() == 6
-    assert figures.heatmap_figures(make_material(make_trials(sampler="tpe"))) == []
+    assert heatmap_figures(sampled)[0].data["tau (across)"].nunique() == 6
+    assert heatmap_figures(make_material(make_trials(sampler="tpe"))) == []
 
 
 def test_the_regions_of_heatmaps_are_those_of_the_statistics():
     sampled = make_trials(sampler="qmc").assign(batch_size=lambda t: t["config"] * 7 % 30 + 1)
     sweeps = tuple(read_sweeps(sampled, metric="knn_top1", params=("tau", "batch_size")))
     for figure, sweep in zip(
-        figures.heatmap_figures(make_material(sampled, sweeps=sweeps)), sweeps, strict=True
+        heatmap_figures(make_material(sampled, sweeps=sweeps)), sweeps, strict=True
     ):
         regions = cut("batch_size", [sweep])
         assert set(figure.data["batch_size (up)"]) == set(regions.labels)
@@ -619,12 +637,12 @@ def test_a_spread_begins_at_zero(drawn):
 def test_a_metric_to_be_small_keeps_its_sign():
     trials = make_trials().assign(knn_top1=lambda t: 100 - t["knn_top1"])
     sweeps = tuple(read_sweeps(trials, metric="knn_top1", params=["tau", "batch_size"], mode="min"))
-    figure = figures.heatmap_figures(make_material(trials, sweeps=sweeps, mode="min"))[0]
+    figure = heatmap_figures(make_material(trials, sweeps=sweeps, mode="min"))[0]
     assert figure.data["mean"].between(5, 15).all()
 
 
 def test_winners_are_named_and_what_is_not_resolved_says_so(drawn):
-    svg = figures.to_svg(spec_of(by_name(drawn, "winners-tau")))
+    svg = to_svg(spec_of(by_name(drawn, "winners-tau")))
     assert svg.count("simclr, by 0.7 points") >= 3
     assert "not resolved" in svg
 
@@ -638,19 +656,19 @@ def test_q_b_is_that_of_the_last_scored_epoch(drawn):
 
 def test_pairs_by_compute_are_drawn_where_images_have_more_than_two_views():
     trials = make_trials()
-    assert figures.pairing_figure(make_material(trials)) is None, "of an earlier version"
+    assert pairing_figure(make_material(trials)) is None, "of an earlier version"
     two = trials.assign(pairs_per_image=1, compute_per_image=2.0)
-    assert figures.pairing_figure(make_material(two)) is None
+    assert pairing_figure(make_material(two)) is None
     num_views = two["batch_size"].map({32: 2, 128: 4, 512: 8})
     full = num_views * (num_views - 1) // 2
     pairs = full.where(two["objective"] == "dcl", num_views - 1)
-    figure = figures.pairing_figure(
+    figure = pairing_figure(
         make_material(trials.assign(pairs_per_image=pairs, compute_per_image=num_views / 1.0))
     )
     found = figure.data.groupby("objective")[["compute_per_image", "pairs_per_image"]].agg(list)
     assert sorted(zip(*found.loc["dcl"], strict=True)) == [(2, 1), (4, 6), (8, 28)]
     assert sorted(zip(*found.loc["simclr"], strict=True)) == [(2, 1), (4, 3), (8, 7)]
-    assert "positive pairs of an image" in figures.to_svg(spec_of(figure))
+    assert "positive pairs of an image" in to_svg(spec_of(figure))
 
 
 def test_maps_are_sampled_and_say_so(drawn):
@@ -669,7 +687,7 @@ def test_maps_show_the_best_trial_that_has_points():
     ]
     best = best.sort_values("knn_top1")["trial_id"].iloc[-1]
     both = make_material(trials, points=pd.concat([sides["points"], more]))
-    assert best in figures.point_figures(both)[0].caption
+    assert best in point_figures(both)[0].caption
 
 
 def test_scatter_shows_every_trial_or_says_that_it_is_a_sample(drawn):
@@ -677,22 +695,22 @@ def test_scatter_shows_every_trial_or_says_that_it_is_a_sample(drawn):
     assert len(figure.data) == 36
     assert "12 without a score are not shown" in figure.caption
     trials = make_trials(seeds=60)
-    first, *rest = figures.scatter_figures(make_material(trials))
+    first, *rest = scatter_figures(make_material(trials))
     assert len(first.data) == 750
     assert "750 of 1,440 trials, drawn at random with a fixed seed" in first.caption
     assert all(set(figure.data["trial_id"]) == set(first.data["trial_id"]) for figure in rest)
-    again = figures.scatter_figures(make_material(trials))[0]
+    again = scatter_figures(make_material(trials))[0]
     pd.testing.assert_frame_equal(first.data, again.data)
 
 
 def test_scatter_begins_with_what_matters_most(material):
     table = sensitivity_of(material)
     table.loc[table["term"] == "optimizer", "total"] = 0.9
-    assert figures.scatter_figures(material, table)[0].name == "trials-optimizer"
+    assert scatter_figures(material, table)[0].name == "trials-optimizer"
 
 
 def test_confirmation_leaves_out_a_split_that_was_not_read(drawn):
-    svg = figures.to_svg(spec_of(by_name(drawn, "confirmation")))
+    svg = to_svg(spec_of(by_name(drawn, "confirmation")))
     assert ">fresh seeds<" in svg
     assert ">test split<" not in svg
 
@@ -700,8 +718,8 @@ def test_confirmation_leaves_out_a_split_that_was_not_read(drawn):
 def test_nothing_is_drawn_where_nothing_finished():
     trials = make_trials(lost=TAUS)
     lost = make_material(trials, **sides_of(trials))
-    assert figures.heatmap_figures(lost) == figures.scatter_figures(lost) == []
-    assert figures.histogram_figures(lost) == figures.point_figures(lost) == []
+    assert heatmap_figures(lost) == scatter_figures(lost) == []
+    assert histogram_figures(lost) == point_figures(lost) == []
 
 
 def test_objectives_without_a_sweep_are_left_out(material):
@@ -721,7 +739,7 @@ def searched(material):
 
 
 def test_the_history_has_a_step_line_of_the_best_so_far(material):
-    figure = figures.history_figure(searched(material), material)
+    figure = history_figure(searched(material), material)
     chart = figure.chart.to_dict()
     line, *points = chart["layer"]
     assert line["mark"]["interpolate"] == "step-after"
@@ -733,12 +751,12 @@ def test_the_history_has_a_step_line_of_the_best_so_far(material):
 
 def test_stopped_configurations_are_open_points(material):
     stopped = searched(material).assign(state="stopped")
-    layers = figures.history_figure(stopped, material).chart.to_dict()["layer"]
+    layers = history_figure(stopped, material).chart.to_dict()["layer"]
     assert [layer["mark"].get("filled") for layer in layers[1:]] == [True, False]
 
 
 def test_parallel_coordinates_have_a_line_a_configuration_on_every_axis(material):
-    drawn = figures.parallel_figures(material, searched(material))
+    drawn = parallel_figures(material, searched(material))
     assert [figure.name for figure in drawn] == ["parallel-simclr", "parallel-dcl"]
     data = drawn[0].data
     num = searched(material).dropna(subset=["score"])["objective"].eq("simclr").sum()
@@ -749,7 +767,7 @@ def test_parallel_coordinates_have_a_line_a_configuration_on_every_axis(material
     ends = {(row["param"], row["value"]): row["place"] for row in rows}
     assert ends["tau", "0.05"] == 0
     assert ends["tau", "0.2"] == pytest.approx(math.log(4) / math.log(20))  # on its log axis
-    assert figures.to_svg(spec_of(drawn[0]))
+    assert to_svg(spec_of(drawn[0]))
 
 
 def learning_of(**columns):
@@ -771,23 +789,23 @@ def learning_of(**columns):
 
 
 def test_an_axis_on_which_all_curves_are_stretched_alike_is_left_out(material):
-    drawn = figures.learning_figures(learning_of(), material)
+    drawn = learning_figures(learning_of(), material)
     assert [figure.name for figure in drawn] == ["learning-epochs", "learning-pairs"]
     slow = learning_of(seconds=[1.0, 2.0, 3.0, 6.0])
-    names = [figure.name for figure in figures.learning_figures(slow, material)]
+    names = [figure.name for figure in learning_figures(slow, material)]
     assert names == ["learning-epochs", "learning-pairs", "learning-seconds"]
     unknown = learning_of(pairs=NAN)
-    assert len(figures.learning_figures(unknown, material)) == 1
+    assert len(learning_figures(unknown, material)) == 1
 
 
 def test_two_seeds_have_no_band(material):
-    (figure, _) = figures.learning_figures(learning_of(num_seeds=2), material)
+    (figure, _) = learning_figures(learning_of(num_seeds=2), material)
     assert "Bands need 3 seeds" in figure.caption
     marks = [layer["mark"]["type"] for layer in figure.chart.to_dict()["layer"]]
     assert "area" not in marks
     assert "area" in [
         layer["mark"]["type"]
-        for layer in figures.learning_figures(learning_of(), material)[0].chart.to_dict()["layer"]
+        for layer in learning_figures(learning_of(), material)[0].chart.to_dict()["layer"]
     ]
 
 
@@ -806,21 +824,21 @@ def under_way(**columns):
 
 
 def test_trials_under_way_are_drawn_by_their_score_or_else_by_their_loss(material):
-    figure = figures.under_way_figure(under_way(), material)
+    figure = under_way_figure(under_way(), material)
     scored = [(row["x"], row["y"]) for row in rows_of(spec_of(figure)) if "y" in row]
     assert set(scored) == {(2, 50.0)}
     assert "Not drawn: 1," in figure.caption
-    unscored = figures.under_way_figure(under_way(knn_top1=NAN), material)
+    unscored = under_way_figure(under_way(knn_top1=NAN), material)
     assert "Not drawn" not in unscored.caption
     assert "Training loss of 2 trials" in unscored.caption
     drawn = {(row["trial_id"], row["x"], row["y"]) for row in rows_of(spec_of(unscored))}
     assert drawn == {("simclr-0-s9", 1, 3.0), ("simclr-0-s9", 2, 2.0), ("dcl-0-s9", 1, 4.0)}
-    assert figures.to_svg(spec_of(unscored))
-    assert figures.under_way_figure(pd.DataFrame(), material) is None
+    assert to_svg(spec_of(unscored))
+    assert under_way_figure(pd.DataFrame(), material) is None
 
 
 def test_one_scored_epoch_is_no_curve(material):
-    assert figures.learning_figures(learning_of().query("epoch == 2"), material) == []
+    assert learning_figures(learning_of().query("epoch == 2"), material) == []
 
 
 def test_a_colour_is_an_objective_and_nothing_else(drawn):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clsweep.analysis.reference import Printed, reproduce
-from clsweep.findings.printed import printed_table
-from clsweep.findings.reproduction import layouts
+from clsweep.findings.reproduction import layouts, printed_table
 from clsweep.study.printed import parse_printed
 from tests.studies.references import REFERENCES, Reference, planned
 

@@ -1,22 +1,24 @@
-"""The difference of two objectives' means, everywhere or in a region: which draws carry it, and
-which test.
+"""The difference of two objectives' means, everywhere or in a region: which draws carry it, which
+test, and verdicts that do not hang on what a failed trial counts as.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import special
 
-from clsweep.analysis import resample
+from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.evidence import Evidence
 from clsweep.analysis.comparison.noise import Term, sample_term, term
 from clsweep.analysis.comparison.pairing import Pairing, Side
-from clsweep.analysis.copies import copies
-from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.noise import copies
+from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Regions, cut
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.errors import nearest
@@ -32,16 +34,11 @@ class Options:
 
     stat: str = "mean"
     within: float = 1.0
-    confidence: float = 0.95
-    num_resamples: int = 2000
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for name, value, valid, expected in [
             ("stat", self.stat, self.stat in STATS, f"one of {', '.join(STATS)}"),
             ("within", self.within, self.within >= 0, ">= 0"),
-            ("confidence", self.confidence, 0 < self.confidence < 1, "between 0 and 1"),
-            ("num_resamples", self.num_resamples, self.num_resamples >= 1, ">= 1"),
         ]:
             if not valid:
                 raise ValueError(
@@ -77,7 +74,7 @@ def split(pairing: Pairing, regions: Regions | None) -> list[tuple[str, Pairing]
 
 
 def mean_difference(
-    part: Pairing, whole: Pairing, num_parts: int, options: Options, rng: np.random.Generator
+    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
 ) -> tuple[Evidence, float, list[Note]]:
     """Evidence for mean(a) - mean(b) in one of `num_parts` regions, the repeats behind it, and
     notes.
@@ -85,9 +82,7 @@ def mean_difference(
     Repeats: seeds of a grid, settings of a sample.
     """
     terms = _terms(part, whole)
-    found = evidence.mean_effect(
-        terms, confidence=options.confidence, num_resamples=options.num_resamples, rng=rng
-    )
+    found = evidence.mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
     notes = [
         note(Reason.SEED_SHIFT, chance=each.doubts[1].chance)
@@ -98,7 +93,7 @@ def mean_difference(
         return found, repeats, notes
     shift, units = terms[0].doubts[1], evidence.units_of(terms[0])
     p, p_min = evidence.sign_flips(units, rng)
-    alpha = 1.0 - options.confidence
+    alpha = 1.0 - CONFIDENCE
     if (
         p_min * num_parts > alpha
         and part is not whole
@@ -154,3 +149,37 @@ def _copied_apart(sides: tuple[Array, Array]) -> bool:
     """
     joint, *apart = (len(np.unique(copies(x))) for x in (np.hstack(sides), *sides))
     return 2 * min(apart) <= joint
+
+
+def gated(
+    sweeps: Sequence[Sweep], table: Callable[[Sequence[Sweep]], pd.DataFrame], keys: Sequence[str]
+) -> pd.DataFrame:
+    """`table` of the sweeps, whose rows are known by `keys`; where failed trials count in the
+    scores, a winner is one only if it also is with the failed trials left out.
+
+    An objective that crashes where it is bad looks better, and more robust, without its failures.
+    Counted as the worst score, failures that have other causes make it look worse. So each interval
+    is the union of both, and a winner that only one of both finds is none
+    (`Reason.FAILURES_DECIDE`).
+    """
+    found = table(sweeps)
+    counted = {s.objective: s.num_failed for s in sweeps if np.isfinite(s.failed_level)}
+    if not any(counted.values()):
+        return found
+    without = table([sweep.without_failed() for sweep in sweeps])
+    others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
+    rows = []
+    records: list[dict[str, Any]] = [
+        {str(k): v for k, v in r.items()} for r in found.to_dict("records")
+    ]
+    for row in records:
+        involved = (row["a"], row["b"]) if "a" in row else tuple(counted)
+        other = others.get(tuple(row[key] for key in keys))
+        if any(counted.get(name) for name in involved):
+            low, high = (other["low"], other["high"]) if other else (np.nan, np.nan)
+            row |= {"low": np.fmin(row["low"], low), "high": np.fmax(row["high"], high)}
+            if row["winner"] != (other["winner"] if other else ""):
+                why = note(Reason.FAILURES_DECIDE)
+                row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=found.columns)

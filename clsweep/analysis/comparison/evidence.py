@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from clsweep.analysis import resample
+from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.comparison.noise import Term
 from clsweep.analysis.sweep import Array
 
@@ -93,9 +93,7 @@ def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
     return (count + 1) * floor, floor
 
 
-def mean_effect(
-    terms: Sequence[Term], *, confidence: float, num_resamples: int, rng: np.random.Generator
-) -> Evidence:
+def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     """The sum over independent tables of their means, sum_cs w_cs x_cs, with a BCa interval.
 
     Paired: one table, of differences. Unpaired: the scores of one side, and minus those of the
@@ -121,9 +119,10 @@ def mean_effect(
         for term in terms
         if len(term.noise.pool) >= FEW
     )
-    num = int(np.clip(CELLS // max(t.weights.size for t in terms), num_resamples, MAX_RESAMPLES))
+    size = max(t.weights.size for t in terms)
+    num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
     draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
-    low, high = np.quantile(draws, _bca_levels(draws, estimate, third / 6.0, confidence))
+    low, high = np.quantile(draws, _bca_levels(draws, estimate, third / 6.0))
     p, p_min = tail_p(draws, draws, 0.0)
     return Evidence(
         estimate=estimate,
@@ -172,8 +171,8 @@ def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
     return np.asarray(drawn)
 
 
-def _bca_levels(draws: Array, estimate: float, acceleration: float, confidence: float) -> Array:
-    z = stats.norm.ppf([(1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0])
+def _bca_levels(draws: Array, estimate: float, acceleration: float) -> Array:
+    z = stats.norm.ppf([(1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0])
     bias = stats.norm.ppf((draws < estimate).mean())
     return np.asarray(stats.norm.cdf(bias + (bias + z) / (1.0 - acceleration * (bias + z))))
 
@@ -215,8 +214,6 @@ def spread_effect(
     *,
     paired: bool,
     fixed: bool,
-    confidence: float,
-    num_resamples: int,
     rng: np.random.Generator,
     once: Once = always,
 ) -> Evidence:
@@ -240,7 +237,7 @@ def spread_effect(
         estimate = float(whole[0] - whole[1])
     if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
         return Evidence(estimate=estimate)
-    num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, num_resamples))
+    num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, resample.NUM_RESAMPLES))
     if paired or fixed:
         parts = [
             (statistic(left, not fixed), statistic(right, not fixed))
@@ -255,12 +252,13 @@ def spread_effect(
         np.where(np.isnan(draws), -np.inf, draws),
         np.where(np.isnan(draws), np.inf, draws),
     )
-    tail = (1.0 - confidence) / 2.0
+    tail = (1.0 - CONFIDENCE) / 2.0
     if not fixed:
         n = min(len(a), len(b))
         tail = float(stats.norm.cdf(np.sqrt(n / (n - 1)) * stats.t.ppf(tail, n - 1)))
     known = np.isfinite(draws).all()
-    if num < NORMAL_BELOW and num < num_resamples and known and np.isfinite(estimate):
+    is_cut = num < min(NORMAL_BELOW, resample.NUM_RESAMPLES)
+    if is_cut and known and np.isfinite(estimate):
         se = float(draws.std(ddof=1))
         reach = float(stats.t.ppf(1.0 - tail, num - 1)) * se
         p = float(2.0 * stats.t.sf(abs(estimate) / se, num - 1)) if se else np.nan
@@ -337,16 +335,16 @@ def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:
     return np.where(np.isfinite(table), drawn, np.nan)
 
 
-def detectable(se: float, freedom: float, confidence: float) -> float:
+def detectable(se: float, freedom: float) -> float:
     """Smallest true effect found with 80 % power: (t_{1 - alpha/2, df} + t_{.8, df}) SE."""
     if not np.isfinite(se):
         return np.nan
     return float(
-        (stats.t.ppf((1.0 + confidence) / 2.0, freedom) + stats.t.ppf(POWER, freedom)) * se
+        (stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)) * se
     )
 
 
-def repeats_needed(evidence: Evidence, num_repeats: float, confidence: float) -> float:
+def repeats_needed(evidence: Evidence, num_repeats: float) -> float:
     """Repeats (seeds of a grid, configurations of a sample) at which the effect seen would be found
     with 80 % power.
 
@@ -357,6 +355,6 @@ def repeats_needed(evidence: Evidence, num_repeats: float, confidence: float) ->
         return np.nan
     num = np.arange(2.0, MAX_SEEDS + 1)
     freedom = evidence.freedom * (num - 1.0) / (num_repeats - 1.0)
-    reach = stats.t.ppf((1.0 + confidence) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
+    reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
     enough = reach * evidence.se * np.sqrt(num_repeats / num) <= abs(evidence.estimate)
     return float(num[enough.argmax()]) if enough.any() else np.nan

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clsweep.analysis import resample
-from clsweep.analysis.copies import Codes, copies
-from clsweep.analysis.noise import UNEVEN, chance_of
-from clsweep.analysis.seed_shift import two_way
+from clsweep.analysis.noise import UNEVEN, Codes, chance_of, copies, two_way
 from clsweep.analysis.sweep import Array
 
 # Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the

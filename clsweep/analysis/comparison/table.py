@@ -11,16 +11,16 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from clsweep.analysis import reasons, resample
+from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison import evidence
 from clsweep.analysis.comparison.difference import (
     Options,
+    gated,
     mean_difference,
     regions_of,
     split,
 )
 from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.comparison.failures import gated
 from clsweep.analysis.comparison.pairing import Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -72,9 +72,6 @@ def compare(
     stat: str = "mean",
     by: str | None = None,
     within: float = 1.0,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Objective `a` against `b`, or every pair in order of appearance: one row, or one per value or
     bin of `by`, with the columns of `COLUMNS`.
@@ -99,7 +96,7 @@ def compare(
 
     The model has one noise variance, independent between settings. Where it may not hold, the
     interval and p are widened by the chance that it does not (`noise.Doubt`). Exact copies of a row
-    count once. Failed trials that decide a verdict undo it (`failures.gated`).
+    count once. Failed trials that decide a verdict undo it (`difference.gated`).
 
     Measured: false verdicts in percent of 150 to 400 tables without a difference, on 6 settings and
     on an 11 x 5 grid. Even noise widens intervals by 5 to 8 %, of 11 x 5 with
@@ -120,9 +117,7 @@ def compare(
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
     that neither sweeps.
     """
-    options = Options(
-        stat=stat, within=within, confidence=confidence, num_resamples=num_resamples, seed=seed
-    )
+    options = Options(stat=stat, within=within)
     if a is not None and b is not None:
         sweeps = _find(sweeps, a), _find(sweeps, b)
         if a == b:
@@ -135,7 +130,7 @@ def compare(
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         found = in_threads(lambda pair: _rows(*pair, by, options), combinations(sweeps, 2))
-        return _table([row for rows in found for row in rows], options)
+        return _table([row for rows in found for row in rows])
 
     return gated(sweeps, table, ("a", "b", "region"))
 
@@ -177,9 +172,9 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
         ]
     out = []
     for label, part in parts:
-        rng = np.random.default_rng(options.seed)
+        rng = np.random.default_rng(resample.SEED)
         measured = (
-            _mean(part, pairing, len(parts), options, rng)
+            _mean(part, pairing, len(parts), rng)
             if options.stat == "mean"
             else _spread(part, options, rng)
         )
@@ -200,24 +195,23 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
 
 
 def _mean(
-    part: Pairing, whole: Pairing, num_parts: int, options: Options, rng: np.random.Generator
+    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
 ) -> dict[str, Any]:
-    found, repeats, notes = mean_difference(part, whole, num_parts, options, rng)
+    found, repeats, notes = mean_difference(part, whole, num_parts, rng)
     values = [float(resample.row_means(side.scores).mean()) for side in (part.a, part.b)]
     why = None if np.isfinite(found.se) else _why_no_noise(part)
     if why and why.reason is Reason.ONE_SEED:
         notes.append(note(Reason.P_PER_SETTING))
-    needed = evidence.repeats_needed(found, repeats, options.confidence)
+    needed = evidence.repeats_needed(found, repeats)
     if part.crossed and part.fixed:  # and enough for the sign flips
-        needed = max(
-            needed, float(np.ceil(np.log2(2.0 / (1.0 - options.confidence)) / len(part.a.scores)))
-        )
+        flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(part.a.scores))
+        needed = max(needed, float(flips))
     return {
         **_bounds(found),
         "value_a": values[0],
         "value_b": values[1],
         "estimate": found.estimate,
-        "detectable": evidence.detectable(found.se, found.freedom, options.confidence),
+        "detectable": evidence.detectable(found.se, found.freedom),
         "needed": needed,
         "fixed": part.fixed,
         "why": why,
@@ -246,21 +240,13 @@ def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[s
     statistic = _log_sd_star if is_ratio else _share(options.within)
     once = _once(part, options)
     found = evidence.spread_effect(
-        a,
-        b,
-        statistic,
-        paired=part.paired,
-        fixed=part.fixed,
-        confidence=options.confidence,
-        num_resamples=options.num_resamples,
-        rng=rng,
-        once=once,
+        a, b, statistic, paired=part.paired, fixed=part.fixed, rng=rng, once=once
     )
     values = [
         float(once(is_a, (), partial(statistic, side, False)))
         for is_a, side in ((True, a), (False, b))
     ]
-    smallest = evidence.detectable(found.se, np.inf, options.confidence)
+    smallest = evidence.detectable(found.se, np.inf)
     row = {**blank, **_bounds(found), "value_a": values[0], "value_b": values[1]}
     row |= {"estimate": found.estimate, "detectable": smallest}
     if not is_ratio:
@@ -275,13 +261,13 @@ def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[s
     }
     if part.fixed:  # the noise of an SD falls with the seeds as that of a mean does
         seeds = float(min(np.isfinite(side).sum(axis=1).mean() for side in (a, b)))
-        row["needed"] = evidence.repeats_needed(found, seeds, options.confidence)
+        row["needed"] = evidence.repeats_needed(found, seeds)
     return row
 
 
 def _once(part: Pairing, options: Options) -> evidence.Once:
     """Keeps for other pairs what hangs on one side alone."""
-    key = (options.stat, options.within, options.seed)
+    key = (options.stat, options.within)
 
     def once(is_a: bool, hangs_on: Hashable, compute: Callable[[], Array]) -> Array:
         return (part.a if is_a else part.b).once((*key, is_a, hangs_on), compute)
@@ -325,22 +311,22 @@ def _num_seeds(scores: Array) -> int:
     return int(np.isfinite(scores).sum(axis=1).max())
 
 
-def _table(rows: list[dict[str, Any]], options: Options) -> pd.DataFrame:
+def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
     adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm
-        row["winner"] = _winner(row, options)
+        row["winner"] = _winner(row)
         row["resolved"] = bool(row["winner"])
         if not row["resolved"] and not row["reason"]:
             row |= _needs(row)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _winner(row: dict[str, Any], options: Options) -> str:
-    if not row.get("side") or not row["p_holm"] <= 1.0 - options.confidence + 1e-12:
+def _winner(row: dict[str, Any]) -> str:
+    if not row.get("side") or not row["p_holm"] <= 1.0 - CONFIDENCE + 1e-12:
         return ""
-    larger, smaller = (row["a"], row["b"]) if options.stat != "std" else (row["b"], row["a"])
+    larger, smaller = (row["a"], row["b"]) if row["stat"] != "std" else (row["b"], row["a"])
     return str(larger if row["side"] > 0 else smaller)
 
 

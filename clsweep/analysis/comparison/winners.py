@@ -10,15 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons
+from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.difference import (
-    Options,
-    mean_difference,
-    regions_of,
-    split,
-)
-from clsweep.analysis.comparison.failures import gated
+from clsweep.analysis.comparison.difference import gated, mean_difference, regions_of, split
 from clsweep.analysis.comparison.pairing import Pairing, pair
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -46,14 +40,7 @@ COLUMNS = {
 TEXT = ("region", "objective", "runner_up", "winner")
 
 
-def winners(
-    sweeps: Sequence[Sweep],
-    *,
-    by: str,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
-) -> pd.DataFrame:
+def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     """One row per value or bin of `by`, with the columns of `COLUMNS`, among the objectives that
     sweep it evenly.
 
@@ -63,14 +50,13 @@ def winners(
     1982). With two equal objectives that happens as seldom as the two-sided test says, with more of
     them less often.
 
-    Raises ValueError for a `by` that no objective sweeps and an option out of range.
+    Raises ValueError for a `by` that no objective sweeps.
     """
-    options = Options(confidence=confidence, num_resamples=num_resamples, seed=seed)
     check_by(by, sweeps)
-    return gated(sweeps, lambda sweeps: _winners(sweeps, by, options), ("region",))
+    return gated(sweeps, lambda sweeps: _winners(sweeps, by), ("region",))
 
 
-def _winners(sweeps: Sequence[Sweep], by: str, options: Options) -> pd.DataFrame:
+def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
     notes = [
         note(Reason.NOT_SWEPT, param=by).of(sweep.objective)
         for sweep in sweeps
@@ -104,13 +90,13 @@ def _winners(sweeps: Sequence[Sweep], by: str, options: Options) -> pd.DataFrame
             "value_low": found.low[k],
             "value_high": found.high[k],
         }
-        return row | _contest(competing, order, means[:, k], found, label, pairings, options, notes)
+        return row | _contest(competing, order, means[:, k], found, label, pairings, notes)
 
     rows = [row for row in in_threads(row_of, range(len(found))) if row]
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm
-        row["resolved"] = bool(row["excludes"] and p_holm <= 1.0 - options.confidence + 1e-12)
+        row["resolved"] = bool(row["excludes"] and p_holm <= 1.0 - CONFIDENCE + 1e-12)
         row["winner"] = row["objective"] if row["resolved"] else ""
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -135,7 +121,6 @@ def _contest(
     regions: Regions,
     region: str,
     pairings: dict[tuple[int, int], tuple[Pairing, dict[str, Pairing]]],
-    options: Options,
     notes: list[Note],
 ) -> dict[str, Any]:
     """The best of a region against every other; `pairings` keeps what is paired already."""
@@ -164,8 +149,8 @@ def _contest(
             said.append(note(Reason.NO_PAIR, **names))
             tests.append(evidence.Evidence(estimate=np.nan))
             continue
-        rng = np.random.default_rng(options.seed)
-        result, _, more = mean_difference(parts[region], whole, len(parts), options, rng)
+        rng = np.random.default_rng(resample.SEED)
+        result, _, more = mean_difference(parts[region], whole, len(parts), rng)
         said += more
         tests.append(result)
     ps = [test.p for test in tests]

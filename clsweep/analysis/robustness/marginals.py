@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from clsweep.analysis import reasons
+from clsweep.analysis import CONFIDENCE, reasons
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.regions import Codes, Regions, cut
@@ -40,32 +40,26 @@ COLUMNS = {
 MAX_BINS = 8
 
 
-def marginals(sweeps: Sequence[Sweep], *, confidence: float = 0.95) -> pd.DataFrame:
+def marginals(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """One row per objective, swept hyperparameter and value (or bin of equal count, at most 8) with
     these `COLUMNS`.
 
     The mean is over the settings of the other hyperparameters that have a score; of a grid that
     lost configurations, over those at which every value has one, or the note says that values rest
     on different settings. Adaptive samples (tpe, gp) have no band.
-
-    Raises ValueError for a confidence outside (0, 1).
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
-    rows = [
-        row for sweep in sweeps for name in sweep.params for row in _rows(sweep, name, confidence)
-    ]
+    rows = [row for sweep in sweeps for name in sweep.params for row in _rows(sweep, name)]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _rows(sweep: Sweep, name: str, confidence: float) -> list[dict[str, Any]]:
+def _rows(sweep: Sweep, name: str) -> list[dict[str, Any]]:
     regions = cut(name, [sweep], max_bins=MAX_BINS, scored=True)
     groups, num_groups = regions.place(sweep.settings[name]), len(regions)
     used, said = _used(sweep, name, groups)
     counts = np.bincount(groups[used], minlength=num_groups)
     sums = np.bincount(groups[used], weights=sweep.sign * sweep.means[used], minlength=num_groups)
     centres = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    half, notes = _half_widths(sweep, used, groups, counts, centres, confidence)
+    half, notes = _half_widths(sweep, used, groups, counts, centres)
     notes += [*said, *sweep.missing]
     places = _places(sweep, regions, groups)
     ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
@@ -123,10 +117,9 @@ def _half_widths(
     groups: Codes,
     counts: Codes,
     centres: Array,
-    confidence: float,
 ) -> tuple[Array, list[Note]]:
     """Half width of the interval of each group's mean, NaN where there is none, and notes."""
-    none, level = np.full(len(counts), np.nan), 0.5 + confidence / 2.0
+    none, level = np.full(len(counts), np.nan), 0.5 + CONFIDENCE / 2.0
     if sweep.not_measured:
         return none, [sweep.not_measured]
     if not used.any():

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from clsweep.analysis import resample
+from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.regions import cut, numbers_in
@@ -155,7 +155,7 @@ class Band:
     end: str = ""
 
 
-def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
+def band(table: Response, *, within: float) -> Band:
     """The run of neighbouring values around the best one whose level is >= L - within.
 
     L is the cross-fitted level of the best value. A value without a score, or with more failed
@@ -191,7 +191,7 @@ def band(table: Response, *, within: float, confidence: float = 0.95) -> Band:
         return found
     variance = float(resample.noise_variance(scores))
     found = replace(found, noise=float(np.sqrt(variance / resample.mean_seeds(scores))))
-    quantile = float(special.stdtrit(freedom, 1 - (1 - confidence) / (len(scores) - 1)))
+    quantile = float(special.stdtrit(freedom, 1 - (1 - CONFIDENCE) / (len(scores) - 1)))
     means[usable] -= quantile * np.sqrt(variance * (1 / counts + 1 / counts.min()))
     top = float(resample.row_means(scores).max())
     shown = means >= top - within - slack
@@ -220,7 +220,7 @@ class Slope:
     high: float = np.nan
 
 
-def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
+def slope(sweep: Sweep, table: Response) -> Slope:
     """Least-squares slope of the level (larger is better) on log2(value), and its t-interval; NaN
     unless all positive.
 
@@ -259,7 +259,7 @@ def slope(sweep: Sweep, table: Response, *, confidence: float) -> Slope:
         freedom = freedom if noise.freedom else 0
     if freedom < 1:
         return Slope(value=value)
-    half = float(special.stdtrit(freedom, (1 + confidence) / 2)) * variance**0.5
+    half = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * variance**0.5
     return Slope(value=value, low=value - half, high=value + half)
 
 

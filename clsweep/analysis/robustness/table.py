@@ -1,11 +1,10 @@
 """How much an objective's metric moves over its hyperparameters: one row per objective, with
-intervals.
+intervals, and the tolerance curve: which share of the space lies within delta points of the best.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.noise import blindness
+from clsweep.analysis.noise import blindness, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.robustness.response import Response, band, respond, slope
-from clsweep.analysis.seed_shift import seed_shift
-from clsweep.analysis.sweep import WORST, Sweep, check_by
+from clsweep.analysis.sweep import WORST, Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 
 # Every column, in order. m_i is the mean of configuration i over its seeds, of which failed ones
@@ -96,16 +94,21 @@ Bounds = dict[str, tuple[float, float]]  # of each statistic; larger is better
 FITTED = ("regret", "share_within", "tolerance_area", "worst_10")  # against the best one
 # Below this the bootstrap of an SD over a random sample covered 66-91 % instead of 95 %.
 FEW_RANDOM = 32
+TOLERANCE_COLUMNS = {
+    "objective": "name, in order of first appearance",
+    "delta": "how far below the best level L, in units of the metric",
+    "share": "T(delta) = #{i: m_i >= L - delta} / number of configurations; L cross-fitted over "
+    "seeds",
+    "low": "interval of share, for this delta alone; where trials failed, it reaches to that "
+    "without them",
+    "high": "",
+    **reasons.COLUMNS,
+}
+STEPS = 50
 
 
 def robustness(
-    sweeps: Sequence[Sweep],
-    *,
-    by: str | None = None,
-    within: float = 1.0,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
+    sweeps: Sequence[Sweep], *, by: str | None = None, within: float = 1.0
 ) -> pd.DataFrame:
     """One row per objective with the columns of `COLUMNS`.
 
@@ -119,8 +122,6 @@ def robustness(
             (see `response.respond`). An objective's only swept hyperparameter needs no averaging:
             its row is that of by=None.
         within: how far below the best still counts as good, in units of the metric.
-        confidence: of the intervals.
-        num_resamples: of small tables; large ones take fewer (see `resample.Bootstrap`).
 
     An objective of which fewer configurations have run than planned says so, and what has run of
     its grid counts as a sample of the space. Where the samples say nothing of the space (tpe, gp, a
@@ -130,55 +131,17 @@ def robustness(
     What the 95 % intervals cover: see `resample.intervals`.
 
     Raises:
-        ValueError: an option out of range, a `by` that no objective sweeps.
+        ValueError: `within` out of range, a `by` that no objective sweeps.
     """
-    options = Options(
-        by=by,
-        within=within,
-        confidence=confidence,
-        num_resamples=num_resamples,
-        seed=seed,
-    )
+    if not 0 <= within < np.inf:
+        raise ValueError(f"within: expected a number >= 0, got {within!r}")
     check_by(by, sweeps)
-    rows = in_threads(lambda sweep: _row(sweep, options), sweeps)
+    rows = in_threads(lambda sweep: _row(sweep, by, within), sweeps)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of `robustness`.
-
-    Raises:
-        ValueError: one out of range.
-    """
-
-    by: str | None = None
-    within: float = 1.0
-    confidence: float = 0.95
-    num_resamples: int = 2000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value, valid, expected in [
-            ("within", self.within, 0 <= self.within < np.inf, "a number >= 0"),
-            ("confidence", self.confidence, 0 < self.confidence < 1, "between 0 and 1"),
-            ("num_resamples", self.num_resamples, self.num_resamples >= 2, ">= 2"),
-        ]:
-            if not valid:
-                raise ValueError(f"{name}: expected {expected}, got {value!r}")
-
-    def bootstrap(self, *, population: bool) -> resample.Bootstrap:
-        return resample.Bootstrap(
-            confidence=self.confidence,
-            num_resamples=self.num_resamples,
-            population=population,
-            seed=self.seed,
-        )
-
-
-def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
+def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
     """The row of one objective."""
-    by = options.by
     row: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
     row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
@@ -193,19 +156,14 @@ def _row(sweep: Sweep, options: Options) -> dict[str, Any]:
         table = _table(sweep, by)
         why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
         notes += table.notes
-        bounds = _measure(row, table, notes, options, sweep)
+        bounds = _measure(row, table, notes, by, within, sweep)
         row |= _extremes(table, sweep.sign, with_worst=True)
         notes += _few_seeds(table)
         if (param := by or (sweep.params[0] if len(sweep.params) == 1 else None)) and sweep.scales[
             param
         ] != "category":
-            row |= _band(
-                sweep,
-                table if table.param else respond(sweep, param),
-                notes,
-                options,
-                with_interval=bounds,
-            )
+            response = table if table.param else respond(sweep, param)
+            row |= _band(sweep, response, notes, by, within, with_interval=bounds)
     return row | noted(*notes, why=why)
 
 
@@ -217,7 +175,12 @@ def _table(sweep: Sweep, by: str | None) -> Response:
 
 
 def _measure(
-    row: dict[str, Any], table: Response, notes: list[Note], options: Options, sweep: Sweep
+    row: dict[str, Any],
+    table: Response,
+    notes: list[Note],
+    by: str | None,
+    within: float,
+    sweep: Sweep,
 ) -> bool:
     """Puts the statistics and intervals of a table into `row`, adds to `notes`; whether there are
     intervals.
@@ -231,8 +194,8 @@ def _measure(
     if len(values) == 1:
         notes.append(note(Reason.ONE_CONFIG_FINISHED))
     population = table.sampled and not table.param
-    point = resample.statistics(values, within=options.within)
-    bounds = _intervals(table, options, notes)
+    point = resample.statistics(values, within=within)
+    bounds = _intervals(table, within, notes)
     if not bounds:
         alone = Reason.ONE_PER_VALUE if table.sampled and table.param else Reason.ONE_SEED
         notes += [note(alone), note(Reason.NOT_CORRECTED)]
@@ -240,11 +203,11 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        without = _table(sweep.without_failed(), options.by)
-        bounds = _union(bounds, _intervals(without, options, []))
+        without = _table(sweep.without_failed(), by)
+        bounds = _union(bounds, _intervals(without, within, []))
     if sweep.failed_as == WORST and (table.unknown.any() or _worst(table).any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
-        bounds = bounds and _opened(bounds, values, table, options)
+        bounds = bounds and _opened(bounds, values, table, within)
     for key in STATISTICS:
         factor = sweep.sign if key in LEVELS else 1.0
         row["share_within" if key == "share" else key] = factor * float(point[key])
@@ -256,7 +219,7 @@ def _measure(
     return bool(bounds)
 
 
-def _intervals(table: Response, options: Options, notes: list[Note]) -> Bounds:
+def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
     """The intervals of a table's statistics; appends to `notes`.
 
     A seed's shift of all rows is taken out, and widens the intervals of levels by its own.
@@ -266,12 +229,12 @@ def _intervals(table: Response, options: Options, notes: list[Note]) -> Bounds:
     if shift:
         scores = shift.without(scores)
         notes.append(note(Reason.SEED_SHIFT_OF_LEVELS, p=shift.p, seeds=shift.num_seeds))
-    bootstrap = options.bootstrap(population=table.sampled and not table.param)
+    bootstrap = resample.Bootstrap(population=table.sampled and not table.param)
     values = _by_row(resample.packed(scores))
-    bounds = resample.intervals(values, bootstrap, within=options.within)
+    bounds = resample.intervals(values, bootstrap, within=within)
     notes += blindness(values) if table.of_seeds else ()
     if shift and bounds:
-        more = shift.half_width(options.confidence)
+        more = shift.half_width
         for name in LEVELS:
             low, high = bounds[name]
             middle, half = (low + high) / 2, np.hypot((high - low) / 2, more)
@@ -279,7 +242,7 @@ def _intervals(table: Response, options: Options, notes: list[Note]) -> Bounds:
     return bounds
 
 
-def _by_row(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_row(values: Array) -> Array:
     """In the memory order of the resamples, which is faster."""
     return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
 
@@ -301,9 +264,7 @@ def _worst(table: Response) -> NDArray[np.bool_]:
     return np.asarray(table.failing[rows[means.argsort()[: max(1, len(rows) // 10)]]])
 
 
-def _opened(
-    bounds: Bounds, values: NDArray[np.float64], table: Response, options: Options
-) -> Bounds:
+def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bounds:
     """Intervals that hold however low the unknown rows are: NaN where no end does.
 
     That of worst_10 has no lower one either where most trials of a row in it failed.
@@ -320,19 +281,25 @@ def _opened(
         sunk = resample.interquartile_mean(np.where(unknown, means.min() - 1.0, means))
         is_trimmed = unknown.sum() <= len(means) / 4
         low["iqm"] += sunk - resample.interquartile_mean(means) if is_trimmed else np.nan
-        near = resample.nearness(means[unknown], best, within=options.within)
+        near = resample.nearness(means[unknown], best, within=within)
         for name in ("share", "tolerance_area"):
             low[name] = max(0.0, low[name] - float(near[name]) * unknown.mean())
     return {name: (low[name], high[name]) for name in bounds}
 
 
 def _band(
-    sweep: Sweep, table: Response, notes: list[Note], options: Options, *, with_interval: bool
+    sweep: Sweep,
+    table: Response,
+    notes: list[Note],
+    by: str | None,
+    within: float,
+    *,
+    with_interval: bool,
 ) -> dict[str, Any]:
     """The usable band of a numeric hyperparameter, and the slope along it."""
     if table.alive.sum() < 2:
         return {}
-    line = slope(sweep, table, confidence=options.confidence)
+    line = slope(sweep, table)
     row: dict[str, Any] = {"band_param": table.param, "slope": sweep.sign * line.value}
     if with_interval and not (table.unknown | table.failing).any():
         row["slope_low"], row["slope_high"] = sweep.turned(line.low, line.high)
@@ -341,7 +308,7 @@ def _band(
         notes.append(note(Reason.FAILING_VALUES, values=values))
     if not table.balanced:
         return row
-    found = band(table, within=options.within, confidence=options.confidence)
+    found = band(table, within=within)
     row |= {
         "band_low": found.low,
         "band_high": found.high,
@@ -353,7 +320,7 @@ def _band(
         row["noise_of"] = "seeds" if sweep.samplers == ("grid",) else "configurations"
     if table.binned:
         row["band_bins"] = int(np.isfinite(table.low).sum())
-    if options.by is None and table.binned:
+    if by is None and table.binned:
         notes.append(note(Reason.BAND_OF_BINS, param=table.param, bins=row["band_bins"]))
     if found.end:
         notes.append(note(Reason.BAND_AT_END))
@@ -391,3 +358,103 @@ def _few_seeds(table: Response) -> list[Note]:
     if top == counts.max():
         return []
     return [note(Reason.FEWER_SEEDS, seeds=int(top), most=int(counts.max())).of("best")]
+
+
+def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataFrame:
+    """One row per objective and delta with the columns of `TOLERANCE_COLUMNS`; one row without a
+    delta where nothing is measured. Intervals are percentiles of the resampled shares, as for
+    share_within in `robustness`.
+
+    Args:
+        sweeps: from `read_sweeps`.
+        within: how far below the best still counts as good, in units of the metric. The largest
+            delta is ten times that, or less where every configuration of every objective is nearer
+            to its best: then the next of 1, 2 and 5 times a power of ten. All objectives share the
+            51 deltas from 0.
+
+    Raises:
+        ValueError: `within` out of range.
+    """
+    if not 0 < within < np.inf:
+        raise ValueError(f"within: expected a number > 0, got {within!r}")
+    tables = [
+        (sweep, resample.packed(sweep.scores[sweep.alive]), _no_curve(sweep)) for sweep in sweeps
+    ]
+    gaps = [_gaps(values).max() for _, values, missing in tables if not missing]
+    reach = _reach(max(gaps, default=0.0), resample.AREA_WIDTHS * within)
+    deltas = np.linspace(0.0, reach, STEPS + 1)
+    rows: list[dict[str, Any]] = []
+    for sweep, values, missing in tables:
+        if missing:
+            rows.append({"objective": sweep.objective, **noted(why=missing)})
+        else:
+            rows += _curve(sweep, values, deltas)
+    return pd.DataFrame(rows, columns=list(TOLERANCE_COLUMNS))
+
+
+def _no_curve(sweep: Sweep) -> Note | None:
+    return sweep.nothing or (note(Reason.ONE_CONFIG) if len(sweep.configs) == 1 else None)
+
+
+def _curve(sweep: Sweep, values: Array, deltas: Array) -> list[dict[str, Any]]:
+    """The rows of one objective."""
+    slack = float(resample.rounding(resample.row_means(values)))
+    share = _shares(_gaps(values)[None], deltas + slack)[0]
+    bounds = np.full((2, len(deltas)), np.nan)
+    notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
+    if sweep.has_repeats:
+        bounds = _share_bounds(sweep, values, deltas + slack)
+        measured = sweep.without_failed()
+        if measured.has_repeats and sweep.failed.any():  # as those of `robustness`
+            rest = resample.packed(measured.scores[measured.alive])
+            low, high = _share_bounds(measured, rest, deltas + slack)
+            bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
+        if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
+            near = _shares(_gaps(values)[None, unknown], deltas + slack)[0]
+            bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
+    else:
+        notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
+    columns = deltas.tolist(), share.tolist(), bounds[0].tolist(), bounds[1].tolist()
+    names = ("delta", "share", "low", "high")
+    return [
+        {"objective": sweep.objective, **dict(zip(names, cells, strict=True)), **noted(*notes)}
+        for cells in zip(*columns, strict=True)
+    ]
+
+
+def _share_bounds(sweep: Sweep, values: Array, deltas: Array) -> Array:
+    """(2, deltas) ends of the intervals of the shares."""
+    bootstrap = resample.Bootstrap(population=not sweep.is_grid)
+
+    def measure(drawn: Array, full: Array) -> dict[str, Array]:
+        gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
+        return {"share": _shares(gaps, deltas)}
+
+    drawn = bootstrap.collect(values, measure)["share"]
+    share = _shares(_gaps(values)[None], deltas)[0]
+    pairs = [
+        bootstrap.bounds(column, len(values), estimate=at)
+        for column, at in zip(drawn.T, share, strict=True)
+    ]
+    return np.clip(np.array(pairs).T, 0.0, 1.0)
+
+
+def _gaps(values: Array) -> Array:
+    """(n,) L - m_i."""
+    return np.asarray(resample.best_level(values) - resample.row_means(values))
+
+
+def _shares(gaps: Array, deltas: Array) -> Array:
+    """(B, n) gaps -> (B, deltas) share of each row's gaps that are at most delta."""
+    inside = [np.searchsorted(row, deltas, side="right") for row in np.sort(gaps, axis=-1)]
+    return np.array(inside) / gaps.shape[-1]
+
+
+def _reach(gap: float, most: float) -> float:
+    """The next of 1, 2, 5 times a power of ten above the gap, `most` at most."""
+    if not 0 < gap < most:
+        return most
+    power = 10.0 ** np.floor(np.log10(gap))
+    return float(
+        min(most, next(step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12)))
+    )

@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 from scipy import special, stats
 from scipy.stats import qmc
 
-from clsweep.analysis import resample
+from clsweep.analysis import CONFIDENCE, resample
 from clsweep.analysis.holm import holm
+from clsweep.analysis.noise import two_way
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.seed_shift import two_way
 from clsweep.analysis.sweep import Array, Sweep
 
 NOISE, HIGHER = "seed noise", "higher interactions"
@@ -142,8 +142,6 @@ def anova(
     cells: Array,
     names: Sequence[str],
     *,
-    confidence: float,
-    seed: int,
     groups: NDArray[np.intp] | None = None,
     silent: NDArray[np.bool_] | None = None,
 ) -> tuple[list[dict[str, Any]], list[Note]]:
@@ -182,16 +180,16 @@ def anova(
 
     p_values = np.array([noise.p_value(part) for part in effects.values()])
     p_holm = dict(zip(effects, holm(p_values).tolist(), strict=True))
-    if min(p_holm.values()) >= 1.0 - confidence:
+    if min(p_holm.values()) >= 1.0 - CONFIDENCE:
         num_seeds = float(np.mean(np.isfinite(values).sum(axis=1)))
-        needed = _needed(effects.values(), noise, num_seeds, confidence)
+        needed = _needed(effects.values(), noise, num_seeds)
         return [], [note(Reason.NO_EFFECT_PASSES), needed, *noise.notes]
 
     total = sum(noise.corrected(part) for part in effects.values()) + noise.variance
     everything = _everything(means, noise)
 
     def with_interval(column: str, value: float, part: Part) -> dict[str, float]:
-        low, high = _share_interval(part, everything.without(part), noise, confidence, seed)
+        low, high = _share_interval(part, everything.without(part), noise)
         return {column: value, f"{column}_low": min(low, value), f"{column}_high": max(high, value)}
 
     rows = []
@@ -205,9 +203,9 @@ def anova(
         if len(term) == 1:
             part = everything.without(_everything(means, noise, term[0]))
             row |= with_interval("total", max(first, min(1.0, noise.corrected(part) / total)), part)
-        row["null"] = noise.corrected(noise.passing(effect, confidence)) / total
-        rows.append(row | {"resolved": p_holm[term] < 1.0 - confidence})
-    low, high = _share_interval(everything, Part(0.0, 0.0), noise, confidence, seed)
+        row["null"] = noise.corrected(noise.passing(effect)) / total
+        rows.append(row | {"resolved": p_holm[term] < 1.0 - CONFIDENCE})
+    low, high = _share_interval(everything, Part(0.0, 0.0), noise)
     rows.append({"term": NOISE, "order": 0, "first": noise.variance / total, "resolved": False})
     rows[-1] |= {
         "first_low": min(1.0 - high, noise.variance / total),
@@ -260,11 +258,11 @@ class Noise:
         test = self.num_cells * part.variance / (part.expected * self.per_mean)
         return float(stats.f.sf(test, part.freedom, self.freedom))
 
-    def passing(self, part: Part, confidence: float) -> Part:
+    def passing(self, part: Part) -> Part:
         """The same effect at which a single test just passes."""
         if not part.freedom:
             return part
-        test = float(stats.f.ppf(confidence, part.freedom, self.freedom))
+        test = float(stats.f.ppf(CONFIDENCE, part.freedom, self.freedom))
         return replace(part, variance=test * part.expected * self.per_mean / self.num_cells)
 
     def drawn(self, points: Array) -> tuple[Array, Array]:
@@ -369,9 +367,7 @@ def _everything(means: Array, noise: Noise, without: int | None = None) -> Part:
     return noise.part(float(averaged.var()), shares)
 
 
-def _share_interval(
-    part: Part, rest: Part, noise: Noise, confidence: float, seed: int
-) -> tuple[float, float]:
+def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]:
     """Generalised confidence interval of V_part / (V_part + V_rest + sigma^2) (Weerahandi 1993).
 
     Given sigma^2, n V / c is noncentral chi-square, so its noncentrality n V_true / c has an exact
@@ -381,7 +377,7 @@ def _share_interval(
     dimensions = 4 if noise.shift_freedom else 3
     points = (
         qmc.Sobol(dimensions, scramble=False).random_base2(LOG2_DRAWS)
-        + np.random.default_rng(seed).random(dimensions)
+        + np.random.default_rng(resample.SEED).random(dimensions)
     ) % 1.0
     scale, variance = noise.drawn(points)
     num_over_c = noise.num_cells / (noise.per_mean * scale)
@@ -394,7 +390,7 @@ def _share_interval(
         for each, quantile in zip((part, rest), points[:, :2].T, strict=True)
     ]
     shares = drawn[0] / (drawn[0] + drawn[1] + variance)
-    tail = (1.0 - confidence) / 2.0
+    tail = (1.0 - CONFIDENCE) / 2.0
     return float(np.quantile(shares, tail)), float(np.quantile(shares, 1.0 - tail))
 
 
@@ -410,12 +406,12 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
     return np.where(special.chdtr(freedom, observed) > quantile, found, 0.0)
 
 
-def _needed(effects: Iterable[Part], noise: Noise, num_seeds: float, confidence: float) -> Note:
+def _needed(effects: Iterable[Part], noise: Noise, num_seeds: float) -> Note:
     """What it would take to resolve the largest effect that was seen: seeds per cell for 80 % power
     after Holm.
     """
     effects = [part for part in effects if part.freedom]
-    level = 1.0 - (1.0 - confidence) / max(len(effects), 1)
+    level = 1.0 - (1.0 - CONFIDENCE) / max(len(effects), 1)
     candidates, needed = range(int(num_seeds) + 1, MAX_SEEDS + 1), []
     known = noise.freedom / (num_seeds - 1)  # degrees of freedom of one more seed
     for part in effects:

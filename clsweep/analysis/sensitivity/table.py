@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import reasons, resample
-from clsweep.analysis.copies import Codes, copies
-from clsweep.analysis.noise import blindness
+from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis.noise import Codes, blindness, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
 from clsweep.analysis.sensitivity.surrogate import Space
@@ -65,9 +64,7 @@ WIDEN = 1.15
 SHARE_OF_CEILING = 0.5
 
 
-def sensitivity(
-    sweeps: Sequence[Sweep], *, confidence: float = 0.95, seed: int = 0
-) -> pd.DataFrame:
+def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """One row per objective and term with these `COLUMNS`; one row with a note where nothing can be
     told.
 
@@ -85,12 +82,8 @@ def sensitivity(
     repeats), ST is off by 0.01 and its interval covers 88-90 %.
 
     Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
-
-    Raises ValueError for a confidence outside (0, 1).
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: expected between 0 and 1, got {confidence!r}")
-    found = in_threads(lambda sweep: _rows(sweep, confidence, seed), sweeps)
+    found = in_threads(_rows, sweeps)
     return pd.DataFrame([row for rows in found for row in rows], columns=list(COLUMNS))
 
 
@@ -104,7 +97,7 @@ def noise_level(num_configs: int) -> float:
     return 2.0 / float(np.sqrt(num_configs))
 
 
-def _rows(sweep: Sweep, confidence: float, seed: int) -> list[dict[str, Any]]:
+def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     num = int(sweep.alive.sum())
     common: dict[str, Any] = {"objective": sweep.objective, "method": "", "num_configs": num}
     common |= {"r2": np.nan, "r2_ceiling": np.nan}
@@ -124,19 +117,13 @@ def _rows(sweep: Sweep, confidence: float, seed: int) -> list[dict[str, Any]]:
     grid = anova.cells_of(sweep) if sweep.is_grid else None
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
-        terms, said = anova.anova(
-            cells,
-            sweep.params,
-            confidence=confidence,
-            seed=seed,
-            groups=groups[order],
-            silent=sweep.silent[sweep.alive][order],
-        )
+        silent = sweep.silent[sweep.alive][order]
+        terms, said = anova.anova(cells, sweep.params, groups=groups[order], silent=silent)
         notes += blindness(sweep.scores[sweep.alive & ~sweep.silent])
     else:
         common["method"] = "sobol"
         common["r2"], terms, said = _from_surrogate(
-            sweep, space, inputs, common["r2_ceiling"], confidence, seed, groups
+            sweep, space, inputs, common["r2_ceiling"], groups
         )
     notes = [*said, *notes]
     if not terms:
@@ -186,8 +173,6 @@ def _from_surrogate(
     space: Space,
     inputs: Array,
     ceiling: float,
-    confidence: float,
-    seed: int,
     groups: Codes,
 ) -> tuple[float, list[dict[str, Any]], list[Note]]:
     """R2, rows and notes of a sampled sweep; no rows below the gate.
@@ -195,7 +180,7 @@ def _from_surrogate(
     groups: (n,) of copies, of which a random one stands for all: what is the same wherever an inert
         parameter moves, its noise included, would be taken for the response.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(resample.SEED)
     order = rng.permutation(np.lexsort(inputs.T))  # whatever the configurations' numbers are
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
     num = len(order)
@@ -216,10 +201,8 @@ def _from_surrogate(
     for param, name in enumerate(space.names):
         null = nulls[space.is_category[param]]
         row: dict[str, Any] = {"term": name, "order": 1, "null": null}
-        row |= _interval(
-            "first", drawn.first[param], max(null, drawn.first_error[param]), null, confidence
-        )
-        row |= _interval("total", drawn.total[param], null, null, confidence)
+        row |= _interval("first", drawn.first[param], max(null, drawn.first_error[param]), null)
+        row |= _interval("total", drawn.total[param], null, null)
         rows.append(row | {"resolved": row["total_low"] > null})
     if drawn.pair is not None:
         null = max(nulls[space.is_category[param]] for param in drawn.pair)
@@ -228,14 +211,12 @@ def _from_surrogate(
             "order": 2,
             "null": null,
         }
-        row |= _interval("first", drawn.second, max(null, drawn.second_error), null, confidence)
+        row |= _interval("first", drawn.second, max(null, drawn.second_error), null)
         rows.append(row | {"resolved": row["first_low"] > 0})
     return r2, rows, [note(Reason.CEILING_UNKNOWN)] if np.isnan(ceiling) else []
 
 
-def _interval(
-    column: str, drawn: Array, least: float, null: float, confidence: float
-) -> dict[str, float]:
+def _interval(column: str, drawn: Array, least: float, null: float) -> dict[str, float]:
     """Mean and equal-tailed interval of an index over its draws, WIDEN times as far from their
     median.
 
@@ -243,7 +224,7 @@ def _interval(
     that is not above `least`, what no effect at all reaches, is 0, and an upper end that leaves
     less than `null` to the rest is 1.
     """
-    tail = (1.0 - confidence) / 2.0
+    tail = (1.0 - CONFIDENCE) / 2.0
     low, middle, high = np.quantile(drawn, [tail, 0.5, 1.0 - tail])
     low, high = middle - WIDEN * (middle - low), middle + WIDEN * (high - middle)
     low, high = low if low > least else 0.0, high if high < 1.0 - null else 1.0

@@ -1,4 +1,5 @@
-"""The first screen in words: what was asked, what the answer is, and what stands against it.
+"""The first screen in words: what was asked, what the answer is, and what stands against it; of a
+paper's numbers, how many agree and which differ.
 
 A claim stands only where the tables resolve it, as in `pairs`.
 """
@@ -9,11 +10,13 @@ import math
 
 import pandas as pd
 
+from clsweep.analysis.reference import Verdict
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import ROUNDING, count, settings, work
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured
+from clsweep.findings.reproduction import closing, setting_of, settings_of
 from clsweep.report.sentences.pairs import is_resolved
 from clsweep.report.sentences.words import (
     Sentences,
@@ -256,3 +259,20 @@ def _values(trials: pd.DataFrame, name: str) -> str:
         return ""
     texts = settings(sorted(values, key=lambda v: (isinstance(v, str), v)))
     return listed(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"
+
+
+def summary(frame: pd.DataFrame) -> Sentences:
+    """The count of the verdicts; nothing where no number is printed."""
+    return () if frame.empty else (f"Against the paper: {closing(frame)}.",)
+
+
+def differing(frame: pd.DataFrame) -> Sentences:
+    """The numbers that differ, a sentence each, the largest difference first."""
+    rows = frame[frame["verdict"] == Verdict.DIFFERS]
+    rows = rows.loc[rows["difference"].abs().sort_values(ascending=False).index]
+    return tuple(
+        f"{row['item']}, {setting_of(row, settings_of(frame))}: {row['metric']} is "
+        f"{number(row['measured'])}, printed {number(row['value'])}, a difference of "
+        f"{number(row['difference'])}{interval(row['difference_low'], row['difference_high'])}."
+        for row in records_of(rows)
+    )

@@ -11,6 +11,7 @@ from clsweep.analysis.comparison.winners import winners
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.comparison.test_table import compare, one, sweep
+from tests.analysis.draws import drawing
 
 CURVE = np.array([-2.0, 1.5, 1, 0.5, 0, -1])
 ENDS = ["estimate", "low", "high"]
@@ -51,8 +52,9 @@ def test_noise_six_times_at_one_value_gives_few_false_verdicts():
     rng, noise, false = np.random.default_rng(0), np.array([1, 1, 1, 1, 1, 6.0]), np.zeros(2)
     for k in range(50):
         found = tables(rng, noise=noise)
-        false[0] += compare(found, by="tau", seed=k)["resolved"].any()
-        false[1] += winners(found, by="tau", seed=k)["resolved"].any()
+        with drawing(seed=k):
+            false[0] += compare(found, by="tau")["resolved"].any()
+            false[1] += winners(found, by="tau")["resolved"].any()
     assert (false <= 8).all(), false  # 4 of 50 are 7.5 %; 16 where the noise is taken as even
 
 
@@ -64,7 +66,8 @@ def test_doubts_of_even_noise_cost_a_tenth_at_most():
         widths, known = [], []
         for k in range(40):
             a, b = tables(rng, num=num, num_seeds=num_seeds)
-            found = compare([a, b], by=by, seed=k)
+            with drawing(seed=k):
+                found = compare([a, b], by=by)
             widths.append((found["high"] - found["low"]).mean())
             rows = num if by is None else 1
             se = np.sqrt(noise_of(a.scores - b.scores).variance / rows / num_seeds)
@@ -184,12 +187,12 @@ def test_order_labels_and_units_move_no_end(options, gaps):
     scores[0] += 1.0
     if gaps:
         scores[0, 2, 1] = scores[1, 4, 3] = np.nan
-    options = {"num_resamples": 300, **options}
 
     def ends(scores, rows=range(6), seeds=range(4), **more):
         scores = scores[:, list(rows)][:, :, list(seeds)]
         sweeps = (sweep(n, x, tau=list(rows)) for n, x in zip("ab", scores, strict=True))
-        out = compare(list(sweeps), **options, **more).sort_values("region")
+        with drawing(300):
+            out = compare(list(sweeps), **options, **more).sort_values("region")
         return out[ENDS].to_numpy(float), list(out["winner"])
 
     expected, verdicts = ends(scores)
@@ -216,10 +219,12 @@ def test_crashing_below_a_level_wins_nothing(stat):
             tau[name][at] for name, at in zip(frame["objective"], frame["config"], strict=True)
         ]
         found = read_sweeps(frame.assign(sampler="random"), metric="score", params=["tau"])
-        row = compare(found, "a", "b", stat=stat, seed=k, num_resamples=400).iloc[0]
+        with drawing(400, k):
+            row = compare(found, "a", "b", stat=stat).iloc[0]
         false += row["winner"] == "a"
         if stat == "mean":
-            false += (winners(found, by="tau", seed=k)["winner"] == "a").any()
+            with drawing(seed=k):
+                false += (winners(found, by="tau")["winner"] == "a").any()
     assert false <= 3
 
 

@@ -15,6 +15,7 @@ from clsweep.analysis.comparison.table import COLUMNS, compare
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import Sweep
+from tests.analysis.draws import drawing
 
 SIMCLR = [83.6, 87.5, 89.5, 89.2, 88.7, 89.1, 88.5, 87.6, 86.8, 85.9, 85.3]  # DCL paper, Table 18
 DCL = [88.3, 89.4, 90.8, 89.9, 89.6, 90.3, 89.6, 89.0, 88.5, 88.0, 87.7]
@@ -41,8 +42,9 @@ def sweep(name, scores, *, sampler="grid", sign=1.0, seeds=None, stopped=0, **se
     )
 
 
-def one(a, b, **options):
-    return compare([a, b], "a", "b", **{"num_resamples": 500, **options}).iloc[0]
+def one(a, b, *, num=500, seed=0, **options):
+    with drawing(num, seed):
+        return compare([a, b], "a", "b", **options).iloc[0]
 
 
 def test_sign_flips_are_enumerated_exactly():
@@ -78,14 +80,12 @@ def test_random_and_normal_sign_flips_agree_with_the_normal_limit():
 def test_interval_of_one_setting_is_that_of_t_and_of_a_sample_that_of_scipy():
     rng = np.random.default_rng(2)
     d = rng.normal(1, 1, (1, 5))
-    found = evidence.mean_effect([term(d, d, d, d)], confidence=0.95, num_resamples=2000, rng=rng)
+    found = evidence.mean_effect([term(d, d, d, d)], rng)
     expected = stats.t.interval(0.95, 4, d.mean(), stats.sem(d[0]))
     assert (found.low, found.high) == pytest.approx(expected, abs=0.1)
     assert found.se == pytest.approx(stats.sem(d[0]))
     d = rng.exponential(1, 200)
-    found = evidence.mean_effect(
-        [sample_term(d, d[:, None])], confidence=0.95, num_resamples=2000, rng=rng
-    )
+    found = evidence.mean_effect([sample_term(d, d[:, None])], rng)
     bca = stats.bootstrap((d,), np.mean, n_resamples=5000, rng=rng).confidence_interval
     assert (found.low, found.high) == pytest.approx(tuple(bca), abs=0.03)
 
@@ -256,7 +256,6 @@ def test_not_measured_and_user_mistakes():
         (("a", "b"), {"by": "taus"}, "no objective sweeps 'taus'. Did you mean 'tau'"),
         (("a", "b"), {"stat": "sd"}, "stat: expected one of mean, std, within, got 'sd'"),
         (("a", "b"), {"within": -1}, "within"),
-        (("a", "b"), {"confidence": 95}, "confidence"),
     ]:
         with pytest.raises(ValueError, match=message):
             compare([a, b], *args, **options)
@@ -309,7 +308,7 @@ def misses(stat, case, num_seeds, repeats, seed):
     rng = np.random.default_rng(seed)
     null, missed, false = (1.0 if stat == "std" else 0.0), 0, 0
     for repeat in range(repeats):
-        row = one(*planted(rng, case, num_seeds, stat), stat=stat, seed=repeat, num_resamples=400)
+        row = one(*planted(rng, case, num_seeds, stat), stat=stat, seed=repeat, num=400)
         missed += not row["low"] <= null <= row["high"]
         false += row["resolved"]
     return missed, false

@@ -69,7 +69,7 @@ def test_slope_per_doubling():
     rng = np.random.default_rng(0)
     scores = 80 + np.arange(4)[:, None] * 1.5 + rng.normal(0, 0.2, (4, 3))
     sweep = sweep_of(scores, sizes)
-    line = slope(sweep, respond(sweep, "tau"), confidence=0.95)
+    line = slope(sweep, respond(sweep, "tau"))
     fit = stats.linregress(np.repeat(np.log2(sizes), 3), scores.ravel())
     assert line.value == pytest.approx(fit.slope)
     pooled = scores.var(axis=1, ddof=1).mean()  # about the configurations, not about the line
@@ -77,7 +77,7 @@ def test_slope_per_doubling():
     assert (line.low, line.high) == pytest.approx((fit.slope - half, fit.slope + half))
     for tau in ([0, 64, 128, 256], [-1, 2, 3, 4]):
         sweep = sweep_of(scores, tau)
-        assert np.isnan(slope(sweep, respond(sweep, "tau"), confidence=0.95).value)
+        assert np.isnan(slope(sweep, respond(sweep, "tau")).value)
 
 
 def test_slope_of_a_sample_has_the_hc3_interval():
@@ -85,7 +85,7 @@ def test_slope_of_a_sample_has_the_hc3_interval():
     size, other = 2.0 ** (4 * rng.random(30)), rng.random(30)
     scores = (np.log2(size) ** 2 + other)[:, None] + rng.normal(0, 0.2, (30, 2))
     sweep = sweep_of(scores, size, sampler="random", other=other)
-    line = slope(sweep, respond(sweep, "tau"), confidence=0.9)
+    line = slope(sweep, respond(sweep, "tau"))
     design = np.stack([np.ones(30), np.log2(size)], axis=1)
     inverse = np.linalg.inv(design.T @ design)
     means = scores.mean(axis=1)
@@ -93,7 +93,7 @@ def test_slope_of_a_sample_has_the_hc3_interval():
     leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
     errors = (means - design @ beta) / (1 - leverage)
     covariance = inverse @ (design.T * errors**2) @ design @ inverse
-    half = stats.t.ppf(0.95, 28) * np.sqrt(covariance[1, 1])
+    half = stats.t.ppf(0.975, 28) * np.sqrt(covariance[1, 1])
     assert (line.value, line.low, line.high) == pytest.approx(
         (beta[1], beta[1] - half, beta[1] + half)
     )

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.robustness.table import robustness
-from clsweep.analysis.robustness.tolerance import COLUMNS, tolerance_curve
+from clsweep.analysis.robustness.table import TOLERANCE_COLUMNS, robustness, tolerance_curve
 from clsweep.analysis.sweep import read_sweeps
+from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
 
 
@@ -23,7 +23,7 @@ def sweeps_of(*objectives, sampler="grid", mode="max", **options):
 
 def test_by_hand():
     curve = tolerance_curve(sweeps_of([[90.0], [89.0], [84.0], [70.0]]))
-    assert list(curve.columns) == list(COLUMNS)
+    assert list(curve.columns) == list(TOLERANCE_COLUMNS)
     assert len(curve) == 51
     at = dict(zip(curve["delta"].round(6), curve["share"], strict=True))
     assert (at[0.0], at[0.8], at[1.0], at[5.8], at[6.0], at[10.0]) == (
@@ -44,19 +44,22 @@ def test_is_share_within_at_every_delta_and_its_area(failed_as):
     values[4] = np.nan
     for sampler in ("grid", "random"):
         sweeps = sweeps_of(values, sampler=sampler, failed_as=failed_as)
-        curve = tolerance_curve(sweeps, upto=10.0, num_resamples=300)
+        with drawing(300):
+            curve = tolerance_curve(sweeps)
         for row in curve.iloc[[0, 10, 33, 50]].itertuples():
-            whole = robustness(sweeps, within=row.delta, num_resamples=300).iloc[0]
+            with drawing(300):
+                whole = robustness(sweeps, within=row.delta).iloc[0]
             assert row.share == pytest.approx(whole["share_within"])
             assert row.low <= row.share <= row.high
             if sampler == "grid":
                 assert (row.low, row.high) == pytest.approx(
                     (whole["share_low"], whole["share_high"])
                 )
-        area = np.trapezoid(curve["share"], curve["delta"]) / 10
-        assert area == pytest.approx(
-            robustness(sweeps, num_resamples=50)["tolerance_area"][0], abs=0.01
-        )
+        beyond = 10 - curve["delta"].iloc[-1]  # where all are within
+        area = (np.trapezoid(curve["share"], curve["delta"]) + beyond) / 10
+        with drawing(50):
+            whole = robustness(sweeps).iloc[0]
+        assert area == pytest.approx(whole["tolerance_area"], abs=0.01)
         assert (curve["share"].diff().dropna() >= 0).all()
         assert sweeps[0].missing[0] in curve["note"][0]
         lost = note(Reason.LEFT_OUT, lost=1, configs=30)
@@ -70,16 +73,17 @@ def test_deltas_fit_the_data_and_are_shared():
         10.0,
         10.0,
     ]
-    assert tolerance_curve(sweeps_of(far), upto=40.0)["share"].iloc[-1] == 1.0
+    assert tolerance_curve(sweeps_of(far), within=4.0)["share"].iloc[-1] == 1.0
     assert tolerance_curve(sweeps_of([[90.0], [90.0]]))["delta"].max() == 10.0
-    with pytest.raises(ValueError, match="upto"):
-        tolerance_curve(sweeps_of(near), upto=0)
+    with pytest.raises(ValueError, match="within"):
+        tolerance_curve(sweeps_of(near), within=0)
 
 
 def test_min_mirrors():
     values = np.random.default_rng(0).normal(50, 2, (12, 3))
-    a = tolerance_curve(sweeps_of(values), num_resamples=250)
-    b = tolerance_curve(sweeps_of(100 - values, mode="min"), num_resamples=250)
+    with drawing(250):
+        a = tolerance_curve(sweeps_of(values))
+        b = tolerance_curve(sweeps_of(100 - values, mode="min"))
     pd.testing.assert_frame_equal(a, b)
 
 
@@ -103,8 +107,7 @@ def test_coverage_of_the_curve_at_one_delta():
     truth = np.array([90.0, 89.4, 88.8, 87.0, 84.0, 80.0])
     for repeat in range(100):
         sweeps = sweeps_of(truth[:, None] + rng.normal(0, 0.3, (6, 3)))
-        row = tolerance_curve(sweeps, upto=2.5, num_resamples=200, seed=repeat).iloc[
-            30
-        ]  # delta = 1.5
+        with drawing(200, repeat):
+            row = tolerance_curve(sweeps, within=0.25).iloc[30]  # delta = 1.5
         hits += row["low"] <= 0.5 <= row["high"]
     assert hits >= 92

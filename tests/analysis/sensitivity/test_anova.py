@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from clsweep.analysis.copies import copies
+from clsweep.analysis.noise import copies
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sensitivity import anova
 from clsweep.analysis.sensitivity.table import sensitivity
@@ -114,9 +114,7 @@ def test_pure_noise_is_not_resolved(shape, num_seeds):
     rng, repeats, false = np.random.default_rng(3), 120, 0
     names = "abc"[: len(shape)]
     for _ in range(repeats):
-        rows, notes = anova.anova(
-            rng.normal(size=(*shape, num_seeds)), names, confidence=0.95, seed=0
-        )
+        rows, notes = anova.anova(rng.normal(size=(*shape, num_seeds)), names)
         false += bool(rows)
         assert rows or notes[0] == note(Reason.NO_EFFECT_PASSES)
     assert false <= stats.binom.ppf(0.999, repeats, 0.05)
@@ -138,7 +136,7 @@ def noise_of(kind, rng):
 
 def resolved(scores):
     groups = copies(scores.reshape(-1, scores.shape[-1]))
-    rows, notes = anova.anova(scores, "ab", confidence=0.95, seed=0, groups=groups)
+    rows, notes = anova.anova(scores, "ab", groups=groups)
     return {row["term"]: row["resolved"] for row in rows}, {each.reason for each in notes}
 
 
@@ -160,7 +158,7 @@ def test_an_inert_parameter_does_not_hide_the_other():
     assert list(table["resolved"]) == [True, False, False, False]
     assert table.loc["b", ["first", "first_high", "total_high"]].tolist() == [0, 0, 0]
     assert note(Reason.COPIES, copies=24, configs=30) in table["note"].iloc[0]
-    alone, _ = anova.anova(scores[:, 0], "a", confidence=0.95, seed=0)
+    alone, _ = anova.anova(scores[:, 0], "a")
     for column in ("first", "first_low", "first_high", "null"):
         assert table.loc["a", column] == pytest.approx(alone[0][column])
 
@@ -172,7 +170,7 @@ def test_a_shift_of_all_scores_is_no_noise_of_their_differences():
     shifted = plain + np.array([0.0, 3.0, -4.0])
     assert resolved(shifted) == ({"a": True, "b": False, "a x b": False, "seed noise": False},
                                  {Reason.SEEDS_AS_BLOCKS})  # fmt: skip
-    rows, _ = anova.anova(shifted, "ab", confidence=0.95, seed=0)
+    rows, _ = anova.anova(shifted, "ab")
     assert rows[-1]["first"] > 0.9  # of one trial's variance
 
 
@@ -206,9 +204,9 @@ def test_what_a_weak_effect_needs():
     level = 0.25 * np.linspace(-1, 1, 6)[:, None]
 
     def study(num_seeds):
-        return anova.anova(level + rng.normal(size=(6, num_seeds)), "a", confidence=0.95, seed=0)
+        return anova.anova(level + rng.normal(size=(6, num_seeds)), "a")
 
-    _, notes = anova.anova(np.tile([-1.0, 1.0], (6, 1)), "a", confidence=0.95, seed=0)
+    _, notes = anova.anova(np.tile([-1.0, 1.0], (6, 1)), "a")
     assert notes[1] == note(Reason.NO_EFFECT_SEEN)
     unresolved = [notes for rows, notes in (study(3) for _ in range(50)) if not rows]
     assert Reason.NEEDS_SEEDS_FOR_POWER in {each.reason for notes in unresolved for each in notes}
@@ -232,7 +230,7 @@ def covers(repeats):
     rng, hits, false = np.random.default_rng(5), {"a": 0, "b": 0, "a x b": 0, "seed noise": 0}, 0
     for _ in range(repeats):
         scores, truth = planted(rng)
-        rows, _ = anova.anova(scores.reshape(*SHAPE, -1), "ab", confidence=0.95, seed=0)
+        rows, _ = anova.anova(scores.reshape(*SHAPE, -1), "ab")
         for row in rows:
             hits[row["term"]] += row["first_low"] <= truth[row["term"]] <= row["first_high"]
             false += row["term"] == "b" and row["resolved"]

@@ -12,6 +12,7 @@ from clsweep.analysis.sweep import read_sweeps
 from clsweep.report.sentences import objectives as verdicts
 from clsweep.report.sentences import pairs as contrasts
 from clsweep.report.sentences.words import Wording, interval, known, listed, number
+from tests.analysis.draws import drawing
 from tests.planted import planted
 
 WORDS = Wording(metric="knn_top1", unit="%")
@@ -474,7 +475,9 @@ def planted_bands(level, grid, *, failed_as="worst", **options):
     for seed in range(100):
         trials = planted(level, grid=grid, seed=seed, **options)
         sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid), failed_as=failed_as)
-        yield verdicts.bands(robustness(sweeps, by=next(iter(grid)), num_resamples=2), WORDS)
+        with drawing(2):
+            found = robustness(sweeps, by=next(iter(grid)))
+        yield verdicts.bands(found, WORDS)
 
 
 @pytest.mark.slow

@@ -1,0 +1,17 @@
+"""Fewer draws than the product takes, for speed, or other ones, as a coverage needs."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from clsweep.analysis import resample, tuning
+
+
+@contextmanager
+def drawing(num=None, seed=0):
+    """What is asked for in here rests on `num` resamples, drawn from this seed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resample, "SEED", seed)
+        for module in (resample, tuning) if num else ():
+            patch.setattr(module, "NUM_RESAMPLES", num)
+        yield
