@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from clsweep.catalog import PARAM
-from clsweep.catalog.ownership import trial_owns
+from clsweep.catalog.ownership import RESOLVED, trial_owns
 from clsweep.cli.plan import plan_counts, plan_notes
-from clsweep.study.design import plan_frame, plan_trials, reference_rows
+from clsweep.study.design import (
+    distributions,
+    plan_frame,
+    plan_row,
+    plan_trials,
+    reference_rows,
+)
 from clsweep.study.resolve import load_study
 from clsweep.study.schema import LIVE_METHODS
 
@@ -306,3 +312,33 @@ def test_references_are_every_yardstick_and_every_untrained_encoder_once(study):
         "linear_probe",
         "probe_l2",
     } <= set(rows[1])
+
+
+def test_a_live_search_changes_what_it_chooses_and_what_hangs_on_that(study):
+    """Readers of results hold all else of a row to its plan."""
+    found = study(
+        "tpe",
+        3,
+        "space={batch_size: {choices: [16, 32]}}",
+        "space.width={choices: [8, 16]}",
+        "space.crop_scale={low: 0.2, high: 0.9}",
+        "base.chunk_size=64",
+        "objectives.simo={framework: simo, loss: eqco, base: {num_negatives: 0}}",
+        "objectives.wmse={framework: wmse, loss: wmse, base: {proj_dim: 8}}",
+        "objectives.ecpp={framework: simclr, loss: dcl, views: ecpp}",
+        "objectives.byol={framework: byol, loss: cosine}",
+    )
+    changed = set()
+    for trial in plan_trials(found):
+        if trial.sampler not in LIVE_METHODS:
+            continue
+        planned = plan_row(found, trial)
+        for pick in (0, -1):
+            axes = distributions(next(o for o in found.objectives if o.name == trial.objective))
+            chosen = {
+                n: (a.choices[pick] if hasattr(a, "choices") else a.low) for n, a in axes.items()
+            }
+            row = plan_row(found, trial, chosen)
+            assert {name for name in chosen if planned[name] is not None} == set()
+            changed |= {n for n, v in planned.items() if v is not None and row[n] != v}
+    assert {"chunk_size", "proj_hidden"} <= changed <= {*RESOLVED}
