@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.sqlite import is_sqlite, opened
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, parsed
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, is_sqlite, opened, parsed
 
 # As a database says it, and by the numbers of a store of files.
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}

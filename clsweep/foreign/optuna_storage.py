@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.sqlite import is_sqlite, opened
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, is_sqlite, opened
 
 STATUS = {"COMPLETE": "finished", "PRUNED": "stopped", "FAIL": "failed"}  # others: running
 STATES = ("RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")  # by a journal's numbers

@@ -1,10 +1,15 @@
-"""What every foreign source is read into, before it becomes a table of trials."""
+"""What every foreign source is read into, before it becomes a table of trials; and SQLite files,
+which other tools keep, opened so that they cannot be changed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -80,3 +85,21 @@ def parsed(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+Rows = Callable[[str], list[Any]]
+
+
+def is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(15) == b"SQLite format 3"
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Rows]:
+    """What answers a query with all its rows; the file is read only."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        yield lambda query: connection.execute(query).fetchall()
+    finally:
+        connection.close()

@@ -17,9 +17,15 @@ from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images, steps_per_epoch
 from clsweep.train.loop import begin_epoch, train_epoch, train_trial, use_graphs
 from clsweep.train.memory import PeakMemory
-from clsweep.train.scores import Heads, Transfer, diagnose, embed_in_plane, score_encoder
+from clsweep.train.scores import (
+    Heads,
+    Transfer,
+    diagnose,
+    embed_in_plane,
+    score_encoder,
+    transfer_of,
+)
 from clsweep.train.state import TrialState, new_state, untrained_encoder
-from clsweep.train.transfer import transfer_of
 
 STEPS_S = 2.0  # of steps that are timed, or longer until a block of views is through,
 LONGEST_S = 8.0  # but no longer

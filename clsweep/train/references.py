@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.train.images import Images, scored_images
-from clsweep.train.scores import augmented_features, score_encoder, score_features
+from clsweep.train.scores import augmented_features, score_encoder, score_features, transfer_of
 from clsweep.train.state import untrained_encoder
-from clsweep.train.transfer import transfer_of
 
 BLOCK = 1024  # images at once
 
