@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,19 +87,12 @@ def parsed(text: str) -> Any:
     return text
 
 
-Rows = Callable[[str], list[Any]]
-
-
 def is_sqlite(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(15) == b"SQLite format 3"
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[Rows]:
-    """What answers a query with all its rows; the file is read only."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-    try:
-        yield lambda query: connection.execute(query).fetchall()
-    finally:
-        connection.close()
+def opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    """A connection to a SQLite file that cannot change it."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return contextlib.closing(sqlite3.connect(uri, uri=True))
