@@ -1,5 +1,5 @@
 """What an encoder is worth: scores on the validation split, and diagnostics of its
-representation; also on the images of another data set.
+representation; also on the images of another data set, and of data that no training has touched.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
@@ -29,6 +30,7 @@ from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_po
 from clsweep.train.finetune import Network, views_of
 from clsweep.train.images import DRAWN_AT_ONCE, Images, make_views, scored_images
 from clsweep.train.seeds import derived_seed, seeded
+from clsweep.train.state import untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
 
@@ -406,3 +408,50 @@ def _images(
         for split in (other.train, other.test if test else other.val)
     )
     return bank.labelled(), query
+
+
+def score_reference(
+    config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu"
+) -> dict[str, float]:
+    """kNN and linear-probe scores on the validation split, percent.
+
+    Args:
+        config: reference ("raw_pixels": the normalised pixels themselves, "untrained": the features
+            of the encoder as `seed` initialises it), dataset, val_fraction and the hyperparameters
+            of encoder, kNN and linear probe.
+
+    Raises:
+        RequestError: the data set is not there.
+    """
+    config = {"linear_every": "last", **config}  # there is no other epoch
+    splits, where = load_splits(config, place), torch.device(device)
+    scored = (splits.train, splits.val)
+    if config["reference"] == "untrained":
+        train, val = (scored_images(split, splits, config, where) for split in scored)
+        transfer = transfer_of(config, splits, place, where)
+        encoder = untrained_encoder(config, where)
+        return score_encoder(encoder, train, val, config, last=True, transfer=transfer)[0]
+    # at their own size, whatever that of the views
+    whole = {**config, "view_size": 0}
+    train, val = (scored_images(split, splits, whole, where) for split in scored)
+    bank = train.labelled()
+    if not (len(bank) and len(val.labelled())):
+        return {}  # every score of pixels needs labels
+    bank_ND, query_MD = (_features(_Pixels(images), images) for images in (bank, val))
+    config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
+    config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
+    return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=True)
+
+
+class _Pixels(nn.Module):
+    """What an encoder is given as features: its channels, which gray images repeat, once; images of
+    more than 64 pixels a side averaged down to 32.
+    """
+
+    def __init__(self, images: Images):
+        super().__init__()
+        self.num_channels = images.mean_1C11.shape[1]
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        x_NCHW = x_NCHW[:, : self.num_channels]
+        return (F.adaptive_avg_pool2d(x_NCHW, 32) if x_NCHW.shape[-1] > 64 else x_NCHW).flatten(1)
