@@ -41,7 +41,7 @@ LAYERS = {
     "study": (RAY | TORCH, "data catalog display errors files"),
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors version"),
-    "foreign": (HEAVY, "catalog errors"),
+    "foreign": (RAY | TORCH, "catalog errors"),
     "findings": (HEAVY, "analysis results study catalog display processes errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
