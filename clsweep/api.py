@@ -330,6 +330,7 @@ def run(
     max_concurrent: int | None = None,
     limit: int | None = None,
     log: Sequence[str] = (),
+    mixed_versions: bool = False,
 ) -> Results:
     """Run what is left of a study, and open its results.
 
@@ -342,6 +343,7 @@ def run(
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
         limit: at most so many trials now.
         log: loggers by name beside those of the study: tensorboard, wandb, mlflow.
+        mixed_versions: go on in a folder with trials of another version of clsweep or torch.
 
     Raises:
         KeyboardInterrupt: the user interrupted; what has finished is kept.
@@ -357,6 +359,7 @@ def run(
         max_concurrent=max_concurrent,
         limit=limit,
         log=tuple(log),
+        mixed_versions=mixed_versions,
     )
     summary = run_study(study, out or default_out(study), asked)
     if summary.interrupted:

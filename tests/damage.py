@@ -259,6 +259,11 @@ def _of_table(file: str, table: pa.Table) -> Iterator[Damage]:
             is_side = name.split(".")[0] in ("epochs", "histograms", "points")
             other = with_(column, pa.array(["../../x", *values[1:]]))
             yield of(f"another {column}", other, is_fine=is_side)
+    if "trials" in file:
+        for column, other in {"tau": 0.123, "epochs": 77, "encoder": "resnet50"}.items():
+            kept = table[column].to_pylist()[:-1]
+            values = pa.array([*kept, other], table[column].type)
+            yield of(f"another {column} than planned", with_(column, values))
     twice = pa.concat_tables([table, table])
     is_long = name in (
         "epochs.parquet",

@@ -42,7 +42,7 @@ LAYERS = {
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors version"),
     "foreign": (RAY | TORCH, "catalog errors"),
-    "findings": (HEAVY, "analysis results study catalog display processes errors"),
+    "findings": (HEAVY, "analysis results study catalog display processes errors version"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
     "report": (

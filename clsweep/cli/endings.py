@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from clsweep.display.printing import Format, print_note, print_table
-from clsweep.display.text import printable
+from clsweep.display.text import say
+from clsweep.errors import RequestError, UserError
 
 if TYPE_CHECKING:
     from clsweep.api import Results
@@ -22,6 +23,26 @@ LEFT_OUT = (
     "filelock", "grpc", "optuna", "PIL", "pytorch_optimizer", "ray", "safetensors",
     "tensorboardX", "torch", "torchvision",
 )  # fmt: skip
+
+
+def require_words(argv: Sequence[str]) -> None:
+    """Refuse `--out ""`: no argument means anything if it is empty, and a path would be the
+    working folder.
+    """
+    for before, word in zip(["clsweep", *argv], argv, strict=False):
+        if not word or (word.startswith("--") and word.endswith("=")):
+            raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
+
+
+def mistake(error: UserError | OSError) -> str:
+    """What is said of an error that no command has worded: a path that is too long, a working
+    folder that is gone.
+    """
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        return "the working folder has been removed: expected to be called in one that is there"
+    return f"{error.filename or 'clsweep'!s:.200}: {error.strerror or error}"
 
 
 def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
@@ -60,16 +81,16 @@ def print_confirmation(results: Results, *, top: int | None, format: Format) -> 
 def print_end(summary: RunSummary, again: str) -> None:
     stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
     stopped += f"{summary.skipped} skipped, " if summary.skipped else ""
-    print(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
+    say(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
     if summary.left or summary.interrupted:
-        print(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
-    print(f"Results: {summary.path}")
+        say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
+    say(f"Results: {summary.path}")
 
 
 def print_next(command: str) -> None:
     """The last line: what to type next, never broken; nothing where nothing is to be done."""
     if command:
-        print(f"Next: {printable(command)}")
+        say(f"Next: {command}")
 
 
 def exit_as(summary: RunSummary) -> None:

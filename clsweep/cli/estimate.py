@@ -6,6 +6,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.forecast import Forecast, Outlook, forecast
 from clsweep.display.numbers import byte_size, duration, number, work
 from clsweep.display.printing import Format, print_table
+from clsweep.display.text import say
 from clsweep.study.design import Study
 
 GIB = 2**30
@@ -19,15 +20,15 @@ def print_estimate(study: Study, *, price: float | None, format: Format) -> None
         price: of an hour of this machine.
     """
     if format is Format.table:
-        print(f"{study.name}: timing a few steps of each objective ...", flush=True)
+        say(f"{study.name}: timing a few steps of each objective ...")
     found = forecast(study)
     if format is not Format.table:
         print_table([_row(study, each) for each in found.objectives], format=format)
         return
     print_table([_shown(each) for each in found.objectives], title="\nEstimate for this machine")
-    print()
+    say()
     for line in [*_totals(study, found, price), *_notes(study, found)]:
-        print(line)
+        say(line)
 
 
 def _row(study: Study, each: Outlook) -> Row:

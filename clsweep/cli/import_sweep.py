@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clsweep.display.text import printable
+from clsweep.display.text import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def import_(
     folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool.value)
     _write(folder, found)
     for note in found.notes:
-        print(printable(note))
-    print(f"\nImported: {folder}. Next: clsweep robustness {folder}")
+        say(note)
+    say(f"\nImported: {folder}. Next: clsweep robustness {folder}")
 
 
 def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:

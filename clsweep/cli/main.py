@@ -18,10 +18,12 @@ from clsweep.cli.endings import (
     command_line,
     exit_as,
     left_out,
+    mistake,
     print_confirmation,
     print_end,
     print_failures,
     print_next,
+    require_words,
 )
 from clsweep.cli.import_sweep import import_
 from clsweep.cli.new import new
@@ -34,6 +36,7 @@ from clsweep.cli.options import (
     FormatOption,
     MaxConcurrent,
     MetricOption,
+    MixedVersions,
     ModeOption,
     ParamsOption,
     Preset,
@@ -52,8 +55,9 @@ from clsweep.cli.options import (
     scales_of,
 )
 from clsweep.cli.schema import schema
+from clsweep.cli.streams import lasting_streams
 from clsweep.display.printing import Format, print_table
-from clsweep.display.text import printable
+from clsweep.display.text import say
 from clsweep.errors import UserError
 
 if TYPE_CHECKING:
@@ -148,18 +152,18 @@ def plan(
     if format is not Format.table:
         return
     if study.cells:
-        print(title)
+        say(title)
     known: list[dict[str, object]] = []
     for cell, rows in cell_matrices(study):
         differing = [row for row in rows if row not in known]
-        print(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
+        say(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
         print_table(differing, format=format)
         known = known or rows
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
-    print(f"\n{sum(row['trials'] for row in counts)} trials in all")
+    say(f"\n{sum(row['trials'] for row in counts)} trials in all")
     for note in [*plan_notes(study), *missing_notes(study)]:
-        print(note)
+        say(note)
     print_next(command_line("plan", path, **same, estimate=True))
 
 
@@ -209,18 +213,20 @@ def run(
         typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
     ] = None,
     trust: Trust = False,
+    mixed_versions: MixedVersions = False,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.cli.plan import plan_counts
 
     study = _study(path, preset, settings, trust)
     num = sum(row["trials"] for row in plan_counts(study))
-    print(f"{study.name}: {num:,} trials. Loading Ray ...", flush=True)
+    say(f"{study.name}: {num:,} trials. Loading Ray ...")
     from clsweep.api import default_out, open_results
     from clsweep.cli.statistics import Style, print_answer, print_pareto, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
-    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent, "trust": trust}
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    kept |= {"mixed_versions": mixed_versions, "trust": trust}
     again = command_line(
         "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
     )
@@ -231,14 +237,15 @@ def run(
         max_concurrent=max_concurrent,
         limit=limit,
         log=tuple(log or ()),
+        mixed_versions=mixed_versions,
     )
     try:
         summary = run_study(study, out or default_out(study), asked)
     except KeyboardInterrupt:
-        print(f"\nInterrupted. Resume with: {again}")
+        say(f"\nInterrupted. Resume with: {again}")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if not summary.ran and not summary.left:
-        print("Nothing is left to run.")
+        say("Nothing is left to run.")
     results, following = open_results(summary.path), ""
     if summary.finished:
         following = print_answer(results)
@@ -271,9 +278,9 @@ def status(
         confirm_headline,
         running_rows,
         split_marked,
-        split_notes,
         status_headline,
         status_rows,
+        study_notes,
     )
     from clsweep.display.printing import print_note
     from clsweep.findings.references import reference_notes
@@ -287,11 +294,11 @@ def status(
         print_table(rows, format=format)
         if format is Format.table:
             if running := running_rows(results):
-                print()
+                say()
                 print_table(running, digits=3)
             print_failures(results)
             for note in [
-                *split_notes(results),
+                *study_notes(results),
                 *best_notes(rows),
                 *reference_notes(results.references, metric=results.metric),
                 *confirm_headline(results),
@@ -320,7 +327,7 @@ def trials(
     format: FormatOption = Format.table,
 ) -> None:
     """Trial rows; csv and json have every column."""
-    from clsweep.cli.status import TRIALS_SPARE, split_notes, trial_rows
+    from clsweep.cli.status import TRIALS_SPARE, study_notes, trial_rows
     from clsweep.display.printing import print_note
     from clsweep.findings.references import reference_notes
 
@@ -331,7 +338,7 @@ def trials(
     left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
     if format is Format.table:
         references = reference_notes(results.references, metric=results.metric)
-        for note in [*split_notes(results), *references]:
+        for note in [*study_notes(results), *references]:
             print_note(f"- {note}")
     if left_out:
         print_note(f"(--wide adds {', '.join(left_out)})")
@@ -400,7 +407,7 @@ def sensitivity(
         title=title,
         legend=shown.SENSITIVITY_LEGEND,
         spare=shown.SENSITIVITY_SPARE,
-        on_test=findings.material.on_test,
+        material=findings.material,
         said=lambda: told.sensitivity(findings, *objectives or ()),
         following=_same_of("recommend", paths, metric, mode, params, scales, failed),
     )
@@ -425,7 +432,7 @@ def picks(
     frame, material = findings.picks(), findings.material
     if frame.empty and format is Format.table:
         needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
-        print(f"The trials have no score without labels beside {material.metric_title}{needed}.")
+        say(f"The trials have no score without labels beside {material.metric_title}{needed}.")
         return
     print_frame(
         frame,
@@ -435,7 +442,7 @@ def picks(
         "95 % intervals",
         legend=shown.PICKS_LEGEND,
         spare=shown.PICKS_SPARE,
-        on_test=material.on_test,
+        material=material,
         following=_same_of("recommend", paths, metric, mode, params),
     )
 
@@ -487,7 +494,7 @@ def compare(
         title=f"\n{title}",
         legend=shown.COMPARISON_LEGENDS[stat.value].format(within=near),
         spare=shown.COMPARISON_SPARE,
-        on_test=material.on_test,
+        material=material,
         said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
         following=_same_of(
             "recommend", [p for p in paths if p not in pair], metric, mode, params, scales, failed
@@ -542,7 +549,7 @@ def recommend(
         title=f"\nSettings by {findings.material.metric_title}, with 95 % intervals",
         legend=shown.RECOMMENDATION_LEGEND,
         spare=shown.RECOMMENDATION_SPARE,
-        on_test=findings.material.on_test,
+        material=findings.material,
         said=lambda: told.recommendation(findings),
         following=_same_of("report", paths, metric, mode, params, scales, failed),
     )
@@ -584,7 +591,7 @@ def report(
     """Write a report: one page that works offline, figures, tables; prints its verdicts and the
     page's path.
     """
-    print(f"Reading {', '.join(map(printable, paths))} ...", flush=True)
+    say(f"Reading {', '.join(paths)} ...")
     from clsweep.cli.follow import followed, is_any_running, told_at
     from clsweep.cli.statistics import default_report, progress
     from clsweep.report.writing import write_report
@@ -594,13 +601,13 @@ def report(
 
     target = out or default_report(paths)
     for findings in followed(lambda: is_any_running(paths), read) if follow else [read()]:
-        with progress() as say:
-            content, page = write_report(findings, target, within=within, progress=say)
+        with progress() as show:
+            content, page = write_report(findings, target, within=within, progress=show)
         if follow:
-            print(told_at(findings, page), flush=True)
+            say(told_at(findings, page))
     for sentence in (*content.verdicts, *content.notes):
-        print(f"- {printable(sentence)}")
-    print(f"\nReport: {page}")
+        say(f"- {sentence}")
+    say(f"\nReport: {page}")
     print_next(next((step.command for step in content.steps if step.command), ""))
 
 
@@ -614,16 +621,16 @@ def check(
     """
     from clsweep.cli.check import check_plugin
 
-    print(f"Trying {printable(plugin)}: some seconds a row ...", flush=True)
+    say(f"Trying {plugin}: some seconds a row ...")
     broken = 0
     for row, contract, failure in check_plugin(plugin, settings or ()):
         broken += bool(failure)
         line = f"{'FAILED' if failure else 'ok':6}  {row}: {contract}"
-        print(printable(f"{line}: {failure}" if failure else line), flush=True)
+        say(f"{line}: {failure}" if failure else line)
     if broken:
-        print(f"\n{printable(plugin)}: {broken} of these are not so")
+        say(f"\n{plugin}: {broken} of these are not so")
         raise typer.Exit(1)
-    print(f"\n{printable(plugin)}: all of these are so")
+    say(f"\n{plugin}: all of these are so")
 
 
 app.command(name="import")(import_)
@@ -647,23 +654,30 @@ def confirm(
     retry_failed: RetryFailed = False,
     max_concurrent: MaxConcurrent = None,
     trust: Trust = False,
+    mixed_versions: MixedVersions = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
     worth?
     """
     for_eyes = format is Format.table
-    print(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
+    say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
     sys.stdout.flush()
     from clsweep.cluster.confirm import confirm_study
     from clsweep.cluster.runner import Request
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
-    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent, "trust": trust}
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    kept |= {"mixed_versions": mixed_versions, "trust": trust}
     again = command_line(
         "confirm", path, top=top, seeds=",".join(given), address=address, set=settings, **kept
     )
-    asked = Request(address=address, retry_failed=retry_failed, max_concurrent=max_concurrent)
+    asked = Request(
+        address=address,
+        retry_failed=retry_failed,
+        max_concurrent=max_concurrent,
+        mixed_versions=mixed_versions,
+    )
     try:
         with contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr):
             summary = confirm_study(
@@ -675,7 +689,7 @@ def confirm(
                 trust=trust,
             )
     except KeyboardInterrupt:
-        print(f"\nInterrupted. Resume with: {again}", file=sys.stderr)
+        say(f"\nInterrupted. Resume with: {again}", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     if summary.finished or summary.failed:
         print_confirmation(_opened([path]), top=top, format=format)
@@ -707,21 +721,22 @@ def export(
 
 def main() -> None:
     """Entry point: a user's mistake is a message and exit code 2, never a traceback."""
+    if os.path.expanduser("~") == "~":  # a user without a name, as in a container
+        os.environ["HOME"] = "/"
     try:
-        app(prog_name="clsweep")
-    except UserError as error:
-        print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
+        with lasting_streams(patient=sys.argv[1:2] in (["run"], ["confirm"])):
+            require_words(sys.argv[1:])
+            app(prog_name="clsweep")
+    except (UserError, OSError) as error:
+        say(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except ModuleNotFoundError as error:
         if not (said := left_out(error, sys.argv)):
             raise
-        print(said, file=sys.stderr)
+        say(said, file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:  # `clsweep trials DIR | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def _study(

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM
+from clsweep.display.text import say
 from clsweep.errors import RequestError
 
 new = typer.Typer(help="Write files to start from.", no_args_is_help=True)
@@ -68,7 +69,7 @@ def cluster(
     """A file that runs studies on the nodes of SLURM, KubeRay or SkyPilot."""
     target = out or Path(FILES[scheduler])
     _write(target, (TEMPLATES / FILES[scheduler]).read_text(encoding="utf-8"))
-    print(f"{target}: its head says how to use it, and what is yours to fill in")
+    say(f"{target}: its head says how to use it, and what is yours to fill in")
 
 
 def _plugin(kind: str, name: str, folder: Path) -> None:
@@ -86,9 +87,9 @@ def _plugin(kind: str, name: str, folder: Path) -> None:
     for file, content in files.items():
         _write(folder / file, _named(content, name))
     path = folder / name
-    print(f"{path}.py, {path}.yaml: written. Then:")
+    say(f"{path}.py, {path}.yaml: written. Then:")
     for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
-        print(f"  clsweep {line}")
+        say(f"  clsweep {line}")
 
 
 def _named(text: str, name: str) -> str:

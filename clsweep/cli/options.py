@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from clsweep.display.printing import Format
-from clsweep.display.text import printable
+from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.version import VERSION
 
@@ -24,7 +24,7 @@ WITH_WORDS = ("confirm", "report")  # of their own, before they read
 def print_version(asked: bool) -> None:
     """Of `--version`: the version of clsweep, and nothing else."""
     if asked:
-        print(f"clsweep {VERSION}")
+        say(f"clsweep {VERSION}")
         raise typer.Exit
 
 
@@ -35,7 +35,7 @@ def say_reading(context: typer.Context, asked: Asked) -> Asked:
     silent = context.resilient_parsing or context.info_name in WITH_WORDS
     if asked and not silent and sys.stderr.isatty():
         first = asked if isinstance(asked, str) else asked[0]
-        print(f"Reading {printable(first)} ...", file=sys.stderr, flush=True)
+        say(f"Reading {first} ...", file=sys.stderr)
     return asked
 
 
@@ -154,6 +154,10 @@ Trust = Annotated[
     bool, typer.Option("--trust", help="execute the plug-ins that a results folder names")
 ]
 RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run failed trials again")]
+MixedVersions = Annotated[
+    bool,
+    typer.Option("--mixed-versions", help="go on with trials of another version of clsweep, torch"),
+]
 MaxConcurrent = Annotated[
     int | None, typer.Option("--max-concurrent", min=1, help="trials at once")
 ]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from clsweep.display.text import json_text, say
 from clsweep.errors import RequestError
 from clsweep.study.shipped import EDITOR
 
@@ -32,11 +33,11 @@ def schema(
     activate(read_plugins(plugins or (), Path()))
     text = json.dumps(study_schema(closed=bool(plugins)), ensure_ascii=False, separators=(",", ":"))
     if out is None:
-        print(text)
+        say(json_text(text))
         return
     try:
         out.write_text(text + "\n", encoding="utf-8")
     except OSError as error:
         raise RequestError(f"--out {out}: cannot be written: {error.strerror}") from None
-    print(f"{out}: put this line at the head of a study beside it:")
-    print(LINE.format(out.name))
+    say(f"{out}: put this line at the head of a study beside it:")
+    say(LINE.format(out.name))

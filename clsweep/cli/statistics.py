@@ -16,15 +16,17 @@ from rich.console import Console
 from clsweep.cli.endings import print_next
 from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
-from clsweep.display.text import printable
+from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.findings import reproduction as paper
 from clsweep.findings import tables as shown
+from clsweep.findings.notes import version_notes
 from clsweep.findings.references import reference_notes
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from clsweep.findings.material import Material
     from clsweep.findings.statistics import Findings
 
 PAGE_WIDTH = 80  # columns of a paper's table on the screen
@@ -69,7 +71,7 @@ def print_robustness(
         legend=shown.ROBUSTNESS_LEGEND.format(within=shown.points(near)),
         notes=[*references, *material.notes],
         spare=shown.ROBUSTNESS_SPARE,
-        on_test=material.on_test,
+        material=material,
     )
 
 
@@ -82,7 +84,7 @@ def print_pareto(findings: Findings, *, style: Style, following: str = "") -> No
         style=style,
         title=f"\nAccuracy against cost by {findings.material.metric_title}, with 95 % intervals",
         legend=shown.PARETO_LEGEND,
-        on_test=findings.material.on_test,
+        material=findings.material,
         following=following,
     )
 
@@ -92,7 +94,7 @@ def print_answer(findings: Findings) -> str:
     from clsweep.report.told import answer_of
 
     verdicts, steps = answer_of(findings)
-    print()
+    say()
     for sentence in verdicts:
         print_note(sentence)
     return next((step.command for step in steps if step.command), "")
@@ -105,7 +107,7 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
         print_table(records_of(frame), list(map(str, frame)), format=format)
         return
     if frame.empty:
-        print("The study has no printed numbers beside it.")
+        say("The study has no printed numbers beside it.")
         return
     parts = paper.layouts(frame)
     for part in parts:
@@ -114,24 +116,24 @@ def print_reproduction(findings: Findings, *, within: float | None, format: Form
             _print_part(part.shown, format=format, title=title)
     lines = [*paper.remarks(frame), *paper.unmeasured(parts), f"\n{paper.closing(frame)}"]
     if frame["measured"].notna().any():
-        lines.insert(0, f"\n{paper.legend(frame)}")
+        lines[:0] = [f"\n{paper.legend(frame)}", *version_notes(findings.material.trials)]
     for line in lines:
-        print(textwrap.fill(printable(line), PAGE_WIDTH, replace_whitespace=False))
+        say(textwrap.fill(line, PAGE_WIDTH, replace_whitespace=False))
 
 
 def _print_part(table: pd.DataFrame, *, format: Format, title: str) -> None:
     if format is Format.md:
-        print(f"{title}\n")
+        say(f"{title}\n")
         print_table(records_of(table), format=format)
         return
     for names in _pages(table):
         rows = records_of(table[names])
         lines = [list(names), *([row[name] for name in names] for row in rows)]
         widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
-        print("\n".join(map(printable, title.split("\n"))))
+        say(title)
         for line in lines:
             padded = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
-            print(printable("  ".join(padded).rstrip()))
+            say("  ".join(padded).rstrip())
         title = ""
 
 
@@ -158,7 +160,7 @@ def print_frame(
     legend: str,
     notes: Sequence[str] = (),
     spare: Sequence[str] = (),
-    on_test: bool = False,
+    material: Material,
     said: Callable[[], Sequence[str]] = tuple,
     following: str = "",
 ) -> None:
@@ -172,7 +174,7 @@ def print_frame(
         for sentence in said():
             print_note(sentence)
     chosen = frame if format in (Format.csv, Format.json) else shown.with_levels(frame, shown_frame)
-    if on_test and format is not Format.table:
+    if material.on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
     names = list(map(str, chosen))
     left_out = print_table(
@@ -180,10 +182,10 @@ def print_frame(
     )
     if format is not Format.table:
         return
-    for note in [*notes, *shown.notes(frame)]:
+    for note in [*notes, *version_notes(material.trials), *shown.notes(frame)]:
         print_note(f"- {note}")
     if style.explain:
-        print()
+        say()
         for line in legend.split("; "):
             print_note(line)
     more = [f"--wide adds {', '.join(left_out)}"] if left_out else []

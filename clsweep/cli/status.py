@@ -21,14 +21,17 @@ from clsweep.display.printing import Format
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
-from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST
+from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
 from clsweep.results.checked import STATUSES
+from clsweep.results.reading import to_frame
 from clsweep.results.schemas import test_fields
 from clsweep.results.tally import Tally
 from clsweep.study.factors import FACTORS, factors_of, split_name
 from clsweep.study.space import declared_axes
+from clsweep.version import VERSION_COLUMNS
 
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
+MOST_OF_ERROR = 300  # characters of an error that a table shows
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 
@@ -69,9 +72,11 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
     return [f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"]
 
 
-def split_notes(results: Results) -> list[str]:
-    """That the scores are of the test split, where they are."""
-    return [SCORED_ON_TEST] if results.score_on == "test" else []
+def study_notes(results: Results) -> list[str]:
+    """That the scores are of the test split or of several versions, where they are."""
+    on_test = [SCORED_ON_TEST] if results.score_on == "test" else []
+    trained = to_frame(_select(results.trials_table, VERSION_COLUMNS))
+    return [*on_test, *version_notes(trained)]
 
 
 def split_marked(rows: list[Row], results: Results, format: Format) -> list[Row]:
@@ -120,17 +125,22 @@ def running_rows(results: Results) -> list[Row]:
 
 def failure_rows(results: Results) -> list[Row]:
     """Failed trials grouped by error, most frequent first."""
-    trials = results.trials_table.select(["trial_id", "status", "error_class", "error_message"])
+    trials = results.trials_table
+    failed = trials.filter(pc.equal(trials["status"], "failed"))
+    texts = [_beginnings(failed[name]) for name in ("error_class", "error_message")]
     errors: dict[tuple[str, str], list[str]] = {}
-    for row in trials.filter(pc.equal(trials["status"], "failed")).to_pylist():
-        errors.setdefault((row["error_class"], (row["error_message"] or "")[:300]), []).append(
-            row["trial_id"]
-        )
+    for *error, trial_id in zip(*texts, failed["trial_id"].to_pylist(), strict=True):
+        errors.setdefault((error[0], error[1]), []).append(trial_id)
     rows = [
         {"trials": len(trial_ids), "error": error, "message": message, "first": trial_ids[0]}
         for (error, message), trial_ids in errors.items()
     ]
     return sorted(rows, key=lambda row: -row["trials"])
+
+
+def _beginnings(texts: pa.ChunkedArray) -> list[str]:
+    """What a screen has of a column of texts, whatever their lengths."""
+    return [text or "" for text in pc.utf8_slice_codeunits(texts, 0, MOST_OF_ERROR).to_pylist()]
 
 
 def trial_rows(
@@ -161,6 +171,8 @@ def trial_rows(
         axes = declared_axes(results.study, frame.columns)
         texts = {name: settings(frame[name].tolist()) for each in axes.values() for name in each}
         texts |= {name: _scores(frame[name].tolist()) for name in _measured(frame)}
+        if "error_message" in frame:
+            texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()
         frame = frame.assign(**texts)
     return records_of(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
 
@@ -188,12 +200,12 @@ def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
 
 def _scores(values: Sequence[Any]) -> list[str]:
     """A column of scores: as fine as they are spread."""
-    known = [value for value in values if is_number(value)]
+    known = [value for value in values if is_number(value) and math.isfinite(value)]
     spread = statistics.pstdev(known) if known else math.nan
     is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
     return texts_of(
         [
-            Number(value=value, spread=spread or value / 100, is_fine=is_fine)
+            Number(value=value, spread=spread or abs(value) / 100, is_fine=is_fine)
             if is_number(value)
             else None
             for value in values

@@ -10,6 +10,7 @@ from clsweep.catalog import METRICS, Metric
 from clsweep.catalog.ownership import is_taken
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
+from clsweep.display.text import say
 from clsweep.errors import RequestError, nearest
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 
@@ -36,7 +37,7 @@ def try_trial(
     trial = planned_trial(study, objective, config)
     row = plan_row(study, trial) | {"seed": trial.seed if seed is None else seed}
     owned = [f"{name}={setting(row[name])}" for name in trial.params]
-    print(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
+    say(f"{objective}, configuration {config}, seed {row['seed']}: {', '.join(owned)}")
     import torch
 
     from clsweep.train.loop import train_trial
@@ -46,7 +47,7 @@ def try_trial(
     keep_freed_memory()
     torch.set_num_threads(study.sections.resources.cpus_per_worker)
     metrics = [m for m in METRICS if is_taken(m, row)]
-    print(
+    say(
         "".join(
             f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))
         )
@@ -75,7 +76,7 @@ def try_trial(
     )
     split = f"the {study.sections.evaluation.score_on} split"
     where = split if study.of(objective).dataset.kind == "images" else "fresh pairs"
-    print(f"{scores} on {where}{memory}{precision}")
+    say(f"{scores} on {where}{memory}{precision}")
     return result
 
 
@@ -119,4 +120,4 @@ def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
 def _print_epoch(epoch: Row, metrics: Sequence[Metric]) -> None:
     cells = [form(epoch[name]) if epoch.get(name) is not None else "" for name, form in _COLUMNS]
     cells += [fixed(epoch[m.name]) if m.name in epoch else "" for m in metrics]
-    print("".join(f"{cell:>14}" for cell in cells), flush=True)
+    say("".join(f"{cell:>14}" for cell in cells))

@@ -46,8 +46,8 @@ class Claim:
 class Desk:
     """What the actor does."""
 
-    def __init__(self, path: str, journal: str, rules: Rules | None, scratch: str):
-        self._folder, self._scratch = ResultsFolder(path), scratch
+    def __init__(self, path: str, run: str | None, journal: str, rules: Rules | None, scratch: str):
+        self._folder, self._scratch = ResultsFolder(path, run), scratch
         self._judge = Judge(journal, rules) if rules else None
         self._claim = Claim()
         self._begun: set[str] = set()
@@ -107,7 +107,7 @@ def desk_here(folder: ResultsFolder, rules: Rules | None, *, needed: bool) -> It
     name = f"{PREFIX}{uuid.uuid4().hex}"
     desk = ray.remote(**options)(Desk).options(name=name, namespace=NAMESPACE)
     place = folder.local_path or folder.path
-    actor = desk.remote(place, folder.journal_path, rules, folder.scratch)
+    actor = desk.remote(place, folder.held.run, folder.journal_path, rules, folder.scratch)
     try:
         yield name
     finally:
@@ -144,10 +144,12 @@ class TrialFiles:
 
     Args:
         path: the results folder.
+        run: which holds it.
         desk: of the run, where the folder is on another machine; else None.
     """
 
     path: str
+    run: str | None
     desk: str | None
     trial_id: str
 
@@ -167,7 +169,7 @@ class TrialFiles:
         if self.desk is not None:
             return ask(self.desk, method, self.trial_id, *arguments)
         try:
-            return getattr(ResultsFolder(self.path), method)(self.trial_id, *arguments)
+            return getattr(ResultsFolder(self.path, self.run), method)(self.trial_id, *arguments)
         except RequestError as error:
             raise FolderUnreachableError(_reason(error)) from None
 

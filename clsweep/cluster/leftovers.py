@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clsweep.errors import RequestError
+from clsweep.errors import BusyError, RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.processes import Start, alive, descendants, here, living
 
@@ -42,6 +42,11 @@ class Leftovers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._folder.held.check()
+        except BusyError:  # no next run would find the note
+            shutil.rmtree(self._ray or "", ignore_errors=True)
+            return
         if kind is None:  # else Ray's logs may say why: they stay until the next run
             remove_leftovers(self._folder)
 
@@ -66,7 +71,7 @@ class Leftovers:
         noted = {
             "machine": here(),
             "ray": self._ray,
-            "scratch": self._folder.scratch if self._folder.local_path is None else None,
+            "scratch": self._folder.scratch,
             "processes": sorted(self._processes),
         }
         if noted != self._noted:
@@ -86,8 +91,6 @@ def remove_leftovers(folder: ResultsFolder) -> None:
             shutil.rmtree(ray_folder, ignore_errors=True)
         if scratch := _own_scratch(noted.get("scratch")):
             shutil.rmtree(scratch, ignore_errors=True)
-        if folder.local_path is not None:
-            folder.remove_scratch()
     folder.forget_leftovers()
 
 

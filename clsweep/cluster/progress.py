@@ -16,7 +16,7 @@ from rich.text import Text
 from clsweep.catalog.rows import Row
 from clsweep.cluster.estimate import Estimate, Running, share_of
 from clsweep.display.numbers import count, duration, fixed
-from clsweep.display.text import cell
+from clsweep.display.text import cell, printable, shortened
 from clsweep.results.tally import Tally
 
 # Between plain lines: at the beginning, and later.
@@ -134,7 +134,8 @@ class Progress:
         self._estimate.ended(row)
         self._num_images += row["num_images"] or 0
         if row["status"] == "failed":
-            reason = f"{row['error_class']}: {row['error_message'].splitlines()[0]}"
+            message = shortened(row["error_message"].partition("\n")[0], 300)
+            reason = f"{row['error_class']}: {message}"
             self.say(f"{row['trial_id']} failed: {reason}")
         elif not self._console.is_terminal and (row["wall_time_s"] or 0) >= LONG_TRIAL_S:
             score = row.get(self.tally.metric)
@@ -191,7 +192,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line, above the table where there is one."""
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(printable(text)), soft_wrap=True)
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False, padding=(0, 1))

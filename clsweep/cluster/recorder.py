@@ -56,6 +56,10 @@ class Recorder:
             "git_commit": git_commit(),
         }
 
+    def require_held(self) -> None:
+        """The folder must still be that of the run; hours may pass until the next row."""
+        self._folder.held.check()
+
     def started(self, row: Row) -> None:
         self._progress.started(row)
         if self._loggers:

@@ -11,6 +11,7 @@ from typing import Any
 from clsweep.catalog.rows import Row
 from clsweep.cluster.trial import TrialContext, describe
 from clsweep.data.availability import DataPlace
+from clsweep.display.text import say
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import PlannedTrial, Study, placed_references, reference_rows
 
@@ -46,9 +47,7 @@ class References:
         try:
             self._folder.add_references(ray.get(self._task))
         except ray.exceptions.RayError as error:
-            print(
-                f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}"
-            )
+            say(f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}")
 
 
 def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:

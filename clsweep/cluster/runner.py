@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from clsweep.catalog.plugins import activate, execute
@@ -36,6 +37,7 @@ from clsweep.results.tally import Tally
 from clsweep.study.continuation import difference, extension
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials, split_columns
 from clsweep.study.printed import checked_files, paper_cells
+from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 
 if TYPE_CHECKING:
     from optuna.storages import JournalStorage
@@ -57,6 +59,7 @@ class Request:
         max_concurrent: at most so many trials at once; as many as the cluster holds by default.
         limit: at most so many trials in this run.
         log: loggers by name, beside those of the study.
+        mixed_versions: go on with trials of another version of clsweep or torch.
     """
 
     address: str = "local"
@@ -65,6 +68,7 @@ class Request:
     max_concurrent: int | None = None
     limit: int | None = None
     log: tuple[str, ...] = ()
+    mixed_versions: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +125,8 @@ def run_trials(
     remove_leftovers(folder)
     run = _Run(study, planned, folder, asked, test, like)
     left, interrupted = run.left(), False
+    if left and not asked.mixed_versions:
+        _require_one_version(folder, run.recorded())
     if left or run.owes_references():
         activate(study.document.plugins)
         execute(study.document.plugins)
@@ -131,7 +137,6 @@ def run_trials(
         except BaseException:
             with contextlib.suppress(RequestError):  # the first error is the one to tell
                 folder.keep_journal()
-            folder.remove_scratch()
             raise
         folder.keep_journal()
     if folder.exists():
@@ -140,7 +145,6 @@ def run_trials(
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
-        folder.remove_scratch()
     status = {
         row["trial_id"]: row["status"] for row in folder.trials(["trial_id", "status"]).to_pylist()
     }
@@ -206,7 +210,7 @@ class _Run:
             return []
         names = ["trial_id", "objective", "config", "seed", "sampler", "status"]
         names += ["epochs_trained", "wall_time_s", "workers", "skipped_because"]
-        names += [self._study.sections.metric.name, *self._folder.params()]
+        names += [*VERSION_COLUMNS, self._study.sections.metric.name, *self._folder.params()]
         rows: list[Row] = self._folder.trials(names).to_pylist()
         return rows
 
@@ -470,6 +474,22 @@ def _require_same(
         raise RequestError(
             f"{folder.path}: holds results of another version of this study. Give another --out, "
             f"or undo:\n{shown}"
+        )
+
+
+def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None:
+    """Refuse trials of other versions of what trains; a trial that crashed may not know its own."""
+    here = {"clsweep": VERSION, "torch": public_version(version("torch"))}
+    there = {
+        name: {public_version(row[f"{name}_version"] or of_here)[:40] for row in recorded}
+        for name, of_here in here.items()
+    }
+    if other := [name for name in here if there[name] - {here[name]}]:
+        known = ", ".join(f"{name} {' and '.join(sorted(there[name])[:4])}" for name in other)
+        raise RequestError(
+            f"{folder.path}: expected trials of {', '.join(f'{n} {here[n]}' for n in other)}, as "
+            f"installed here, found {known}. Scores may differ: install what they are of, give "
+            "another folder, or go on with --mixed-versions"
         )
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from clsweep.results.folder import ResultsFolder
     from clsweep.study.design import Study
 
+MOST_TEXT = 8 * 1024  # bytes of an error's text that are kept
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialContext:
@@ -45,6 +47,7 @@ class TrialContext:
     cpus_per_worker: int
     cuda_graphs: bool
     results: str  # the results folder
+    run: str | None = None  # which holds it
     near: str | None  # the driver's machine, by Ray's id; None: this very one
     scratch: str | None = None  # a folder of the driver's machine that its run removes
     one_machine: bool = False  # all trials are on the driver's
@@ -71,6 +74,7 @@ class TrialContext:
         return cls(
             places={o.name: study.of(o.name).sections.dataset.place for o in study.objectives},
             results=folder.local_path or folder.path,
+            run=folder.held.run,
             near=node_id(),
             scratch=folder.scratch,
             one_machine=one_machine,
@@ -103,7 +107,8 @@ class TrialContext:
 
     def files(self, trial_id: str) -> TrialFiles:
         """The trial's files in the results folder, seen from the machine of the caller."""
-        return TrialFiles(self.results, None if self._is_near() else self.desk, trial_id)
+        desk = None if self._is_near() else self.desk
+        return TrialFiles(self.results, self.run, desk, trial_id)
 
     def temporary_folder(self) -> tempfile.TemporaryDirectory[str]:
         """A folder of the caller's machine. Where its process is killed, the run removes it, if it
@@ -204,16 +209,36 @@ def _load_training() -> None:
 def describe(error: BaseException) -> Row:
     """Class, message and traceback of the error at the root of Ray's wrappers."""
     root = _root_cause(error)
-    name, place = type(root).__name__, getattr(root, "plugin_place", "")
+    name, place = _cut(type(root).__name__, 200), getattr(root, "plugin_place", "")
     prefix = f"{place}: {name}: " if place else ""
-    message = (_of_ray(root) and _LOST.get(name)) or str(root).strip() or name
+    # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal messages.
+    message = (_of_ray(root) and _LOST.get(name)) or _text(root).strip() or name
+    trace = "".join(traceback.format_exception(root))
     return {
         "error_class": name,
-        # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal
-        # messages.
-        "error_message": prefix + message,
-        "error_traceback": "".join(traceback.format_exception(root)),
+        "error_message": _cut(prefix + message, MOST_TEXT),
+        "error_traceback": _cut(trace, MOST_TEXT, end=MOST_TEXT // 2),
     }
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; nothing where it fails at that, as one of a user's class may."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def _cut(text: str, most: int, *, end: int = 0) -> str:
+    """At most about so many bytes of UTF-8 of a text, `end` of them its last ones: it goes through
+    Ray, into a table, and onto screens.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= most:
+        return data.decode()
+    head, tail = data[: most - end], data[len(data) - end :]
+    more = f" ... {len(data) - most:,} bytes cut ... "
+    return head.decode("utf-8", "ignore") + more + tail.decode("utf-8", "ignore")
 
 
 def _of_ray(error: BaseException) -> bool:
@@ -244,7 +269,7 @@ def is_lost(error: BaseException) -> bool:
 
 
 def _is_cut_off(error: BaseException) -> bool:
-    text = str(error)
+    text = _text(error)
     return _may_be_torch_s(error) and bool(_OF_THE_GROUP.search(text) and _CUT_OFF.search(text))
 
 

@@ -27,6 +27,9 @@ class TuneBridge(Callback):
     def __getstate__(self) -> Row:
         return {}  # Tune pickles its callbacks for a restore that never happens
 
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: object) -> None:
+        self._recorder.require_held()
+
     def on_trial_start(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: object
     ) -> None:

@@ -49,7 +49,7 @@ def cells_of(
     """
     head = frame if limit is None else frame.head(limit)
     texts = [
-        numbers.settings(head.iloc[:, i].tolist())
+        list(map(cell, numbers.settings(head.iloc[:, i].tolist())))
         if name in settings
         else texts_of_values(head.iloc[:, i].tolist(), digits)
         for i, name in enumerate(head.columns)

@@ -17,7 +17,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from clsweep.display.text import cell, is_numeric, markdown_table, printable
+from clsweep.display.text import (
+    cell,
+    is_numeric,
+    json_text,
+    markdown_table,
+    printable,
+    say,
+    spreadsheet,
+)
 
 # A column of texts wider than the last may be folded, to LEAST_WIDTH; than the first, where only
 # that makes the table fit.
@@ -58,13 +66,8 @@ def print_table(
         wide: leave out and fold nothing.
     """
     if format is Format.json:
-        print(
-            json.dumps(
-                [{k: _jsonable(v) for k, v in row.items()} for row in rows],
-                indent=2,
-                ensure_ascii=False,
-            )
-        )
+        records = [{k: _jsonable(v) for k, v in row.items()} for row in rows]
+        print(json_text(json.dumps(records, indent=2, ensure_ascii=False)))
         return []
     keys = list(rows[0]) if rows else list(columns or ())
     if format is Format.csv:
@@ -99,7 +102,7 @@ def print_note(text: str) -> None:
     """A text as wide as the screen, no wider than a page; further lines of a list are indented."""
     indent = "  " if text.startswith("- ") else ""
     width = min(screen_width(), PIPED_WIDTH)
-    print(textwrap.fill(printable(text), width, subsequent_indent=indent, break_on_hyphens=False))
+    say(textwrap.fill(printable(text), width, subsequent_indent=indent, break_on_hyphens=False))
 
 
 def screen_width() -> int:
@@ -214,8 +217,8 @@ def _jsonable(value: Any) -> Any:
 def _csv(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow([spreadsheet(str(name)) for name in columns])
     for row in rows:
         values = [_jsonable(row[c]) for c in columns]
-        writer.writerow(["" if value is None else value for value in values])
+        writer.writerow(["" if value is None else spreadsheet(value) for value in values])
     return buffer.getvalue()

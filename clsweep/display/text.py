@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from clsweep.display.numbers import fixed
 
@@ -15,6 +15,10 @@ _UNSEEN = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff"
 _ILLEGIBLE = re.compile(f"[{_UNSEEN}\ufffe\uffff]")
 # What a terminal obeys instead of showing it, and what cannot be encoded; lines may break.
 _CONTROLS = re.compile(f"[{_UNSEEN}\t\r\x7f-\x9f\u2028\u2029]")
+
+# What a spreadsheet reads as a formula, unless it is a number; a dash alone is none.
+_FORMULA = re.compile(r"[=+\-@\t\r\n].", re.DOTALL)
+MOST_SHOWN = 2_000  # characters of one cell for eyes, whoever wrote them
 
 # Markdown in which text stays text.
 MD_ESCAPES = str.maketrans({mark: f"\\{mark}" for mark in "\\|<`*&~$"})
@@ -41,13 +45,42 @@ def printable(text: str) -> str:
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def json_text(text: str) -> str:
+    """JSON in which the control characters that it may hold as they are stand as escapes."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def say(text: str = "", *, file: TextIO | None = None) -> None:
+    """Print a text for eyes, at once; whatever is in it, nothing of it is an order."""
+    print(printable(text), file=file, flush=True)
+
+
+def shortened(text: str, most: int = MOST_SHOWN) -> str:
+    """The beginning of a text, and how much more there is."""
+    more = len(text) - most
+    return f"{text[:most]} ... ({more:,} more characters)" if more > 0 else text
+
+
+def spreadsheet(value: Any) -> Any:
+    """A value of a CSV file: no text is a formula, or holds a control character."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    if _FORMULA.match(value):
+        try:
+            float(value)
+        except ValueError:
+            return f"'{text}"
+    return text
+
+
 def cell(value: Any, digits: int = 2) -> str:
     """One value for eyes: no trailing noise, an empty cell for what does not exist, no character
     that is an order.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return fixed(value, digits) if isinstance(value, float) else printable(str(value))
+    return fixed(value, digits) if isinstance(value, float) else printable(shortened(str(value)))
 
 
 def is_numeric(texts: Iterable[str]) -> bool:

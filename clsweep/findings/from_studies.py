@@ -24,6 +24,7 @@ from clsweep.findings.reading_rules import (
     unit_of,
     within_of,
 )
+from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.plugged import clash
@@ -173,7 +174,11 @@ def _require_one_meaning(studies: Sequence[StudyResults]) -> None:
 
 def _require_metric(name: str, study: StudyResults) -> None:
     """Refuse a metric that a study's trials do not have, and say which they have."""
+    from pandas.api.types import is_numeric_dtype
+
     trials = study.trials
+    if name in (*LABELS, *study.params) or (name in trials and not is_numeric_dtype(trials[name])):
+        raise RequestError(f"{study.path}: metric: expected a column of scores, given {name!r}")
     if name in trials:
         return
     scored = ", ".join(m for m in METRIC if m in trials and trials[m].notna().any())

@@ -378,7 +378,7 @@ def read_trials(file: str) -> pd.DataFrame:
         else:
             folder, name = os.path.split(os.path.realpath(file))
             data = Disk(folder).read(name)
-            table, metadata = decode(data), schema_of(data).metadata
+            table, metadata = decode(data, of_others=True), schema_of(data).metadata
         frame = to_frame(table.drop_columns(_index_of_pandas(table)))
         frame.attrs = {TOLD: _told(metadata or {})}
         return frame

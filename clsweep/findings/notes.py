@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reasons import UNRESOLVED, Note, Reason
 from clsweep.display.numbers import count, mentioned, number
+from clsweep.version import VERSION_COLUMNS, public_version
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,6 +160,18 @@ CONFIRMED_ON_TEST = (
     "search and fresh are both of the test split: fresh seeds take the luck of the seeds out, not "
     "that of the images that picked"
 )
+
+
+def version_notes(trials: pd.DataFrame) -> list[str]:
+    """That several versions of what trains have made the trials, as they may differ in scores."""
+    told = []
+    for column in VERSION_COLUMNS:
+        if column in trials:
+            found = trials[column].dropna().astype(str).map(public_version).value_counts(sort=False)
+            each = [f"{version:.40} ({count(num)} trials)" for version, num in found.items()]
+            name, more = column.partition("_")[0], f" and {len(each) - 3} more" * (len(each) > 3)
+            told += [f"{name} {', '.join(each[:3])}{more}"] if len(each) > 1 else []
+    return [f"trials of several versions, whose scores may differ: {'; '.join(told)}"] * bool(told)
 
 
 def said(reason: str, figures: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clsweep.findings import tables as shown
+from clsweep.findings.notes import version_notes
 from clsweep.report.computed import Tables
 from clsweep.report.model import Figure, Section, Step, Table
 from clsweep.report.pieces import words_of
@@ -31,6 +32,7 @@ def notes(tables: Tables) -> Sentences:
     return (
         *answer.cautions(tables.board, words, is_search=tables.is_search),
         *tables.material.notes,
+        *version_notes(tables.material.trials),
     )
 
 

@@ -66,10 +66,12 @@ class Figure:
 
     @cached_property
     def standing_alone(self) -> dict[str, Any]:
-        """The spec with the theme of the files."""
+        """The spec with the theme of the files, and without links: the page alone has the rows that
+        they lead to.
+        """
         from clsweep.report.figures.theme import themed
 
-        return themed(self.spec, dark=False, background=None)
+        return themed(_unlinked(self.spec), dark=False, background=None)
 
     @cached_property
     def picture(self) -> Future[Picture]:
@@ -79,6 +81,14 @@ class Figure:
         from clsweep.report.figures.drawing import draw
 
         return draw(self.standing_alone)
+
+
+def _unlinked(part: Any) -> Any:
+    """A part of a spec without encodings of links; the rows of its data stay as they are."""
+    if isinstance(part, Mapping):
+        kept = {k: v for k, v in part.items() if not (k == "href" and isinstance(v, Mapping))}
+        return {k: v if k == "datasets" else _unlinked(v) for k, v in kept.items()}
+    return [_unlinked(each) for each in part] if isinstance(part, list) else part
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,6 +8,7 @@ link leads out of the folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -26,6 +27,8 @@ Data: TypeAlias = "bytes | pa.Buffer"
 UNFINISHED = ".tmp"
 LARGEST_DOCUMENT = 2**23  # bytes of a YAML or JSON file; reading more takes minutes
 DOCUMENTS = (".yaml", ".json")
+# what a file system says to a call that it has not: locks, the flush of a folder
+UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 
 
 class Disk:
@@ -87,7 +90,7 @@ class Disk:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise RequestError(f"{self.place(name)}: cannot be read: {error.strerror}") from None
+            raise RequestError(f"{self.place(name)}: cannot be opened: {error.strerror}") from None
 
     def names(self, folder: str) -> list[str]:
         return [name for name in self._listed(folder) if not name.endswith(UNFINISHED)]
@@ -128,7 +131,7 @@ class Disk:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.remove(temporary)
-            raise RequestError(f"{path}: cannot be written: {error}") from error
+            raise RequestError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     def remove(self, name: str) -> None:
         folder, _, file = name.rpartition("/")
@@ -165,9 +168,12 @@ def require_size(place: str, num_bytes: int) -> None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Return once the names in a folder are on the disk."""
+    """Return once the names in a folder are on the disk, where the file system can say so."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
     finally:
         os.close(descriptor)

@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -41,7 +41,7 @@ from clsweep.results.checked import (
     plan_columns,
     why_not_of,
 )
-from clsweep.results.disk import Disk
+from clsweep.results.disk import Data, Disk
 from clsweep.results.hold import Hold, hold_of, read_heartbeat
 from clsweep.results.places import Files, open_files
 from clsweep.results.processes import temporary_prefix
@@ -80,16 +80,17 @@ class ResultsFolder:
     """A results folder on this machine or in an object store: `results/tau`, `s3://bucket/tau`."""
 
     path: str
+    of_run: InitVar[str | None] = None  # in a process of a run that holds the folder elsewhere
     _files: Files = field(init=False, repr=False)
-    _lock: Hold = field(init=False, repr=False)
+    held: Hold = field(init=False, repr=False)  # the right to write to it
     _scratch: str | None = field(init=False, repr=False, default=None)
     _is_declared: bool = field(init=False, repr=False, default=False)
     _known: dict[str, tuple[bytes, Any]] = field(init=False, repr=False, default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, of_run: str | None) -> None:
         self.path = str(self.path) if "://" in str(self.path) else os.path.normpath(self.path)
         self._files = open_files(self.path)
-        self._lock = hold_of(self._files, self.path)
+        self.held = hold_of(self._files, self.path, of_run)
 
     @property
     def local_path(self) -> str | None:
@@ -163,19 +164,20 @@ class ResultsFolder:
         schema = trials_schema(fields)
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
-        present = (*KEYS, "status")
+        present, params = (*KEYS, "status"), self.params()
         table = self._with_parts(
-            "trials", schema, [*columns, *present], filled=present, present=[metric]
+            "trials", schema, [*columns, *present, *params], filled=present, present=[metric]
         )
-        params = [f.name for f in fields if f.name in columns and f.name != "precision"]
-        gaps = [name for name in params if table[name].null_count]
         # the plan is read last: no run records a trial before it is planned
-        plan = self.plan([*KEYS, *gaps]) if gaps else self._plan.keys
         try:
-            return in_plan_order(table, plan, gaps).select(columns)
+            return in_plan_order(table, self.plan([*KEYS, *params]), params).select(columns)
         except ValueError as error:
+            reason, *trial = error.args
             where = f"{self.place('trials.parquet')} or a part"
-            raise RequestError(f"{where}: {str(error).splitlines()[0]}") from None
+            if trial:
+                part = f"parts/trials/{trial[0]}.parquet"
+                where = self.place(part if self._files.is_file(part) else "trials.parquet")
+            raise RequestError(f"{where}: {str(reason).splitlines()[0]}") from None
 
     def side_table(self, name: str) -> pa.Table:
         """`epochs`, `histograms` or `points` of the trials that have ended so far."""
@@ -254,7 +256,7 @@ class ResultsFolder:
 
     def is_running(self) -> bool:
         """Whether a run holds the folder; in an object store, whether it has lately said so."""
-        return self._lock.is_held()
+        return self.held.is_held()
 
     # What a run writes.
 
@@ -262,16 +264,15 @@ class ResultsFolder:
         self, study_yaml: str, plan_rows: Sequence[Row], plugins: Sequence[Plugin] = ()
     ) -> None:
         """Lay out the folder of a new study. `study.yaml` comes last: with it the folder exists."""
-        self._lock.check()
         if plugins:
-            self._files.write(KEPT, to_json(plugins))
+            self._write(KEPT, to_json(plugins))
         params = param_fields({name for row in plan_rows for name in row})
         place = self.place("study.yaml")
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = to_table(plan_rows, plan_schema(params))
         self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
-        self._files.write("study.yaml", (header + study_yaml).encode())
+        self._write("study.yaml", (header + study_yaml).encode())
         for of_plan in ("_score_on", "_row_schema"):
             self.__dict__.pop(of_plan, None)
 
@@ -282,7 +283,6 @@ class ResultsFolder:
             BusyError: another run has taken the folder over.
             RequestError: it cannot be written.
         """
-        self._lock.check()
         trial_id = row["trial_id"]
         for name, rows in side.items():
             part = f"parts/{name}/{trial_id}.parquet"
@@ -301,27 +301,26 @@ class ResultsFolder:
             BusyError: another run has taken the folder over.
             RequestError: it cannot be written.
         """
-        self._lock.check()
         rows = [{"trial_id": name, **row} for name, found in epochs.items() for row in found]
         if not rows:
-            self._files.remove(RUNNING)
+            self._remove(RUNNING)
             return
         table = to_table(rows, side_schema("epochs"))
-        self._files.write(RUNNING, encode(table), durable=False)
+        self._write(RUNNING, encode(table), durable=False)
 
     def add_encoder(self, trial_id: str, payload: bytes) -> None:
         """Keep a trial's encoder; on the disk when this returns."""
-        self._files.write(encoder_file(trial_id), payload)
+        self._write(encoder_file(trial_id), payload)
 
     def remove_encoder(self, trial_id: str) -> None:
-        self._files.remove(encoder_file(trial_id))
+        self._remove(encoder_file(trial_id))
 
     def add_checkpoint(self, trial_id: str, payload: bytes) -> None:
         """Replace the checkpoint of a trial; on the disk when this returns."""
-        self._files.write(checkpoint_file(trial_id), payload)
+        self._write(checkpoint_file(trial_id), payload)
 
     def remove_checkpoint(self, trial_id: str) -> None:
-        self._files.remove(checkpoint_file(trial_id))
+        self._remove(checkpoint_file(trial_id))
 
     def remove_unfinished(self) -> None:
         """Remove what writers that were killed left; nobody else may be writing."""
@@ -330,7 +329,7 @@ class ResultsFolder:
 
     def compact(self) -> None:
         """Move all parts into `trials.parquet`, `epochs.parquet` and the other side tables."""
-        self._lock.check()
+        self.held.check()
         parts = {name: self._parts(name) for name in ("trials", *SIDE_TABLES)}
         trials = self.trials()  # once: their parts are many files
         for name in SIDE_TABLES:
@@ -339,7 +338,7 @@ class ResultsFolder:
                 self._write_table(f"{name}.parquet", table)
         self._write_table("trials.parquet", trials)
         for names in parts.values():  # trials first: none must survive the epochs that belong to it
-            self._files.each(self._files.remove, names)
+            self._files.each(self._remove, names)
 
     def add_references(self, rows: Sequence[Row]) -> None:
         self._write_table("references.parquet", to_table(rows, references_schema()))
@@ -351,7 +350,7 @@ class ResultsFolder:
         params = param_fields({name for row in cells for name in row})
         self._write_table(f"{PRINTED}/{CELLS}", to_table(cells, plan_schema(params)))
         for name, text in files.items():
-            self._files.write(f"{PRINTED}/{name}", text.encode())
+            self._write(f"{PRINTED}/{name}", text.encode())
 
     def beat(self, state: Mapping[str, Any]) -> None:
         """Say that the study is alive, for `clsweep status` elsewhere.
@@ -360,7 +359,7 @@ class ResultsFolder:
             BusyError: another run took this one, which had been silent, for dead, and has the
                 folder now.
         """
-        self._lock.beat(state)
+        self.held.beat(state)
 
     def leftovers(self) -> Any:
         """What `note_leftovers` was last given, or whatever stands there; None if that is nothing,
@@ -373,10 +372,10 @@ class ResultsFolder:
 
     def note_leftovers(self, noted: Mapping[str, Any]) -> None:
         """Say what a run would leave on its machine if it were killed now."""
-        self._files.write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
+        self._write(LEFTOVERS, json.dumps(noted).encode(), durable=False)
 
     def forget_leftovers(self) -> None:
-        self._files.remove(LEFTOVERS)
+        self._remove(LEFTOVERS)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -387,22 +386,27 @@ class ResultsFolder:
             BusyError: another run holds it.
             RequestError: it cannot be made or written.
         """
-        with self._lock.hold():
-            yield
+        with self.held.hold():
+            try:
+                yield
+            except Exception:
+                self.held.check()  # what goes wrong in a folder of somebody else follows from that
+                raise
+            finally:
+                self.remove_scratch()
 
     @property
     def scratch(self) -> str:
-        """A local folder of this run for Ray's own files; nothing in it is read again."""
-        if isinstance(self._files, Disk):
-            self._files.inside(".ray")
-            return self._files.place(".ray")
+        """A local folder of this run, for Ray's own files too; nothing in it is read again. It lies
+        apart: who writes there would make a folder of results anew that was deleted.
+        """
         if self._scratch is None:
             self._scratch = tempfile.mkdtemp(prefix=temporary_prefix())
         return self._scratch
 
     def remove_scratch(self) -> None:
-        if self.local_path is not None or self._scratch is not None:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
 
     @property
@@ -424,10 +428,9 @@ class ResultsFolder:
         line.
         """
         if self.local_path is None and self._scratch is not None:
-            self._lock.check()
             with contextlib.suppress(FileNotFoundError):
                 lines = Disk(self._scratch).read(JOURNAL)
-                self._files.write(JOURNAL, lines[: lines.rfind(b"\n") + 1])
+                self._write(JOURNAL, lines[: lines.rfind(b"\n") + 1])
 
     # Files.
 
@@ -579,7 +582,15 @@ class ResultsFolder:
         if split == "test":
             known = table.schema.metadata or {}
             table = table.replace_schema_metadata({**known, "score_on": split})
-        self._files.write(name, encode(table))
+        self._write(name, encode(table))
+
+    def _write(self, name: str, data: Data, *, durable: bool = True) -> None:
+        self.held.check()
+        self._files.write(name, data, durable=durable)
+
+    def _remove(self, name: str) -> None:
+        self.held.check()
+        self._files.remove(name)
 
 
 def _of_trials(table: pa.Table, trials: pa.Table) -> pa.Table:

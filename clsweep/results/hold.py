@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results.disk import Disk
+from clsweep.results.disk import UNSUPPORTED, Disk
 from clsweep.results.places import Files
 from clsweep.results.processes import machine
 
@@ -37,6 +37,8 @@ RENEW_S = 10.0  # at least so often it does
 class Hold(Protocol):
     """The right of one run to write to a results folder."""
 
+    run: str | None  # whose it is, for its other processes to write by
+
     def is_held(self) -> bool:
         """Whether any run holds the folder."""
 
@@ -48,10 +50,10 @@ class Hold(Protocol):
         """
 
     def check(self) -> None:
-        """Before anything is written that another run's must not be mixed with.
+        """Before anything is written: the folder is still that of `run`.
 
         Raises:
-            BusyError: another run has taken the folder over, while this one was silent.
+            BusyError: it was deleted, moved or replaced, or another run has taken it over.
         """
 
     def hold(self) -> AbstractContextManager[None]:
@@ -64,24 +66,39 @@ class Hold(Protocol):
 
 
 class FileLock:
-    """The lock of a folder on a disk."""
+    """The lock of a folder on a disk. A path may come to name another folder under a run, which is
+    deleted, moved or made anew: the file says whose it is, and its inode tells it from a copy.
 
-    def __init__(self, files: Disk, path: str):
-        self._files, self._path = files, path
+    A file system without locks leaves it to the heartbeat to keep a second run out. One that comes
+    all the same ends the first, which does not find its name any more.
+    """
+
+    def __init__(self, files: Disk, path: str, run: str | None = None):
+        self._files, self._path, self.run = files, path, run
 
     def is_held(self) -> bool:
         try:
             # to be read only: the folder may be somebody else's
             with open(self._files.descriptor(".lock")) as handle:
-                return not _flock(handle, exclusive=False)
+                return not self._lock(handle, exclusive=False)
         except OSError:
             return False  # no run has ever held it
 
     def beat(self, state: Mapping[str, Any]) -> None:
+        self.check()
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
     def check(self) -> None:
-        """Nothing: nobody takes it while our process lives."""
+        if self.run is not None and self.run != self._found():
+            raise BusyError(_busy(self._path, {}))
+
+    def _found(self) -> str | None:
+        """The run that has the folder which is now at this place."""
+        try:
+            name = self._files.read(".lock").hex()
+            return f"{os.stat(self._files.place('.lock')).st_ino} {name}"
+        except FileNotFoundError:
+            return None
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
@@ -90,18 +107,38 @@ class FileLock:
                 os.makedirs(self._files.folder, exist_ok=True)
                 lock = self._files.descriptor(".lock", os.O_RDWR | os.O_CREAT)
                 handle = stack.enter_context(open(lock, "w"))
+                # A status command may hold it for an instant; a run holds it for long.
+                pause = threading.Event()
+                if not any(
+                    self._lock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S)
+                    for _ in range(LOCK_ATTEMPTS)
+                ):
+                    raise BusyError(_busy(self._path))
+                name = uuid.uuid4().bytes
+                os.truncate(handle.fileno(), os.pwrite(handle.fileno(), name, 0))
             except OSError as error:
                 raise RequestError(
                     f"{self._path}: cannot be used as a results folder: {error.strerror}"
                 ) from None
-            # A status command may hold it for an instant; a run holds it for long.
-            pause = threading.Event()
-            if not any(
-                _flock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S)
-                for _ in range(LOCK_ATTEMPTS)
-            ):
-                raise BusyError(_busy(self._path))
+            self.run = f"{os.fstat(handle.fileno()).st_ino} {name.hex()}"
+            self.check()
             yield
+
+    def _lock(self, handle: IO[str], *, exclusive: bool) -> bool:
+        """Try to lock the open file until it is closed; False if somebody else has the folder."""
+        import fcntl
+
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+            beat = read_heartbeat(self._files)
+            is_fresh = beat.get("state") == "running" and _is_fresh({**beat, "owner": ""})
+            return not is_fresh or _is_dead(beat)
+        return True
 
 
 class Lease:
@@ -110,13 +147,14 @@ class Lease:
     keeps the folder without having seen who has it.
     """
 
-    def __init__(self, files: ObjectStore, path: str):
+    def __init__(self, files: ObjectStore, path: str, run: str | None = None):
         self._files, self._path = files, path
-        self._owner: str | None = None  # our name in the heartbeat, while we hold the folder
+        self.run = run  # our name in the heartbeat
         self._version: str | None = None  # of the heartbeat that we wrote last
         self._state: dict[str, Any] = {}
         self._said_at = 0.0
-        self._taken_by: dict[str, Any] = {}  # the heartbeat of a run that took us for dead
+        # the heartbeat of a run that took us for dead; empty if there is none any more
+        self._taken_by: dict[str, Any] | None = None
         self._saying = threading.RLock()
 
     @cached_property
@@ -135,9 +173,18 @@ class Lease:
             self._version, self._state, self._said_at = version, dict(state), time.monotonic()
 
     def check(self) -> None:
-        if self._taken_by:
+        if self.run is None:
+            return
+        if self._version is None:  # another process of the run beats
+            found = read_heartbeat(self._files)
+            self._taken_by = None if found.get("owner") == self.run else found
+        if self._taken_by is not None:
             raise BusyError(_busy(self._path, self._taken_by))
-        if self._owner is not None and time.monotonic() - self._said_at > STALE_S / 2:
+        if (
+            self._version is not None
+            and self.run is not None
+            and time.monotonic() - self._said_at > STALE_S / 2
+        ):
             self.beat(self._state)
 
     @contextlib.contextmanager
@@ -163,12 +210,12 @@ class Lease:
             again, version = self._found()
             if version != self._version:
                 raise BusyError(_busy(self._path, again))
-        self._owner = uuid.uuid4().hex
+        self.run = uuid.uuid4().hex
         try:
             self.beat({"state": "running", "running": [], "headline": "starting"})
             self._require_conditions()
         except RequestError:
-            self._owner, self._taken_by = None, {}
+            self.run, self._taken_by = None, None
             raise
 
     def _found(self) -> tuple[dict[str, Any], str | None]:
@@ -192,26 +239,27 @@ class Lease:
         while not released.wait(RENEW_S / 4):
             if time.monotonic() - self._said_at > RENEW_S:
                 # a folder that is no longer ours: the next beat says so
-                with contextlib.suppress(RequestError):
+                with contextlib.suppress(RequestError), self._saying:  # else of an older state
                     self.beat(self._state)
 
     def _release(self) -> None:
         with contextlib.suppress(RequestError):  # if it cannot be released it goes stale
             self.beat({**self._state, "state": "ended", "owner": None})
-        self._owner = None
+        self.run = None
 
     def _heartbeat(self, state: Mapping[str, Any]) -> bytes:
-        whole = {"owner": self._owner, **_process(), **state, "time": time.time()}
+        whole = {"owner": self.run, **_process(), **state, "time": time.time()}
         return json.dumps(whole).encode()
 
 
-def hold_of(files: Files, path: str) -> Hold:
+def hold_of(files: Files, path: str, run: str | None = None) -> Hold:
+    """run: whose hold it is, in another process than the one that took it."""
     if isinstance(files, Disk):
-        return FileLock(files, path)
+        return FileLock(files, path, run)
     from clsweep.results.object_store import ObjectStore
 
     assert isinstance(files, ObjectStore)
-    return Lease(files, path)
+    return Lease(files, path, run)
 
 
 def read_heartbeat(files: Files) -> dict[str, Any]:
@@ -288,6 +336,12 @@ def _process() -> dict[str, Any]:
 
 
 def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:
+    """beat: of the run that has the folder, if that is known; empty if none has what was ours."""
+    if beat == {}:
+        return (
+            f"{path}: this results folder was deleted, moved or replaced under a run, which ends "
+            "and writes nothing more. Move it back and give the same command, or give another --out"
+        )
     by = ""
     if beat:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(beat.get("time", 0)))
@@ -296,14 +350,3 @@ def _busy(path: str, beat: Mapping[str, Any] | None = None) -> str:
         f"{path}: another clsweep run is writing here{by}. Watch it with: clsweep status "
         f"{shlex.quote(path)}"
     )
-
-
-def _flock(handle: IO[str], *, exclusive: bool) -> bool:
-    """Try to lock an open file until it is closed; False if somebody else's lock is in the way."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

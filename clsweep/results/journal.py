@@ -1,6 +1,10 @@
 """The Optuna journal: every trial as Optuna sees it, readable by optuna-dashboard while the study
 runs.
 
+Optuna believes any line. So each of ours ends in a checksum, by a key that Optuna passes over, of
+itself and the line before: none is changed, lost, doubled or moved unseen. Lines of earlier
+versions, and of others, have none.
+
 It says nothing that the recorded rows do not say, but for the values of configurations that have
 been chosen and not finished yet, and what a scheduler has decided: a lost journal is written again
 from the rows.
@@ -11,6 +15,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +26,8 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.storages.journal._file import get_lock_file
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -29,6 +36,8 @@ from clsweep.errors import RequestError
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
+_CHECK = b',"crc":'
+_TAIL_BYTES = 2**14  # which the last two lines do not exceed, most often
 _STATES = {"finished": TrialState.COMPLETE, "stopped": TrialState.PRUNED, "failed": TrialState.FAIL}
 
 
@@ -47,7 +56,7 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
         if alone:
             for leftover in Path(path).parent.glob(f"{Path(path).name}.lock*"):
                 leftover.unlink(missing_ok=True)
-            _require_lines(path)
+        _require_lines(path)
         return JournalStorage(_JournalFile(path))
     except OSError as error:
         raise RequestError(f"{path}: cannot be opened: {error.strerror}") from None
@@ -56,11 +65,20 @@ def open_storage(path: str, *, alone: bool = False) -> JournalStorage:
 
 
 def _require_lines(path: str) -> None:
-    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others."""
+    """Refuse lines that Optuna passes over at the end of a file, and trips over behind others, and
+    those that are not as they were written, or not where.
+    """
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-        for line in file:
-            if line.endswith(b"\n") and not isinstance(json.loads(line), dict):
+        before = 0
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            if not isinstance(parsed := json.loads(line), dict):
                 raise ValueError(f"a line says {line!r:.40}")
+            body = line[: line.rfind(_CHECK)] + b"}"
+            if "crc" in parsed and parsed["crc"] != zlib.crc32(body, before):
+                raise ValueError(f"line {number} or the one before is not as it was written")
+            before = zlib.crc32(line)
 
 
 def _damaged(path: str, reason: str) -> RequestError:
@@ -233,44 +251,46 @@ def _retry_of(former: FrozenTrial) -> dict[str, Any]:
 
 
 class _JournalFile(JournalFileBackend):
-    """A file that outlives its writers."""
-
-    def __init__(self, path: str):
-        super().__init__(path, lock_obj=_MendingLock(path))
-        self._path = path
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        try:
-            super().append_logs(logs)
-        except OSError as error:
-            raise RequestError(f"{self._path}: cannot be written: {error.strerror}") from None
-
-
-class _MendingLock(JournalFileSymlinkLock):
-    """Whoever is about to write first cuts off the half line that a killed writer, or a full disk,
-    has left.
-
-    Optuna passes over a half line at the end, but would write the next one right behind it.
+    """A file that outlives its writers, and whose lines are checked. Nothing is written to another
+    one that has come in its place.
     """
 
     def __init__(self, path: str):
-        super().__init__(path)
-        self._path = path
+        super().__init__(path, lock_obj=JournalFileOpenLock(path))
+        # kept open: no other file gets its inode meanwhile
+        self._opened = open(path, "rb")  # noqa: SIM115
 
-    def acquire(self) -> bool:
-        acquired = super().acquire()
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        path = self._file_path
         try:
-            _cut_half_line(self._path)
-        except BaseException:
-            self.release()
-            raise
-        return acquired
+            if not os.path.samestat(os.stat(path), os.fstat(self._opened.fileno())):
+                raise RequestError(f"{path}: cannot be written: another file has come in its place")
+            with get_lock_file(self._lock):
+                line, lines = _last_line(path), b""
+                for log in logs:
+                    body = json.dumps(log, separators=(",", ":")).encode()
+                    check = zlib.crc32(body, zlib.crc32(line))
+                    line = b"%b%b%d}\n" % (body[:-1], _CHECK, check)
+                    lines += line
+                with open(path, "ab") as file:
+                    file.write(lines)
+                    file.flush()
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise RequestError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _cut_half_line(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError), open(path, "r+b") as file:
-        end = file.seek(0, 2)
-        file.seek(max(0, end - 1))
-        if file.read(1) not in (b"", b"\n"):
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
+def _last_line(path: str) -> bytes:
+    """The last whole line. A half one behind it, which a killed writer or a full disk has left, is
+    cut off: Optuna would write right behind it.
+    """
+    with open(path, "r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        for start in (max(0, end - _TAIL_BYTES), 0):
+            file.seek(start)
+            *lines, half = file.read().split(b"\n")
+            if len(lines) > 1:
+                break
+        if half:
+            file.truncate(end - len(half))
+    return lines[-1] + b"\n" if lines else b""

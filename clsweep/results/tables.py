@@ -20,8 +20,9 @@ _MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more th
 # What a file may come to in memory: so much, and so many times its own bytes. Of our tables the
 # largest factors are 3 for the pages, 25 for the values, and half a row.
 _PAGES, _PAGES_PER_BYTE = 2**26, 20  # bytes, unpacked
-_VALUES, _VALUES_PER_BYTE = 2**30, 100  # bytes
+_VALUES, _VALUES_PER_BYTE = 2**30, 25  # bytes
 _ROWS, _ROWS_PER_BYTE = 100_000, 10
+_SNAPPY = 22  # how often its length this compression, with which we write, can come to
 
 
 def encode(table: pa.Table) -> bytes:
@@ -33,17 +34,22 @@ def encode(table: pa.Table) -> bytes:
     return b"".join([data[:start], _MARK, _checksum(data[:start], data[start:]), data[start:]])
 
 
-def decode(data: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+def decode(
+    data: bytes, columns: Sequence[str] | None = None, *, of_others: bool = False
+) -> pa.Table:
     """A Parquet file, or those of the columns that it has. One without checksums is read as well.
+
+    Args:
+        of_others: it may have lists, whose number is not known before they are read.
 
     Raises:
         ValueError, OSError, pa.ArrowException: it is damaged, or cannot be what it says.
     """
     view = memoryview(data)
-    if not _has_checksum(view):
-        return _read(data, columns, by_page=True)
-    _verify(view)
-    return _read(data, columns, by_page=False)
+    has_checksum = _has_checksum(view)
+    if has_checksum:
+        _verify(view)
+    return _read(data, columns, by_page=not has_checksum, of_others=of_others)
 
 
 def schema_of(data: bytes) -> pa.Schema:
@@ -51,9 +57,11 @@ def schema_of(data: bytes) -> pa.Schema:
     return pq.read_schema(pa.BufferReader(data))
 
 
-def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Table:
+def _read(
+    data: bytes, columns: Sequence[str] | None, *, by_page: bool, of_others: bool
+) -> pa.Table:
     """Our texts repeat: they are read, and checked, once per value where there are many rows."""
-    source = pa.BufferReader(data)
+    source = _source(data)
     metadata = pq.read_metadata(source)
     schema = metadata.schema.to_arrow_schema()
     names = schema.names
@@ -61,14 +69,15 @@ def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Ta
         raise ValueError(f"column {twice[0]!r} stands twice")
     chosen = [name for name in columns or names if name in names]
     room = _VALUES + _VALUES_PER_BYTE * len(data)
-    texts = _sizes_of_texts(metadata, {*chosen}, len(data), room)
+    texts = _sizes_of_texts(data, metadata, {*chosen}, room)
     repeating = [
         name
         for name, (size, worst) in texts.items()
         if worst > room or (metadata.num_rows >= _MANY_ROWS and size < 4 * metadata.num_rows)
     ]  # else the values are longer than their numbers
-    if nested := [name for name in repeating if name not in names]:
-        raise ValueError(f"column {nested[0]!r}: expected no lists of so many texts")
+    lists = [path for path in metadata.schema.names if path not in names] if not of_others else []
+    if lists := [*lists, *(name for name in repeating if name not in names)]:
+        raise ValueError(f"column {lists[0]!r}: expected no list")
     file = pq.ParquetFile(
         source,
         metadata=metadata,
@@ -84,11 +93,20 @@ def _read(data: bytes, columns: Sequence[str] | None, *, by_page: bool) -> pa.Ta
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
 
 
+def _source(data: bytes) -> pa.BufferReader:
+    """Bytes in Arrow's own memory. One of its threads lets go of them last: of Python's it would
+    have to ask the interpreter, and where that is just ending, the process aborts.
+    """
+    buffer = pa.allocate_buffer(len(data))
+    pa.FixedSizeBufferWriter(buffer).write(data)
+    return pa.BufferReader(buffer)
+
+
 def _sizes_of_texts(
-    metadata: pq.FileMetaData, chosen: Collection[str], num_bytes: int, room: int
+    data: bytes, metadata: pq.FileMetaData, chosen: Collection[str], room: int
 ) -> dict[str, tuple[int, int]]:
-    """Of each column of texts, by what the file says of itself: the bytes of its pages, and what
-    they come to if each value is a whole page.
+    """Of each column of texts: the bytes of its pages, as the footer says, and what they come to if
+    each value is a whole page.
 
     Raises:
         ValueError: what these columns come to would fill the memory.
@@ -99,20 +117,70 @@ def _sizes_of_texts(
             column, kind = group.column(i), metadata.schema.column(i)
             if (name := column.path_in_schema).partition(".")[0] not in chosen:
                 continue
-            pages += column.total_uncompressed_size
+            unpacked = _unpacked(data, column)
+            pages += unpacked
             values += max(column.num_values, group.num_rows) * max(8, kind.length)
             if column.physical_type == "BYTE_ARRAY":
                 size, worst = texts.get(name, (0, 0))
-                unpacked = column.total_uncompressed_size
-                texts[name] = size + unpacked, worst + unpacked * column.num_values
+                size += column.total_uncompressed_size
+                texts[name] = size, worst + unpacked * column.num_values
     is_bomb = (
-        pages > _PAGES + _PAGES_PER_BYTE * num_bytes
+        pages > _PAGES + _PAGES_PER_BYTE * len(data)
         or values > room
-        or metadata.num_rows > _ROWS + _ROWS_PER_BYTE * num_bytes
+        or metadata.num_rows > _ROWS + _ROWS_PER_BYTE * len(data)
     )
     if is_bomb:
-        raise ValueError(_too_large(f"{num_bytes:,}", max(pages, values), metadata.num_rows))
+        raise ValueError(_too_large(f"{len(data):,}", max(pages, values), metadata.num_rows))
     return texts
+
+
+def _unpacked(data: bytes, column: pq.ColumnChunkMetaData) -> int:
+    """Bytes that the pages of a column can come to. The footer says so too, and may lie."""
+    most = max(column.total_uncompressed_size, _SNAPPY * column.total_compressed_size)
+    if column.compression in ("SNAPPY", "UNCOMPRESSED") and most <= _PAGES:
+        return most
+    starts = (column.dictionary_page_offset, column.data_page_offset)
+    total, at = 0, min(start for start in starts if start)
+    end = at + column.total_compressed_size
+    try:
+        while at < end:
+            header, at = _header(data, at)
+            total, at = total + header[_UNPACKED], at + max(0, header[_PACKED])
+    except (LookupError, RecursionError):
+        raise ValueError("a page has no header of Parquet's") from None
+    return total
+
+
+_UNPACKED, _PACKED = 2, 3  # of the fields of a page's header: its sizes in bytes
+
+
+def _header(data: bytes, at: int) -> tuple[dict[int, int], int]:
+    """The integers of a struct without lists in Thrift's compact protocol, by the numbers of their
+    fields, and where it ends.
+    """
+    found, number = dict[int, int](), 0
+    while head := data[at]:
+        kind, at = head & 15, at + 1
+        number += head >> 4
+        if kind in (4, 5, 6):
+            value, at = _varint(data, at)
+            found[number] = (value >> 1) ^ -(value & 1)
+        elif kind == 8:  # a text
+            length, at = _varint(data, at)
+            at += length
+        elif kind == 12:
+            _, at = _header(data, at)
+        elif kind not in (1, 2) or head < 16:  # booleans
+            raise LookupError
+    return found, at + 1
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while data[at] >= 128 and shift < 64:
+        value |= (data[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+    return value | data[at] << shift, at + 1
 
 
 def _too_large(written: str, num_bytes: int, num_rows: int) -> str:

@@ -284,6 +284,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
         PlanSearch(study, [], folder.trials().to_pylist(), open_storage(folder.journal_path))
     found |= {name: clock.seconds[name] for name in clock.seconds if name not in found}
     found["journal MiB"] = os.path.getsize(folder.journal_path) / MIB
+    folder.remove_scratch()
     return found
 
 

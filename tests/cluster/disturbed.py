@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import subprocess
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -195,6 +196,11 @@ class Disturbed:
     def files(self, folder: str, suffix: str = "") -> list[Path]:
         return [Path(info.path) for info in self._infos(folder) if info.path.endswith(suffix)]
 
+    def scratch(self, pattern: str = "") -> list[Path]:
+        """What the latest command keeps in its temporary folder."""
+        place = Path(tempfile.gettempdir())
+        return [*place.glob(f"clsweep-{self.driver.pid}-*/{pattern}")]
+
     def checkpoints(self) -> set[str]:
         """Trials that have one, by id."""
         return {path.stem for path in self.files("checkpoints", ".ckpt")}
@@ -300,7 +306,7 @@ def assert_tidy(study: Disturbed) -> None:
         path for path in study.files("") if path.suffix == ".tmp" or ".lock." in path.name
     ] == []
     assert study.files("parts") == []
-    assert study.files(".ray") == []
+    assert study.scratch() == []
 
 
 def assert_journal(study: Disturbed, tmp_path: Path, *, retried: Sequence[str] = ()) -> None:

@@ -8,6 +8,8 @@ import contextlib
 import json
 import os
 import random
+import re
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -263,6 +265,44 @@ def test_a_full_disk_stops_the_study_until_there_is_room(
     study.run_to_the_end()
     assert_kept(study, kept)
     assert_as_undisturbed(study, undisturbed, tmp_path)
+
+
+def test_a_file_system_without_locks_and_links_is_enough(
+    begin: Begin, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "odd_disk"), prepend=os.pathsep)
+    study = begin(STUDY)
+    monkeypatch.setenv("CLSWEEP_TEST_ODD_DISK", study.out)
+    study.run_to_the_end()
+    assert_as_undisturbed(study, undisturbed, tmp_path)
+
+
+# A path that comes to name another folder.
+
+
+@pytest.mark.parametrize("change", ["deleted", "moved", "replaced"])
+def test_a_study_whose_folder_is_another_one_ends_and_leaves_it_alone(
+    begin: Begin, tmp_path: Path, change: str
+) -> None:
+    study, out, moved = begin(STUDY), tmp_path / "out", tmp_path / "moved"
+    study.start()
+    study.wait_until(lambda: study.files("parts/trials", ".parquet"), "a row")
+    out.rename(moved)
+    if change == "deleted":
+        shutil.rmtree(moved)
+    if change == "replaced":
+        other = begin({**STUDY, "base": {**BASE, "epochs": 2, "lr": 0.25}}, out=out)
+        other.run_to_the_end()
+    code, output = study.wait()
+    assert code == 2, output
+    assert len(re.findall("out: this results folder was deleted, moved or replaced", output)) == 1
+    assert out.exists() == (change == "replaced")
+    assert study.scratch() == []
+    if change == "replaced":
+        trials = clsweep.open_results(out).trials
+        assert len(trials) == 8
+        assert set(trials["lr"]) == {0.25}
+        assert_tidy(other)
 
 
 # What fails.

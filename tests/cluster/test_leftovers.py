@@ -76,13 +76,10 @@ def killed(tmp_path: Path, start: Start) -> Killed:
 
 
 def test_what_a_killed_run_left_is_removed(killed: Killed) -> None:
-    scratch = Path(killed.folder.scratch)
-    (scratch / "clsweep-of-a-trial").mkdir(parents=True)
     killed.note()
     remove_leftovers(killed.folder)
     assert not killed.is_alive()
     assert not killed.ray.exists()
-    assert not scratch.exists()
     assert killed.folder.leftovers() is None
 
 

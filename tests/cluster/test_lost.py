@@ -67,3 +67,28 @@ def test_errors_that_only_sound_alike_are_the_trial_s_own() -> None:
 def test_what_ray_stops_is_lost() -> None:
     assert is_lost(OutOfMemoryError("node"))
     assert is_lost(ActorDiedError())
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_the_text_of_an_error_is_cut_where_it_is_written() -> None:
+    def raised(error: Exception) -> dict[str, str]:
+        try:
+            raise error
+        except Exception as caught:
+            return describe(caught)
+
+    long = raised(
+        type("E" * 99_999, (ValueError,), {})("the head\udcff\x1b" + "é" * 10**6 + "the end")
+    )
+    assert all(len(text.encode()) < 8_300 for text in long.values())
+    assert long["error_message"].startswith("the head\\udcff\x1bé")
+    assert long["error_message"].endswith(" bytes cut ... ")
+    assert long["error_traceback"].startswith("Traceback ")
+    assert long["error_traceback"].endswith("the end\n")
+    assert raised(ValueError("short\nand whole"))["error_message"] == "short\nand whole"
+    assert raised(Speechless())["error_message"] == "Speechless"
+    assert not is_lost(Speechless())

@@ -51,7 +51,7 @@ def study(tmp_path: Path) -> Iterator[Disturbed]:
 
 def said(study: Disturbed) -> dict[str, Any]:
     """What the trial last said."""
-    files = [*Path(study.out).glob(".ray/said/*s0")]
+    files = study.scratch("said/*s0")
     state: dict[str, Any] = json.loads(files[0].read_text())["state"] if files else {}
     return state
 
@@ -67,7 +67,7 @@ def wait_for_a_step(study: Disturbed) -> None:
     since = time.time_ns()
 
     def told() -> bool:
-        times = [path.stat().st_mtime_ns for path in Path(study.out).glob(".ray/said/*s0")]
+        times = [path.stat().st_mtime_ns for path in study.scratch("said/*s0")]
         return max(times, default=0) > since and step(study) > 0
 
     study.wait_until(told, "a step")

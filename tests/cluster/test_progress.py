@@ -89,6 +89,15 @@ def test_a_failure_is_shown_at_once(shown):
     assert out.getvalue() == "dcl-0 failed: Error: why\n"
 
 
+def test_a_failure_of_any_length_is_one_line_and_no_order(shown):
+    progress, rows, out = shown
+    message = "\x1b[31m" + "x" * 10**6 + "\nsecond"
+    progress.ended(ended(rows[0], None, status="failed") | {"error_message": message})
+    said = out.getvalue()
+    assert said.startswith("dcl-0 failed: Error: \\x1b[31mxxx")
+    assert (len(said.splitlines()), len(said) < 1000, "\x1b" in said) == (1, True, False)
+
+
 def test_an_untrained_baseline_does_not_set_the_estimate():
     rows = plan(untrained=0, dcl=10)
     estimate = Estimate(rows)

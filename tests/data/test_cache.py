@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -374,6 +375,21 @@ def test_a_full_disk_says_so_and_leaves_nothing_behind(
         load(root)
     assert not folders(root, ".partial")
     assert not folders(root)
+
+
+def test_a_file_system_that_flushes_no_folder_is_enough(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def of_files_alone(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", of_files_alone)
+    load(root)
+    assert folders(root)
 
 
 def test_without_reservations_the_free_space_is_asked(

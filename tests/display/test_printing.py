@@ -55,6 +55,38 @@ def test_csv_keeps_every_digit(printed):
     assert [row["note"] for row in rows] == ["", "two\nlines", ""]
 
 
+def test_no_text_is_a_formula_or_an_order_in_any_format(printed):
+    texts = [
+        "=HYPERLINK(1)",
+        "+x",
+        "-x",
+        "@x",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "-0.5",
+        "a\x1b[31m",
+        "\x9b1m",
+    ]
+    rows = [{"=head": text, "number": -1.5} for text in texts]
+    read = list(csv.DictReader(io.StringIO(printed(rows, format=Format.csv), newline="")))
+    assert [row["'=head"] for row in read] == [
+        "'=HYPERLINK(1)", "'+x", "'-x", "'@x", "'\\t=1", "'\\r=1", "'\n=1", "-0.5", "a\\x1b[31m",
+        "\\x9b1m",
+    ]  # fmt: skip
+    assert {row["number"] for row in read} == {"-1.5"}
+    assert json.loads(printed(rows, format=Format.json)) == rows
+    for form in Format:
+        assert not set("\x1b\x9b\t\r") & set(printed(rows, format=form))
+
+
+@pytest.mark.parametrize("form", [Format.table, Format.md])
+def test_a_cell_for_eyes_is_of_bounded_length(printed, form):
+    out = printed([{"text": "x" * 10**7}, {"text": "y"}], format=form)
+    assert len(out) < 10_000
+    assert "9,998,000 more" in " ".join(out.split())
+
+
 def test_missing_numbers_are_empty_in_csv(printed):
     assert printed([{"a": math.nan, "b": None, "c": 0.0}], format=Format.csv) == "a,b,c\n,,0.0\n"
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import re
+import stat
 import subprocess
 import sys
 import threading
@@ -300,6 +303,36 @@ def test_a_file_that_could_not_be_written_whole_is_never_seen(
     assert Raw(local).names() == before
 
 
+def test_a_folder_whose_names_cannot_be_flushed_is_written_all_the_same(
+    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def of_files_alone(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", of_files_alone)
+    local.add_trial(outcome(plan[0]))
+    assert local.trials().num_rows == 1
+
+
+@pytest.mark.parametrize("name", ["EROFS", "EDQUOT", "EXDEV", "EIO"])
+@pytest.mark.parametrize("call", ["fsync", "replace", "makedirs"])
+def test_what_a_disk_refuses_is_one_line(
+    local: ResultsFolder, monkeypatch: pytest.MonkeyPatch, call: str, name: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(RequestError) as refused:
+        local.add_checkpoint("a-0", b"x")
+    reason = os.strerror(getattr(errno, name))
+    assert str(refused.value) == f"{local.path}/checkpoints/a-0.ckpt: cannot be written: {reason}"
+
+
 def test_checkpoints_are_replaced_listed_and_removed(folder: ResultsFolder) -> None:
     assert folder.checkpoints() == []
     assert folder.checkpoint("a-0") is None
@@ -476,6 +509,51 @@ def test_a_row_without_a_value_is_not_selected_whatever_its_type(
     ids = {"trained": trained["trial_id"], "failed": untrained["trial_id"]}
     rows, _ = trial_rows(open_results(folder.path), where, None, None, every_column=True)
     assert [row["trial_id"] for row in rows] == [ids[name] for name in selected]
+
+
+FOREIGN: list[tuple[str, Any]] = [
+    ("tau", 0.123),
+    ("tau", None),
+    ("epochs", 77),
+    ("encoder", "resnet50"),
+    ("precision", "bf16"),
+    ("config", 99),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), FOREIGN)
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for(
+    local: ResultsFolder, plan: list[dict[str, Any]], name: str, value: Any, compacted: bool
+) -> None:
+    ended = [outcome(row, **({name: value} if row is plan[3] else {})) for row in plan]
+    file, trial = f"parts/trials/{plan[3]['trial_id']}.parquet", plan[3]["trial_id"]
+    for row, as_planned in zip(ended, plan, strict=True):
+        local.add_trial(outcome(as_planned) if compacted else row, epochs=[{"epoch": 1}])
+    if compacted:
+        file = "trials.parquet"
+        local.compact()
+        table = to_table(ended, pq.read_schema(f"{local.path}/{file}"))
+        pq.write_table(table, f"{local.path}/{file}")
+    told = re.escape(f"{local.path}/{file}: trial {trial}: {name}: expected {plan[3][name]} as ")
+    for columns in (None, ["trial_id"], ["knn_top1"], ["status", "tau"]):
+        with pytest.raises(RequestError, match=f"{told}planned, found {value}"):
+            local.trials(columns)
+    for read in (lambda: local.side_table("epochs"), local.compact):
+        with pytest.raises(RequestError, match=told):
+            read()
+
+
+@pytest.mark.parametrize("changes", [{"tau": 0.3}, {"precision": "fp16"}])
+def test_what_a_trial_finds_out_is_no_difference(
+    local: ResultsFolder, plan: list[dict[str, Any]], changes: dict[str, Any]
+) -> None:
+    """A live search chooses the values; earlier versions left the precision to the device."""
+    open_ = dict.fromkeys(changes, "auto" if "precision" in changes else None)
+    planned = [{**plan[0], **open_}, *plan[1:]]
+    local.create(load_study(STUDY).document.dump(), planned)
+    local.add_trial(outcome({**plan[0], **changes}))
+    assert local.trials([*changes]).to_pylist() == [changes]
 
 
 @pytest.mark.parametrize("status", ["finished", "failed"])

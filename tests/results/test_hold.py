@@ -4,9 +4,11 @@ heartbeat.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,6 +26,7 @@ from clsweep.results import hold as lock
 from clsweep.results.conditional import S3Object
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.object_store import ObjectStore
+from clsweep.results.processes import machine
 
 HOLD = """
 import sys
@@ -185,7 +188,7 @@ print("ready", flush=True)
 while line := sys.stdin.readline():
     place, start = line.split()
     folder = ResultsFolder(place)
-    folder._lock._object.read()  # connected: what follows is the claim alone
+    folder.held._object.read()  # connected: what follows is the claim alone
     time.sleep(max(0.0, float(start) - time.time()))
     try:
         with folder.lock():
@@ -339,3 +342,206 @@ def test_a_store_without_a_client_for_conditions_is_refused() -> None:
     other = ObjectStore("memory://x/y", pafs._MockFileSystem(), "x/y")
     with pytest.raises(RequestError, match=r"conditional writes, which clsweep knows of s3:// al"):
         other.versioned("heartbeat.json")
+
+
+# A path that comes to name another folder.
+
+WRITES: dict[str, Callable[[ResultsFolder], object]] = {
+    "checkpoint": lambda folder: folder.add_checkpoint("a-0", b"x"),
+    "encoder": lambda folder: folder.add_encoder("a-0", b"x"),
+    "no checkpoint": lambda folder: folder.remove_checkpoint("a-0"),
+    "references": lambda folder: folder.add_references([]),
+    "compaction": lambda folder: folder.compact(),
+    "epochs": lambda folder: folder.keep_running({}),
+    "leftovers": lambda folder: folder.note_leftovers({}),
+    "beat": lambda folder: folder.beat({"state": "running", "running": []}),
+    "any error": lambda _: [][0],
+}
+
+
+def delete(out: Path) -> None:
+    shutil.rmtree(out)
+
+
+def move(out: Path) -> None:
+    out.rename(out.with_name("moved"))
+
+
+def replace_by_a_copy(out: Path) -> None:
+    shutil.copytree(out, out.with_name("copy"))
+    move(out)
+    out.with_name("copy").rename(out)
+
+
+def begin_another(out: Path) -> None:
+    delete(out)
+    with ResultsFolder(str(out)).lock():  # often the same inodes, if nobody keeps them
+        ResultsFolder(str(out)).add_checkpoint("a-0", b"theirs")
+
+
+def lose_the_lock(out: Path) -> None:
+    (out / ".lock").unlink()
+
+
+def content(out: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("change", [delete, move, replace_by_a_copy, begin_another, lose_the_lock])
+def test_a_run_whose_folder_is_another_one_ends_and_leaves_it_alone(
+    tmp_path: Path, change: Callable[[Path], None], write: str
+) -> None:
+    out = tmp_path / "out"
+    folder, after, scratch = ResultsFolder(str(out)), {}, []
+
+    def run() -> None:
+        with folder.lock():
+            scratch.append(Path(folder.scratch))
+            folder.add_checkpoint("a-0", b"ours")
+            beside = ResultsFolder(str(out), folder.held.run)  # of a trial's process
+            beside.add_checkpoint("a-0", b"ours again")
+            change(out)
+            after.update(content(out))
+            with pytest.raises(BusyError):
+                beside.add_encoder("a-0", b"ours")
+            WRITES[write](folder)
+
+    with pytest.raises(BusyError, match="out: this results folder was deleted, moved or") as ended:
+        run()
+    assert len(str(ended.value).splitlines()) == 1
+    assert content(out) == after
+    assert out.exists() == bool(after)
+    assert not scratch[0].exists()
+
+
+def test_a_process_that_an_earlier_run_has_left_writes_nothing(place: str) -> None:
+    folder = ResultsFolder(place)
+    with folder.lock():
+        left = ResultsFolder(place, folder.held.run)
+        left.add_checkpoint("a-0", b"x")
+    with ResultsFolder(place).lock():
+        with pytest.raises(BusyError):
+            left.add_checkpoint("a-0", b"y")
+        assert folder.checkpoint("a-0") == b"x"
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_store_whose_folder_was_taken_over_or_deleted_ends_the_run(s3: str, taken: bool) -> None:
+    fs, base = pafs.FileSystem.from_uri(s3)
+    folder = ResultsFolder(s3)
+    why = "on node7" if taken else "was deleted, moved or replaced"
+
+    def run() -> None:
+        with folder.lock():
+            beside = ResultsFolder(s3, folder.held.run)
+            if taken:
+                write_heartbeat(s3, owner="another", host="node7", state="running", time=0)
+            else:
+                fs.delete_file(f"{base}/heartbeat.json")
+            with pytest.raises(BusyError, match=why):
+                beside.add_checkpoint("a-0", b"x")
+            assert folder.checkpoint("a-0") is None
+            deadline = time.monotonic() + 20  # its own heartbeat meets the other one
+            while time.monotonic() < deadline:
+                folder.add_encoder("a-0", b"x")
+
+    with pytest.raises(BusyError, match=why):
+        run()
+
+
+# File systems.
+
+
+@pytest.fixture(params=["ENOLCK", "ENOSYS", "EOPNOTSUPP"])
+def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, request.param), "no locks here")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_the_heartbeat_keeps_a_second_run_out(tmp_path: Path) -> None:
+    first, second = (ResultsFolder(str(tmp_path / "out")) for _ in range(2))
+    with first.lock():
+        first.beat({"state": "running", "running": [], "time": time.time()})
+        assert second.is_running()
+        with pytest.raises(BusyError, match="another clsweep run is writing here"), second.lock():
+            pass
+        first.beat({"state": "ended", "running": [], "time": time.time()})
+        assert not second.is_running()
+    with second.lock():
+        second.add_checkpoint("a-0", b"x")
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_one_that_comes_unseen_ends_the_first(tmp_path: Path) -> None:
+    first, second = (ResultsFolder(str(tmp_path / "out")) for _ in range(2))
+
+    def run() -> None:
+        with first.lock():
+            first.add_checkpoint("a-0", b"first")
+            with second.lock():  # before the first has said anything
+                with pytest.raises(BusyError):
+                    first.add_checkpoint("a-0", b"first again")
+                second.add_checkpoint("a-0", b"second")
+            first.compact()
+
+    with pytest.raises(BusyError, match="was deleted, moved or replaced"):
+        run()
+    assert second.checkpoint("a-0") == b"second"
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize(("beat", "is_held"), [({"machine": "another boot"}, True), ({}, False)])
+def test_without_locks_a_killed_run_is_known_on_its_machine(
+    tmp_path: Path, beat: dict[str, Any], is_held: bool
+) -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    folder = ResultsFolder(str(tmp_path / "out"))
+    with folder.lock():
+        pass
+    written = {"host": "node7", "machine": machine(), "pid": process.pid, "time": time.time()}
+    (tmp_path / "out" / "heartbeat.json").write_text(
+        json.dumps({**written, "state": "running", **beat})
+    )
+    assert folder.is_running() == is_held
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    real = os.open
+
+    def read_only(path: str, flags: int, *more: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return real(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(RequestError) as refused, ResultsFolder(str(tmp_path / "out")).lock():
+        pass
+    assert str(refused.value) == f"{tmp_path}/out/.lock: cannot be opened: Read-only file system"
+
+
+def test_a_lock_that_cannot_be_read_for_a_while_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def too_many(path: str, flags: int, *more: Any, **options: Any) -> int:
+        if str(path).endswith("/.lock"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+        return real(path, flags, *more, **options)
+
+    folder = ResultsFolder(str(tmp_path / "out"))
+    with folder.lock():
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", too_many)
+            with pytest.raises(RequestError, match="cannot be opened: Too many open") as refused:
+                folder.add_checkpoint("a-0", b"x")
+        assert not isinstance(refused.value, BusyError)
+        folder.add_checkpoint("a-0", b"x")

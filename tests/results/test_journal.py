@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import time
@@ -201,3 +202,94 @@ def test_entries_come_in_the_order_of_their_names(tmp_path):
     assert journal.entry(5) is None
     study = optuna.load_study(study_name="dcl", storage=open_storage(str(tmp_path / "journal")))
     assert study.direction == optuna.study.StudyDirection.MINIMIZE
+
+
+# Damage. What is lost at the end is as after a kill: the rows say it again.
+
+
+def entries(path, num_trials=3):
+    """What a run finds once it has told the journal of its rows, as it does at its start."""
+    journal = made(path)
+    for number in range(num_trials):
+        journal.finish(named(number), PARAMS, Outcome(status="finished", score=float(number)))
+    return {
+        name: (entry.state, entry.values, entry.params, entry.user_attrs)
+        for name, entry in journal.entries().items()
+    }
+
+
+def damages(lines):
+    for n, line in enumerate(lines):
+        before, after = lines[:n], lines[n + 1 :]
+        yield f"lost {n}", [*before, *after]
+        yield f"doubled {n}", [*before, line, line, *after]
+        yield f"doubled {n} at the end", [*lines, line]
+        if after:
+            yield f"swapped {n}", [*before, after[0], line, *after[1:]]
+        for at in range(len(line)):
+            flipped = bytes([*line[:at], line[at] ^ (1 << at % 7), *line[at + 1 :]])
+            yield f"flipped {at} of {n}", [*before, flipped, *after]
+
+
+def test_a_damaged_journal_is_refused_or_changes_nothing(tmp_path):
+    path = tmp_path / "journal"
+    filled(path)
+    lines, expected = path.read_bytes().splitlines(keepends=True), entries(path)
+    refused = wrong = 0
+    for name, damaged in damages(lines):
+        path.write_bytes(b"".join(damaged))
+        try:
+            found = entries(path)
+        except RequestError:
+            refused += 1
+            continue
+        assert found == expected, name
+        wrong += b"".join(damaged) not in (b"".join(lines), b"".join(lines[:-1]))
+    assert refused > 1000
+    assert wrong < 30  # of the last line, which Optuna reads as if it were whole, or cuts off
+
+
+def test_lines_of_an_earlier_version_are_gone_on_with_and_covered(tmp_path):
+    path = tmp_path / "journal"
+    filled(path)
+    plain = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert all(line.pop("crc") for line in plain)
+    former = b"".join(json.dumps(line).encode() + b"\n" for line in plain)
+    path.write_bytes(former)
+    made(path).start(named(3), PARAMS)
+    assert len(read(path)) == 4
+    path.write_bytes(path.read_bytes().replace(b'"values": [2.0]', b'"values": [7.0]'))
+    with pytest.raises(RequestError, match=f"line {len(plain) + 1} or the one before is not as"):
+        made(path)
+
+
+def test_a_line_does_not_need_the_whole_of_a_long_journal(tmp_path, monkeypatch):
+    path, sizes = tmp_path / "journal", []
+    journal = filled(path, 200)
+    assert path.stat().st_size > 100_000
+
+    class Counted(io.BufferedRandom):
+        def read(self):
+            data = super().read()
+            sizes.append(len(data))
+            return data
+
+    def opened(file, mode):
+        return Counted(io.FileIO(file, "r+")) if mode == "r+b" else open(file, mode)
+
+    monkeypatch.setattr("clsweep.results.journal.open", opened, raising=False)
+    journal.start(named(200), PARAMS)
+    assert 0 < sum(sizes) < 20_000
+
+
+def test_nothing_is_written_to_a_journal_that_has_come_in_its_place(tmp_path):
+    path = tmp_path / "journal"
+    journal = filled(path)
+    path.rename(tmp_path / "moved")
+    with pytest.raises(RequestError, match="journal: cannot be written: No such file"):
+        journal.start(named(3), PARAMS)
+    filled(path, 1)
+    theirs = path.read_bytes()
+    with pytest.raises(RequestError, match="another file has come in its place"):
+        journal.start(named(3), PARAMS)
+    assert path.read_bytes() == theirs

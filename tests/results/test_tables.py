@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from clsweep.errors import RequestError
+from clsweep.results import tables
 from clsweep.results.disk import LARGEST_DOCUMENT, Disk
 from clsweep.results.tables import decode, encode, typed
 
@@ -97,9 +99,46 @@ def test_kilobytes_that_would_fill_the_memory_are_refused_before_they_are_read(
     data = sink.getvalue().to_pybytes()
     assert len(data) < 200_000
     before = pa.total_allocated_bytes()
-    with pytest.raises(ValueError, match=r"bytes that come to|lists of so many texts"):
+    with pytest.raises(ValueError, match=r"bytes that come to|expected no list"):
+        decode(data, of_others=True)
+    with pytest.raises(ValueError, match=r"bytes that come to|expected no list"):
         decode(data)
     assert pa.total_allocated_bytes() - before < 2**27
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [
+        (_repeated("x" * 1_000_000, pa.string(), 100_000), {}),
+        (["x" * 20_000_000] * 8, {"compression": "zstd", "use_dictionary": False}),
+    ],
+    ids=["rows", "pages"],
+)
+def test_a_footer_that_lies_gains_nothing(column: Any, options: dict[str, Any]) -> None:
+    """It says that texts of millions of letters come to two bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"loss": column}), sink, write_statistics=False, **options)
+    data = sink.getvalue().to_pybytes()
+    told = _varint(_first_column(data).total_uncompressed_size)
+    lie = bytes([_varint(2)[0] | 0x80, *[0x80] * (len(told) - 2), 0])
+    assert told in data
+    data = data.replace(told, lie)
+    assert _first_column(data).total_uncompressed_size == 2
+    with pytest.raises(ValueError, match=r"bytes that come to 1[06]0,000"):
+        decode(data)
+
+
+def _first_column(data: bytes) -> Any:
+    return pq.read_metadata(pa.BufferReader(data)).row_group(0).column(0)
+
+
+def _varint(value: int) -> bytes:
+    """As Parquet's footer has a number."""
+    value, found = value << 1, []
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
 
 
 def test_other_readers_see_the_table_and_verify_its_pages(tmp_path: Path) -> None:
@@ -180,3 +219,12 @@ def test_a_document_without_end_is_not_read(tmp_path: Path) -> None:
     os.truncate(file, LARGEST_DOCUMENT + 1)
     with pytest.raises(RequestError, match=r"expected at most 8,388,608 bytes, given 8,388,609"):
         Disk(str(tmp_path)).read(file.name)
+
+
+def test_arrow_s_threads_hold_no_bytes_of_python_s() -> None:
+    """A thread that lets go of them as the interpreter ends would abort the process."""
+    data = encode(pa.table({"a": [1, 2]}))
+    before = sys.getrefcount(data)
+    source = tables._source(data)
+    assert sys.getrefcount(data) == before
+    assert source.read() == data

@@ -7,7 +7,10 @@ That every objective goes on bit for bit is a contract of its own, in
 
 from __future__ import annotations
 
+import hashlib
+import io
 import random
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
@@ -18,7 +21,7 @@ import torch
 
 from clsweep.train import attempt as attempts
 from clsweep.train import loop, mutual_information, precision
-from clsweep.train.attempt import identity_of, pack, unpack, verified
+from clsweep.train.attempt import identity_of, pack, unpack, unpack_unverified, verified
 from clsweep.train.loop import train_trial
 from tests.conftest import Pretend
 from tests.contracts.attempts import (
@@ -270,6 +273,22 @@ def test_the_build_of_torch_does_not_matter(saved: bytes, monkeypatch: pytest.Mo
         torch, "__version__", metadata.version("torch").partition("+")[0] + "+another"
     )
     assert attempt(CONFIG, MemoryStore(saved)).result["num_resumes"] == 1
+
+
+def test_a_compressed_checkpoint_is_not_unpacked() -> None:
+    """64 MB of zeros in some 64 kB."""
+    plain, packed = io.BytesIO(), io.BytesIO()
+    torch.save({"state": {"weight": torch.zeros(16_000_000)}}, plain)
+    with (
+        zipfile.ZipFile(plain) as source,
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as target,
+    ):
+        for name in source.namelist():
+            target.writestr(name, source.read(name))
+    body = packed.getvalue()
+    assert len(body) < 100_000
+    with pytest.raises(ValueError, match="it is compressed"):
+        unpack_unverified(hashlib.sha256(body).digest() + body)
 
 
 def test_nothing_but_tensors_and_plain_values_is_read() -> None:

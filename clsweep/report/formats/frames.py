@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+from clsweep.display.text import spreadsheet
 
 
 def to_csv(frame: pd.DataFrame) -> bytes:
     """A frame as CSV in full precision, UTF-8, without a text that a spreadsheet would read as a
     formula.
     """
-    safe = frame.rename(columns=lambda name: _harmless(str(name)))
+    safe = frame.rename(columns=lambda name: spreadsheet(str(name)))
     for i in range(safe.shape[1]):
         if not _is_plain(frame.dtypes.iloc[i]):
             safe.isetitem(i, _harmless_texts(frame.iloc[:, i]))
@@ -61,18 +60,8 @@ def _is_plain(dtype: Any) -> bool:
 def _harmless_texts(column: pd.Series[Any]) -> Any:
     """The column without texts that would be formulas; of texts alone each is looked at once."""
     if not isinstance(column.dtype, pd.StringDtype):
-        return [_harmless(value) for value in column]
+        return [spreadsheet(value) for value in column]
     codes, values = pd.factorize(column, use_na_sentinel=False)
     different = np.empty(len(values), dtype=object)
-    different[:] = [_harmless(value) for value in values]
+    different[:] = [spreadsheet(value) for value in values]
     return different[codes]
-
-
-def _harmless(value: Any) -> Any:
-    if not isinstance(value, str) or not _FORMULA.match(value):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value

@@ -1,0 +1,80 @@
+"""Rows of several versions of what trains: every reader is told, and a run asks first."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from clsweep.cluster import runner
+from clsweep.results.tables import decode, encode
+from tests.damage import make_folder
+
+NOTE = "trials of several versions"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("made"))
+
+
+def with_versions(file: Path, **columns: list[str]) -> None:
+    """Give the first rows of a table the versions that are named, and the others the last one."""
+    table = decode(file.read_bytes())
+    for name, values in columns.items():
+        column = values + values[-1:] * (table.num_rows - len(values))
+        table = table.set_column(table.column_names.index(name), name, pa.array(column))
+    file.write_bytes(encode(table))
+
+
+@pytest.fixture
+def out(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("column", ["clsweep_version", "torch_version"])
+def test_every_table_says_so(
+    column: str, out: Path, cli_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    commands = ["status", "trials", "robustness", "compare"]
+    told = f"{NOTE}, whose scores may differ: {column[:-8]} 1.0 (1 trials), 1.1 (9 trials)"
+    builds = {column: ["1.1+cu128", "1.1"]}
+    for versions, is_said in ((builds, False), ({column: ["1.0", "1.1"]}, True)):
+        with_versions(out / "trials.parquet", **versions)
+        for name in commands:
+            _, said, _ = cli_command(name, str(out))
+            assert (told in said) == is_said, (name, said)
+    _, said, _ = cli_command("report", str(out), "--out", str(out.parent / "report"))
+    assert told in said
+    assert told in (out.parent / "report" / "report.md").read_text().replace("\\", "")
+
+
+@pytest.mark.parametrize("name", ["run", "confirm"])
+def test_a_run_asks_before_it_goes_on(
+    name: str,
+    made: Path,
+    out: Path,
+    cli_command: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner._Run, "_session", lambda self: self.lay_out() or True)
+    study = str(made.parent / "small.yaml")
+    words = {"run": ["run", study, "--out", str(out)], "confirm": ["confirm", str(out)]}[name]
+    assert cli_command(*words)[0] == 130  # as far as Ray, of which this session has none
+    file = out / ("confirm" if name == "confirm" else ".") / "trials.parquet"
+    with_versions(file, clsweep_version=["0.0.1"], torch_version=["1.9.0+cpu"])
+    code, _, said = cli_command(*words)
+    assert code == 2
+    assert f"{file.parent}: expected trials of clsweep " in said
+    assert "found clsweep 0.0.1, torch 1.9.0. " in said
+    assert "--mixed-versions" in said
+    code, shown, said = cli_command(*words, "--mixed-versions")
+    assert code == 130, said
+    again = next(line for line in shown.splitlines() if "Resume with: " in line)
+    assert again.endswith(" --mixed-versions")
