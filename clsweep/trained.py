@@ -89,7 +89,7 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
         RequestError: there is none: it has ended and was not kept, or has not saved one yet; or it
             is damaged.
     """
-    from clsweep.train.checkpoint import unpack_unverified
+    from clsweep.train.attempt import unpack_unverified
 
     payload = folder.checkpoint(trial_id)
     if payload is None:

@@ -27,8 +27,8 @@ from clsweep.results.journal import open_storage
 from clsweep.results.weights import about_encoder, pack, unpack
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.checkpoint import identity_of
-from clsweep.train.checkpoint import pack as pack_checkpoint
+from clsweep.train.attempt import identity_of
+from clsweep.train.attempt import pack as pack_checkpoint
 
 STUDY = """\
 name: small

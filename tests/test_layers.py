@@ -41,7 +41,7 @@ LAYERS = {
     "study": (RAY | TORCH, "data catalog display errors files"),
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors version"),
-    "foreign": (HEAVY, "catalog errors"),
+    "foreign": (RAY | TORCH, "catalog errors"),
     "findings": (HEAVY, "analysis results study catalog display processes errors version"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
@@ -150,7 +150,7 @@ def test_imports_are_found_wherever_they_stand():
     assert "torch" in roots(imports("clsweep.cli.try_one"))
     assert "torch" not in roots(imports("clsweep.cli.try_one", when_loaded=True))
     assert "optuna" in roots(imports("clsweep.study.design"))
-    assert "clsweep.train.checkpoint" in loads("clsweep.train.loop")
+    assert "clsweep.train.attempt" in loads("clsweep.train.loop")
     assert "clsweep.results.folder" in files_of(imports("clsweep.cluster.trial", typing=True))
     assert "clsweep.results.folder" not in files_of(imports("clsweep.cluster.trial"))
 

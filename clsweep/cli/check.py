@@ -17,7 +17,7 @@ from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.witness import witness
 
 if TYPE_CHECKING:
-    from clsweep.train.worlds import TwoWorkers
+    from clsweep.train.contracts import TwoWorkers
 
 
 def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
@@ -33,7 +33,7 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     Raises:
         PluginError: it cannot be read, or executed.
     """
-    from clsweep.train.worlds import TwoWorkers
+    from clsweep.train.contracts import TwoWorkers
 
     path = Path(name)
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)

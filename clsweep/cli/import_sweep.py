@@ -16,8 +16,7 @@ from clsweep.errors import RequestError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from clsweep.foreign.sweep import ForeignSweep
-    from clsweep.foreign.table import Imported
+    from clsweep.foreign.sweep import ForeignSweep, Imported
 
 
 class Tool(StrEnum):
@@ -57,7 +56,7 @@ def import_(
     """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
     Nothing is executed.
     """
-    from clsweep.foreign.table import Asked, import_sweep
+    from clsweep.foreign.sweep import Asked, import_sweep
 
     asked = Asked(
         objective=objective, seed=seed, metric=metric, mode=mode, params=params, sampler=sampler

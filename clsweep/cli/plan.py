@@ -22,7 +22,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cli.entry import entry_tables
 from clsweep.cluster.capacity import require_capacity, this_machine
 from clsweep.cluster.files import require_files
-from clsweep.data.room import cache_room
+from clsweep.data.found import cache_room
 from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, StudyError
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES

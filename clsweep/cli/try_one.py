@@ -41,8 +41,7 @@ def try_trial(
     import torch
 
     from clsweep.train.loop import train_trial
-    from clsweep.train.memory import keep_freed_memory
-    from clsweep.train.out_of_memory import limited_memory
+    from clsweep.train.memory import keep_freed_memory, limited_memory
 
     on = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
     keep_freed_memory()

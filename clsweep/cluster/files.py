@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clsweep.data.availability import require_data
-from clsweep.data.room import cache_room
+from clsweep.data.found import cache_room
 from clsweep.errors import RequestError
 from clsweep.study.design import Study, split_columns
 from clsweep.study.document import preset_names

@@ -228,8 +228,7 @@ def _time(task: _Task) -> tuple[Pace, float]:
     """
     import torch
 
-    from clsweep.train.memory import keep_freed_memory
-    from clsweep.train.out_of_memory import limited_memory
+    from clsweep.train.memory import keep_freed_memory, limited_memory
     from clsweep.train.pace import pace_of
 
     ready_s = time.time() - task.sent_at

@@ -63,8 +63,8 @@ def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial
 def _score(rows: Sequence[tuple[Row, DataPlace]], context: Mapping[str, Any]) -> list[Row]:
     import torch
 
-    from clsweep.train.out_of_memory import limited_memory
-    from clsweep.train.references import score_reference
+    from clsweep.train.memory import limited_memory
+    from clsweep.train.scores import score_reference
 
     torch.set_num_threads(context["cpus_per_worker"])
     TrialContext.restored(context).plug_in()

@@ -350,8 +350,7 @@ def _train(row: Row, context: TrialContext) -> Row:
     import torch
 
     from clsweep.train.loop import train_trial
-    from clsweep.train.memory import keep_freed_memory
-    from clsweep.train.out_of_memory import limited_memory
+    from clsweep.train.memory import keep_freed_memory, limited_memory
 
     torch.set_num_threads(context.cpus_per_worker)
     keep_freed_memory()

@@ -62,7 +62,9 @@ class Split:
 
     @cached_property
     def channel_stats(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each channel in [0, 1], float32 (C,)."""
+        """Mean and standard deviation of each channel in [0, 1], float32 (C,); of 50,000 evenly
+        spaced images at most.
+        """
         rows, images = self.rows, self.images
         limit = STATISTICS_PICTURES if isinstance(images, Pictures) else STATISTICS_IMAGES
         if len(rows) > limit:
@@ -129,13 +131,6 @@ def _stated(config: Mapping[str, Any], name: str, default: Any) -> Any:
     value = config.get(name)
     says_nothing = value is None or type(value).__name__ == "NAType" or value != value
     return default if says_nothing else value
-
-
-def channel_stats(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each channel in [0, 1], float32 (C,); of 50,000 evenly spaced
-    images at most.
-    """
-    return split.channel_stats
 
 
 @lru_cache(maxsize=2)

@@ -9,8 +9,7 @@ from typing import Any
 import yaml
 
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.sqlite import is_sqlite, opened
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, parsed
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, is_sqlite, opened, parsed
 
 # As a database says it, and by the numbers of a store of files.
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
@@ -49,18 +48,18 @@ def _is_database(source: Path) -> bool:
 def _from_sqlite(source: Path) -> list[ForeignTrial]:
     params: dict[str, dict[str, Any]] = {}
     metrics: dict[str, dict[str, float]] = {}
-    with opened(source) as rows:
-        for run, key, value in rows("SELECT run_uuid, key, value FROM params"):
+    with opened(source) as base:
+        for run, key, value in base.execute("SELECT run_uuid, key, value FROM params"):
             params.setdefault(run, {})[key] = parsed(value)
-        for run, key, value in rows(
+        for run, key, value in base.execute(
             "SELECT run_uuid, key, value FROM latest_metrics WHERE NOT is_nan"
         ):
             metrics.setdefault(run, {})[key] = value
-        runs = rows(
+        runs = base.execute(
             "SELECT r.run_uuid, r.name, r.status, e.name FROM runs r JOIN experiments e "
             "ON r.experiment_id = e.experiment_id WHERE r.lifecycle_stage = 'active' "
             "ORDER BY r.start_time, r.run_uuid"
-        )
+        ).fetchall()
     return [
         ForeignTrial(
             group=group, status=STATUS.get(status, "running"), settings=params.get(run, {}),

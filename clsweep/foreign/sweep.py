@@ -1,11 +1,21 @@
-"""What every foreign source is read into, before it becomes a table of trials."""
+"""What every foreign source is read into, and how that becomes a table of trials that every
+statistic reads; and SQLite files, which other tools keep, opened so that they cannot be changed.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+import math
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from clsweep.catalog import METRIC
+from clsweep.errors import RequestError, nearest
 
 
 @dataclass(kw_only=True)
@@ -80,3 +90,283 @@ def parsed(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(15) == b"SQLite format 3"
+
+
+def opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    """A connection to a SQLite file that cannot change it."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return contextlib.closing(sqlite3.connect(uri, uri=True))
+
+
+SEEDS = ("seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed")
+RESERVED = ("objective", "config", "seed", "status", "sampler", "trial_id", "study")
+ASSUMED = "tpe"  # of an unknown sampler: the one that no robustness is computed from
+SAMPLERS = ("grid", "qmc", "random", "tpe", "gp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the user names; None where the source is to say it.
+
+    Attributes:
+        objective: the setting or label that tells the objectives apart.
+        seed: the setting or label that is the seed.
+        metric, mode: which result is analysed, and which of its values are best.
+        params: the settings that are hyperparameters.
+        sampler: how the configurations were chosen, one of `SAMPLERS`.
+    """
+
+    objective: str | None = None
+    seed: str | None = None
+    metric: str | None = None
+    mode: str | None = None
+    params: Sequence[str] | None = None
+    sampler: str | None = None
+
+
+@dataclass(kw_only=True)
+class Imported:
+    """Rows with `told`, what they do not say themselves, and lines on how they were read."""
+
+    rows: list[dict[str, Any]]
+    told: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
+def import_sweep(sweep: ForeignSweep, asked: Asked, source: str) -> Imported:
+    """One row a trial that has ended, with objective, config, seed, status, sampler, the metric and
+    the settings.
+
+    Raises:
+        RequestError: nothing has ended, a name is unknown, or what is not named can be several.
+    """
+    trials = [trial for trial in sweep.trials if trial.status != "running"]
+    if not trials:
+        raise RequestError(f"{source}: expected trials that have ended, found none")
+    notes = []
+    if running := len(sweep.trials) - len(trials):
+        notes.append(f"left out: {running} of {len(sweep.trials)} trials, which have not ended")
+    metric = _metric(trials, sweep, asked.metric, source)
+    mode = _mode(metric, sweep, asked.mode, source)
+    seed = _seed(trials, asked.seed, source)
+    objective = _objective(trials, asked.objective, source)
+    names = _params(trials, sweep, {metric, seed, objective}, asked.params, source, notes)
+    rows = [_row(t, names, metric, seed, objective, number) for number, t in enumerate(trials)]
+    _number_configs(rows, names)
+    rows = _without_reruns(rows, notes)
+    _require_seeds(rows, seed, source)
+    columns = {name: f"{name}_" if name in (*RESERVED, metric) else name for name in names}
+    notes += _read_notes(rows, metric, mode, seed, objective)
+    notes += _set_samplers(rows, names, sweep.continuous, asked.sampler)
+    _rename(rows, columns, metric)
+    varying = [columns[n] for n in names if len({repr(r[columns[n]]) for r in rows}) > 1]
+    scales = {columns[n]: s for n, s in sweep.scales.items() if columns.get(n) in varying}
+    told = {"metric": metric, "mode": mode, "params": varying, "scales": scales}
+    notes.append(f"hyperparameters: {', '.join(varying) or 'none varies'}")
+    return Imported(rows=rows, told=told, notes=notes)
+
+
+def _metric(
+    trials: Sequence[ForeignTrial], sweep: ForeignSweep, asked: str | None, source: str
+) -> str:
+    known = dict.fromkeys(name for trial in trials for name in trial.results)
+    if asked is not None:
+        return _named(asked, known, "metric", source)
+    if sweep.metric in known:
+        return sweep.metric
+    candidates = [name for name in known if name in METRIC] or list(known)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise RequestError(f"{source}: metric: expected trials with results, found none")
+    raise RequestError(f"{source}: metric: name one with --metric: {', '.join(candidates)}")
+
+
+def _mode(metric: str, sweep: ForeignSweep, asked: str | None, source: str) -> str:
+    told = sweep.mode if metric == sweep.metric else ""
+    known: str = told or (METRIC[metric].mode if metric in METRIC else "")
+    if asked is not None and asked not in ("max", "min"):
+        raise RequestError(f"{source}: --mode: expected max or min, given {asked!r}")
+    if asked and known and asked != known:
+        raise RequestError(f"{source}: --mode: expected {known} for {metric}, given {asked}")
+    if not (asked or known):
+        raise RequestError(
+            f"{source}: is a high or a low {metric} best? Say it with --mode max or --mode min"
+        )
+    return asked or known
+
+
+def _seed(trials: Sequence[ForeignTrial], asked: str | None, source: str) -> str | None:
+    if asked is not None:
+        return _named(asked, _columns(trials), "seed", source)
+    found = [
+        name for name in _columns(trials) if name.replace("/", ".").split(".")[-1].lower() in SEEDS
+    ]
+    if len(found) > 1:
+        raise RequestError(f"{source}: seed: name one with --seed: {', '.join(found)}")
+    return found[0] if found else None
+
+
+def _objective(trials: Sequence[ForeignTrial], asked: str | None, source: str) -> str | None:
+    columns = _columns(trials)
+    if asked is not None:
+        return _named(asked, columns, "objective", source)
+    return "objective" if "objective" in columns else None
+
+
+def _columns(trials: Iterable[ForeignTrial]) -> dict[str, None]:
+    return dict.fromkeys(name for trial in trials for name in [*trial.settings, *trial.labels])
+
+
+def _named(name: str, known: Iterable[str], option: str, source: str) -> str:
+    known = list(known)
+    if name not in known:
+        raise RequestError(
+            f"{source}: --{option}: no column {name!r}.{nearest(name, known)} Columns: "
+            f"{', '.join(known)}"
+        )
+    return name
+
+
+def _params(
+    trials: Sequence[ForeignTrial],
+    sweep: ForeignSweep,
+    taken: set[str | None],
+    asked: Sequence[str] | None,
+    source: str,
+    notes: list[str],
+) -> list[str]:
+    """The settings that are hyperparameters, apart from what has another role."""
+    settings = list(dict.fromkeys(name for trial in trials for name in trial.settings))
+    if asked is not None:
+        wrong = [name for name in asked if name in taken]
+        if wrong:
+            raise RequestError(f"{source}: --param: {wrong[0]!r} has another role already")
+        return [_named(name, settings, "param", source) for name in dict.fromkeys(asked)]
+    names = [name for name in settings if name not in taken]
+    if not sweep.mixed:
+        return names
+    kept = [name for name in names if _recurs(trials, name)]
+    if others := [name for name in names if name not in kept]:
+        notes.append(f"not read as hyperparameters: {', '.join(others)}; --param names them")
+    return kept
+
+
+def _recurs(trials: Sequence[ForeignTrial], name: str) -> bool:
+    """Whether each value stands in two trials on average, as a measured number does not."""
+    return 2 * len({repr(trial.settings.get(name)) for trial in trials}) <= len(trials)
+
+
+def _row(
+    trial: ForeignTrial,
+    names: Sequence[str],
+    metric: str,
+    seed: str | None,
+    objective: str | None,
+    number: int,
+) -> dict[str, Any]:
+    score = trial.results.get(metric, math.nan)
+    status = trial.status if trial.status != "finished" or math.isfinite(score) else "failed"
+    columns = {**trial.labels, **trial.settings}
+    return {
+        "objective": str(columns.get(objective, trial.group) if objective else trial.group),
+        "seed": columns.get(seed) if seed else number,
+        "status": status,
+        "score": score if math.isfinite(score) else None,
+        "settings": {name: trial.settings.get(name) for name in names},
+    }
+
+
+def _number_configs(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """The trials of an objective with the same settings are one configuration."""
+    known: dict[str, dict[str, int]] = {}
+    for row in rows:
+        key = repr([row["settings"][name] for name in names])
+        of_objective = known.setdefault(row["objective"], {})
+        row["config"] = of_objective.setdefault(key, len(of_objective))
+
+
+def _without_reruns(rows: list[dict[str, Any]], notes: list[str]) -> list[dict[str, Any]]:
+    """Without the failed trials that were run again, with the same settings and seed."""
+    finished = {_key(row) for row in rows if row["status"] == "finished"}
+    kept = [row for row in rows if row["status"] != "failed" or _key(row) not in finished]
+    if again := len(rows) - len(kept):
+        notes.append(f"left out: {again} failed trials that were run again")
+    return kept
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, int, str]:
+    return row["objective"], row["config"], repr(row["seed"])
+
+
+def _require_seeds(rows: Sequence[Mapping[str, Any]], seed: str | None, source: str) -> None:
+    if missing := sum(row["seed"] is None for row in rows):
+        raise RequestError(f"{source}: seed: {missing} of {len(rows)} trials have no {seed}")
+
+
+def _read_notes(
+    rows: Sequence[Mapping[str, Any]],
+    metric: str,
+    mode: str,
+    seed: str | None,
+    objective: str | None,
+) -> list[str]:
+    counts = Counter(row["objective"] for row in rows)
+    shown = ", ".join(f"{name} ({count})" for name, count in counts.items())
+    whence = f" by {objective}" if objective else ""
+    notes = [
+        f"objectives{whence}, with trials: {shown}",
+        f"metric: the last {metric} of each trial; {mode} is best",
+        f"seeds: {seed}" if seed else "seeds: none is named, so equal settings count as repeats",
+    ]
+    statuses = Counter(row["status"] for row in rows)
+    if others := [f"{statuses[name]} {name}" for name in ("failed", "stopped") if statuses[name]]:
+        notes.append(f"trials: {statuses['finished']} finished, {', '.join(others)}")
+    return notes
+
+
+def _set_samplers(
+    rows: Sequence[dict[str, Any]], names: Sequence[str], continuous: set[str], asked: str | None
+) -> list[str]:
+    """The sampler as asked; else a complete grid is one, and what else it was is not known."""
+    if asked is not None and asked not in SAMPLERS:
+        hint = nearest(asked, SAMPLERS)
+        raise RequestError(f"--sampler: expected {', '.join(SAMPLERS)}, given {asked!r}.{hint}")
+    unknown = []
+    for name in dict.fromkeys(row["objective"] for row in rows):
+        mine = [row for row in rows if row["objective"] == name]
+        sampler = asked or ("grid" if _is_grid(mine, names, continuous) else ASSUMED)
+        unknown += [] if asked or sampler == "grid" else [name]
+        for row in mine:
+            row["sampler"] = sampler
+    if not unknown:
+        return [f"sampler: {rows[0]['sampler']}"]
+    return [
+        f"sampler of {', '.join(unknown)}: not known, so read as one that favours good settings "
+        f"({ASSUMED}); if it was not, say --sampler random, qmc or grid"
+    ]
+
+
+def _is_grid(rows: Sequence[Mapping[str, Any]], names: Sequence[str], continuous: set[str]) -> bool:
+    """Whether every combination of the values was tried, as a sample does not do by chance: along
+    one axis it always does, so there each value must stand in two trials at least.
+    """
+    values = {name: Counter(repr(row["settings"][name]) for row in rows) for name in names}
+    axes = {name: found for name, found in values.items() if len(found) > 1}
+    if set(axes) & continuous:
+        return False
+    if len({row["config"] for row in rows}) < math.prod(map(len, axes.values())):
+        return False
+    return len(axes) > 1 or all(count > 1 for found in axes.values() for count in found.values())
+
+
+def _rename(rows: Sequence[dict[str, Any]], columns: Mapping[str, str], metric: str) -> None:
+    """Settings as columns; one that is called like a label or the metric gets a `_`."""
+    for row in rows:
+        row[metric], settings = row.pop("score"), row.pop("settings")
+        row |= {column: settings[name] for name, column in columns.items()}

@@ -34,13 +34,13 @@ def load_initial(network: nn.Module, init: str) -> None:
     assert not missing
 
 
-def require_fitting(network: nn.Module, init: str) -> None:
-    """ValueError where `load_initial` would raise it; the network may lie on the meta device."""
-    fitting(network, init)
-
-
 def fitting(network: nn.Module, init: str) -> dict[str, Tensor]:
-    """What a file has of the weights of a network, by the network's names."""
+    """What a file has of the weights of a network, by the network's names; the network may lie on
+    the meta device.
+
+    Raises:
+        ValueError: as `load_initial`.
+    """
     text, digest = parted(init)
     path = Path(text)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from clsweep.catalog import COMPONENT, implementation
-from clsweep.model.initial import require_fitting
+from clsweep.model.initial import fitting
 
 
 def measure(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def measure(config: Mapping[str, Any]) -> dict[str, Any]:
 
                 take_channels(network, config["channels"])
         if config.get("init", "none") != "none":
-            require_fitting(network, config["init"])
+            fitting(network, config["init"])
     except Exception as error:  # libraries raise anything at names and sizes
         lines = str(error).splitlines() or [type(error).__name__]
         return {"error": lines[0]}

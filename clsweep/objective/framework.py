@@ -152,7 +152,23 @@ class Framework(nn.Module):
         """Called after the optimiser's step; `progress` is the share of all steps that are done."""
 
 
-class PairFramework(Framework):
+class ComparingFramework(Framework):
+    """A framework with a comparison, whose regularizer draws anew in every epoch."""
+
+    comparison: Comparison
+
+    @property
+    def epoch_draws(self) -> Generator:
+        return self.comparison.draws
+
+    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
+        self.comparison.draws.manual_seed(seed)
+
+    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
+        return embeddings | self.comparison.draw()
+
+
+class PairFramework(ComparingFramework):
     """An encoder and a projector whose views are compared pair by pair; each framework says how.
 
     `compare` gives a criterion's value for one pair: one value, or one for each direction.
@@ -190,16 +206,6 @@ class PairFramework(Framework):
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return self.projector(features), features
-
-    @property
-    def epoch_draws(self) -> Generator:
-        return self.comparison.draws
-
-    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
-        self.comparison.draws.manual_seed(seed)
-
-    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | self.comparison.draw()
 
     def compare(self, e: Embeddings, i: int, j: int, criterion: Criterion) -> list[Tensor]:
         raise NotImplementedError

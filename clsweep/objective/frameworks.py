@@ -12,10 +12,10 @@ from clsweep.model.heads import Norm, mlp
 from clsweep.model.norms import group_norms
 from clsweep.model.queue import FeatureQueue
 from clsweep.objective.framework import (
+    ComparingFramework,
     Comparison,
     Criterion,
     Embeddings,
-    Framework,
     Losses,
     MomentumFramework,
     PairFramework,
@@ -251,7 +251,7 @@ class NNCLR(PredictorFramework):
         self.support.put(prepared["unit"][0].detach(), generator)
 
 
-class Supervised(Framework):
+class Supervised(ComparingFramework):
     """Encoder and linear classifier, trained with the labels of every view; the regularizer acts on
     the features.
     """
@@ -268,16 +268,6 @@ class Supervised(Framework):
     def represent(self, x_NCHW: Tensor) -> tuple[Tensor, Tensor]:
         features = self.encoder(x_NCHW)
         return features, features
-
-    @property
-    def epoch_draws(self) -> Generator:
-        return self.comparison.draws
-
-    def begin_epoch(self, epoch: int, seed: int = 0) -> None:
-        self.comparison.draws.manual_seed(seed)
-
-    def prepare(self, embeddings: Embeddings, generator: Generator) -> Embeddings:
-        return embeddings | self.comparison.draw()
 
     def loss(self, prepared: Embeddings, labels_N: Tensor | None = None) -> Losses:
         base = torch.stack(

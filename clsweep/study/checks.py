@@ -4,53 +4,42 @@ effect, budgets.
 
 from __future__ import annotations
 
-from clsweep.catalog import COMPONENT, DATASET, METRIC, METRICS, MIN_TSNE_POINTS
+from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, METRIC, METRICS
 from clsweep.catalog.initial import NONE
 from clsweep.catalog.open_encoders import is_open, measured
 from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
+from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting
-from clsweep.study.check_batches import BatchChecks
-from clsweep.study.check_epochs import EpochChecks
-from clsweep.study.check_search import SearchChecks
-from clsweep.study.check_views import ViewChecks
+from clsweep.study.check_training import TrainingChecks
 from clsweep.study.document import Keys
-from clsweep.study.schema import SCHEDULER_KEYS
-from clsweep.study.score_checks import check_metric, check_scores
+from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, SCHEDULER_KEYS
 from clsweep.study.space import Objective, slug
 
 MAX_OBJECTIVE_NAME = 64
 
 
-class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
+class Checks(TrainingChecks):
     """All of them: those of the whole study, and `check` for each objective."""
 
     def check_dataset(self) -> None:
         """Both parts of the training set need at least one image of every class; pairs of vectors
         have no parts.
         """
+        name, section = self.dataset.name, self.sections.dataset
         if self.dataset.kind == "pairs":
-            for key in self.document.tree["dataset"]:
-                if key != "name":
-                    self.error(
-                        ("dataset", key),
-                        f"{self.dataset.name} is drawn afresh at every step: no such key",
-                    )
+            afresh = f"{name} is drawn afresh at every step: no"
+            for key in (key for key in self.document.tree["dataset"] if key != "name"):
+                self.error(("dataset", key), f"{afresh} such key")
             if "evaluation" in self.document.tree:
-                self.error(
-                    ("evaluation",), f"{self.dataset.name} is drawn afresh at every step: no splits"
-                )
+                self.error(("evaluation",), f"{afresh} splits")
             return
         for key, takers in self._takers().items():
-            if getattr(self.sections.dataset, key) is not None and self.dataset.name not in takers:
-                only = f"expected on {', '.join(takers)} only"
-                self.error(
-                    ("dataset", key), f"{only}, given on {self.dataset.name}; null removes a key"
-                )
-        if self.sections.dataset.download and self.dataset.files:
-            self.error(
-                ("dataset", "download"),
-                f"expected false, as {self.dataset.name} is your own files, given true",
-            )
+            if getattr(section, key) is not None and name not in takers:
+                only = f"expected on {', '.join(takers)} only, given on {name}"
+                self.error(("dataset", key), f"{only}; null removes a key")
+        if section.download and self.dataset.files:
+            message = f"expected false, as {name} is your own files, given true"
+            self.error(("dataset", "download"), message)
         fraction, classes = self.sections.val_fraction, self.dataset.num_classes
         if fraction is None and "val_fraction" in self.document.tree["dataset"]:
             self.error(
@@ -142,23 +131,45 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
         self._check_scheduler(objective)
 
     def _check_metric(self, objective: Objective) -> None:
-        metric = METRIC[self.sections.metric.name]
-        if metric.kind != self.dataset.kind:
-            fitting = ", ".join(m.name for m in METRICS if m.kind == self.dataset.kind)
-            self.error(
-                ("metric",),
-                f"expected a metric of {self.dataset.name}: {fitting}; given {metric.name}",
-            )
-        if metric.part and (chosen := objective.fixed.get(metric.part)):
+        """A metric that an objective does not take would be missing from every trial of it."""
+        metric, dataset, fixed = METRIC[self.sections.metric.name], self.dataset, objective.fixed
+        says = f"the metric is {metric.name}: expected "
+        if metric.kind != dataset.kind:
+            fitting = ", ".join(m.name for m in METRICS if m.kind == dataset.kind)
+            message = f"expected a metric of {dataset.name}: {fitting}; given {metric.name}"
+            self.error(("metric",), message)
+        if metric.part and (chosen := fixed.get(metric.part)):
             probes = COMPONENT[metric.part]
             if not probes[str(chosen)].impl:
                 scoring = " or ".join(c.name for c in probes.values() if c.impl)
-                self.error(
-                    self._where(objective, metric.part),
-                    f"the metric is {metric.name}: expected {scoring}",
-                )
-
-        check_metric(objective, metric, self.dataset, self._where, self.error)
+                self._mistake(objective, metric.part, f"{says}{scoring}")
+        if metric.of != "transfer" and metric.needs_labels and not dataset.num_classes:
+            able = [m for m in METRICS if m.of == "transfer" or not m.needs_labels]
+            names = ", ".join(m.name for m in able if m.kind == dataset.kind)
+            message = f"{metric.name} needs classes, and {dataset.name} has none here: expected"
+            self.error(("metric", "name"), f"{message} {names}")
+            return
+        framework = COMPONENT["framework"][objective.parts["framework"]]
+        is_trained = "batch_size" in objective.owned
+        if metric.of == "classifier" and not (framework.needs_labels and is_trained):
+            self.error(
+                ("objectives", objective.name, "framework"),
+                f"{says}a framework that trains a classifier, as supervised, and epochs above 0",
+            )
+        wanted = {}
+        if "z1_ND" in metric.takes and not is_trained:
+            wanted["epochs"] = "epochs above 0, as it looks at projections"
+        if "views_NVD" in metric.takes and fixed["lidar_views"] == 0:
+            wanted["lidar_views"] = "lidar_views of 2 or more, as 10; given 0"
+        if metric.of == "transfer" and fixed.get("transfer_dataset") == "none":
+            wanted["transfer_dataset"] = "a transfer_dataset, given none"
+        if metric.part == "finetune" and "finetune_labels" in fixed:
+            shares = (FINETUNE_SHARES.get(s, "") for s in numbers(str(fixed["finetune_labels"])))
+            if not any(f"finetune_{share}_" in metric.name for share in shares):
+                given = fixed["finetune_labels"]
+                wanted["finetune_labels"] = f"its share of the labels, given {given}"
+        for name, expected in wanted.items():
+            self._mistake(objective, name, says + expected)
 
     def _check_encoder(self, objective: Objective) -> None:
         """Another library's encoder is built once, on no device, before anything runs; and so is
@@ -166,99 +177,30 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
         """
         if "encoder" in objective.space:  # their choices are the catalog's own
             if objective.fixed.get("init", NONE) != NONE:
-                self.error(self._where(objective, "init"), "expected one encoder with init")
+                self._mistake(objective, "init", "expected one encoder with init")
             return
         encoder, init = str(objective.fixed["encoder"]), str(objective.fixed["init"])
         if not is_open(encoder) and init == NONE:
             return
         sizes = {"image_size": self.dataset.image_size, "channels": self.dataset.channels}
         if "width" in objective.space:
-            self.error(self._where(objective, "width"), "expected one value with init, given more")
+            self._mistake(objective, "width", "expected one value with init, given more")
             return
         for view_size in dict.fromkeys(objective.extremes("view_size")):
             try:
                 measured({**objective.fixed, **sizes, "view_size": view_size})
             except ValueError as error:
                 key = "init" if init != NONE and init.partition("#")[0] in str(error) else "encoder"
-                self.error(self._where(objective, key), str(error))
+                self._mistake(objective, key, str(error))
                 return
 
     def _check_pairs(self, objective: Objective) -> None:
-        if self.sections.resources.workers > 1:
-            given = self.sections.resources.workers
-            self.error(
-                ("resources", "workers"),
-                f"a trial on {self.dataset.name} has 1 worker, given {given}",
-            )
+        name, workers = self.dataset.name, self.sections.resources.workers
+        if workers > 1:
+            message = f"a trial on {name} has 1 worker, given {workers}"
+            self.error(("resources", "workers"), message)
         if objective.extremes("epochs")[0] == 0:
-            self.error(
-                self._where(objective, "epochs"),
-                f"expected at least 1 on {self.dataset.name}, given 0",
-            )
-
-    def _check_training(self, objective: Objective) -> None:
-        num_train, num_val = self.dataset.split_sizes(self.sections.val_fraction)
-        available = f"{num_train}, the images that {self.dataset.name} trains on"
-        _, knn_k = objective.extremes("knn_k")
-        num_labelled = num_train - self.dataset.num_unlabeled
-        if self.dataset.num_classes and knn_k > num_labelled:
-            voters = f"{num_labelled}, the images with a class that {self.dataset.name} trains on"
-            message = (
-                f"expected at most {voters if self.dataset.num_unlabeled else available}, "
-                f"given {knn_k}"
-            )
-            keys = self._where(objective, "knn_k")
-            is_default = keys[-1] != "knn_k"
-            self.error(
-                keys, f"knn_k: {message}, the default; set base.knn_k" if is_default else message
-            )
-        check_scores(
-            objective,
-            self.dataset,
-            self.sections.val_fraction,
-            self._where,
-            self.error,
-            other=self.transferred.get(str(objective.fixed["transfer_dataset"])),
-        )
-        points = objective.fixed["tsne_points"]
-        assert isinstance(points, int)
-        if points and not MIN_TSNE_POINTS <= points <= num_val:
-            split = self.sections.evaluation.score_on
-            expected = f"expected 0, or {MIN_TSNE_POINTS} to {num_val}, the images of the {split}"
-            expected += " split"
-            self.error(self._where(objective, "tsne_points"), f"{expected}, given {points}")
-        fewest_epochs, _ = objective.extremes("epochs")
-        if "epochs" in objective.space and fewest_epochs == 0:
-            keys = self._where(objective, "epochs")
-            self.error(
-                keys, "0 cannot be swept: add an objective of its own with base: {epochs: 0}"
-            )
-        if "batch_size" not in objective.owned:
-            return
-        _, largest = objective.extremes("batch_size")
-        if largest > num_train:
-            self.error(
-                self._where(objective, "batch_size"),
-                f"expected at most {available}, given {largest}",
-            )
-        self._check_negatives(objective)
-        self._check_momentum(objective)
-        self._check_whitening(objective)
-        self._check_crops(objective)
-        self._check_hue(objective)
-        self._check_projector(objective)
-        self._check_small_views(objective)
-        self._check_first_epochs(objective)
-        _, warmup = objective.extremes("warmup_epochs")
-        if warmup >= fewest_epochs > 0:
-            message = (
-                f"expected fewer warm-up epochs than the {fewest_epochs} epochs, given {warmup}"
-            )
-            self.error(self._where(objective, "warmup_epochs"), message)
-        self._check_workers(objective)
-        self._check_chunks(objective)
-        self._check_norm_groups(objective)
-        self._check_precision(objective)
+            self._mistake(objective, "epochs", f"expected at least 1 on {name}, given 0")
 
     def _check_inert(self, objective: Objective) -> None:
         """A swept parameter that another one switches off would look perfectly robust."""
@@ -268,27 +210,129 @@ class Checks(ViewChecks, BatchChecks, EpochChecks, SearchChecks):
                     f"0 stands for another number ({ALL_THERE_IS[name]}) and cannot be "
                     "swept: give that number"
                 )
-                self.error(self._where(objective, name), message)
+                self._mistake(objective, name, message)
             for other, value in switched_off_by(name, objective.parts, objective.fixed):
                 if other in objective.owned and objective.extremes(other) == (value, value):
                     message = f"has no effect while {other} is {setting(value)}"
-                    self.error(self._where(objective, name), message)
+                    self._mistake(objective, name, message)
 
-    def _check_projector(self, objective: Objective) -> None:
-        """A single layer is none of the hidden ones."""
-        if "proj_norm" not in objective.space or objective.extremes("proj_layers")[0] > 1:
+    def check_evaluation(self) -> None:
+        """A search that learns from its scores would choose by the test images, and its best score
+        would be no test score any more.
+        """
+        if self.sections.evaluation.score_on != "test":
             return
-        if {"none", "hidden"} <= {*self._points(objective, "proj_norm")}:
-            message = "none and hidden train alike while proj_layers is 1"
-            self.error(self._where(objective, "proj_norm"), message)
+        method, scheduler = self.sections.search.method, self.sections.scheduler.name
+        said = (
+            "would choose configurations by the test split. Expected grid, qmc or random with "
+            "fifo, or no evaluation: {score_on: test}"
+        )
+        if method in LIVE_METHODS:
+            self.error(("search", "method"), f"{method} {said}")
+        if scheduler != "fifo":
+            self.error(("scheduler", "name"), f"{scheduler} {said}")
 
-    def _check_precision(self, objective: Objective) -> None:
-        keys, wanted = self._where(objective, "precision"), self._points(objective, "precision")
-        if "auto" in wanted:  # swept: a fixed one has been decided
-            self.error(keys, "auto stands for one of the others and cannot be swept: give that one")
-        if "fp16" in wanted and not self.sections.resources.gpus_per_worker:
+    def _check_search(self, objective: Objective) -> None:
+        search = self.sections.search
+        method, budget = search.method, search.trials_per_objective
+        for name, dimension in objective.space.items():
+            if method == "grid" and not dimension.points:
+                message = "search.method is grid: expected grid or choices, given only low and high"
+                self._mistake(objective, name, message)
+            if method != "grid" and not dimension.choices and not dimension.is_range:
+                message = f"search.method is {method}: expected low and high, or choices"
+                self._mistake(objective, name, message)
+        if method != "grid" and budget is None:
+            message = f"method {method} needs trials_per_objective, a number of configurations"
+            self.error(("search",), message)
+        elif method == "grid" and budget and (size := objective.num_grid_configs) > budget:
             self.error(
-                keys,
-                "fp16 needs a GPU, and resources.gpus_per_worker is 0. Expected: auto, fp32 or "
-                "bf16",
+                ("search", "trials_per_objective"),
+                f"the grid of '{objective.name}' has {size} configurations, more than the {budget} "
+                "allowed; thin the grid, raise this number, or use method qmc",
             )
+
+    def check_cost(self) -> None:
+        """Only a search that chooses can weigh the cost, of trials that ran to their end."""
+        search, scheduler = self.sections.search, self.sections.scheduler.name
+        if search.cost == "none":
+            return
+        if search.method not in LIVE_METHODS:
+            self.error(
+                ("search", "cost"),
+                f"{search.method} chooses nothing by scores or costs. Expected none, or "
+                f"search.method {' or '.join(LIVE_METHODS)}; clsweep pareto shows the front of any "
+                "study",
+            )
+        elif scheduler != "fifo":
+            self.error(
+                ("scheduler", "name"),
+                f"{scheduler} judges by the metric alone, and search.cost is {search.cost}. "
+                "Expected fifo, or search.cost none",
+            )
+
+    def check_race(self) -> None:
+        """A race leaves out seeds of bad configurations: there must be some to leave out, and no
+        sampler that goes by their means.
+        """
+        method, seeds = self.sections.search.method, self.sections.seeds
+        if self.sections.scheduler.name != "racing":
+            return
+        if method in LIVE_METHODS:
+            self.error(
+                ("scheduler", "name"),
+                f"racing gives configurations unequal numbers of seeds, and {method} goes by their "
+                "means. Expected fifo or asha, or search.method grid, qmc or random",
+            )
+        if len(seeds) <= FIRST_SEEDS:
+            self.error(
+                ("seeds",),
+                f"racing runs {FIRST_SEEDS} seeds of every configuration and skips further ones: "
+                f"expected {FIRST_SEEDS + 1} seeds or more, given {len(seeds)}",
+            )
+
+    def _check_scheduler(self, objective: Objective) -> None:
+        """Successive halving compares scores of the same epochs, before the last, of a search that
+        may be biased.
+        """
+        scheduler, method = self.sections.scheduler, self.sections.search.method
+        if scheduler.name != "asha":
+            return
+        if method not in LIVE_METHODS:
+            self.error(
+                ("scheduler", "name"),
+                f"asha stops bad configurations early, and {method} is there to measure how many "
+                f"of them are bad. Expected fifo, or search.method {' or '.join(LIVE_METHODS)}",
+            )
+            return
+        metric = METRIC[self.sections.metric.name]
+        is_probed = metric.part == "linear_probe" and metric.of == "features"
+        if not metric.every_epoch and not (
+            is_probed and objective.fixed["linear_every"] == "scored"
+        ):
+            every_epoch = ", ".join(m.name for m in METRICS if m.every_epoch)
+            message = f"asha compares scores before the last epoch, expected {every_epoch}"
+            advice = ", or set linear_every: scored" if is_probed else ""
+            self.error(
+                ("metric", "name"),
+                f"{message}; {metric.name} is scored at the last epoch only{advice}",
+            )
+            return
+        if "epochs" in objective.space:
+            message = "asha compares configurations of equally many epochs: fix epochs in base, or"
+            self._mistake(objective, "epochs", f"{message} use fifo")
+            return
+        epochs = objective.fixed["epochs"]
+        eval_every = objective.fixed.get("eval_every", 1)  # none without training, which just runs
+        assert isinstance(epochs, int)
+        assert isinstance(eval_every, int)
+        # the first scored epoch it looks at
+        first_met = -(-scheduler.grace_epochs // eval_every) * eval_every
+        if 0 < epochs <= first_met:
+            scored = f"'{objective.name}' trains {epochs} epochs and is scored every {eval_every}"
+            enough = f"expected epochs > {first_met}, or a smaller grace_epochs or eval_every"
+            at: Keys = (
+                "scheduler",
+                "grace_epochs" if "grace_epochs" in scheduler.model_fields_set else "name",
+            )
+            self.error(at, f"asha would stop no trial: {scored}; {enough}")

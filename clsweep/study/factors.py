@@ -50,10 +50,10 @@ class Cell:
 
 def cells_of(tree: Mapping[str, Any]) -> list[Cell]:
     """The cells of a study that `check_factors` accepts, in its order; none without factors."""
-    factors = tree.get("factors") or {}
-    names = [name for name in FACTORS if name in factors]
-    labels = [[_label(level) for level in factors[name]] for name in names]
-    return [Cell(dict(zip(names, chosen, strict=True))) for chosen in _product(labels)]
+    if not (names := factors_of(tree)):
+        return []
+    labels = [[_label(level) for level in tree["factors"][name]] for name in names]
+    return [Cell(dict(zip(names, chosen, strict=True))) for chosen in itertools.product(*labels)]
 
 
 def factors_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
@@ -240,7 +240,3 @@ def _sections(tree: Mapping[str, Any]) -> Iterator[tuple[Keys, Any]]:
 
 def _label(level: Any) -> Any:
     return level if isinstance(level, str) else level.get("label", level["name"])
-
-
-def _product(labels: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
-    return itertools.product(*labels) if labels else iter(())

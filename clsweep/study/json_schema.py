@@ -47,7 +47,7 @@ def study_schema(*, closed: bool = False) -> Schema:
         "additionalProperties": _partial(whole),
     }
     shared = {
-        "base": _mapping({p.name: _value(p) for p in PARAM.values()}),
+        "base": _mapping({p.name: {**_about(p), **_type(p)} for p in PARAM.values()}),
         "space": _mapping({p.name: _dimension(p) for p in PARAM.values() if p.sweepable}),
     }
     whole["$defs"] = shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}
@@ -74,14 +74,16 @@ def _opened(whole: Schema) -> Schema:
 
 def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
     """The names that the catalog knows, and what pydantic's validators say beside the types."""
-    parts = sections["ObjectiveSection"]["properties"]
-    for part in OBJECTIVE_PARTS:
-        parts[part] |= _one_of({name: row.doc for name, row in COMPONENT[part].items()})
-    sections["DatasetSection"]["properties"]["name"] |= _one_of(
-        {name: row.doc for name, row in DATASET.items()}
-    )
+    named: list[tuple[str, str, Mapping[str, Any]]] = [
+        *(("ObjectiveSection", part, COMPONENT[part]) for part in OBJECTIVE_PARTS),
+        ("DatasetSection", "name", DATASET),
+        ("MetricSection", "name", METRIC),
+    ]
+    for section, key, rows in named:
+        docs = [row.doc for row in rows.values()]  # a text that editors show beside each
+        choices = {"enum": list(rows), "markdownEnumDescriptions": docs}
+        sections[section]["properties"][key] |= choices
     metric = sections["MetricSection"]
-    metric["properties"]["name"] |= _one_of({name: row.doc for name, row in METRIC.items()})
     lowest = [name for name, row in METRIC.items() if row.mode == "min"]
     is_low = {"properties": {"name": {"enum": lowest}}, "required": ["name"]}
     mode = {"properties": {"mode": {"const": "min"}}, "required": ["mode"]}
@@ -123,22 +125,12 @@ def _level(name: Schema) -> Schema:
     return {"anyOf": [name, {"type": "object", "properties": label, "required": ["name"]}]}
 
 
-def _one_of(docs: Mapping[str, str]) -> Schema:
-    """Names with a text that editors show beside each."""
-    return {"enum": list(docs), "markdownEnumDescriptions": list(docs.values())}
-
-
 def _mapping(properties: Mapping[str, Schema]) -> Schema:
     return {"type": "object", "properties": dict(properties), "additionalProperties": False}
 
 
 def _about(param: Param) -> Schema:
     return {"description": f"{param.doc} ({param.source}). Default: {param.default}"}
-
-
-def _value(param: Param) -> Schema:
-    """A value of a hyperparameter in `base`."""
-    return {**_about(param), **_type(param)}
 
 
 def _type(param: Param) -> Schema:
@@ -163,13 +155,13 @@ def _points(of: Schema) -> Schema:
 def _dimension(param: Param) -> Schema:
     """What a hyperparameter is swept over: a range, a grid of points, or choices."""
     of = _type(param)
-    choices = {**_mapping({"choices": _points(of)}), "required": ["choices"]}
+    choices = {"choices": _points(of)}
     if param.kind in ("choice", "bool"):
-        return {**_about(param), **choices}
+        return {**_about(param), **_mapping(choices), "required": ["choices"]}
     ends = {"low": of, "high": of, "log": {"type": "boolean"}, "grid": _points(of)}
     return {
         **_about(param),
-        **_mapping({**ends, "choices": _points(of)}),
+        **_mapping(ends | choices),
         "oneOf": [
             {"required": ["choices"], "maxProperties": 1},
             {"required": ["grid"], "maxProperties": 1},

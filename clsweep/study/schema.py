@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from itertools import islice
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -33,8 +33,9 @@ from clsweep.study.factors import cell_document, check_factors
 def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if not seeds:
         raise ValueError("expected at least one seed, given none")
-    if len(set(seeds)) < len(seeds):
-        raise ValueError(f"expected distinct seeds, given {_repeated(seeds)} twice")
+    twice, times = Counter(seeds).most_common(1)[0]
+    if times > 1:
+        raise ValueError(f"expected distinct seeds, given {twice} twice")
     return seeds
 
 
@@ -43,10 +44,6 @@ def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
     if not low < high:
         raise ValueError(f"expected [low, high], given [{setting(low)}, {setting(high)}]")
     return low, high
-
-
-def _repeated(seeds: tuple[int, ...]) -> int:
-    return Counter(seeds).most_common(1)[0][0]
 
 
 MAX_NAME = 128  # characters: the study's name is a folder's too
@@ -296,12 +293,11 @@ _EXPECTED = {
     "string_pattern_mismatch": "letters, digits, '.', '_' and '-' only",
 }
 _BOUNDS = {
-    "greater_than": "gt",
-    "greater_than_equal": "ge",
-    "less_than": "lt",
-    "less_than_equal": "le",
+    "greater_than": ("gt", ">"),
+    "greater_than_equal": ("ge", ">="),
+    "less_than": ("lt", "<"),
+    "less_than_equal": ("le", "<="),
 }
-_SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
 def _explain(error: Any) -> tuple[Keys, str]:
@@ -316,25 +312,17 @@ def _explain(error: Any) -> tuple[Keys, str]:
     if kind == "value_error":
         return keys, str(context["error"])
     if kind == "literal_error":
-        return (
-            keys,
-            f"expected {context['expected']}, given "
-            f"{given!r:.80}.{_nearest_literal(given, context['expected'])}",
-        )
+        known = context["expected"].replace(" or ", ", ").replace("'", "").split(", ")
+        hint = nearest(given, known) if isinstance(given, str) else ""
+        return keys, f"expected {context['expected']}, given {given!r:.80}.{hint}"
     if kind in _BOUNDS:
-        bound = _BOUNDS[kind]
-        return (
-            keys,
-            f"expected a value {_SIGNS[bound]} {setting(context[bound])}, given {given!r:.80}",
-        )
+        bound, sign = _BOUNDS[kind]
+        return keys, f"expected a value {sign} {setting(context[bound])}, given {given!r:.80}"
     if kind == "too_long":
         return keys, f"expected at most {context['max_length']:,} entries, given {len(given):,}"
     if kind == "string_too_long":
-        return (
-            keys,
-            f"expected at most {context['max_length']} characters, given {len(given):,}: "
-            f"{given!r:.80}",
-        )
+        expected = f"expected at most {context['max_length']} characters"
+        return keys, f"{expected}, given {len(given):,}: {given!r:.80}"
     return keys, f"expected {_EXPECTED.get(kind, error['msg'])}, given {given!r:.80}"
 
 
@@ -353,23 +341,9 @@ def _known_keys(section: Keys) -> list[str]:
         model = ObjectiveSection
     elif section:
         annotation = StudySections.model_fields[str(section[0])].annotation
-        model = next(
-            (
-                a
-                for a in getattr(annotation, "__args__", (annotation,))
-                if hasattr(a, "model_fields")
-            ),
-            model,
-        )
+        inside = get_args(annotation) or (annotation,)
+        model = next((part for part in inside if hasattr(part, "model_fields")), model)
     return list(model.model_fields)
-
-
-def _nearest_literal(given: object, expected: str) -> str:
-    return (
-        nearest(given, expected.replace(" or ", ", ").replace("'", "").split(", "))
-        if isinstance(given, str)
-        else ""
-    )
 
 
 def _choice(part: str, name: str, known: Collection[str]) -> str:

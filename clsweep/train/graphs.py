@@ -84,11 +84,11 @@ def _step(encoder: nn.Module, x_NCHW: Tensor, precision: Precision) -> list[Tens
 def _seconds(encoder: nn.Module, x_NCHW: Tensor, precision: Precision) -> float:
     """Time of one step, after some to warm up."""
     for repeats in (3, _REPEATS):
-        _synchronise(precision.device)
+        wait_for(precision.device)
         start = time.perf_counter()
         for _ in range(repeats):
             _step(encoder, x_NCHW, precision)
-        _synchronise(precision.device)
+        wait_for(precision.device)
     return (time.perf_counter() - start) / _REPEATS
 
 
@@ -99,6 +99,7 @@ def _agree(values: Sequence[Tensor], expected: Sequence[Tensor], tolerance: floa
                for a, b in zip(values, expected, strict=True))  # fmt: skip
 
 
-def _synchronise(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.data.augment import LEVELS, Draws, Recipe, apply
-from clsweep.data.datasets import Split, Splits, channel_stats
+from clsweep.data.datasets import Split, Splits
 from clsweep.data.pictures import SCORED_SHARE, Pictures
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train.collectives import rank, world_size
@@ -155,7 +155,7 @@ def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
     """A split on a device, normalised with the channel statistics of another (the training
     split).
     """
-    mean_C, std_C = channel_stats(statistics)
+    mean_C, std_C = statistics.channel_stats
     pictures = split.images if isinstance(split.images, Pictures) else None
     with warnings.catch_warnings():
         # a mapped file cannot be written to; nothing here does

@@ -17,8 +17,7 @@ from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.objective.framework import PairFramework
 from clsweep.objective.views import pairs_and_compute
-from clsweep.train.attempt import Attempt, Report
-from clsweep.train.checkpoint import CheckpointStore
+from clsweep.train.attempt import Attempt, CheckpointStore, Report
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.diagnostics import StepStatistics, watched_parameters
 from clsweep.train.graphs import graph_encoder, input_shapes
@@ -35,12 +34,11 @@ from clsweep.train.scores import (
     embed_in_plane,
     score_encoder,
     score_views,
+    transfer_of,
 )
 from clsweep.train.seeds import derived_seed
-from clsweep.train.state import TrialState, new_state, untrained_encoder
+from clsweep.train.state import AfterStep, EpochUnderWay, TrialState, new_state, untrained_encoder
 from clsweep.train.step import accumulate_gradient
-from clsweep.train.transfer import transfer_of
-from clsweep.train.under_way import AfterStep, EpochUnderWay
 
 HERE = DataPlace()
 

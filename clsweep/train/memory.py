@@ -1,16 +1,36 @@
-"""Memory of one trial, also where several trials run in one process after another: its peak, and
-its reuse.
+"""Memory of one trial, also where several trials run in one process after another: its peak, its
+reuse, its share of a GPU, and what went wrong when it ran out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
+from clsweep.catalog.rows import Row
+from clsweep.display.numbers import byte_size, setting
+
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # of glibc's mallopt
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+# How torch, its CPU allocator and the libraries under it say that there is no memory left.
+_EXHAUSTED = re.compile(
+    "out of memory|can't allocate memory|not enough memory|cannot allocate "
+    "memory|bad_alloc|STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+_ASKED = re.compile(
+    r"(?:tried to allocate|unable to allocate) ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB|PiB|EiB)",
+    re.IGNORECASE,
+)
+_UNITS = {
+    unit: 1024.0**i for i, unit in enumerate(("bytes", "kib", "mib", "gib", "tib", "pib", "eib"))
+}
 
 
 def keep_freed_memory() -> None:
@@ -53,3 +73,81 @@ class PeakMemory:
             return None
         line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) / 2**20
+
+
+class OutOfMemoryError(RuntimeError):
+    """A trial needs more memory than it has. Equal failures have equal messages: sizes are
+    rounded.
+    """
+
+
+@contextlib.contextmanager
+def limited_memory(row: Row, device: torch.device, gpus_per_worker: float) -> Iterator[None]:
+    """Hold a trial to its share of the GPU, so that one that does not fit fails alone, and say so
+    in a user's words.
+
+    Raises:
+        OutOfMemoryError: in place of what torch, numpy or Python raise.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(min(1.0, gpus_per_worker), device)
+    memory = PeakMemory(device)
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not (
+            isinstance(error, MemoryError | torch.OutOfMemoryError) or _EXHAUSTED.search(str(error))
+        ):
+            raise
+        raise OutOfMemoryError(
+            _explained(error, row, device, gpus_per_worker, memory.peak_gib())
+        ) from error
+
+
+def _explained(
+    error: BaseException,
+    row: Row,
+    device: torch.device,
+    gpus_per_worker: float,
+    peak_gib: float | None,
+) -> str:
+    asked = _asked(str(error))
+    wanted = f"asked for {byte_size(asked)} more" if asked else "asked for more than there is"
+    digits = 2 if device.type == "cuda" else 1  # resident memory is never twice the same
+    peak = "" if peak_gib is None else f", peak so far {byte_size(peak_gib * 2**30, digits)}"
+    return (
+        f"out of memory: {wanted}; {_share(device, gpus_per_worker)}{peak}. "
+        f"{_help(row, device, gpus_per_worker)}"
+    )
+
+
+def _asked(message: str) -> float | None:
+    """Bytes that an allocator was asked for."""
+    match = _ASKED.search(message)
+    return float(match[1]) * _UNITS[match[2].lower()] if match else None
+
+
+def _share(device: torch.device, gpus_per_worker: float) -> str:
+    """What the trial may use, in words."""
+    if device.type != "cuda":
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return f"the machine has {byte_size(total)}, shared by its trials"
+    total = torch.cuda.get_device_properties(device).total_memory
+    if gpus_per_worker >= 1:
+        return f"the trial has the whole GPU of {byte_size(total)} for each worker"
+    share = f"{setting(gpus_per_worker)} of the GPU's {byte_size(total)}"
+    return (
+        f"the trial's share is {share} (resources.gpus_per_worker), "
+        f"{byte_size(gpus_per_worker * total)}"
+    )
+
+
+def _help(row: Row, device: torch.device, gpus_per_worker: float) -> str:
+    helps = ["a smaller batch_size"]
+    if "chunk_size" in row:
+        helps.append("a smaller chunk_size (images that go through the network at once)")
+    if device.type == "cuda":
+        helps.append("a larger gpus_per_worker" if gpus_per_worker < 1 else "more workers")
+    else:
+        helps.append("fewer trials at once (--max-concurrent)")
+    return f"What helps: {', '.join(helps[:-1])} or {helps[-1]}"

@@ -21,7 +21,7 @@ from clsweep.train.memory import PeakMemory
 from clsweep.train.pulse import Pulse
 from clsweep.train.scores import DivergedError, take_scores
 from clsweep.train.seeds import derived_seed, seeded
-from clsweep.train.under_way import EpochUnderWay
+from clsweep.train.state import EpochUnderWay
 
 DIM = 20  # of each vector (EqCo Eq. 15)
 STEPS_PER_EPOCH = 250

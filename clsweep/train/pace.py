@@ -14,12 +14,19 @@ from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.train.diagnostics import StepStatistics
+from clsweep.train.graphs import wait_for
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images, steps_per_epoch
 from clsweep.train.loop import begin_epoch, train_epoch, train_trial, use_graphs
 from clsweep.train.memory import PeakMemory
-from clsweep.train.scores import Heads, Transfer, diagnose, embed_in_plane, score_encoder
+from clsweep.train.scores import (
+    Heads,
+    Transfer,
+    diagnose,
+    embed_in_plane,
+    score_encoder,
+    transfer_of,
+)
 from clsweep.train.state import TrialState, new_state, untrained_encoder
-from clsweep.train.transfer import transfer_of
 
 STEPS_S = 2.0  # of steps that are timed, or longer until a block of views is through,
 LONGEST_S = 8.0  # but no longer
@@ -168,7 +175,7 @@ class _Timed:
                     after_step=after_step,
                 )
         except _EnoughError:
-            _wait(self._device)
+            wait_for(self._device)
         return (perf_counter() - start) / done
 
     def _score_s(self, encoder: torch.nn.Module, heads: Heads, *, last: bool) -> float:
@@ -197,16 +204,11 @@ class _EnoughError(Exception):
 
 def _seconds(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
     """How long it takes, and what it returns."""
-    _wait(device)
+    wait_for(device)
     start = perf_counter()
     made = work()
-    _wait(device)
+    wait_for(device)
     return perf_counter() - start, made
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _some(images: Images) -> Images:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,19 @@ Optimizer = Literal["sgd", "lars"]
 Views = Literal["plain", "augmented"]
 Redraw = Callable[[int], Tensor]  # epoch -> features (N, D) of the bank's images, augmented anew
 _ROUNDING = 1e-9
+
+
+class Tuning(TypedDict):
+    """What `sgd_fit` takes beside features, labels and learning rates."""
+
+    num_classes: int
+    probe_epochs: int
+    probe_schedule: Schedule
+    probe_optimizer: Optimizer
+    probe_momentum: float
+    probe_weight_decay: float
+    probe_batch_size: int
+    seed: int
 
 
 def ridge_probe(
@@ -141,17 +154,10 @@ def sgd_probe(
     query_MD: Tensor,
     query_labels_M: Tensor,
     *,
-    num_classes: int,
     probe_lr: float,
-    probe_epochs: int,
-    probe_schedule: Schedule,
-    probe_optimizer: Optimizer,
-    probe_momentum: float,
-    probe_weight_decay: float,
-    probe_batch_size: int,
     probe_views: Views,
-    seed: int,
     redraw: Redraw | None = None,
+    **tuning: Unpack[Tuning],
 ) -> dict[str, float]:
     """Accuracy of a linear layer that `sgd_fit` trains on the features as they are: the protocol of
     the papers.
@@ -178,19 +184,9 @@ def sgd_probe(
             bounds.
     """
     require_finite(bank_ND, query_MD)
+    views = redraw if probe_views == "augmented" else None
     ((weight_DC, bias_C),) = sgd_fit(
-        bank_ND,
-        bank_labels_N,
-        num_classes=num_classes,
-        probe_lrs=(probe_lr,),
-        probe_epochs=probe_epochs,
-        probe_schedule=probe_schedule,
-        probe_optimizer=probe_optimizer,
-        probe_momentum=probe_momentum,
-        probe_weight_decay=probe_weight_decay,
-        probe_batch_size=probe_batch_size,
-        redraw=redraw if probe_views == "augmented" else None,
-        seed=seed,
+        bank_ND, bank_labels_N, probe_lrs=(probe_lr,), redraw=views, **tuning
     )
     _require_fitted(probe_lr, weight_DC, bias_C)
     return _scores(lambda x_BD: x_BD.float() @ weight_DC + bias_C, query_MD, query_labels_M)
@@ -202,18 +198,11 @@ def sgd_grid_probe(
     query_MD: Tensor,
     query_labels_M: Tensor,
     *,
-    num_classes: int,
     probe_lr_grid: str,
     probe_val_share: float,
-    probe_epochs: int,
-    probe_schedule: Schedule,
-    probe_optimizer: Optimizer,
-    probe_momentum: float,
-    probe_weight_decay: float,
-    probe_batch_size: int,
     probe_views: Views,
-    seed: int,
     redraw: Redraw | None = None,
+    **tuning: Unpack[Tuning],
 ) -> dict[str, float]:
     """As `sgd_probe`, with the best learning rate of a grid; the queries take no part in choosing.
 
@@ -226,17 +215,7 @@ def sgd_grid_probe(
     """
     require_finite(bank_ND, query_MD)
     grid = numbers(probe_lr_grid)
-    fit = partial(
-        sgd_fit,
-        num_classes=num_classes,
-        probe_epochs=probe_epochs,
-        probe_schedule=probe_schedule,
-        probe_optimizer=probe_optimizer,
-        probe_momentum=probe_momentum,
-        probe_weight_decay=probe_weight_decay,
-        probe_batch_size=probe_batch_size,
-        seed=seed,
-    )
+    fit = partial(sgd_fit, **tuning)
     views = redraw if probe_views == "augmented" else None
     held_out = round(probe_val_share * len(bank_ND))
     kept_K, judged_J = (

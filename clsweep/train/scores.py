@@ -1,5 +1,5 @@
 """What an encoder is worth: scores on the validation split, and diagnostics of its
-representation.
+representation; also on the images of another data set, and of data that no training has touched.
 """
 
 from __future__ import annotations
@@ -10,21 +10,27 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clsweep.catalog import COMPONENT, METRICS, Component, Metric, implementation
+from clsweep.catalog import COMPONENT, DATASET, METRICS, Component, Metric, implementation
 from clsweep.catalog.ownership import arguments
 from clsweep.catalog.rows import Row, numbers
 from clsweep.data.augment import Draws
-from clsweep.model.layers import layer_of
+from clsweep.data.availability import DataPlace
+from clsweep.data.datasets import Splits, load_splits
+from clsweep.data.found import sized_dataset
+from clsweep.data.pictures import needed_size
+from clsweep.model.encoders import layer_of
 from clsweep.objective.build import build_encoder
 from clsweep.objective.framework import Framework
 from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
 from clsweep.train.finetune import Network, views_of
-from clsweep.train.images import DRAWN_AT_ONCE, Images, make_views
+from clsweep.train.images import DRAWN_AT_ONCE, Images, make_views, scored_images
 from clsweep.train.seeds import derived_seed, seeded
+from clsweep.train.state import untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
 
@@ -347,3 +353,105 @@ def _copy(encoder: nn.Module, config: Mapping[str, Any], device: torch.device) -
 def _at_once(images: Images) -> int:
     """Images that go through a network at once: a trial's memory is to be its training's."""
     return max(1, min(EVAL_BATCH, EVAL_BATCH * 32**2 // images.scored_size**2))
+
+
+CROP_SCALE = 0.08  # of the views that a probe or fine-tuning sees
+
+
+def transfer_of(
+    config: Mapping[str, Any],
+    splits: Splits,
+    place: DataPlace,
+    device: torch.device,
+    *,
+    test: bool = False,
+) -> Transfer | None:
+    """How to get the images of `transfer_dataset`, labelled training images and those to score;
+    None where the trial names no data set.
+
+    They are normalised as the encoder was trained, with the statistics of `splits`, and resized to
+    the trial's views. They are split as the trial's own images are.
+
+    Args:
+        splits: of the trial's own data set.
+        test: score the test split of the other one.
+    """
+    name = config["transfer_dataset"]
+    return None if name == "none" else partial(_images, name, config, splits, place, device, test)
+
+
+def _images(
+    name: str,
+    config: Mapping[str, Any],
+    splits: Splits,
+    place: DataPlace,
+    device: torch.device,
+    test: bool,
+) -> tuple[Images, Images]:
+    # pictures have the channels of the trial's own images
+    channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
+    row = sized_dataset(name, place.transferred, **channels)
+    sizes = {
+        "dataset": name,
+        "val_fraction": config["val_fraction"],
+        "image_size": row.image_size,
+        "num_train": row.num_train + row.num_unlabeled,
+        "num_unlabeled": row.num_unlabeled,
+        "num_classes": row.num_classes,
+        "channels": row.channels,
+        "store_size": needed_size(config["view_size"] or config["image_size"], CROP_SCALE),
+        "images_digest": row.images_digest,
+    }
+    other = load_splits(sizes, place.transferred)
+    bank, query = (
+        scored_images(split, splits, config, device)
+        for split in (other.train, other.test if test else other.val)
+    )
+    return bank.labelled(), query
+
+
+def score_reference(
+    config: Mapping[str, Any], *, place: DataPlace, device: str = "cpu"
+) -> dict[str, float]:
+    """kNN and linear-probe scores on the validation split, percent.
+
+    Args:
+        config: reference ("raw_pixels": the normalised pixels themselves, "untrained": the features
+            of the encoder as `seed` initialises it), dataset, val_fraction and the hyperparameters
+            of encoder, kNN and linear probe.
+
+    Raises:
+        RequestError: the data set is not there.
+    """
+    config = {"linear_every": "last", **config}  # there is no other epoch
+    splits, where = load_splits(config, place), torch.device(device)
+    scored = (splits.train, splits.val)
+    if config["reference"] == "untrained":
+        train, val = (scored_images(split, splits, config, where) for split in scored)
+        transfer = transfer_of(config, splits, place, where)
+        encoder = untrained_encoder(config, where)
+        return score_encoder(encoder, train, val, config, last=True, transfer=transfer)[0]
+    # at their own size, whatever that of the views
+    whole = {**config, "view_size": 0}
+    train, val = (scored_images(split, splits, whole, where) for split in scored)
+    bank = train.labelled()
+    if not (len(bank) and len(val.labelled())):
+        return {}  # every score of pixels needs labels
+    bank_ND, query_MD = (_features(_Pixels(images), images) for images in (bank, val))
+    config = {"seed": 0, **config}  # pixels have no seed; the shuffles of an SGD probe need one
+    config["redraw"] = lambda epoch: augmented_features(_Pixels(bank), bank, config, epoch)
+    return score_features(bank_ND, bank.labels_N, query_MD, val.labels_N, config, last=True)
+
+
+class _Pixels(nn.Module):
+    """What an encoder is given as features: its channels, which gray images repeat, once; images of
+    more than 64 pixels a side averaged down to 32.
+    """
+
+    def __init__(self, images: Images):
+        super().__init__()
+        self.num_channels = images.mean_1C11.shape[1]
+
+    def forward(self, x_NCHW: Tensor) -> Tensor:
+        x_NCHW = x_NCHW[:, : self.num_channels]
+        return (F.adaptive_avg_pool2d(x_NCHW, 32) if x_NCHW.shape[-1] > 64 else x_NCHW).flatten(1)

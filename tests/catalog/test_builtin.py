@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from typing import Unpack, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -142,7 +143,11 @@ TAKEN = {
 def arguments_of(function):
     """Names that a function or a class may be called with, those of its base classes too."""
     made = [c.__init__ for c in function.__mro__[:-1]] if inspect.isclass(function) else [function]
-    return {name for each in made for name in inspect.signature(each).parameters}
+    found = {name for each in made for name in inspect.signature(each).parameters}
+    packed = [each for each in made if "Unpack[" in str(inspect.signature(each))]
+    hints = [hint for each in packed for hint in get_type_hints(each, include_extras=True).values()]
+    together = [get_args(hint)[0] for hint in hints if get_origin(hint) is Unpack]
+    return found.union(*(options.__annotations__ for options in together))
 
 
 @pytest.mark.parametrize("row", CALLED, ids=lambda row: f"{getattr(row, 'part', '')}{row.name}")

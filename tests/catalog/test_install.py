@@ -37,7 +37,7 @@ from clsweep.results.weights import about_encoder
 from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
-from clsweep.train.references import score_reference
+from clsweep.train.scores import score_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

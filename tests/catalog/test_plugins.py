@@ -27,7 +27,7 @@ from clsweep.results.reading import StudyResults
 from clsweep.study.continuation import extension
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.train.checkpoint import identity_of
+from clsweep.train.attempt import identity_of
 from clsweep.train.loop import train_trial
 
 pytestmark = pytest.mark.usefixtures("one_thread")

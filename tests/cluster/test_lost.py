@@ -8,7 +8,7 @@ import pytest
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
 from clsweep.cluster.trial import describe, is_lost
-from clsweep.train import out_of_memory as memory
+from clsweep.train import memory
 
 CUT_OFF = [
     "[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:3921",

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import clsweep
-from clsweep.train.checkpoint import unpack
+from clsweep.train.attempt import unpack
 from tests.cluster.conftest import study_tree, wait_until
 from tests.cluster.disturbed import TRIAL, Disturbed, assert_as_undisturbed
 

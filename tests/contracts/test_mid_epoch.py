@@ -9,7 +9,7 @@ import pytest
 
 from clsweep.train import attempt as attempts
 from clsweep.train import loop, mutual_information, pulse
-from clsweep.train.checkpoint import unpack
+from clsweep.train.attempt import unpack
 from clsweep.train.collectives import rank
 from clsweep.train.images import batches
 from clsweep.train.notice import Notice

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from clsweep.catalog import DATASET
 from clsweep.data import datasets, sources, synthetic
 from clsweep.data.availability import DataPlace, require_data
-from clsweep.data.datasets import Split, Splits, channel_stats, load_splits
+from clsweep.data.datasets import Split, Splits, load_splits
 from clsweep.data.found import sized_dataset
 from clsweep.errors import RequestError
 
@@ -144,7 +144,7 @@ def test_the_test_split_does_not_depend_on_the_validation_share() -> None:
 def test_channel_stats_are_numpys(channels: int) -> None:
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, channels), dtype=np.uint8)
     images[..., 0] //= 4  # the channels differ
-    mean, std = channel_stats(whole(images, np.zeros(50, np.int64)))
+    mean, std = whole(images, np.zeros(50, np.int64)).channel_stats
     assert mean.dtype == std.dtype == np.float32
     shades = images.astype(np.float64) / 255
     np.testing.assert_allclose(mean, shades.mean(axis=(0, 1, 2)), rtol=1e-6)
@@ -155,9 +155,7 @@ def test_channel_stats_are_those_of_the_splits_rows(monkeypatch: pytest.MonkeyPa
     images = np.random.default_rng(0).integers(0, 256, (50, 7, 7, 3), dtype=np.uint8)
     some = whole(images, np.zeros(50, np.int64)).take(np.arange(10, 40))
     monkeypatch.setattr(datasets, "_STATISTICS_BLOCK", 7)
-    assert np.array_equal(
-        channel_stats(some)[0], channel_stats(whole(images[10:40], some.labels))[0]
-    )
+    assert np.array_equal(some.channel_stats[0], whole(images[10:40], some.labels).channel_stats[0])
 
 
 def test_channel_stats_of_many_images_are_those_of_evenly_spaced_ones(
@@ -167,7 +165,7 @@ def test_channel_stats_of_many_images_are_those_of_evenly_spaced_ones(
     monkeypatch.setattr(datasets, "STATISTICS_IMAGES", 10)
     every_fifth = whole(images[::5], np.zeros(10, np.int64))
     assert np.array_equal(
-        channel_stats(whole(images, np.zeros(50, np.int64)))[1], channel_stats(every_fifth)[1]
+        whole(images, np.zeros(50, np.int64)).channel_stats[1], every_fifth.channel_stats[1]
     )
 
 

@@ -11,8 +11,7 @@ import pytest
 import clsweep
 from clsweep.cli.import_sweep import Tool, import_
 from clsweep.errors import RequestError
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial
-from clsweep.foreign.table import Asked, Imported, import_sweep
+from clsweep.foreign.sweep import Asked, ForeignSweep, ForeignTrial, Imported, import_sweep
 
 
 def trial(status: str = "finished", group: str = "tau", **settings: Any) -> ForeignTrial:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clsweep.objective.assignment import sinkhorn, soft_cross_entropy
+from clsweep.objective.targets import sinkhorn, soft_cross_entropy
 from tests.objective.test_losses import EXACT, assert_same, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,10 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clsweep.objective import losses
-from clsweep.objective.assignment import soft_cross_entropy
 from clsweep.objective.distribution import sigreg
 from clsweep.objective.frameworks import SimCLR
-from clsweep.objective.targets import DINO, LeJEPA, SwAV
+from clsweep.objective.targets import DINO, LeJEPA, SwAV, soft_cross_entropy
 from clsweep.objective.views import all_pairs, core_pairs, multicrop_pairs
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import TrialState, new_state

@@ -20,8 +20,8 @@ import pytest
 import torch
 
 from clsweep.train import attempt as attempts
-from clsweep.train import checkpoint, loop, mutual_information, precision
-from clsweep.train.checkpoint import identity_of, pack, unpack, unpack_unverified, verified
+from clsweep.train import loop, mutual_information, precision
+from clsweep.train.attempt import identity_of, pack, unpack, unpack_unverified, verified
 from clsweep.train.loop import train_trial
 from tests.conftest import Pretend
 from tests.contracts.attempts import (
@@ -256,8 +256,8 @@ def test_a_checkpoint_counts_on_another_cpu(pretend_amx: Pretend, begins_with_am
 @pytest.mark.parametrize(
     ("module", "name", "value"),
     [
-        (checkpoint, "FORMAT", 0),
-        (checkpoint, "VERSION", "0.0"),
+        (attempts, "FORMAT", 0),
+        (attempts, "VERSION", "0.0"),
         (torch, "__version__", "1.0.0"),
     ],
 )

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from clsweep.catalog import METRICS, implementation
 from clsweep.model.encoders import conv4
-from clsweep.train.images import Images
-from clsweep.train.label_free import (
+from clsweep.train.evaluate import (
     MOST_IMAGES,
     alpha_req,
     lidar,
     rankme,
     spectrum_decay,
 )
+from clsweep.train.images import Images
 from clsweep.train.loop import train_trial
 from clsweep.train.scores import score_encoder
 from tests.contracts.combinations import COMBINATIONS, small_config, some_digits

@@ -13,7 +13,7 @@ import torch
 
 from clsweep.cluster import trial
 from clsweep.data.availability import DataPlace
-from clsweep.train.out_of_memory import OutOfMemoryError, limited_memory
+from clsweep.train.memory import OutOfMemoryError, limited_memory
 
 ROW = {"trial_id": "dcl-0000-s0", "objective": "dcl", "batch_size": 512, "chunk_size": 512}
 CUDA = (

@@ -19,7 +19,7 @@ from clsweep.catalog.ownership import is_taken
 from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials, reference_rows
 from clsweep.study.resolve import load_study
-from clsweep.train.references import score_reference
+from clsweep.train.scores import score_reference
 from tests.contracts.attempts import assert_same, attempt, chain
 
 pytestmark = pytest.mark.usefixtures("one_thread", "nothing_loaded")

@@ -9,7 +9,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.train.loop import train_trial
-from clsweep.train.references import score_reference
+from clsweep.train.scores import score_reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,15 +20,13 @@ from clsweep.catalog import DATASET
 from clsweep.data.augment import Recipe, apply, draw
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
-from clsweep.model.encoders import conv4, resnet18
-from clsweep.model.layers import layer_of
+from clsweep.model.encoders import conv4, layer_of, resnet18
 from clsweep.train import finetune
 from clsweep.train.evaluate import uniform_knn_scores
 from clsweep.train.finetune import Network, fine_tuned, labelled_rows
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_trial
-from clsweep.train.scores import Heads, augmented_features, score_encoder
-from clsweep.train.transfer import transfer_of
+from clsweep.train.scores import Heads, augmented_features, score_encoder, transfer_of
 from tests.contracts.combinations import COMBINATIONS, small_config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -115,7 +113,7 @@ def test_a_supervised_trial_is_scored_by_its_own_classifier() -> None:
     result = train_trial(
         {**SUPERVISED, "epochs": 3, "lr": 0.2}, lambda _: None, checkpoints=Store(), keep_end=True
     )
-    from clsweep.train.checkpoint import unpack
+    from clsweep.train.attempt import unpack
 
     state = unpack(kept["payload"])["state"]["objective"]
     network, classifier = encoder(), nn.Linear(16, 10)

@@ -14,7 +14,7 @@ from clsweep.catalog import COMPONENT
 from clsweep.catalog.plain import plain_config
 from clsweep.data.availability import DataPlace
 from clsweep.train.loop import train_trial
-from clsweep.train.references import score_reference
+from clsweep.train.scores import score_reference
 
 # 2,000 images to train on and 500 to score: two standard errors are at most 4.5 points
 COMMON = {

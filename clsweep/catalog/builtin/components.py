@@ -138,7 +138,7 @@ COMPONENTS = (
     Component(part="loss", name="mse", impl="clsweep.objective.losses:mse",
               source="LeJEPA (2025) Algorithm 2", doc="l = mean (z - target)^2"),
     Component(part="loss", name="soft_cross_entropy",
-              impl="clsweep.objective.assignment:soft_cross_entropy", owns=("tau",),
+              impl="clsweep.objective.targets:soft_cross_entropy", owns=("tau",),
               source="SwAV (2020) Eq. 2; DINO (2021) Eq. 3",
               doc="l = -sum_k q_k log softmax(scores/tau)_k, q another view's assignment"),
     Component(part="loss", name="cross_entropy", impl="clsweep.objective.losses:cross_entropy",
