@@ -101,8 +101,8 @@ class Plugin:
         except (TypeError, KeyError, ValidationError) as error:
             raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
         is_package = bool(packed.get("is_package"))
-        if not is_package and digest != _digest(text):
-            raise ValueError(f"{name}: its text is not of its digest")
+        if not is_package and (digest, module) != (_digest(text), _module_of(name)):
+            raise ValueError(f"{name}: its text or module is not of its digest or name")
         return cls(
             name=name, module=module, text=text, digest=digest, is_package=is_package, file=file,
             rows=rows, places=places,
@@ -156,11 +156,15 @@ def _read_file(path: Path, name: str) -> Plugin:
 
 
 def _of_text(text: str, file: str, name: str) -> Plugin:
-    module = _PREFIX + file.removesuffix(".py")
+    module = _module_of(file)
     rows, places = _rows_of(text, name, module)
     return Plugin(
         name=file, module=module, text=text, digest=_digest(text), rows=rows, places=places
     )
+
+
+def _module_of(file: str) -> str:
+    return _PREFIX + file.removesuffix(".py")
 
 
 def _text(path: Path, name: str) -> str:
@@ -537,7 +541,8 @@ class _Finder(MetaPathFinder, Loader):
     """Imports the plug-ins of this process from their texts."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        found = [p for p in _active.values() if p.module == fullname and not p.is_package]
+        plain = (p for p in _active.values() if not p.is_package and not p.is_sealed)
+        found = [plugin for plugin in plain if plugin.module == fullname]
         return (
             importlib.util.spec_from_loader(fullname, self, origin=found[0].name) if found else None
         )

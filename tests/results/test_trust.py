@@ -5,6 +5,7 @@ unless its user trusts it.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -144,6 +145,11 @@ def _package_that_writes(out: Path, canary: Path) -> None:
     _plugins(out, name="evil_package", module="evil_package", is_package=True, digest="0 abc")
 
 
+def _module_that_others_look_for(out: Path, canary: Path) -> None:
+    """Packages import modules that may be missing, and take what a finder has."""
+    _plugins(out, module="sksparse", text=f"{PLUGIN}\nopen({str(canary)!r}, 'w')\n")
+
+
 def _module_beside(out: Path, canary: Path) -> None:
     (out / "evil_module.py").write_text(f"open({str(canary)!r}, 'w')\n")
     _instead_of_mine(out, "evil_module:build")
@@ -165,8 +171,8 @@ def _instead_of_mine(out: Path, encoder: str) -> None:
 
 
 ATTACKS = [
-    _rows_that_call, _text_that_writes, _file_that_writes, _package_that_writes, _module_beside,
-    _pythons_own,
+    _rows_that_call, _text_that_writes, _file_that_writes, _package_that_writes,
+    _module_that_others_look_for, _module_beside, _pythons_own,
 ]  # fmt: skip
 READING = ("status", "trials", "robustness", "sensitivity", "compare", "recommend", "pareto",
            "picks", "reproduce")  # fmt: skip
@@ -228,6 +234,12 @@ def test_a_plug_in_that_its_user_has_loaded_needs_no_trust(out: Path, tmp_path: 
     _text_that_writes(out, tmp_path / "executed")
     with pytest.raises(UserError, match=r"would have executed: plug-in mine\.py"):
         open_results(str(out)).encoder(TRIAL)
+
+
+def test_a_module_that_others_look_for_is_not_that_of_a_folder(out: Path) -> None:
+    assert open_results(str(out)).trials["my_text"].tolist() == ["plain"] * 8
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("clsweep_plugin_mine")
 
 
 def test_a_module_is_told_with_its_file(
