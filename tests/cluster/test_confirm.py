@@ -52,14 +52,19 @@ def score(trial: PlannedTrial) -> float:
 
 
 def search_in(
-    folder: Path, study: Study, *, chosen: Mapping[int, Any] | None = None, **of: Any
+    folder: Path,
+    study: Study,
+    *,
+    chosen: Mapping[int, Any] | None = None,
+    changed: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row,
+    **of: Any,
 ) -> ResultsFolder:
     """Results of a search that never ran; `of` are outcomes of some trials by id, with `_` for
-    `-`.
+    `-`, `changed` what an earlier version has planned.
     """
     results = ResultsFolder(str(folder))
     planned = plan_trials(study)
-    results.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
+    results.create(study.document.dump(), [changed(plan_row(study, trial)) for trial in planned])
     for trial in planned:
         values = (chosen or {}).get(trial.config)
         row = plan_row(study, trial, values) | {
@@ -174,8 +179,8 @@ def test_a_plan_that_left_the_precision_open_and_has_no_trial_yet_goes_on(
 
 
 def test_a_search_of_mixed_precisions_is_not_confirmed(searched: Searched) -> None:
-    _, folder = searched(outcomes={"simclr_0000_s0": {"precision": "bf16"}})
-    with_auto(folder)
+    other = {"simclr_0000_s0": {"precision": "bf16"}}
+    _, folder = searched(outcomes=other | {"changed": lambda row: row | {"precision": "auto"}})
     with pytest.raises(RequestError, match="the trials have bf16 and fp32"):
         plan_confirmation(confirming_study(folder, top=1, seeds=[5]), folder)
 
@@ -183,13 +188,13 @@ def test_a_search_of_mixed_precisions_is_not_confirmed(searched: Searched) -> No
 def test_a_precision_that_another_objective_asked_for_does_not_mix_with_the_open_one(
     searched: Searched,
 ) -> None:
-    _, folder = searched(outcomes={"simclr_0000_s0": {"precision": "bf16"}})
-    rows = folder.plan().to_pylist()
-    for row in rows:
-        row["precision"] = "bf16" if row["trial_id"] == "simclr-0000-s0" else "auto"
-    folder.create(yaml.safe_dump(folder.study()), rows)
+    def changed(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"precision": "bf16" if row["trial_id"] == "simclr-0000-s0" else "auto"}
+
+    other = {"simclr_0000_s0": {"precision": "bf16"}}
+    _, folder = searched(outcomes=other | {"changed": changed})
     assert [row["precision"] for row in recorded_plan(folder)] == [
-        "bf16" if row["precision"] == "bf16" else "fp32" for row in rows
+        "bf16" if row["trial_id"] == "simclr-0000-s0" else "fp32" for row in recorded_plan(folder)
     ]
 
 
