@@ -396,14 +396,24 @@ def _train(row: Row, context: TrialContext) -> Row:
 
 @contextlib.contextmanager
 def placed(row: Row) -> Iterator[None]:
-    """An error of a plug-in says its file and line, also where Ray has passed it on."""
+    """An error of a plug-in says its file and line, also where Ray has passed it on. To exit is
+    one: it would end the process, and not the trial.
+    """
     try:
         yield
+    except SystemExit as raised:
+        error = RuntimeError(f"sys.exit({raised}) was called").with_traceback(raised.__traceback__)
+        _place(error, row)
+        raise error from None
     except Exception as error:
-        loss = COMPONENT["loss"].get(row.get("loss", ""))
-        if place := place_of(error, loss.impl if loss else ""):
-            error.plugin_place = place  # type: ignore[attr-defined]
+        _place(error, row)
         raise
+
+
+def _place(error: Exception, row: Row) -> None:
+    loss = COMPONENT["loss"].get(row.get("loss", ""))
+    if place := place_of(error, loss.impl if loss else ""):
+        error.plugin_place = place  # type: ignore[attr-defined]
 
 
 def _is_first_worker(context: TrialContext) -> bool:

@@ -4,10 +4,12 @@ it.
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
-from clsweep.cluster.trial import describe, is_lost
+from clsweep.cluster.trial import describe, is_lost, placed
 from clsweep.train import memory
 
 CUT_OFF = [
@@ -72,6 +74,12 @@ def test_what_ray_stops_is_lost() -> None:
 class Speechless(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+
+def test_a_trial_that_exits_has_failed() -> None:
+    """Ray would take it for the end of its process, or say words of its own."""
+    with pytest.raises(RuntimeError, match=r"sys\.exit\(3\) was called"), placed({}):
+        sys.exit(3)
 
 
 def test_the_text_of_an_error_is_cut_where_it_is_written() -> None:
