@@ -36,7 +36,7 @@ def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -
         StudyError: code would be executed that nobody trusts.
     """
     row = _row_with_encoder(folder, trial_id)
-    _allow(folder, row["encoder"], trust)
+    _allow(folder, str(row["encoder"]), trust)
     from clsweep.results.weights import agreed, unpack
 
     place = folder.place(encoder_file(trial_id))
@@ -52,7 +52,7 @@ def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -
             _require_alike(state, build_encoder(about).state_dict())  # before it takes its memory
         encoder = build_encoder(about)
         encoder.load_state_dict(state)
-    except (RuntimeError, LookupError, ValueError, TypeError) as error:
+    except (RuntimeError, LookupError, ValueError, TypeError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"{place}: does not hold the encoder of this trial: {reason}") from None
     return encoder.eval(), about

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Sequence
 from enum import StrEnum
@@ -61,7 +62,13 @@ def import_(
     asked = Asked(
         objective=objective, seed=seed, metric=metric, mode=mode, params=params, sampler=sampler
     )
-    found = import_sweep(_read(tool, source, study), asked, str(source))
+    try:
+        found = import_sweep(_read(tool, source, study), asked, str(source))
+    except (LookupError, TypeError, ArithmeticError, RecursionError, MemoryError, csv.Error) as e:
+        reason = f"{type(e).__name__}: {str(e).partition(chr(10))[0]:.200}"
+        raise RequestError(
+            f"{source}: cannot be read as a sweep of {tool.value}: {reason}"
+        ) from None
     folder = out or os.path.join("results", source.absolute().name.partition(".")[0] or tool.value)
     _write(folder, found)
     for note in found.notes:
@@ -72,6 +79,9 @@ def import_(
 def _read(tool: Tool, source: Path, study: str | None) -> ForeignSweep:
     if not source.exists():
         raise RequestError(f"{source}: expected a file or folder of {tool.value}, found none")
+    for path in (source, *source.rglob("*")):
+        if path.exists() and not (path.is_file() or path.is_dir()):  # it would be waited for
+            raise RequestError(f"{path}: expected a file, given a pipe or a device")
     if study is not None and tool not in (Tool.optuna, Tool.mlflow):
         raise RequestError(f"--study: expected with optuna or mlflow, given with {tool.value}")
     if tool is Tool.optuna:

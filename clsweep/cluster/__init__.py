@@ -51,6 +51,8 @@ _ON_ONE_MACHINE = {
     # An exporter of metrics that nobody reads, and that asks for no token. No port has such a
     # number: Ray logs that and goes on, as where another Ray has the port.
     "DASHBOARD_METRIC_PORT": "-1",
+    "PYTHONOPTIMIZE": "",  # Ray's processes need docstrings, and warn
+    "PYTHONWARNINGS": "",
     "PYTHONSAFEPATH": "1",  # a torch.py in the working folder is not torch
     # Worker groups
     "GLOO_SOCKET_IFNAME": _LOOPBACK,

@@ -5,6 +5,7 @@ open. What a machine does is no score.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections import Counter
@@ -85,6 +86,10 @@ class Losses:
         """What the machine has done; empty where the trial's own process may be to blame."""
         if self.is_ray_lost():
             return RAY
+        try:
+            os.getcwd()
+        except OSError:  # no process starts any more
+            return "the working folder is gone"
         for cause in causes(error) if error else ():
             if type(cause).__module__.startswith("ray."):
                 text = f"{type(cause).__name__} {cause}"

@@ -397,23 +397,21 @@ def _train(row: Row, context: TrialContext) -> Row:
 @contextlib.contextmanager
 def placed(row: Row) -> Iterator[None]:
     """An error of a plug-in says its file and line, also where Ray has passed it on. To exit is
-    one: it would end the process, and not the trial.
+    one, and so is whatever else it raises: Ray would take that for its own.
     """
     try:
         yield
-    except SystemExit as raised:
-        error = RuntimeError(f"sys.exit({raised}) was called").with_traceback(raised.__traceback__)
-        _place(error, row)
+    except BaseException as raised:
+        loss = COMPONENT["loss"].get(row.get("loss", ""))
+        place, error = place_of(raised, loss.impl if loss else ""), raised
+        if not isinstance(raised, Exception) and (place or isinstance(raised, SystemExit)):
+            error = RuntimeError(f"{type(raised).__name__}: {_text(raised)}")
+            error = error.with_traceback(raised.__traceback__)
+        if place:
+            error.plugin_place = place  # type: ignore[attr-defined]
+        if error is raised:
+            raise
         raise error from None
-    except Exception as error:
-        _place(error, row)
-        raise
-
-
-def _place(error: Exception, row: Row) -> None:
-    loss = COMPONENT["loss"].get(row.get("loss", ""))
-    if place := place_of(error, loss.impl if loss else ""):
-        error.plugin_place = place  # type: ignore[attr-defined]
 
 
 def _is_first_worker(context: TrialContext) -> bool:

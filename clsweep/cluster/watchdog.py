@@ -16,6 +16,7 @@ INTERVAL_S = 1.0
 ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
 ECHO_S = 2.0  # for the end of a process of Ray to be seen after what it brought about
 STUCK_S, END_S = 20.0, 30.0  # for a run to come out of what it waits for, and to let go of Ray
+LET_GO_S = 60.0  # for a Ray that works to let go of a run that is over
 KEPT = "What has finished is kept; the same command continues it."
 
 
@@ -60,16 +61,18 @@ class Watchdog:
         deadline = time.monotonic() + patience_s
         while not (lost := self.look()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        (self._is_out if lost else self._has_ended).set()
+        self._is_out.set()
         return lost
 
     def _watch(self) -> None:
         num_unanswered = 0
-        while not self._has_ended.wait(INTERVAL_S) and not self.look():
+        while not self._is_out.wait(INTERVAL_S) and not self.look():
             num_unanswered = 0 if self._answers() else num_unanswered + 1
             if num_unanswered == MOST_UNANSWERED:
                 self._lost = "Ray does not answer any more"
-        if self._has_ended.is_set():
+        if self._is_out.is_set() and not self._lost:
+            if not self._has_ended.wait(LET_GO_S):  # Ray does not let go of the run, which is over
+                self._end_processes()
             return
         deadline = time.monotonic() + STUCK_S
         while not self._is_out.wait(ECHO_S) and time.monotonic() < deadline:

@@ -69,14 +69,23 @@ def _from_sqlite(source: Path) -> list[ForeignTrial]:
     ]  # fmt: skip
 
 
+class _Loader(yaml.SafeLoader):
+    """Without aliases, a few of which can stand for any number of values; MLflow has none."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("expected no aliases")
+        return super().compose_node(parent, index)
+
+
 def _from_files(source: Path) -> list[ForeignTrial]:
     """A store of files: EXPERIMENT/RUN/params/NAME and metrics/NAME, beside two meta.yaml."""
     found = []
     for meta in source.glob("*/*/meta.yaml"):
-        run = yaml.safe_load(meta.read_text("utf-8"))
+        run = yaml.load(meta.read_text("utf-8"), _Loader)
         if run.get("lifecycle_stage") != "active" or "run_id" not in run:
             continue
-        of = yaml.safe_load((meta.parents[1] / "meta.yaml").read_text("utf-8"))
+        of = yaml.load((meta.parents[1] / "meta.yaml").read_text("utf-8"), _Loader)
         status = run["status"]
         trial = ForeignTrial(
             group=str(of["name"]),

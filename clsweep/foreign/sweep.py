@@ -98,9 +98,17 @@ def is_sqlite(path: Path) -> bool:
 
 
 def opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
-    """A connection to a SQLite file that cannot change it."""
+    """A connection to a SQLite file that cannot change it.
+
+    Raises:
+        ValueError: it has views, which may have no end: neither tool makes one.
+    """
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    return contextlib.closing(sqlite3.connect(uri, uri=True))
+    base = sqlite3.connect(uri, uri=True)
+    if base.execute("SELECT 1 FROM sqlite_master WHERE type = 'view'").fetchone():
+        base.close()
+        raise ValueError("expected tables, found a view")
+    return contextlib.closing(base)
 
 
 SEEDS = ("seed", "random_seed", "random_state", "rng_seed", "manual_seed", "global_seed")

@@ -121,7 +121,7 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa
     Args:
         trials: all of `KEYS`, status, and any other columns.
         plan: `KEYS` and `params`.
-        params: hyperparameters; what the plan says of one, its trial says too.
+        params: columns; what the plan says of one, its trial says too.
 
     Raises:
         ValueError: they are not; behind its message the trial whose row is not as planned.
@@ -141,7 +141,7 @@ def in_plan_order(trials: pa.Table, plan: pa.Table, params: Sequence[str]) -> pa
         plan = plan.take(ranks)
     if unknown := set(trials["status"].unique().to_pylist()) - set(STATUSES):
         raise ValueError(f"status: expected {', '.join(STATUSES)}, found {min(unknown)!r}")
-    for name in (*KEYS[1:], *params):
+    for name in dict.fromkeys((*KEYS[1:], *params)):
         planned, found = plan[name], trials[name]
         if planned.equals(found):
             continue

@@ -46,6 +46,7 @@ from clsweep.results.hold import Hold, hold_of, read_heartbeat
 from clsweep.results.places import Files, open_files
 from clsweep.results.processes import temporary_prefix
 from clsweep.results.schemas import (
+    PLANNED,
     SIDE_TABLES,
     param_fields,
     params_of,
@@ -164,13 +165,15 @@ class ResultsFolder:
         schema = trials_schema(fields)
         columns = list(columns or schema.names)
         metric = self._document.tree.get("metric", {}).get("name", "knn_top1")
-        present, params = (*KEYS, "status"), self.params()
+        present = (*KEYS, "status")
+        planned = [n for n in (*PLANNED, *self.params()) if n in self._plan.schema.names]
         table = self._with_parts(
-            "trials", schema, [*columns, *present, *params], filled=present, present=[metric]
+            "trials", schema, [*columns, *present, *planned], filled=present, present=[metric]
         )
         # the plan is read last: no run records a trial before it is planned
         try:
-            return in_plan_order(table, self.plan([*KEYS, *params]), params).select(columns)
+            plan = self.plan(list(dict.fromkeys([*KEYS, *planned])))
+            return in_plan_order(table, plan, planned).select(columns)
         except ValueError as error:
             reason, *trial = error.args
             where = f"{self.place('trials.parquet')} or a part"

@@ -202,6 +202,10 @@ def plan_schema(params: Iterable[pa.Field]) -> pa.Schema:
     return pa.schema([*ID_FIELDS, *params])
 
 
+# Of a row, beside its hyperparameters, what its plan says. A study may be renamed.
+PLANNED = tuple(field.name for field in ID_FIELDS if field.name not in ("trial_id", "study"))
+
+
 def trials_schema(params: Iterable[pa.Field]) -> pa.Schema:
     return pa.schema([*ID_FIELDS, *params, *outcome_fields()])
 

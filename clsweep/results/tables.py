@@ -22,6 +22,8 @@ _MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more th
 _PAGES, _PAGES_PER_BYTE = 2**26, 20  # bytes, unpacked
 _VALUES, _VALUES_PER_BYTE = 2**30, 25  # bytes
 _ROWS, _ROWS_PER_BYTE = 100_000, 10
+_COLUMNS = 2_000
+_TEXT = 2**16  # bytes of one text of ours; errors, the longest, are cut long before
 _SNAPPY = 22  # how often its length this compression, with which we write, can come to
 
 
@@ -65,6 +67,8 @@ def _read(
     metadata = pq.read_metadata(source)
     schema = metadata.schema.to_arrow_schema()
     names = schema.names
+    if len(names) > _COLUMNS:
+        raise ValueError(f"expected at most {_COLUMNS:,} columns, found {len(names):,}")
     if twice := [name for i, name in enumerate(names) if name in names[:i]]:
         raise ValueError(f"column {twice[0]!r} stands twice")
     chosen = [name for name in columns or names if name in names]
@@ -90,6 +94,9 @@ def _read(
     table.select(strings).validate(full=True)
     if (total := sum(_text_bytes(table[name]) for name in repeating)) > room:
         raise ValueError(_too_large(f"{len(data):,}", total, table.num_rows))
+    longest = 0 if of_others else max(map(_longest, table.select(strings).columns), default=0)
+    if longest > _TEXT:
+        raise ValueError(f"a text of {longest:,} bytes, expected at most {_TEXT:,}")
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
 
 
@@ -185,6 +192,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _too_large(written: str, num_bytes: int, num_rows: int) -> str:
     return f"{written} bytes that come to {num_bytes:,} in {num_rows:,} rows"
+
+
+def _longest(column: pa.ChunkedArray) -> int:
+    """Bytes of the longest text."""
+    texts = [getattr(chunk, "dictionary", chunk) for chunk in column.chunks]
+    return max((pc.max(pc.binary_length(each)).as_py() or 0 for each in texts), default=0)
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
