@@ -1,6 +1,16 @@
 """`python -m clsweep` is the command `clsweep`."""
 
-from clsweep.cli.main import main
+import sys
+
+
+def main() -> None:
+    """The command; Ctrl-C ends it without a traceback while it is loaded, too."""
+    try:
+        from clsweep.cli.main import main
+    except KeyboardInterrupt:
+        sys.exit(130)
+    main()
+
 
 if __name__ == "__main__":
     main()

@@ -34,12 +34,14 @@ def require_words(argv: Sequence[str]) -> None:
             raise RequestError(f"expected a value after {(word or before)!r:.80}, given none")
 
 
-def mistake(error: UserError | OSError) -> str:
+def mistake(error: UserError | OSError | MemoryError) -> str:
     """What is said of an error that no command has worded: a path that is too long, a working
     folder that is gone.
     """
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, MemoryError):
+        return f"expected more memory than there is: {str(error) or 'no more is given'}"
     if isinstance(error, FileNotFoundError) and error.filename is None:
         return "the working folder has been removed: expected to be called in one that is there"
     return f"{error.filename or 'clsweep'!s:.200}: {error.strerror or error}"

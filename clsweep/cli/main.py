@@ -727,7 +727,7 @@ def main() -> None:
         with lasting_streams(patient=sys.argv[1:2] in (["run"], ["confirm"])):
             require_words(sys.argv[1:])
             app(prog_name="clsweep")
-    except (UserError, OSError) as error:
+    except (UserError, OSError, MemoryError) as error:
         say(mistake(error), file=sys.stderr)
         sys.exit(EXIT_INVALID)
     except ModuleNotFoundError as error:

@@ -83,9 +83,14 @@ class Leftovers:
     def end_processes(self) -> None:
         """Kill all processes of a session that is broken: they may not know it."""
         if self._ray is not None:
-            others = living()
-            del others[os.getpid()]
-            _kill(((pid, process.start) for pid, process in others.items()), self._ray)
+            end_all_of(self._ray)
+
+
+def end_all_of(ray_folder: str) -> None:
+    """Kill all other processes that have files of this folder of Ray open."""
+    others = living()
+    del others[os.getpid()]
+    _kill(((pid, process.start) for pid, process in others.items()), ray_folder)
 
 
 def remove_leftovers(folder: ResultsFolder) -> None:

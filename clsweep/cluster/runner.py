@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from clsweep.cluster.capacity import require_capacity, running_cluster
 from clsweep.cluster.driver_actor import desk_here
 from clsweep.cluster.files import prepare_files
 from clsweep.cluster.heartbeat import Heartbeat
-from clsweep.cluster.leftovers import Leftovers, remove_leftovers
+from clsweep.cluster.leftovers import Leftovers, end_all_of, remove_leftovers
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.losses import Losses
 from clsweep.cluster.progress import Progress
@@ -230,9 +231,13 @@ class _Run:
             try:
                 return self._session()
             except RayLostError as error:
+                if error.folder:
+                    end_all_of(error.folder)
                 if is_again or self._asked.address != "local":
-                    raise RequestError(f"{error}. {KEPT}") from None
+                    logs = f" Ray's logs: {error.folder}/ray/session_latest/logs."
+                    raise RequestError(f"{error}.{logs * bool(error.folder)} {KEPT}") from None
                 print(f"{error}. Starting Ray once more.", flush=True)
+                shutil.rmtree(error.folder, ignore_errors=True)
                 remove_leftovers(self._folder)
         raise AssertionError
 

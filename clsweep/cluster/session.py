@@ -91,10 +91,7 @@ def _started(*, dashboard: bool) -> Iterator[str]:
                 )
         except Exception as error:  # of any class
             reason = str(error).strip().partition("\n")[0]
-            raise RayLostError(
-                f"Ray does not start on this machine: {reason}. Its logs may say why: "
-                f"{folder}/ray/session_latest/logs"
-            ) from error
+            raise RayLostError(f"Ray does not start on this machine: {reason}", folder) from error
         yield context.address_info["session_dir"]
 
 
@@ -158,7 +155,8 @@ def _private_folder() -> Iterator[str]:
 @contextlib.contextmanager
 def _silent_ray() -> Iterator[None]:
     """Ray says nothing by itself, and is shut down in the end."""
-    import ray
+    with _uninterrupted():  # a Ray that is half imported cannot be shut down
+        import ray
 
     for name in ("ray", "ray.tune", "ray.train", "ray.data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -187,17 +185,26 @@ def _init(address: str, **options: Any) -> Any:
     from ray._private import utils
     from ray.job_config import JobConfig
 
-    came: list[int] = []
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         with (
-            _handled_by(lambda number, _: came.append(number), *_ENDING),
+            _uninterrupted(),
             _replaced(utils, set_sigterm_handler=lambda _: None),
             _replaced(JobConfig, _runtime_env_has_working_dir=lambda _: True),
         ):
             return ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Signals wait meanwhile."""
+    came: list[int] = []
+    try:
+        with _handled_by(lambda number, _: came.append(number), *_ENDING):
+            yield
+    finally:
         if came:
             raise KeyboardInterrupt
 

@@ -21,7 +21,11 @@ KEPT = "What has finished is kept; the same command continues it."
 
 
 class RayLostError(Exception):
-    """What of Ray is gone."""
+    """What of Ray is gone, or did not come; then with the folder that it had."""
+
+    def __init__(self, text: str, folder: str = ""):
+        super().__init__(text)
+        self.folder = folder
 
 
 class Watchdog:
