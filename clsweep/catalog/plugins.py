@@ -462,8 +462,8 @@ def _opened(plugin: Plugin) -> Plugin:
         return _of_text(plugin.text, plugin.name, plugin.name)
     found = _read_package(plugin.name)
     if found.digest != plugin.digest:
-        recorded = f"planned with version {plugin.digest}"
-        raise PluginError(f"{plugin.name}: {recorded}, found {found.digest} here")
+        versions = f"version {plugin.digest}, found {found.digest}"
+        raise PluginError(f"{plugin.name}: planned with {versions} here")
     return found
 
 
@@ -494,10 +494,8 @@ def execute(plugins: Sequence[Plugin]) -> None:
         PluginError: one raises, or is another version than the study was planned with.
     """
     for plugin in plugins:
-        if plugin.is_package and (here := _read_package(plugin.name).digest) != plugin.digest:
-            raise PluginError(
-                f"{plugin.name}: planned with version {plugin.digest}, found {here} here"
-            )
+        if plugin.is_package:
+            _opened(plugin)
         with contextlib.redirect_stdout(sys.stderr):
             module = _imported(plugin)
         for impl, place in plugin.places.items():

@@ -272,10 +272,10 @@ def status(
     """
     import time
 
-    from clsweep.cli.follow import is_any_running
     from clsweep.cli.status import (
         best_notes,
         confirm_headline,
+        is_any_running,
         running_rows,
         split_marked,
         status_headline,
@@ -592,8 +592,8 @@ def report(
     page's path.
     """
     say(f"Reading {', '.join(paths)} ...")
-    from clsweep.cli.follow import followed, is_any_running, told_at
     from clsweep.cli.statistics import default_report, progress
+    from clsweep.cli.status import followed, is_any_running, told_at
     from clsweep.report.writing import write_report
 
     def read() -> Results:

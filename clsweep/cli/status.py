@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,14 +18,14 @@ from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
 from clsweep.cli.where import selected
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import Number, duration, is_number, settings, texts_of
+from clsweep.display.numbers import Number, count, duration, is_number, settings, texts_of
 from clsweep.display.printing import Format
 from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
 from clsweep.results.checked import STATUSES
-from clsweep.results.reading import to_frame
+from clsweep.results.reading import open_folder, to_frame
 from clsweep.results.schemas import test_fields
 from clsweep.results.tally import Tally
 from clsweep.study.factors import FACTORS, factors_of, split_name
@@ -32,6 +34,8 @@ from clsweep.version import VERSION_COLUMNS
 
 MOST_RUNNING = 8  # trials under way that `clsweep status` lists
 MOST_OF_ERROR = 300  # characters of an error that a table shows
+PAUSE_S = 5.0  # between two looks at a running study
+WORK_SHARE = 0.2  # of the time that the command's own work may take
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
 
@@ -294,3 +298,39 @@ def confirm_headline(results: Results) -> list[str]:
         return []
     done, planned = folder.trials().num_rows, folder.plan().num_rows
     return [f"confirmed: {done} of {planned} trials; see clsweep confirm {results.path}"]
+
+
+# What a command does once more whenever a running study knows more.
+
+
+def followed(
+    is_running: Callable[[], bool],
+    read: Callable[[], Results],
+    *,
+    wait: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Results]:
+    """Results as they grow: at once, if a trial has ended, and after every further trial or epoch.
+    The last ones were read after the end of the run.
+    """
+    seen, pause = (0, 0), PAUSE_S
+    while True:
+        goes_on, results = is_running(), read()
+        now = len(results.trials), len(results.under_way())
+        if (now[0] and now != seen) or not goes_on:
+            seen, start = now, clock()
+            yield results
+            pause = max(PAUSE_S, (clock() - start) * (1.0 / WORK_SHARE - 1.0))
+        if not goes_on:
+            return
+        wait(pause)
+
+
+def is_any_running(paths: Sequence[str]) -> bool:
+    """Whether a run is under way in any of these results folders."""
+    return any(open_folder(path).is_running() for path in paths)
+
+
+def told_at(results: Results, page: Path) -> str:
+    """`13:05:10  reports/tau/index.html: 12 trials have ended`."""
+    return f"{time.strftime('%H:%M:%S')}  {page}: {count(len(results.trials))} trials have ended"

@@ -48,8 +48,7 @@ def decode(
         ValueError, OSError, pa.ArrowException: it is damaged, or cannot be what it says.
     """
     view = memoryview(data)
-    has_checksum = _has_checksum(view)
-    if has_checksum:
+    if has_checksum := _has_checksum(view):
         _verify(view)
     return _read(data, columns, by_page=not has_checksum, of_others=of_others)
 
@@ -162,9 +161,7 @@ _UNPACKED, _PACKED = 2, 3  # of the fields of a page's header: its sizes in byte
 
 
 def _header(data: bytes, at: int) -> tuple[dict[int, int], int]:
-    """The integers of a struct without lists in Thrift's compact protocol, by the numbers of their
-    fields, and where it ends.
-    """
+    """The integers of a Thrift struct without lists, by the numbers of their fields; its end."""
     found, number = dict[int, int](), 0
     while head := data[at]:
         kind, at = head & 15, at + 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from clsweep.catalog.open_encoders import is_own
 from clsweep.catalog.plugins import (
@@ -116,23 +116,10 @@ def refuse(named: Sequence[str], place: str) -> None:
         )
 
 
-def _own(document: Document) -> Iterable[str]:
-    """The encoders `module:function` that a study names."""
-    return sorted(
-        {
-            value
-            for keys, value in _values(document.tree)
-            if "encoder" in str(keys) and isinstance(value, str) and is_own(value)
-        }
-    )
-
-
-def _values(tree: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    if isinstance(tree, dict | list):
-        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from _values(value, (*keys, key))
-    else:
-        yield keys, tree
+def _own(document: Document) -> list[str]:
+    """What a study names that could be encoders `module:function`."""
+    words = re.split(r"[\s\[\]{},'\"]+", document.dump())
+    return sorted({word for word in words if is_own(word)})
 
 
 def _kept(document: Document) -> tuple[Plugin, ...]:

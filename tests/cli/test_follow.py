@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clsweep.cli.follow import PAUSE_S, followed
+from clsweep.cli.status import PAUSE_S, followed
 
 Look = tuple[bool, int, int]  # whether it runs; trials that have ended, epochs of others
 

@@ -23,7 +23,6 @@ from clsweep.report.figures.curves import (
 )
 from clsweep.report.figures.distributions import (
     histogram_figures,
-    pairing_figure,
     point_figures,
     scatter_figures,
 )
@@ -652,23 +651,6 @@ def test_q_b_is_that_of_the_last_scored_epoch(drawn):
     assert data["share"].tolist() == pytest.approx([0.05] * len(data))
     assert sorted(data["batch_size"].unique()) == SIZES
     assert (data["num"] == 6).all()  # three values of tau, two seeds
-
-
-def test_pairs_by_compute_are_drawn_where_images_have_more_than_two_views():
-    trials = make_trials()
-    assert pairing_figure(make_material(trials)) is None, "of an earlier version"
-    two = trials.assign(pairs_per_image=1, compute_per_image=2.0)
-    assert pairing_figure(make_material(two)) is None
-    num_views = two["batch_size"].map({32: 2, 128: 4, 512: 8})
-    full = num_views * (num_views - 1) // 2
-    pairs = full.where(two["objective"] == "dcl", num_views - 1)
-    figure = pairing_figure(
-        make_material(trials.assign(pairs_per_image=pairs, compute_per_image=num_views / 1.0))
-    )
-    found = figure.data.groupby("objective")[["compute_per_image", "pairs_per_image"]].agg(list)
-    assert sorted(zip(*found.loc["dcl"], strict=True)) == [(2, 1), (4, 6), (8, 28)]
-    assert sorted(zip(*found.loc["simclr"], strict=True)) == [(2, 1), (4, 3), (8, 7)]
-    assert "positive pairs of an image" in to_svg(spec_of(figure))
 
 
 def test_maps_are_sampled_and_say_so(drawn):

@@ -101,44 +101,6 @@ def point_figures(material: Material) -> list[Figure]:
     ]
 
 
-def pairing_figure(material: Material) -> Figure | None:
-    """Positive pairs of an image against the compute of its views (ECPP Fig. 1), a point for each
-    pairing of an objective; nothing where every image has two views.
-    """
-    columns = ["objective", "compute_per_image", "pairs_per_image"]
-    if not {*columns} <= {*material.trials.columns}:
-        return None
-    frame = _scored(material)[columns].dropna().drop_duplicates(ignore_index=True)
-    frame = frame.set_axis(["objective", "x", "y"], axis=1)
-    if frame.empty or frame["y"].max() <= 1:
-        return None
-    compute = "compute of an image's views, full views"
-    scale = alt.Scale(zero=True, nice=True)
-    cloud = alt.Chart(frame).encode(
-        alt.X("x", type="quantitative", title=compute, scale=scale),
-        alt.Y("y", type="quantitative", title="positive pairs of an image", scale=scale),
-        colour(material, frame["objective"]),
-        shape(material, frame["objective"]),
-        tooltip=[
-            tooltip("objective", "objective", number=False),
-            tooltip("x", "compute, full views"),
-            tooltip("y", "positive pairs"),
-        ],
-    )
-    return Figure(
-        name="pairs-by-compute",
-        title="What a pairing of views costs",
-        caption="Positive pairs of an image against the compute of its views, where a small view "
-        "counts by its area. Higher at the same place is more pairs for the same compute.",
-        chart=layers(
-            [cloud.mark_line(strokeWidth=1.5), cloud.mark_point(filled=True, size=60)],
-            describe="Positive pairs of an image against the compute of its views, a line an "
-            "objective.",
-        ),
-        data=frame.rename(columns={"x": "compute_per_image", "y": "pairs_per_image"}),
-    )
-
-
 def _by_importance(material: Material, sensitivity: pd.DataFrame | None) -> list[str]:
     swept = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
     if sensitivity is None or sensitivity.empty:
