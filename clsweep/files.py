@@ -21,7 +21,6 @@ def read_regular(path: str | Path, most: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "expected a regular file, given a pipe or a device")
         content = file.read(most + 1)
-    if len(content) > most:
-        size = max(status.st_size, len(content))
+    if (size := max(status.st_size, len(content))) > most:
         raise OSError(errno.EFBIG, f"expected at most {most:,} bytes, given {size:,}")
     return content

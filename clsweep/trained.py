@@ -28,8 +28,7 @@ def load_encoder(folder: ResultsFolder, trial_id: str, *, trust: bool = False) -
     """The encoder of a trial in eval mode, and what its file says of it.
 
     Args:
-        trust: where a plug-in of the folder, or a function of the user's own, makes the encoder,
-            execute it; any other encoder is the catalog's, timm's or torchvision's.
+        trust: execute the folder's plug-in, or the user's own function, that makes the encoder.
 
     Raises:
         RequestError: no such trial, or its encoder was not kept or is damaged.

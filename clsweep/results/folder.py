@@ -444,6 +444,8 @@ class ResultsFolder:
             "study.yaml", lambda data: recorded_study(data, place, self._kept_plugins)
         )
         declare(found.plugins)
+        if len({*(names := trials_schema([]).names)}) < len(names):
+            raise RequestError(f"{place}: a plug-in's score has the name of another column")
         self._is_declared = True
         return found
 
