@@ -53,9 +53,9 @@ def test_a_study_on_five_channels_with_an_encoder_of_ones_own(
         scores.append(trial["train_loss"])
     assert abs(scores[0] - scores[1]) < 1e-3
     monkeypatch.syspath_prepend(str(tmp_path))
-    encoder = results.encoder("dcl-0000-s0")
+    encoder = results.encoder("dcl-0000-s0", trust=True)
     assert encoder(torch.zeros(2, 5, 12, 12)).shape == (2, 8)
-    code, output = command("export", "out1/dcl-0000-s0", "--out", "a.safetensors")
+    code, output = command("export", "out1/dcl-0000-s0", "--out", "a.safetensors", "--trust")
     assert code == 0, output
     code, output = command(
         "run", path, "--out", "further", "--set", "base.init=a.safetensors",

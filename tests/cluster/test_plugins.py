@@ -138,7 +138,7 @@ def test_a_study_with_plug_ins(
     assert trials["my_scale"].dropna().tolist().count(3.0) == len(by_seed.get_group("plain"))
 
     shutil.move(tmp_path / "mine.py", tmp_path / "gone")
-    assert command("confirm", out, "--top", "1", "--seeds", "7")[0] == 0
+    assert command("confirm", out, "--top", "1", "--seeds", "7", "--trust")[0] == 0
     before = witness.read_text()
     assert command("report", out)[0] == 0
     results = clsweep.open_results(out)
