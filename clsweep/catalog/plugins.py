@@ -101,7 +101,10 @@ class Plugin:
         except (TypeError, KeyError, ValidationError) as error:
             raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
         is_package = bool(packed.get("is_package"))
-        if not is_package and (digest, module) != (_digest(text), _module_of(name)):
+        if not is_package and (digest, module) != (
+            _digest(text),
+            _PREFIX + name.removesuffix(".py"),
+        ):
             raise ValueError(f"{name}: its text or module is not of its digest or name")
         return cls(
             name=name, module=module, text=text, digest=digest, is_package=is_package, file=file,
@@ -156,15 +159,11 @@ def _read_file(path: Path, name: str) -> Plugin:
 
 
 def _of_text(text: str, file: str, name: str) -> Plugin:
-    module = _module_of(file)
+    module = _PREFIX + file.removesuffix(".py")
     rows, places = _rows_of(text, name, module)
     return Plugin(
         name=file, module=module, text=text, digest=_digest(text), rows=rows, places=places
     )
-
-
-def _module_of(file: str) -> str:
-    return _PREFIX + file.removesuffix(".py")
 
 
 def _text(path: Path, name: str) -> str:
@@ -437,6 +436,11 @@ def declare(plugins: Sequence[Plugin]) -> None:
         activate([*(p for name, p in _active.items() if name not in names), *found])
     except PluginError:  # two studies that mean different things by one name
         activate(found)
+
+
+def forget_folders() -> None:
+    """Take out what results folders have brought: a trial is the user's own."""
+    activate([plugin for plugin in _active.values() if not plugin.is_sealed])
 
 
 def _own(plugin: Plugin) -> Plugin | None:

@@ -12,6 +12,7 @@ from torch import nn
 
 from clsweep.catalog import COMPONENT, DATASET
 from clsweep.catalog.ownership import num_crop_only
+from clsweep.catalog.plugins import forget_folders
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
@@ -93,6 +94,7 @@ def train_trial(
         DivergedError: loss or features are not finite.
         RequestError: the data set is not there.
     """
+    forget_folders()
     device = torch.device(device)
     attempt = Attempt(
         config,
