@@ -100,6 +100,8 @@ def test_a_run_that_is_told_to_end_leaves_a_checkpoint_where_epochs_are_short(
 
 
 def test_a_trial_that_is_cut_in_mid_epoch_goes_on_there(study: Disturbed, tmp_path: Path) -> None:
+    longer = {**STUDY, "base": {**STUDY["base"], "epochs": 5}}
+    study.path.write_text(yaml.safe_dump(longer, sort_keys=False))
     study.start()
     study.wait_until(lambda: step(study), "a step")
     [trial] = study.processes(TRIAL)
@@ -107,7 +109,9 @@ def test_a_trial_that_is_cut_in_mid_epoch_goes_on_there(study: Disturbed, tmp_pa
     study.wait_until(lambda: saved_at(study) > (0, 0), "a checkpoint")
     first = saved_at(study)
     study.wait_until(lambda: study.processes(TRIAL) not in ([], [trial]), "another process")
-    study.wait_until(lambda: step(study) > first[1], "further steps")
+    study.wait_until(
+        lambda: step(study) and (said(study)["epoch"] - 1, step(study)) > first, "further steps"
+    )
 
     study.signal(signal.SIGTERM)
     second = saved_at(study)
