@@ -25,8 +25,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from clsweep.catalog import install
 from clsweep.catalog.rows import (
     SEALED,
@@ -94,11 +92,11 @@ class Plugin:
         """
         try:
             rows = tuple(_row(KINDS[row["row"]], row) for row in packed["rows"])
-            places = TypeAdapter(dict[str, str]).validate_python(packed["places"])
-            name, module, text, digest, file = TypeAdapter(list[str]).validate_python(
-                [packed.get(key) for key in ("name", "module", "text", "digest", "file")]
+            places = _typed(dict[str, str], packed["places"])
+            name, module, text, digest, file = _typed(
+                list[str], [packed.get(key) for key in ("name", "module", "text", "digest", "file")]
             )
-        except (TypeError, KeyError, ValidationError) as error:
+        except (TypeError, KeyError) as error:
             raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
         is_package = bool(packed.get("is_package"))
         if not is_package and (digest, module) != (
@@ -126,8 +124,24 @@ class Plugin:
 def _row(kind: type, values: Mapping[str, Any]) -> CatalogRow:
     """A row of checked types; lists become tuples."""
     known = {each.name: values[each.name] for each in fields(kind) if each.name in values}
-    row: CatalogRow = TypeAdapter(kind).validate_python(known)
+    row: CatalogRow = _typed(kind, known)
     return row
+
+
+def _typed(kind: Any, values: Any) -> Any:
+    """These values as `kind` has them.
+
+    Raises:
+        TypeError: one is of another type.
+    """
+    from pydantic import TypeAdapter, ValidationError  # training alone needs none
+
+    try:
+        return TypeAdapter(kind).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise TypeError(f"{place}: {first['msg']}, given {first['input']!r:.60}") from None
 
 
 def _digest(text: str) -> str:
@@ -273,10 +287,8 @@ def _checked(
         if isinstance(row, Param):
             row.coerce(row.default)
             return row
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}, given {first['input']!r:.60}"
-        raise PluginError(f"{place}: {row.name}: {reason}") from None
+    except TypeError as error:
+        raise PluginError(f"{place}: {row.name}: {error}") from None
     except ValueError as error:
         raise PluginError(f"{place}: {row.name}: default: {error}") from None
     if not row.impl or ":" in row.impl:

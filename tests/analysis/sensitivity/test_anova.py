@@ -212,7 +212,7 @@ def test_what_a_weak_effect_needs():
     assert Reason.NEEDS_SEEDS_FOR_POWER in {each.reason for notes in unresolved for each in notes}
     noise = anova.Noise(1.0, 1.0, 1 / 3, 12, 6)
     share = float(np.var(level)) + 5 / 18  # as on average observed, noise included
-    needed = dict(anova._needed([anova.Part(share, 5)], noise, 3.0, 0.95).figures)["needs_seeds"]
+    needed = dict(anova._needed([anova.Part(share, 5)], noise, 3.0).figures)["needs_seeds"]
     assert 0.7 < np.mean([bool(study(needed)[0]) for _ in range(200)]) < 0.9
 
 
