@@ -25,6 +25,8 @@ from clsweep.study.space import declared_spaces
 KEYS = ("trial_id", "objective", "config", "seed")
 STATUSES = ("finished", "stopped", "skipped", "failed")  # of a trial that has its row
 STUDY = b"study"  # in the metadata of a plan: the digest of the study that it is of
+FOLDER = b"folder"  # in that of every table: a number that the folder drew when it was made
+SCORE_ON = b"score_on"  # there too: `test`, if that is the split that scores are of
 _OF_IDS = (string.ascii_letters + string.digits + "._-").encode()  # they name files too
 
 
@@ -44,6 +46,11 @@ class Plan(NamedTuple):
 
     keys: pa.Table
     schema: pa.Schema
+
+    @property
+    def folder(self) -> bytes | None:
+        """The number of its folder; None in one of an earlier version."""
+        return (self.schema.metadata or {}).get(FOLDER)
 
 
 def checked_plan(data: bytes) -> Plan:
@@ -95,14 +102,22 @@ def why_not_of(plan: Plan, tree: Mapping[str, Any]) -> str:
 
 
 def checked_rows(
-    data: bytes, fields: Sequence[pa.Field], *, filled: Collection[str], present: Collection[str]
+    data: bytes,
+    fields: Sequence[pa.Field],
+    folder: bytes | None,
+    *,
+    filled: Collection[str],
+    present: Collection[str] = (),
 ) -> pa.Table:
     """These columns of a table that grows with the trials.
 
     Args:
+        folder: that it is of, see `Plan`. Trials of two studies may have the same ids.
         filled: those that have a value in every row.
         present: those that are there, should there be any row.
     """
+    if folder and (schema_of(data).metadata or {}).get(FOLDER, folder) != folder:
+        raise ValueError("it is a table of another results folder")
     table = decode(data, [field.name for field in fields])
     return typed(table, fields, filled=filled, present=present if table.num_rows else ())
 

@@ -15,6 +15,7 @@ import contextlib
 import copy
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -30,7 +31,9 @@ from clsweep.catalog.plugins import Plugin, declare, from_json, to_json
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, UserError
 from clsweep.results.checked import (
+    FOLDER,
     KEYS,
+    SCORE_ON,
     STUDY,
     Plan,
     checked_plan,
@@ -199,7 +202,7 @@ class ResultsFolder:
         with contextlib.suppress(FileNotFoundError):
             return self._decoded(
                 RUNNING,
-                lambda data: checked_rows(data, [*schema], filled=["trial_id"], present=[]),
+                lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["trial_id"]),
                 "; without it, nothing is lost",
             )
         return schema.empty_table()
@@ -211,7 +214,7 @@ class ResultsFolder:
         fields = [*references_schema()]
         return self._decoded(
             "references.parquet",
-            lambda data: checked_rows(data, fields, filled=["reference"], present=[]),
+            lambda data: checked_rows(data, fields, self._plan.folder, filled=["reference"]),
         )
 
     def printed(self) -> dict[str, str]:
@@ -273,10 +276,15 @@ class ResultsFolder:
         place = self.place("study.yaml")
         tree = recorded_study(study_yaml.encode(), place, lambda: tuple(plugins)).tree
         plan = to_table(plan_rows, plan_schema(params))
-        self._write_table("plan.parquet", plan.replace_schema_metadata({STUDY: digest(tree)}))
+        drawn = None if self._files.is_file("study.yaml") else secrets.token_hex().encode()
+        marks = {STUDY: digest(tree), FOLDER: drawn or self._plan.folder}
+        if "test" in plan["score_on"].to_pylist():
+            marks[SCORE_ON] = b"test"
+        marks = {key: value for key, value in marks.items() if value}
+        self._write("plan.parquet", encode(plan.replace_schema_metadata(marks)))
         header = "# The study as clsweep resolved it: presets and settings are merged in.\n"
         self._write("study.yaml", (header + study_yaml).encode())
-        for of_plan in ("_score_on", "_row_schema"):
+        for of_plan in ("_marks", "_row_schema"):
             self.__dict__.pop(of_plan, None)
 
     def add_trial(self, row: Row, **side: Sequence[Row]) -> None:
@@ -308,8 +316,7 @@ class ResultsFolder:
         if not rows:
             self._remove(RUNNING)
             return
-        table = to_table(rows, side_schema("epochs"))
-        self._write(RUNNING, encode(table), durable=False)
+        self._write_table(RUNNING, to_table(rows, side_schema("epochs")), durable=False)
 
     def add_encoder(self, trial_id: str, payload: bytes) -> None:
         """Keep a trial's encoder; on the disk when this returns."""
@@ -506,10 +513,10 @@ class ResultsFolder:
         present: Sequence[str] = (),
     ) -> pa.Table:
         """The compacted table and the parts; a trial that stands in both is read from its part."""
-        fields = [schema.field(column) for column in dict.fromkeys(columns)]
+        fields, of = [schema.field(column) for column in dict.fromkeys(columns)], self._plan.folder
 
         def rows(data: bytes) -> pa.Table:
-            return checked_rows(data, fields, filled=filled, present=present)
+            return checked_rows(data, fields, of, filled=filled, present=present)
 
         def part(path: str) -> pa.Table:
             return self._decoded(
@@ -575,19 +582,16 @@ class ResultsFolder:
         raise AssertionError
 
     @cached_property
-    def _score_on(self) -> str | None:
-        """The split that the scores are of; None where an earlier version did not say."""
-        found = self.plan(["score_on"])
-        return found["score_on"][0].as_py() if found.num_columns and found.num_rows else None
+    def _marks(self) -> dict[bytes, bytes]:
+        """What every table says in its metadata: its folder, and that its scores are of the test
+        split.
+        """
+        known = self._plan.schema.metadata or {}
+        return {key: known[key] for key in (FOLDER, SCORE_ON) if key in known}
 
-    def _write_table(self, name: str, table: pa.Table) -> None:
-        """Scores of the test split are told as such in the metadata of every file."""
-        is_marked = "score_on" in table.column_names and table.num_rows
-        split = table["score_on"][0].as_py() if is_marked else self._score_on
-        if split == "test":
-            known = table.schema.metadata or {}
-            table = table.replace_schema_metadata({**known, "score_on": split})
-        self._write(name, encode(table))
+    def _write_table(self, name: str, table: pa.Table, *, durable: bool = True) -> None:
+        marks = self._marks | (table.schema.metadata or {})
+        self._write(name, encode(table.replace_schema_metadata(marks)), durable=durable)
 
     def _write(self, name: str, data: Data, *, durable: bool = True) -> None:
         self.held.check()

@@ -180,6 +180,14 @@ def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
     assert expected.shape == (2, network.num_features)
 
 
+def test_the_encoder_of_another_studys_trial_is_refused(out: Path) -> None:
+    folder = ResultsFolder(str(out))
+    row = next(r for r in folder.plan().to_pylist() if r["trial_id"] == "conv4-0000-s0")
+    store(folder, row | {"lr": 2 * row["lr"]})
+    with pytest.raises(RequestError, match=r"lr: expected .* as the trial has it, given"):
+        open_results(folder.path).encoder(row["trial_id"])
+
+
 def test_torchvision_loads_a_resnet_strictly_and_gives_the_features_before_its_classifier(
     clsweep: Command, out: Path
 ) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -542,6 +543,45 @@ def test_a_row_that_is_not_as_planned_is_refused_whichever_columns_are_asked_for
     for read in (lambda: local.side_table("epochs"), local.compact):
         with pytest.raises(RequestError, match=told):
             read()
+
+
+def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_ids(
+    tmp_path: Path, plan: list[dict[str, Any]]
+) -> None:
+    """Such a table has no hyperparameters that could be compared with the plan's."""
+
+    def read_all(folder: ResultsFolder) -> None:
+        folder.trials()
+        folder.running_epochs()
+        folder.references()
+        for name in ("epochs", "points"):
+            folder.side_table(name)
+
+    def made(name: str) -> ResultsFolder:
+        folder = created(str(tmp_path / name), plan)
+        for row in plan:
+            points = [{"index": 0, "label": 0}]
+            folder.add_trial(outcome(row), epochs=[{"epoch": 1}], points=points)
+        folder.keep_running({plan[0]["trial_id"]: [{"epoch": 1}]})
+        folder.add_references([{"reference": "pixels"}])
+        return folder
+
+    one, other = made("one"), made("other")
+    one.create(load_study(STUDY).document.dump(), plan[:-1])  # as an extension does
+    one.create(load_study(STUDY).document.dump(), plan)
+    trial = plan[0]["trial_id"]
+    parts = {f"parts/{name}/{trial}.parquet": name for name in ("trials", "epochs", "points")}
+    tables = ["trials.parquet", "epochs.parquet", "points.parquet"]
+    for names in ([*parts, "parts/running.parquet", "references.parquet"], tables):
+        for name in names:
+            kept = (Path(one.path) / name).read_bytes()
+            shutil.copy(Path(other.path) / name, Path(one.path) / name)
+            with pytest.raises(RequestError, match=rf"{name}: .*of another results folder"):
+                read_all(one)
+            (Path(one.path) / name).write_bytes(kept)
+        for folder in (one, other):
+            folder.compact()
+    assert one.trials().num_rows == len(plan)
 
 
 @pytest.mark.parametrize("changes", [{"tau": 0.3}, {"precision": "fp16"}])

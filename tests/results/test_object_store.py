@@ -82,7 +82,7 @@ def test_a_store_that_nobody_hears_from_is_a_message() -> None:
 
 def test_what_will_not_pass_is_said_at_once(folder: ResultsFolder, s3_server: S3Server) -> None:
     with pytest.raises(RequestError, match="cannot be written: there is no such bucket"):
-        ResultsFolder(s3_server.uri("nobodys/out")).add_references(ROWS)
+        ResultsFolder(s3_server.uri("nobodys/out")).add_checkpoint("a-0", b"0")
     s3_server.refuse = lambda _: ACCESS_DENIED
     num_before = len(s3_server.requests)
     for action in (folder.exists, folder.encoders, lambda: folder.add_references(ROWS)):
