@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Sequence
+from errno import ENOSPC
 from typing import TYPE_CHECKING
 
 import typer
@@ -44,7 +46,8 @@ def mistake(error: UserError | OSError | MemoryError) -> str:
         return f"expected more memory than there is: {str(error) or 'no more is given'}"
     if isinstance(error, FileNotFoundError) and error.filename is None:
         return "the working folder has been removed: expected to be called in one that is there"
-    return f"{error.filename or 'clsweep'!s:.200}: {error.strerror or error}"
+    place = error.filename or ("clsweep" if error.errno != ENOSPC else tempfile.gettempdir())
+    return f"{place!s:.200}: {error.strerror or error}"
 
 
 def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:

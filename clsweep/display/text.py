@@ -16,8 +16,10 @@ from clsweep.display.numbers import fixed
 _UNSEEN = "\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff"
 # What XML 1.0 forbids, and so HTML and an SVG; tabs and C1 controls it allows.
 _ILLEGIBLE = re.compile(f"[{_UNSEEN}\ufffe\uffff]")
-# What a terminal obeys instead of showing it, and what cannot be encoded; lines may break.
-_CONTROLS = re.compile(f"[{_UNSEEN}\t\r\x7f-\x9f\u2028\u2029]")
+# What a terminal obeys instead of showing it, marks that turn the direction of a text among it, and
+# what cannot be encoded; lines may break.
+_TURNING = "\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_CONTROLS = re.compile(f"[{_UNSEEN}\t\r\x7f-\x9f\u2028\u2029{_TURNING}]")
 
 # What a spreadsheet reads as a formula, unless it is a number; a dash alone is none.
 _FORMULA = re.compile(r"[=+\-@\t\r\n].", re.DOTALL)
