@@ -119,6 +119,8 @@ def _table(
         first,
         frame=pd.concat(frames, ignore_index=True),
         shown=pd.concat(shown, ignore_index=True).astype(object).fillna(""),
+        anchors=tuple(anchor for table in found.values() for anchor in table.anchors),
+        more=sum(table.more for table in found.values()),
     )
 
 

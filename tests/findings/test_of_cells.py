@@ -10,6 +10,7 @@ import yaml
 import clsweep
 from clsweep.analysis.reference import Verdict
 from clsweep.errors import RequestError
+from clsweep.report.model import trial_anchor
 from clsweep.report.sections import build_report
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
@@ -241,6 +242,14 @@ def test_the_report_has_the_cells_side_by_side(crossed):
     assert leads[0].startswith("digits: dcl is best")
     assert leads[1].startswith("fashion_mnist: simclr is best")
     clsweep.report.model.check(report)
+
+
+def test_a_point_of_any_cell_leads_to_the_row_of_its_trial(cli_command, crossed, tmp_path):
+    code, _, errors = cli_command("report", crossed, "--out", str(tmp_path / "report"))
+    assert code == 0, errors
+    page = (tmp_path / "report" / "index.html").read_text()
+    for name in clsweep.open_results(crossed).trials["trial_id"]:
+        assert f'id="{trial_anchor(name)}"' in page
 
 
 @pytest.mark.parametrize("command", ["status", "trials", "robustness", "sensitivity", "compare"])
