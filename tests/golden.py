@@ -49,8 +49,10 @@ CHANGING = re.compile(r"_s$|_at$|_gib$|^device$")
 def main() -> int:
     base, *words = sys.argv[1:]
     with tempfile.TemporaryDirectory() as scratch, _checked_out(base) as other:
-        found = [_computed(place, Path(scratch) / name, words)
-                 for name, place in (("before", other), ("now", ROOT))]  # fmt: skip
+        found = [Path(scratch) / "before", Path(scratch) / "now"]
+        runs = [_computing(*each, words) for each in zip((other, ROOT), found, strict=True)]
+        if max([run.wait() for run in runs]):
+            return 2
         names = sorted({path.name for folder in found for path in folder.iterdir()})
         differing = [name for name in names if not _alike(*(folder / name for folder in found))]
     print(f"{len(names)} files, {len(differing)} of them differ")
@@ -68,15 +70,14 @@ def _checked_out(commit: str) -> Iterator[Path]:
             subprocess.run([*git, "remove", "--force", f"{folder}/base"], check=True)
 
 
-def _computed(version: Path, out: Path, words: Sequence[str]) -> Path:
-    """What the package in `version` computes, in `out`: by this file, whatever it has itself."""
+def _computing(version: Path, out: Path, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """What the package in `version` computes, to `out`: by this file, whatever it has itself."""
     out.mkdir()
     text = "import runpy, sys; sys.argv = sys.argv[1:]; "
     text += f"runpy.run_path({__file__!r})['compute'](*sys.argv)"
     env = {**os.environ, "PYTHONPATH": str(version), "COLUMNS": "100", "NO_COLOR": "1"}
-    command = [sys.executable, "-c", text, str(out), *words]
-    subprocess.run(command, cwd=version, env=env, check=True)
-    return out
+    env["OMP_NUM_THREADS"] = "1"  # the two run at once
+    return subprocess.Popen([sys.executable, "-c", text, str(out), *words], cwd=version, env=env)
 
 
 def _alike(one: Path, other: Path) -> bool:
@@ -97,7 +98,7 @@ def compute(out: str, *words: str) -> None:
     sources |= {name: lambda f=frame: analyse(f) for name, frame in _planted_sweeps().items()}
     for name, opened in sources.items():
         if all(word in name for word in words):
-            print(name, flush=True)
+            print(f"{out}: {name}", file=sys.stderr, flush=True)
             _statistics(name, opened(), Path(out))
     for folder in folders:
         if all(word in folder.name for word in words):
