@@ -62,6 +62,14 @@ def test_a_line_comes_every_ten_seconds_and_later_every_minute(clock, shown):
     assert "dcl-0: epoch 3/10, step 5/10, loss 2.500, 640 images/s" in out.getvalue()
 
 
+def test_every_line_says_what_is_waited_for(clock, shown):
+    progress, _, out = shown
+    progress.waits_for = "memory"
+    clock[0] = 20.0
+    progress.heard({})
+    assert out.getvalue().startswith("0 of 4 trials, 0 running; waits for memory")
+
+
 def test_the_time_left_is_by_what_was_seen(clock, shown):
     """Not by a slow start, nor by what an earlier attempt has done."""
     progress, rows, _ = shown

@@ -232,6 +232,28 @@ def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.Monke
     assert again == [four["1"], four["2"], None], "three at once, of which one still runs"
 
 
+def test_a_run_ends_where_trials_in_a_row_have_not_the_memory_to_run_alone() -> None:
+    plan = Plan(*"abcdefg")
+    to, _ = dispatch(plan, limit=1, max_restarts=0)
+
+    def next_lost(tune_id: str) -> tuple[str, str]:
+        to._losses._pause_end = 0.0
+        return lose(to, tune_id, to.suggest(tune_id), OF_MEMORY)
+
+    next_lost("1"), next_lost("2")
+    to._losses._pause_end = 0.0
+    to.suggest("3")
+    end(to, "3")  # there is memory after all
+    assert [next_lost(tune_id)[1] for tune_id in "456"] == [
+        *["out of memory with 1 at once; going on with 1"] * 2,
+        "out of memory, as 3 trials in a row: the run ends",
+    ]
+    assert to.suggest("7") == "FINISHED"
+    assert to.is_over
+    assert plan.ended == {"c": "finished"}
+    assert to._losses.open == dict.fromkeys("abdef", "out of memory")
+
+
 def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
     to, _ = dispatch(Plan("a"), max_restarts=0)
     owner = death("The actor is dead because its owner has died. Owner Id: 01")
