@@ -62,6 +62,7 @@ class Heartbeat:
         journal_kept = time.monotonic()
         while not self._ended.wait(INTERVAL_S):
             running = self._progress.running
+            self._progress.waits = self._losses.waits
             self._progress.heard(heard(self._folder.scratch, running))
             state = {
                 "state": "running",

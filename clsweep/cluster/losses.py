@@ -23,6 +23,7 @@ _SAID = {
     "owner has died": RAY,
 }  # fmt: skip
 PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0  # for memory to be free again; each time twice as long
+MOST_ALONE = 3  # trials in a row that memory was missing for though nothing else ran
 
 
 class StalledError(RuntimeError):
@@ -43,6 +44,7 @@ class Losses:
         self._max_restarts, self._num = max_restarts, Counter[tuple[str, bool]]()
         self._stalled: dict[str, str] = {}
         self._num_killed, self._pause_s, self._pause_end = _num_killed(), PAUSE_S, 0.0
+        self._num_alone = 0
         self.actors: dict[str, Any] = {}
         self.open: dict[str, str] = {}
         self.limit, self.is_ray_lost = sys.maxsize, lambda: ""
@@ -51,6 +53,15 @@ class Losses:
     def waits(self) -> bool:
         """Whether memory has just run out, so that nothing should be started."""
         return time.monotonic() < self._pause_end
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the next trials would lack memory, too."""
+        return self._num_alone >= MOST_ALONE
+
+    def ended(self) -> None:
+        """A trial has come to its end."""
+        self._num_alone = 0
 
     def stall(self, trial_id: str, message: str) -> None:
         """End the process of a trial that says nothing any more."""
@@ -80,6 +91,7 @@ class Losses:
             return AGAIN, reason, error
         if reason:
             self.open[trial_id] = reason.partition(" with ")[0]
+            self._num_alone += reason.startswith(MEMORY)
         return OPEN if reason else FAILED, reason, error
 
     def _reason(self, error: BaseException | None) -> str:

@@ -119,6 +119,7 @@ class Progress:
         self._start = self._last_line = self._last_heard = time.monotonic()
         self._stall_s, self._may_wait = stall_s, may_wait
         self._num_images = 0.0
+        self.waits = False  # for memory
         self._estimate = Estimate(planned, recorded, like)
         self._running: dict[str, _Trial] = {}
         self._live = Live(
@@ -217,7 +218,7 @@ class Progress:
             for name in ("stopped", "skipped", "failed")
             if (num := self.tally.total(name))
         ]
-        texts = [", ".join(parts)]
+        texts = [", ".join(parts), *(["waits for memory"] if self.waits else [])]
         if pace := self._images_per_s():
             texts.append(f"{count(pace)} images/s")
         if best := self._best():

@@ -21,7 +21,7 @@ from clsweep.cluster.files import prepare_files
 from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, end_all_of, remove_leftovers
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
-from clsweep.cluster.losses import Losses
+from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Recorder
@@ -322,6 +322,13 @@ class _Run:
                 else None
             )
             self._take_turns(concurrent, context, journal, recorder, share)
+            if self.losses.is_hopeless:
+                num_open = len(self.left()) + len(self.losses.open)
+                progress.say(
+                    f"Memory was missing for {MOST_ALONE} trials in a row, each of which ran "
+                    f"alone: the run ends with {num_open} open. With more memory the same command "
+                    "goes on."
+                )
             if references:
                 references.collect()
         except KeyboardInterrupt:

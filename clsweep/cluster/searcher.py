@@ -59,6 +59,9 @@ class Dispatch(Searcher):
 
     def suggest(self, trial_id: str) -> Row | str | None:
         """Row and context of the next trial; None: not now."""
+        if self._losses.is_hopeless and not self._running:
+            self.is_over = True
+            return str(Searcher.FINISHED)
         if len(self._running) >= min(self._share.limit, self._losses.limit) or self._losses.waits:
             return None
         yields = self._share.yields
@@ -84,6 +87,7 @@ class Dispatch(Searcher):
         if outcome or not error:  # else it is lost, and Tune says next by what
             # Tune comes again if this raises, and shall get the same error
             self._end(row, outcome)
+            self._losses.ended()
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)
 

@@ -128,6 +128,17 @@ def test_time_in_which_the_run_itself_stood_still_is_no_silence(clock, shown):
     assert progress.states() == {"dcl-0": STATE}
 
 
+def test_every_line_names_that_memory_is_waited_for(clock, shown):
+    progress, _, out = shown
+    progress.waits = True
+    for _ in range(2):
+        clock[0] += module.PLAIN_S
+        progress.heard({})
+    assert out.getvalue() == "0 of 4 trials, 0 running; waits for memory\n" * 2
+    progress.waits = False
+    assert progress.headline() == "0 of 4 trials, 0 running"
+
+
 def test_a_failure_is_shown_at_once(shown):
     progress, rows, out = shown
     progress.ended(ended(rows[0], None, status="failed"))

@@ -232,6 +232,23 @@ def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.Monke
     assert again == [four["1"], four["2"], None], "three at once, of which one still runs"
 
 
+def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends() -> None:
+    """A trial that ends in between says that others may have room."""
+    to, _ = dispatch(Plan(*"abcdefg"), limit=1, max_restarts=0)
+    fates = []
+    for tune_id in "123456":
+        to._losses._pause_end = 0.0
+        suggested = to.suggest(tune_id)
+        if tune_id == "3":
+            end(to, tune_id)
+        else:
+            fates.append(lose(to, tune_id, suggested, OF_MEMORY)[0])
+    assert fates == ["open"] * 5
+    assert to._losses.waits
+    assert to.suggest("7") == "FINISHED", "at once, with a trial left"
+    assert to.is_over
+
+
 def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
     to, _ = dispatch(Plan("a"), max_restarts=0)
     owner = death("The actor is dead because its owner has died. Owner Id: 01")
