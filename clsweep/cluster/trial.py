@@ -356,8 +356,6 @@ def _train(row: Row, context: TrialContext) -> Row:
     keep_freed_memory()
     context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
-    if context.desk and _is_first_worker(context):
-        ask(context.desk, "begin", row["trial_id"])
     line = Line(context, row["trial_id"], speaks=_is_first_worker(context))
     epochs: list[Row] = []
 

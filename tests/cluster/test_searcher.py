@@ -1,110 +1,17 @@
-"""Which part of a cluster each of several studies gets, and what is handed out to Tune."""
+"""What is handed out to Tune, and what becomes of a trial that is lost."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
-from clsweep.cluster import losses, sharing
-from clsweep.cluster.driver_actor import Claim
+from clsweep.cluster import losses
 from clsweep.cluster.losses import Losses
 from clsweep.cluster.searcher import Dispatch
-from clsweep.cluster.sharing import Share, fair_part
 from tests.cluster.test_lost import GroupError
-
-
-def by_filling(claims: Sequence[float], *, drops: int = 100_000) -> list[float]:
-    """Max-min fairness as it is defined: everybody who still wants gets the next drop."""
-    got = [0.0] * len(claims)
-    left = float(drops)
-    while left > 0.5:
-        open_ = [i for i, claim in enumerate(claims) if got[i] < claim * drops - 0.5]
-        if not open_:
-            break
-        each = max(1.0, left // len(open_))
-        for i in open_:
-            drop = min(each, claims[i] * drops - got[i], left)
-            got[i] += drop
-            left -= drop
-    return [amount / drops for amount in got]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_parts_are_max_min_fair(seed: int) -> None:
-    draw = random.Random(seed)
-    claims = [draw.choice([0.0, 1.0, round(draw.random(), 2)]) for _ in range(draw.randint(1, 6))]
-    parts = [fair_part(claim, claims[:i] + claims[i + 1 :]) for i, claim in enumerate(claims)]
-    assert parts == pytest.approx(by_filling(claims), abs=2e-3)
-    assert sum(parts) <= 1 + 1e-9
-
-
-def test_alone_a_study_may_have_everything() -> None:
-    share = Share(None, 8, 8)
-    share.begin_turn(3)
-    share.update(["a", "b", "c"])
-    assert (share.limit, share.yields) == (8, False)
-
-
-class Shared(Share):
-    """A share beside other runs, which say what a test lets them say."""
-
-    others: Sequence[Claim] = ()
-    said = Claim()
-
-    def __init__(self, capacity: int, most: int | None = None):
-        super().__init__("desk", capacity, most or capacity)
-
-    def _others(self, mine: Claim) -> list[Claim]:
-        self.said = mine
-        return list(self.others)
-
-
-@pytest.mark.parametrize("capacity", range(1, 17))
-@pytest.mark.parametrize("num_studies", range(2, 10))
-def test_every_study_gets_a_place_in_the_end(
-    capacity: int, num_studies: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever came first holds all it may; then the last one waits too long."""
-    monkeypatch.setattr(sharing, "ask", lambda *_: True)
-    share = Shared(capacity)
-    share.begin_turn(100)
-    share.others = [Claim()] * (num_studies - 1)
-    share.update(["a"])
-    held = min(capacity, share.limit * (num_studies - 1))
-    share.others = [Claim()] * (num_studies - 2) + [Claim(1.0, 2 * sharing.PATIENCE_S)]
-    share.update(["a"])
-    assert share.yields == (num_studies > capacity)
-    if not share.yields:
-        assert min(held, share.limit * (num_studies - 1)) < capacity
-
-
-def test_a_claim_is_what_the_user_lets_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "ask", lambda *_: True)
-    share = Shared(8, most=1)
-    share.begin_turn(100)
-    assert share.said == Claim(1 / 8, pytest.approx(0, abs=1))
-    share.num_open = 0
-    share.update([])
-    assert share.said.part == 0
-
-
-def test_trials_that_wait_for_their_processes_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, begun = [0.0], [False]
-    monkeypatch.setattr(sharing.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(sharing, "ask", lambda *_: begun[0])
-    share = Shared(2)
-    share.begin_turn(5)
-    now[0] = 100.0
-    share.update(["a"])
-    assert share.said.waiting_s == 100
-    begun[0] = True
-    share.update(["a"])
-    assert share.said.waiting_s == 0
 
 
 class Plan:
@@ -124,9 +31,10 @@ class Plan:
         self.ended[row["trial_id"]] = outcome.get("status", "lost")
 
 
-def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> tuple[Dispatch, Share]:
-    share = Share(None, limit, limit)
-    return Dispatch(plan, {}, share, Losses(max_restarts), metric="knn_top1"), share  # type: ignore[arg-type]
+def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> Dispatch:
+    losses = Losses(max_restarts)
+    losses.limit = limit
+    return Dispatch(plan, {}, losses, metric="knn_top1")  # type: ignore[arg-type]
 
 
 def end(to: Dispatch, tune_id: str) -> None:
@@ -145,7 +53,7 @@ def lose(to: Dispatch, tune_id: str, suggested: Any, error: Exception) -> tuple[
 
 def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
     plan = Plan("a", "b")
-    to, _ = dispatch(plan)
+    to = dispatch(plan)
     a, b = to.suggest("1"), to.suggest("2")
     assert to.suggest("3") is None  # as many as may run
     lose(to, "1", a, ActorDiedError())
@@ -155,36 +63,18 @@ def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
     lose(to, "3", a, ActorDiedError())
     assert plan.ended == {"b": "finished", "a": "lost"}
     assert to.suggest("5") == "FINISHED"
-    assert to.is_over
     assert b == {"row": {"trial_id": "b"}, "context": {}}
 
 
 def test_a_process_that_dies_after_its_trial_has_ended_loses_nothing() -> None:
     plan = Plan("a")
-    to, _ = dispatch(plan)
+    to = dispatch(plan)
     to.suggest("1")
     to.on_trial_result("1", {"epoch/epoch": 1})
     to.on_trial_result("1", {"outcome/status": "finished", "outcome/knn_top1": 1.0})
     to.on_trial_complete("1", error=True)
     assert plan.ended == {"a": "finished"}
     assert to.suggest("2") == "FINISHED"
-
-
-def test_a_smaller_share_and_a_turn_that_ends() -> None:
-    plan = Plan("a", "b", "c", "d")
-    to, share = dispatch(plan)
-    to.suggest("1")
-    to.suggest("2")
-    share.limit = 1
-    end(to, "1")
-    assert to.suggest("3") is None
-    end(to, "2")
-    assert to.suggest("3") == {"row": {"trial_id": "c"}, "context": {}}
-    share.yields = True
-    end(to, "3")
-    assert to.suggest("4") == "FINISHED"
-    assert not to.is_over
-    assert set(plan.ended) == {"a", "b", "c"}
 
 
 OF_MEMORY = OutOfMemoryError("Task was killed due to the node running low on memory.")
@@ -200,10 +90,9 @@ OF_MEMORY = OutOfMemoryError("Task was killed due to the node running low on mem
     ],
 )
 def test_what_a_machine_does_leaves_a_trial_open(error: Exception, reason: str) -> None:
-    """No row and no end in the journal, however often; the others run, and the turn is over."""
+    """No row and no end in the journal, however often; the others run."""
     plan = Plan("a", "b")
-    to, share = dispatch(plan, limit=1, max_restarts=0)
-    share.num_open = 2
+    to = dispatch(plan, limit=1, max_restarts=0)
     for tune_id in ("1", "2"):
         to._losses._pause_end = 0.0
         fate, why = lose(to, tune_id, to.suggest(tune_id), error)
@@ -211,17 +100,15 @@ def test_what_a_machine_does_leaves_a_trial_open(error: Exception, reason: str) 
         assert why.startswith(reason)
     assert to._losses.open == {"a": reason, "b": reason}
     assert plan.ended == {}
-    assert share.num_open == 0
     to._losses._pause_end = 0.0
     assert to.suggest("3") == "FINISHED"
-    assert to.is_over
 
 
 def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """That others ran too is no loss of a trial; what was stopped at once is one lack of memory."""
     now = [100.0]
     monkeypatch.setattr(losses.time, "monotonic", lambda: now[0])
-    to, _ = dispatch(Plan(*"abcdef"), limit=4, max_restarts=0)
+    to = dispatch(Plan(*"abcdef"), limit=4, max_restarts=0)
     four = {tune_id: to.suggest(tune_id) for tune_id in "1234"}
     fates = [lose(to, tune_id, four[tune_id], OF_MEMORY) for tune_id in "123"]
     assert {fate for fate, _ in fates} == {"again"}
@@ -234,7 +121,7 @@ def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.Monke
 
 def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends() -> None:
     """A trial that ends in between says that others may have room."""
-    to, _ = dispatch(Plan(*"abcdefg"), limit=1, max_restarts=0)
+    to = dispatch(Plan(*"abcdefg"), limit=1, max_restarts=0)
     fates = []
     for tune_id in "123456":
         to._losses._pause_end = 0.0
@@ -246,11 +133,10 @@ def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends() -> N
     assert fates == ["open"] * 5
     assert to._losses.waits
     assert to.suggest("7") == "FINISHED", "at once, with a trial left"
-    assert to.is_over
 
 
 def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
-    to, _ = dispatch(Plan("a"), max_restarts=0)
+    to = dispatch(Plan("a"), max_restarts=0)
     owner = death("The actor is dead because its owner has died. Owner Id: 01")
     for tune_id, gone in (("1", ""), ("2", "raylet")):
         to._losses.is_ray_lost = lambda gone=gone: gone  # type: ignore[misc]
@@ -260,7 +146,7 @@ def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
 
 def test_what_was_ended_for_its_silence_is_not_tried_again() -> None:
     plan = Plan("a")
-    to, _ = dispatch(plan, max_restarts=9)
+    to = dispatch(plan, max_restarts=9)
     a = to.suggest("1")
     to._losses.stall("a", "silent for 10 min at epoch 3/20")
     assert lose(to, "1", a, ActorDiedError()) == ("failed", "silent for 10 min at epoch 3/20")
