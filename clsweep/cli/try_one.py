@@ -60,7 +60,6 @@ def try_trial(
                 lambda epoch: _print_epoch(epoch, metrics),
                 place=study.of(objective).sections.dataset.place,
                 device=on,
-                cuda_graphs=resources.cuda_graphs,
             )
     except RequestError:
         raise

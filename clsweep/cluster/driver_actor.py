@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.weights import about_encoder, pack
 
-NAMESPACE, PREFIX = "clsweep", "clsweep-run-"
+NAMESPACE = "clsweep"
 
 
 class FolderUnreachableError(RequestError):
@@ -30,35 +30,12 @@ class FolderUnreachableError(RequestError):
     """
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What a run says to the others of its cluster.
-
-    Args:
-        part: of the cluster that it could use, 0 to 1.
-        waiting_s: how long it has had trials to run and none running.
-    """
-
-    part: float = 1.0
-    waiting_s: float = 0.0
-
-
 class Desk:
     """What the actor does."""
 
     def __init__(self, path: str, run: str | None, journal: str, rules: Rules | None, scratch: str):
         self._folder, self._scratch = ResultsFolder(path, run), scratch
         self._judge = Judge(journal, rules) if rules else None
-        self._claim = Claim()
-        self._begun: set[str] = set()
-
-    def begin(self, trial_id: str) -> None:
-        """A trial has its processes; before, it may have waited for them long."""
-        self._begun.add(trial_id)
-
-    def has_begun(self, trial_ids: Collection[str]) -> bool:
-        """Whether any of these trials has its processes."""
-        return not self._begun.isdisjoint(trial_ids)
 
     def say(self, trial_id: str, state: Row, saved: str = "") -> str:
         return say(self._scratch, trial_id, state, saved)
@@ -81,12 +58,6 @@ class Desk:
     def may_go_on(self, objective: str, config: int, seed: int, epoch: int, score: float) -> bool:
         return self._judge is None or self._judge.may_go_on(objective, config, seed, epoch, score)
 
-    def make_claim(self, claim: Claim) -> None:
-        self._claim = claim
-
-    def claim(self) -> Claim:
-        return self._claim
-
 
 @contextlib.contextmanager
 def desk_here(folder: ResultsFolder, rules: Rules | None, *, needed: bool) -> Iterator[str | None]:
@@ -104,7 +75,7 @@ def desk_here(folder: ResultsFolder, rules: Rules | None, *, needed: bool) -> It
         "max_task_retries": 3,
         "scheduling_strategy": here,
     }
-    name = f"{PREFIX}{uuid.uuid4().hex}"
+    name = f"clsweep-run-{uuid.uuid4().hex}"
     desk = ray.remote(**options)(Desk).options(name=name, namespace=NAMESPACE)
     place = folder.local_path or folder.path
     actor = desk.remote(place, folder.held.run, folder.journal_path, rules, folder.scratch)

@@ -78,7 +78,6 @@ class _Task:
     place: DataPlace
     cpus: int
     gpus: float
-    cuda_graphs: bool
     plugins: Sequence[Mapping[str, Any]]
     sent_at: float
 
@@ -180,7 +179,6 @@ def _timed(
             place=study.of(row["objective"]).sections.dataset.place.absolute(),
             cpus=resources.cpus_per_worker,
             gpus=float(resources.gpus_per_worker),
-            cuda_graphs=resources.cuda_graphs,
             plugins=[plugin.packed() for plugin in study.document.plugins],
             sent_at=time.time(),
         )
@@ -240,7 +238,7 @@ def _time(task: _Task) -> tuple[Pace, float]:
     device = torch.device("cuda" if task.gpus else "cpu")
     try:
         with limited_memory(task.row, device, task.gpus or 1.0):
-            return pace_of(task.row, task.place, device, cuda_graphs=task.cuda_graphs), ready_s
+            return pace_of(task.row, task.place, device), ready_s
     except RequestError:
         raise
     except Exception as error:

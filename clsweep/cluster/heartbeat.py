@@ -12,7 +12,6 @@ from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.losses import Losses
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.said import ask_to_save, heard, reported
-from clsweep.cluster.sharing import Share
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 
@@ -26,22 +25,21 @@ STALL_ADVICE = "A trial that may be silent for longer needs a larger resources.s
 
 class Heartbeat:
     """A context manager: says that the study is alive and what runs, keeps and logs the epochs of
-    trials under way, follows the other studies of the cluster, has trials save where a machine is
-    about to go, and ends those that are silent for too long.
+    trials under way, has trials save where a machine is about to go, and ends those that are silent
+    for too long.
     """
 
     def __init__(
         self,
         folder: ResultsFolder,
         progress: Progress,
-        share: Share,
         leftovers: Leftovers,
         loggers: Loggers,
         losses: Losses,
         *,
         is_alone: bool,
     ):
-        self._folder, self._progress, self._share = folder, progress, share
+        self._folder, self._progress = folder, progress
         self._leftovers, self._loggers, self._is_alone = leftovers, loggers, is_alone
         self._losses = losses
         self._draining: frozenset[str] = frozenset()
@@ -62,7 +60,7 @@ class Heartbeat:
         journal_kept = time.monotonic()
         while not self._ended.wait(INTERVAL_S):
             running = self._progress.running
-            self._progress.waits_for = "memory" if self._losses.waits else ""
+            self._progress.waits = self._losses.waits
             self._progress.heard(heard(self._folder.scratch, running))
             state = {
                 "state": "running",
@@ -73,10 +71,9 @@ class Heartbeat:
             if self._say(state):  # where we cannot write, trials may have tried in vain, too
                 for trial_id, place in self._progress.stalled().items():
                     self._losses.stall(trial_id, f"{place}; its process was ended. {STALL_ADVICE}")
-            # of Ray: the cluster is going away, and the trials will tell
-            with contextlib.suppress(Exception):
-                self._share.update(running)
-                if not self._is_alone:
+            if not self._is_alone:
+                # of Ray: the cluster is going away, and the trials will tell
+                with contextlib.suppress(Exception):
                     self._look_for_preemption()
             self._leftovers.note()
             if time.monotonic() >= self._next_write:

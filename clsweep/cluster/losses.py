@@ -23,7 +23,7 @@ _SAID = {
     "owner has died": RAY,
 }  # fmt: skip
 PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0  # for memory to be free again; each time twice as long
-MOST_IN_A_ROW = 3  # trials without the memory to run alone; the run ends, as others will have none
+MOST_ALONE = 3  # trials in a row that memory was missing for though nothing else ran
 
 
 class StalledError(RuntimeError):
@@ -37,7 +37,6 @@ class Losses:
         actors: of the trials that run, by id.
         open: trials that stay without a row in this run, and why.
         limit: trials at once, by what memory has allowed.
-        gives_up: whether several trials in a row had not the memory to run alone.
         is_ray_lost: whether Ray itself is gone.
     """
 
@@ -45,7 +44,7 @@ class Losses:
         self._max_restarts, self._num = max_restarts, Counter[tuple[str, bool]]()
         self._stalled: dict[str, str] = {}
         self._num_killed, self._pause_s, self._pause_end = _num_killed(), PAUSE_S, 0.0
-        self._num_in_a_row, self.gives_up = 0, False
+        self._num_alone = 0
         self.actors: dict[str, Any] = {}
         self.open: dict[str, str] = {}
         self.limit, self.is_ray_lost = sys.maxsize, lambda: ""
@@ -55,9 +54,14 @@ class Losses:
         """Whether memory has just run out, so that nothing should be started."""
         return time.monotonic() < self._pause_end
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the next trials would lack memory, too."""
+        return self._num_alone >= MOST_ALONE
+
     def ended(self) -> None:
-        """A trial has come to its end: there is memory."""
-        self._num_in_a_row = 0
+        """A trial has come to its end."""
+        self._num_alone = 0
 
     def stall(self, trial_id: str, message: str) -> None:
         """End the process of a trial that says nothing any more."""
@@ -87,10 +91,7 @@ class Losses:
             return AGAIN, reason, error
         if reason:
             self.open[trial_id] = reason.partition(" with ")[0]
-            self._num_in_a_row += reason.startswith(MEMORY)
-            if self._num_in_a_row >= MOST_IN_A_ROW:
-                self.gives_up = True
-                reason = f"{MEMORY}, as {MOST_IN_A_ROW} trials in a row: the run ends"
+            self._num_alone += reason.startswith(MEMORY)
         return OPEN if reason else FAILED, reason, error
 
     def _reason(self, error: BaseException | None) -> str:

@@ -100,9 +100,6 @@ class Progress:
         concurrent: trials at once.
         stall_s: patience with a trial that says nothing within an epoch.
         may_wait: a trial may be waiting for its processes before it says anything.
-
-    Attributes:
-        waits_for: why nothing is started now, `memory`; empty where nothing hinders.
     """
 
     def __init__(
@@ -121,7 +118,8 @@ class Progress:
         self._console = console or Console()
         self._start = self._last_line = self._last_heard = time.monotonic()
         self._stall_s, self._may_wait = stall_s, may_wait
-        self._num_images, self.waits_for = 0.0, ""
+        self._num_images = 0.0
+        self.waits = False  # for memory
         self._estimate = Estimate(planned, recorded, like)
         self._running: dict[str, _Trial] = {}
         self._live = Live(
@@ -220,9 +218,7 @@ class Progress:
             for name in ("stopped", "skipped", "failed")
             if (num := self.tally.total(name))
         ]
-        texts = [", ".join(parts)]
-        if self.waits_for:
-            texts.append(f"waits for {self.waits_for}")
+        texts = [", ".join(parts), *(["waits for memory"] if self.waits else [])]
         if pace := self._images_per_s():
             texts.append(f"{count(pace)} images/s")
         if best := self._best():

@@ -21,14 +21,13 @@ from clsweep.cluster.files import prepare_files
 from clsweep.cluster.heartbeat import Heartbeat
 from clsweep.cluster.leftovers import Leftovers, end_all_of, remove_leftovers
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
-from clsweep.cluster.losses import Losses
+from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.references import References, are_owed
 from clsweep.cluster.said import let_save
 from clsweep.cluster.session import ray_session
-from clsweep.cluster.sharing import Share
 from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.cluster.watchdog import ECHO_S, KEPT, RayLostError, Watchdog
 from clsweep.errors import RequestError
@@ -303,14 +302,11 @@ class _Run:
         desk = stack.enter_context(
             desk_here(folder, rules, needed=rules is not None or not is_alone)
         )
-        share = Share(None if is_alone else desk, capacity, concurrent)
         # What is confirmed is a study from a folder, which shall not say where to write.
         wanted = [] if self._test else wanted_loggers(study, self._asked.log)
         place = loggers_place(folder.local_path, study.sections.name)
         loggers = stack.enter_context(Loggers(wanted, study, place, progress.say))
-        heartbeat = Heartbeat(
-            folder, progress, share, leftovers, loggers, self.losses, is_alone=is_alone
-        )
+        heartbeat = Heartbeat(folder, progress, leftovers, loggers, self.losses, is_alone=is_alone)
         stack.enter_context(heartbeat)
         stack.enter_context(errors_kept())
         recorder = Recorder(study, folder, progress, kept, loggers)
@@ -321,7 +317,14 @@ class _Run:
                 if self.owes_references()
                 else None
             )
-            self._take_turns(concurrent, context, journal, recorder, share)
+            self._run_all(concurrent, context, journal, recorder)
+            if self.losses.is_hopeless:
+                num_open = len(self.left()) + len(self.losses.open)
+                progress.say(
+                    f"Memory was missing for {MOST_ALONE} trials in a row, each of which ran "
+                    f"alone: the run ends with {num_open} open. With more memory the same command "
+                    "goes on."
+                )
             if references:
                 references.collect()
         except KeyboardInterrupt:
@@ -333,47 +336,36 @@ class _Run:
             return True
         return False
 
-    def _take_turns(
+    def _run_all(
         self,
         concurrent: int,
         context: TrialContext,
         journal: JournalStorage,
         recorder: Recorder,
-        share: Share,
     ) -> None:
-        """Let Tune run trials until none is left. Where studies are more than places, a Tuner is
-        one study's turn.
-        """
+        """Let Tune run trials until none is left."""
         from ray import tune
 
         from clsweep.cluster.search import PlanSearch
         from clsweep.cluster.searcher import Dispatch
 
-        while left := self.left():
-            share.begin_turn(len(left))
-            race = self._race(left, recorder, share)
-            plan = PlanSearch(self._study, left, self._rows(), journal, race)
-            dispatch = Dispatch(
-                plan,
-                asdict(context),
-                share,
-                self.losses,
-                metric=self._study.sections.metric.name,
-            )
-            try:
-                self._tuner(dispatch, concurrent, recorder).fit()
-            except (tune.TuneError, RequestError) as error:
-                # a callback's comes wrapped
-                reason = error if isinstance(error, RequestError) else error.__context__
-                if not isinstance(reason, RequestError):
-                    raise
-                raise RequestError(f"{reason}\nThe study stopped. {KEPT}") from None
-            finally:
-                self.ran |= recorder.trial_ids
-            if dispatch.is_over:
-                return
+        if not (left := self.left()):
+            return
+        plan = PlanSearch(self._study, left, self._rows(), journal, self._race(left, recorder))
+        metric = self._study.sections.metric.name
+        dispatch = Dispatch(plan, asdict(context), self.losses, metric=metric)
+        try:
+            self._tuner(dispatch, concurrent, recorder).fit()
+        except (tune.TuneError, RequestError) as error:
+            # a callback's comes wrapped
+            reason = error if isinstance(error, RequestError) else error.__context__
+            if not isinstance(reason, RequestError):
+                raise
+            raise RequestError(f"{reason}\nThe study stopped. {KEPT}") from None
+        finally:
+            self.ran |= recorder.trial_ids
 
-    def _race(self, left: Sequence[PlannedTrial], recorder: Recorder, share: Share) -> Race | None:
+    def _race(self, left: Sequence[PlannedTrial], recorder: Recorder) -> Race | None:
         """What decides which seeds run; None where all do."""
         sections = self._study.sections
         if sections.scheduler.name != "racing":
@@ -381,7 +373,6 @@ class _Run:
 
         def skip(trial: PlannedTrial, reason: str) -> None:
             recorder.skipped(plan_row(self._study, trial), reason)
-            share.num_open -= 1
 
         return Race(
             self._planned,

@@ -1,6 +1,4 @@
-"""What Tune asks for trials: those of the plan, as many at once as this run may hold, and the lost
-ones once more.
-"""
+"""What Tune asks for trials: those of the plan, and the lost ones once more."""
 
 from __future__ import annotations
 
@@ -12,20 +10,15 @@ from ray.tune.search import Searcher
 from clsweep.catalog.rows import Row
 from clsweep.cluster.losses import AGAIN, FAILED, Losses
 from clsweep.cluster.search import PlanSearch
-from clsweep.cluster.sharing import Share
 
 
 class Dispatch(Searcher):
-    """Hands out a plan's trials; finished when none is left and none runs, or when the run is to
-    yield.
-
-    Attributes:
-        is_over: whether nothing of the plan can run any more; otherwise a turn has ended.
+    """Hands out a plan's trials; finished when none is left and none runs, or when the next ones
+    would lack memory.
 
     Args:
         plan: the trials to run.
         context: passed to every trial beside its row.
-        share: how many may run at once.
         losses: what becomes of trials that lose their processes or machines.
         metric: what the plan wants to know of an outcome, beside how far it came and how long
             it took.
@@ -35,14 +28,12 @@ class Dispatch(Searcher):
         self,
         plan: PlanSearch,
         context: Mapping[str, Any],
-        share: Share,
         losses: Losses,
         *,
         metric: str,
     ):
         super().__init__()
-        self._plan, self._context, self._share = plan, dict(context), share
-        self._losses, self.is_over = losses, False
+        self._plan, self._context, self._losses = plan, dict(context), losses
         self._wanted = ("status", "epochs_trained", "wall_time_s", metric)
         self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
@@ -59,18 +50,13 @@ class Dispatch(Searcher):
 
     def suggest(self, trial_id: str) -> Row | str | None:
         """Row and context of the next trial; None: not now."""
-        if self._losses.gives_up and not self._running:
-            self.is_over = True
+        if self._losses.is_hopeless and not self._running:
             return str(Searcher.FINISHED)
-        if len(self._running) >= min(self._share.limit, self._losses.limit) or self._losses.waits:
+        if len(self._running) >= self._losses.limit or self._losses.waits:
             return None
-        yields = self._share.yields
-        row = None if yields else self._next()
-        if row is None:
-            if self._running:  # one of them may still be lost
-                return None
-            self.is_over = not yields
-            return str(Searcher.FINISHED)
+        row = self._next()
+        if row is None:  # one of those that run may still be lost
+            return None if self._running else str(Searcher.FINISHED)
         self._running[trial_id] = row
         return {"row": row, "context": self._context}
 
@@ -86,7 +72,7 @@ class Dispatch(Searcher):
         row, outcome = self._running[trial_id], self._outcomes.get(trial_id, {})
         if outcome or not error:  # else it is lost, and Tune says next by what
             # Tune comes again if this raises, and shall get the same error
-            self._end(row, outcome)
+            self._plan.tell(row, outcome)
             self._losses.ended()
         del self._running[trial_id]
         self._outcomes.pop(trial_id, None)
@@ -97,14 +83,10 @@ class Dispatch(Searcher):
         if fate[0] == AGAIN:
             self._lost.append(row)
         elif fate[0] == FAILED:
-            self._end(row, {})
-        else:  # the plan waits for it, as where a run is interrupted
-            self._share.num_open -= 1
-        return fate
-
-    def _end(self, row: Row, outcome: Row) -> None:
-        self._plan.tell(row, outcome)
-        self._share.num_open -= 1
+            self._plan.tell(row, {})
+        return (
+            fate  # of one that stays open the plan is told nothing, as where a run is interrupted
+        )
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""

@@ -46,7 +46,6 @@ class TrialContext:
     workers: int
     gpus_per_worker: float
     cpus_per_worker: int
-    cuda_graphs: bool
     results: str  # the results folder
     run: str | None = None  # which holds it
     near: str | None  # the driver's machine, by Ray's id; None: this very one
@@ -93,7 +92,6 @@ class TrialContext:
             workers=resources.workers,
             gpus_per_worker=float(resources.gpus_per_worker),
             cpus_per_worker=resources.cpus_per_worker,
-            cuda_graphs=resources.cuda_graphs,
         )
 
     @classmethod
@@ -356,8 +354,6 @@ def _train(row: Row, context: TrialContext) -> Row:
     keep_freed_memory()
     context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
-    if context.desk and _is_first_worker(context):
-        ask(context.desk, "begin", row["trial_id"])
     line = Line(context, row["trial_id"], speaks=_is_first_worker(context))
     epochs: list[Row] = []
 
@@ -378,7 +374,6 @@ def _train(row: Row, context: TrialContext) -> Row:
             note,
             place=context.places[row["objective"]],
             device=device,
-            cuda_graphs=context.cuda_graphs,
             checkpoints=files if keeps else None,
             checkpoint_every_s=context.checkpoint_every_s or 0.0,
             keep_end=context.keep_end,

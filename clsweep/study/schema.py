@@ -180,7 +180,6 @@ class ResourcesSection(_Section):
     workers: Annotated[StrictInt, Field(ge=1)] = 1
     gpus_per_worker: Annotated[Number, Field(ge=0)] = 0
     cpus_per_worker: Annotated[StrictInt, Field(ge=1)] = 1
-    cuda_graphs: StrictBool = False  # tried where true, kept where they are faster
     # times a trial may lose its process or machine and go on
     max_restarts: Annotated[StrictInt, Field(ge=0)] = 3
     # seconds, or 20 usual steps: a trial that says nothing for longer is ended

@@ -21,7 +21,6 @@ from clsweep.objective.views import pairs_and_compute
 from clsweep.train.attempt import Attempt, CheckpointStore, Report
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.diagnostics import StepStatistics, watched_parameters
-from clsweep.train.graphs import graph_encoder, input_shapes
 from clsweep.train.images import Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
@@ -50,7 +49,6 @@ def train_trial(
     *,
     place: DataPlace = HERE,
     device: str | torch.device = "cpu",
-    cuda_graphs: bool = False,
     checkpoints: CheckpointStore | None = None,
     checkpoint_every_s: float = 60.0,
     keep_end: bool = False,
@@ -69,7 +67,6 @@ def train_trial(
             holds for all.
         place: where the data sets lie.
         device: where to train.
-        cuda_graphs: try them on a GPU, and use them where they are faster.
         checkpoints: the trial's own; it goes on from the latest, and reports the rows of the epochs
             before it again, in order. What comes out is what an undisturbed trial gives: on a CPU
             bit for bit. The first worker's count.
@@ -118,9 +115,7 @@ def train_trial(
         encoder, heads, result = _score_untrained(config, val, on_val, attempt, device)
     else:
         pulse = Pulse(config, tell)
-        encoder, heads, result = _train(
-            config, train, val, on_val, attempt, device, cuda_graphs, pulse
-        )
+        encoder, heads, result = _train(config, train, val, on_val, attempt, device, pulse)
     if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         tested = scored_images(splits.test, splits, config, device)
@@ -159,18 +154,10 @@ def _train(
     score: Score,
     attempt: Attempt,
     device: torch.device,
-    cuda_graphs: bool,
     pulse: Pulse,
 ) -> tuple[nn.Module, Heads, Row]:
     state = new_state(config, device)
     attempt.resume(state)
-    if (
-        cuda_graphs
-        and device.type == "cuda"
-        and world_size() == 1
-        and config["chunk_size"] == config["batch_size"]
-    ):
-        use_graphs(state, train, config)
     encoder, heads = state.objective.encoder, Heads.of(state.objective)
     model = distributed(state.objective) if world_size() > 1 else state.objective
     epoch_images = steps_per_epoch(train, config) * config["batch_size"]
@@ -212,14 +199,6 @@ def _train(
         "points": attempt.points,
     }
     return encoder, heads, result
-
-
-def use_graphs(state: TrialState, images: Images, config: Mapping[str, Any]) -> None:
-    """Let CUDA graphs run the encoder if they are faster, for views as they will come."""
-    batch = next(batches(images, config, 0, torch.Generator().manual_seed(0)))
-    objective = state.objective.train()
-    shapes = input_shapes(objective, objective.encoder, batch.chunks[0](), state.precision)
-    graph_encoder(objective.encoder, shapes, state.precision)
 
 
 def begin_epoch(

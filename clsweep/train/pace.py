@@ -14,9 +14,8 @@ from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.train.diagnostics import StepStatistics
-from clsweep.train.graphs import wait_for
 from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images, steps_per_epoch
-from clsweep.train.loop import begin_epoch, train_epoch, train_trial, use_graphs
+from clsweep.train.loop import begin_epoch, train_epoch, train_trial
 from clsweep.train.memory import PeakMemory
 from clsweep.train.scores import (
     Heads,
@@ -65,8 +64,6 @@ def pace_of(
     config: Mapping[str, Any],
     place: DataPlace,
     device: torch.device,
-    *,
-    cuda_graphs: bool = False,
 ) -> Pace:
     """Time the parts of a trial in this process, each after it has run once.
 
@@ -84,7 +81,7 @@ def pace_of(
     else:
         torch.backends.cudnn.benchmark = device.type == "cuda"
         timed = _Timed(config, place, device)
-        seconds = timed.trained(cuda_graphs) if config["epochs"] else timed.untrained()
+        seconds = timed.trained() if config["epochs"] else timed.untrained()
     return Pace(**seconds, peak_gib=memory.peak_gib())
 
 
@@ -120,9 +117,9 @@ class _Timed:
         last_s = self._score_s(encoder, Heads(), last=True)
         return {"begin_s": begin_s, "epoch_s": 0.0, "scored_s": 0.0, "last_s": last_s}
 
-    def trained(self, cuda_graphs: bool) -> dict[str, float]:
-        self._begin(cuda_graphs)  # what is imported and compiled is so once for many trials
-        begin_s, state = _seconds(lambda: self._begin(cuda_graphs), self._device)
+    def trained(self) -> dict[str, float]:
+        new_state(self._config, self._device)  # what is compiled is so once for many trials
+        begin_s, state = _seconds(lambda: new_state(self._config, self._device), self._device)
         encoder, heads = state.objective.encoder, Heads.of(state.objective)
         self._score_s(encoder, heads, last=False)
         each_s, last_s = (self._score_s(encoder, heads, last=last) for last in (False, True))
@@ -135,13 +132,6 @@ class _Timed:
             "scored_s": per_epoch * max(0.0, watched_s - plain_s) + each_s,
             "last_s": max(0.0, last_s - each_s),
         }
-
-    def _begin(self, cuda_graphs: bool) -> TrialState:
-        config, state = self._config, new_state(self._config, self._device)
-        is_whole = config["chunk_size"] == config["batch_size"]
-        if cuda_graphs and self._device.type == "cuda" and is_whole:
-            use_graphs(state, self._train, config)
-        return state
 
     def _step_s(self, state: TrialState, *, watched: bool = False, most: int = 0) -> float:
         """Seconds a step.
@@ -175,7 +165,7 @@ class _Timed:
                     after_step=after_step,
                 )
         except _EnoughError:
-            wait_for(self._device)
+            _wait_for(self._device)
         return (perf_counter() - start) / done
 
     def _score_s(self, encoder: torch.nn.Module, heads: Heads, *, last: bool) -> float:
@@ -204,11 +194,17 @@ class _EnoughError(Exception):
 
 def _seconds(work: Callable[[], T], device: torch.device) -> tuple[float, T]:
     """How long it takes, and what it returns."""
-    wait_for(device)
+    _wait_for(device)
     start = perf_counter()
     made = work()
-    wait_for(device)
+    _wait_for(device)
     return perf_counter() - start, made
+
+
+def _wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _some(images: Images) -> Images:

@@ -62,11 +62,11 @@ def config_of(dataset: str, seed: int, precision: str, changes: Mapping[str, Any
     )
 
 
-def attempt(config: Row, place: DataPlace, device: str, graphs: bool) -> Row:
+def attempt(config: Row, place: DataPlace, device: str) -> Row:
     """One seed: seconds of its epochs and of everything, and its score."""
     epochs: list[Row] = []
     start = time.perf_counter()
-    result = train_trial(config, epochs.append, place=place, device=device, cuda_graphs=graphs)
+    result = train_trial(config, epochs.append, place=place, device=device)
     return {
         "seed": config["seed"],
         "train_s": math.fsum(row["time_s"] for row in epochs),
@@ -111,7 +111,6 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE")
     parser.add_argument("--device", default="cuda" if has_gpu else "cpu")
     parser.add_argument("--precision", default="bf16" if has_gpu else "fp32")
-    parser.add_argument("--graphs", action="store_true", help="CUDA graphs where they are faster")
     parser.add_argument("--log", type=Path, default=Path("results/records.jsonl"))
     given = parser.parse_args(words)
     target = TARGETS[given.dataset] if given.target is None else given.target
@@ -119,13 +118,13 @@ def main(words: Sequence[str] | None = None) -> None:
     place = DataPlace(root=given.root)
     configs = [config_of(given.dataset, s, given.precision, changes) for s in given.seeds]
     head = {"device": device_name(given.device), "torch": torch.__version__}
-    head |= {"clsweep": VERSION, "graphs": given.graphs, "config": configs[0]}
+    head |= {"clsweep": VERSION, "config": configs[0]}
     _log(given.log, head)
     warm_up = configs[0] | {"epochs": 1, "eval_every": 1, "warmup_epochs": 0}
-    attempt(warm_up, place, given.device, given.graphs)
+    attempt(warm_up, place, given.device)
     attempts = []
     for config in configs:
-        attempts.append(attempt(config, place, given.device, given.graphs))
+        attempts.append(attempt(config, place, given.device))
         _log(given.log, attempts[-1])
     _log(given.log, summary(attempts, target))
 

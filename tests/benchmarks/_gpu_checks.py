@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from _gpu_work import config_of, random_images
@@ -14,10 +13,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from clsweep.objective.losses import dcl, infonce
-from clsweep.train import graphs
 from clsweep.train.evaluate import knn_scores
 from clsweep.train.images import MADE_AT_ONCE, batches
-from clsweep.train.loop import use_graphs
 from clsweep.train.state import TrialState, new_state
 from clsweep.train.step import accumulate_gradient
 
@@ -94,29 +91,6 @@ def half_agrees(device: torch.device, small: bool) -> Iterator[Row]:
         yield _row(f"{encoder}: gradient in bf16, 1 - cosine", angle, 0.15)
 
 
-def graphs_agree(device: torch.device, _small: bool) -> Iterator[Row]:
-    """Some steps with CUDA graphs, kept even where they are slower, beside eager ones."""
-    if device.type != "cuda":
-        yield {"what": "no CUDA graphs on this device", "ok": None, "figure": None, "limit": None}
-        return
-    for name, limit in (("fp32", 1e-3), ("bf16", 5e-2)):
-        config = config_of("resnet18", 32, 32, name)
-        weights = []
-        for graphed in (False, True):
-            state, images = new_state(config, device), random_images(config, device)
-            if graphed:
-                with mock.patch.object(graphs, "WORTHWHILE", float("inf")):
-                    use_graphs(state, images, config)
-                kept = "forward" in vars(state.objective.encoder)
-                yield _row(f"{name}: a graph was captured and agrees", 1.0 - kept, 0.5)
-            running = batches(images, config, 0, state.view_generator)
-            for _ in range(5):
-                _step(state, next(running))
-            weights.append(torch.cat([p.detach().flatten() for p in state.objective.parameters()]))
-        difference = _relative(weights[1], weights[0])
-        yield _row(f"{name}: weights after 5 steps, relative difference", difference, limit)
-
-
 def never_waits(device: torch.device, _small: bool) -> Iterator[Row]:
     """No step waits for the GPU: torch raises where one does."""
     if device.type != "cuda":
@@ -146,7 +120,6 @@ CHECKS: dict[str, Callable[[torch.device, bool], Iterator[Row]]] = {
     "losses beside float64": losses_in_float64,
     "device beside CPU": agrees_with_the_cpu,
     "bf16 beside fp32": half_agrees,
-    "graphs beside eager": graphs_agree,
     "no waiting in a step": never_waits,
 }
 

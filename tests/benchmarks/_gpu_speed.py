@@ -53,7 +53,7 @@ def precision_on(device: torch.device) -> str:
 
 
 def throughput(device: torch.device, small: bool) -> Iterator[Row]:
-    """Images a second of both loops, of clsweep's with CUDA graphs, and its memory."""
+    """Images a second of both loops, and the memory of clsweep's."""
     seconds = 0.3 if small else 4.0
     loaders = 0 if small else os.cpu_count() or 1
     for encoder, size, batch in SMALL_CASES if small else CASES:
@@ -63,12 +63,6 @@ def throughput(device: torch.device, small: bool) -> Iterator[Row]:
         memory = PeakMemory(device)
         row["images/s"] = rate(lambda c=config: ours(c, device), device, seconds)
         row["GiB"] = memory.peak_gib()
-        graphed = device.type == "cuda" and batch <= 256
-        row["with graphs"] = (
-            rate(lambda c=config: ours(c, device, graphs=True), device, seconds)
-            if graphed
-            else None
-        )
         row["peer"] = peer_name()
         row["peer images/s"] = rate(lambda c=config: peer(c, device, loaders), device, seconds)
         both = row["images/s"], row["peer images/s"]

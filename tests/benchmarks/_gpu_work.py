@@ -14,7 +14,7 @@ from clsweep.catalog.plain import plain_config
 from clsweep.data.datasets import Split
 from clsweep.objective.build import build_objective
 from clsweep.train.images import Images, on_device
-from clsweep.train.loop import train_epoch, use_graphs
+from clsweep.train.loop import train_epoch
 from clsweep.train.precision import Precision
 from clsweep.train.state import new_state
 
@@ -47,12 +47,10 @@ def random_images(config: Row, device: torch.device) -> Images:
     return on_device(split, split, device)
 
 
-def ours(config: Row, device: torch.device, *, graphs: bool = False) -> Iterator[int]:
+def ours(config: Row, device: torch.device) -> Iterator[int]:
     """Epochs of clsweep's loop; yields the images of each."""
     torch.backends.cudnn.benchmark = device.type == "cuda"  # as train_trial sets it
     state, images = new_state(config, device), random_images(config, device)
-    if graphs and device.type == "cuda":
-        use_graphs(state, images, config)
     while True:
         train_epoch(state, state.objective, images, config)
         yield len(images) // config["batch_size"] * config["batch_size"]

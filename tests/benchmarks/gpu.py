@@ -1,7 +1,7 @@
 """One GPU: whether clsweep computes on it what it should, and how fast it trains there.
 
-First the checks: losses beside float64, the device beside the CPU, bf16 beside fp32, CUDA graphs
-beside eager steps, and that no step waits. Then the speeds: images per second beside a plain loop
+First the checks: losses beside float64, the device beside the CPU, bf16 beside fp32, and that no
+step waits. Then the speeds: images per second beside a plain loop
 (lightly's where it is installed, one of torchvision's transforms where it is not), stages of a
 step, trials side by side, and the share of time in which the GPU is busy.
 

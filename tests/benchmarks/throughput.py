@@ -40,7 +40,7 @@ from clsweep.objective.build import build_objective
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.images import Images, batches, on_device
-from clsweep.train.loop import train_epoch, use_graphs
+from clsweep.train.loop import train_epoch
 from clsweep.train.memory import keep_freed_memory
 from clsweep.train.precision import Precision
 from clsweep.train.scores import score_encoder
@@ -92,8 +92,6 @@ def ours(arguments: argparse.Namespace) -> Iterator[int]:
         splits.train.take(torch.arange(steps * arguments.batch).numpy()), splits.train, device
     )
     state = new_state(config, device)
-    if device.type == "cuda":
-        use_graphs(state, train, config)
     while True:
         train_epoch(state, state.objective, train, config)
         yield steps * arguments.batch

@@ -143,7 +143,7 @@ def test_an_import_that_fails_on_a_worker_only_is_told_with_its_line(study, monk
     monkeypatch.delenv("ONLY_HERE")
     activate(())
     context = TrialContext(
-        places={}, workers=1, gpus_per_worker=0, cpus_per_worker=1, cuda_graphs=False, results="",
+        places={}, workers=1, gpus_per_worker=0, cpus_per_worker=1, results="",
         near=None, plugins=[plugin.packed() for plugin in found.document.plugins],
     )  # fmt: skip
     with pytest.raises(PluginError) as caught:

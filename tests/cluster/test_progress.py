@@ -62,14 +62,6 @@ def test_a_line_comes_every_ten_seconds_and_later_every_minute(clock, shown):
     assert "dcl-0: epoch 3/10, step 5/10, loss 2.500, 640 images/s" in out.getvalue()
 
 
-def test_every_line_says_what_is_waited_for(clock, shown):
-    progress, _, out = shown
-    progress.waits_for = "memory"
-    clock[0] = 20.0
-    progress.heard({})
-    assert out.getvalue().startswith("0 of 4 trials, 0 running; waits for memory")
-
-
 def test_the_time_left_is_by_what_was_seen(clock, shown):
     """Not by a slow start, nor by what an earlier attempt has done."""
     progress, rows, _ = shown
@@ -134,6 +126,17 @@ def test_time_in_which_the_run_itself_stood_still_is_no_silence(clock, shown):
         clock[0] += seconds
         progress.heard({"dcl-0": STATE})
     assert progress.states() == {"dcl-0": STATE}
+
+
+def test_every_line_names_that_memory_is_waited_for(clock, shown):
+    progress, _, out = shown
+    progress.waits = True
+    for _ in range(2):
+        clock[0] += module.PLAIN_S
+        progress.heard({})
+    assert out.getvalue() == "0 of 4 trials, 0 running; waits for memory\n" * 2
+    progress.waits = False
+    assert progress.headline() == "0 of 4 trials, 0 running"
 
 
 def test_a_failure_is_shown_at_once(shown):

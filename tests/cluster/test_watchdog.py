@@ -164,7 +164,8 @@ def test_trials_that_memory_is_missing_for_stay_open(
         code, output = command("run", path, "--out", out, "--max-concurrent", 2)
     assert code == 1, output
     assert "Traceback" not in output
-    assert "4 trials were lost with their machine (out of memory) and stay open" in output
+    assert "3 trials were lost with their machine (out of memory) and stay open" in output
+    assert "ran alone: the run ends with 4 open. With more memory the same command" in output
     assert "0 finished, 0 failed, 4 left" in output
     assert "Nothing is left" not in output
     assert os.listdir(out / "parts" / "trials") == [] if (out / "parts").exists() else True

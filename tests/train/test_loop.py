@@ -1,5 +1,5 @@
-"""`train_trial` from a study file to its scores, on digits: reproducible, reads what it owns, any
-number of workers.
+"""`train_trial` from a study file to its scores, on digits: reproducible, and it reads
+what it owns. That any number of workers train as one is of `tests/contracts/test_world_size.py`.
 """
 
 import functools
@@ -502,61 +502,6 @@ def test_a_planned_trial_has_the_same_numbers_on_a_cpu_with_amx(
     pretend_amx(has_amx)
     assert losses(configs["dcl"], epochs=2).tolist() == base_losses("dcl", 2).tolist()
     assert run(configs["dcl"])[1]["precision"] == configs["dcl"]["precision"] == "fp32"
-
-
-# Workers.
-
-# At a high rate rounding alone, 3e-7 of the initial weights, moves the losses by 1e-4 and the
-# scores by 2 points within three epochs in a single process. At this one it does not; half of the
-# images make a finer score.
-CALM = {"lr": 0.03, "width": 8, "val_fraction": 0.5, "epochs": 3, "eval_every": 2}
-
-
-def in_a_worker(trials: list[Row]) -> list[tuple[list[Row], Row]]:
-    return [run(config) for config in trials]
-
-
-@pytest.fixture(scope="module")
-def two_workers(
-    configs: dict[str, Row], run_workers: Callable[..., list[Any]]
-) -> list[dict[str, Any]]:
-    """What each of two workers got for every objective."""
-    trials = [{**configs[objective], **CALM} for objective in OBJECTIVES]
-    return [
-        dict(zip(OBJECTIVES, outcome, strict=True))
-        for outcome in run_workers(__file__, "in_a_worker", 2, trials)
-    ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_two_workers_train_as_one(
-    configs: dict[str, Row], two_workers: list[dict[str, Any]], objective: str
-) -> None:
-    """Same global batch, negatives of both workers, statistics of both: the same curve up to
-    rounding.
-    """
-    expected, result = run(configs[objective], **CALM)
-    assert two_workers[0][objective] == two_workers[1][objective], (
-        "all workers know the same numbers"
-    )
-    rows, worker_result = two_workers[0][objective]
-    assert [set(row) for row in rows] == [set(row) for row in expected]
-    for row, other in zip(expected, rows, strict=True):
-        assert other["train_loss"] == pytest.approx(row["train_loss"], rel=1e-4)
-        assert other["lr"] == row["lr"]
-        for name in METRICS & set(row):
-            assert other[name] == pytest.approx(row[name], abs=1.5)
-    assert worker_result["num_images"] == result["num_images"]
-
-
-@pytest.mark.slow
-def test_the_tolerance_between_workers_tells_objectives_and_seeds_apart(
-    configs: dict[str, Row],
-) -> None:
-    expected = losses(configs["simclr"], **CALM)
-    for other in (losses(configs["dcl"], **CALM), losses(configs["simclr"], **CALM, seed=1)):
-        assert np.abs(other / expected - 1).max() > 10 * 1e-4
 
 
 def test_the_callers_random_state_is_left_alone(configs: dict[str, Row]) -> None:

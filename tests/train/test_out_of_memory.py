@@ -29,7 +29,7 @@ CPU = (
 
 def on_cpu(**changes: Any) -> trial.TrialContext:
     place = {"places": {"dcl": DataPlace()}, "results": "", "near": None}
-    resources = {"workers": 1, "gpus_per_worker": 0.0, "cpus_per_worker": 1, "cuda_graphs": True}
+    resources = {"workers": 1, "gpus_per_worker": 0.0, "cpus_per_worker": 1}
     return trial.TrialContext(**{**place, **resources, **changes})
 
 

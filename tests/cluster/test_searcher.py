@@ -1,0 +1,153 @@
+"""What is handed out to Tune, and what becomes of a trial that is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ray.core.generated.common_pb2 import ActorDiedErrorContext
+from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
+
+from clsweep.cluster import losses
+from clsweep.cluster.losses import Losses
+from clsweep.cluster.searcher import Dispatch
+from tests.cluster.test_lost import GroupError
+
+
+class Plan:
+    """A plan of named trials that notes how they ended."""
+
+    awaits = False
+
+    def __init__(self, *names: str):
+        self._left = [{"trial_id": name} for name in names]
+        self.ended: dict[str, object] = {}
+
+    def next_row(self) -> dict[str, str] | None:
+        return self._left.pop(0) if self._left else None
+
+    def tell(self, row: dict[str, str], outcome: dict[str, object]) -> None:
+        assert row["trial_id"] not in self.ended
+        self.ended[row["trial_id"]] = outcome.get("status", "lost")
+
+
+def dispatch(plan: Plan, *, limit: int = 2, max_restarts: int = 1) -> Dispatch:
+    losses = Losses(max_restarts)
+    losses.limit = limit
+    return Dispatch(plan, {}, losses, metric="knn_top1")  # type: ignore[arg-type]
+
+
+def end(to: Dispatch, tune_id: str) -> None:
+    to.on_trial_result(tune_id, {"outcome/status": "finished", "outcome/knn_top1": 1.0})
+    to.on_trial_complete(tune_id, {})
+
+
+def death(text: str) -> ActorDiedError:
+    return ActorDiedError(ActorDiedErrorContext(actor_id=bytes(16), error_message=text))
+
+
+def lose(to: Dispatch, tune_id: str, suggested: Any, error: Exception) -> tuple[str, str]:
+    to.on_trial_complete(tune_id, error=True)
+    return to.lost(suggested["row"], error)[:2]
+
+
+def test_a_lost_trial_goes_on_and_is_given_up_in_the_end() -> None:
+    plan = Plan("a", "b")
+    to = dispatch(plan)
+    a, b = to.suggest("1"), to.suggest("2")
+    assert to.suggest("3") is None  # as many as may run
+    lose(to, "1", a, ActorDiedError())
+    assert to.suggest("3") == a
+    end(to, "2")
+    assert to.suggest("4") is None  # the one that runs may be lost
+    lose(to, "3", a, ActorDiedError())
+    assert plan.ended == {"b": "finished", "a": "lost"}
+    assert to.suggest("5") == "FINISHED"
+    assert b == {"row": {"trial_id": "b"}, "context": {}}
+
+
+def test_a_process_that_dies_after_its_trial_has_ended_loses_nothing() -> None:
+    plan = Plan("a")
+    to = dispatch(plan)
+    to.suggest("1")
+    to.on_trial_result("1", {"epoch/epoch": 1})
+    to.on_trial_result("1", {"outcome/status": "finished", "outcome/knn_top1": 1.0})
+    to.on_trial_complete("1", error=True)
+    assert plan.ended == {"a": "finished"}
+    assert to.suggest("2") == "FINISHED"
+
+
+OF_MEMORY = OutOfMemoryError("Task was killed due to the node running low on memory.")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OF_MEMORY, "out of memory"),
+        (GroupError(RuntimeError("Connection closed by peer"), OF_MEMORY), "out of memory"),
+        (death("The actor died because its node has died. Node Id: 5f"), "its node is gone"),
+        (NodeDiedError("gone"), "its node is gone"),
+    ],
+)
+def test_what_a_machine_does_leaves_a_trial_open(error: Exception, reason: str) -> None:
+    """No row and no end in the journal, however often; the others run."""
+    plan = Plan("a", "b")
+    to = dispatch(plan, limit=1, max_restarts=0)
+    for tune_id in ("1", "2"):
+        to._losses._pause_end = 0.0
+        fate, why = lose(to, tune_id, to.suggest(tune_id), error)
+        assert fate == "open"
+        assert why.startswith(reason)
+    assert to._losses.open == {"a": reason, "b": reason}
+    assert plan.ended == {}
+    to._losses._pause_end = 0.0
+    assert to.suggest("3") == "FINISHED"
+
+
+def test_where_memory_is_short_fewer_run_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That others ran too is no loss of a trial; what was stopped at once is one lack of memory."""
+    now = [100.0]
+    monkeypatch.setattr(losses.time, "monotonic", lambda: now[0])
+    to = dispatch(Plan(*"abcdef"), limit=4, max_restarts=0)
+    four = {tune_id: to.suggest(tune_id) for tune_id in "1234"}
+    fates = [lose(to, tune_id, four[tune_id], OF_MEMORY) for tune_id in "123"]
+    assert {fate for fate, _ in fates} == {"again"}
+    assert fates[0][1] == "out of memory with 4 at once; going on with 3"
+    assert to.suggest("5") is None
+    now[0] += losses.PAUSE_S
+    again = [to.suggest(tune_id) for tune_id in "567"]
+    assert again == [four["1"], four["2"], None], "three at once, of which one still runs"
+
+
+def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends() -> None:
+    """A trial that ends in between says that others may have room."""
+    to = dispatch(Plan(*"abcdefg"), limit=1, max_restarts=0)
+    fates = []
+    for tune_id in "123456":
+        to._losses._pause_end = 0.0
+        suggested = to.suggest(tune_id)
+        if tune_id == "3":
+            end(to, tune_id)
+        else:
+            fates.append(lose(to, tune_id, suggested, OF_MEMORY)[0])
+    assert fates == ["open"] * 5
+    assert to._losses.waits
+    assert to.suggest("7") == "FINISHED", "at once, with a trial left"
+
+
+def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
+    to = dispatch(Plan("a"), max_restarts=0)
+    owner = death("The actor is dead because its owner has died. Owner Id: 01")
+    for tune_id, gone in (("1", ""), ("2", "raylet")):
+        to._losses.is_ray_lost = lambda gone=gone: gone  # type: ignore[misc]
+        error = owner if not gone else ActorDiedError()
+        assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "again"
+
+
+def test_what_was_ended_for_its_silence_is_not_tried_again() -> None:
+    plan = Plan("a")
+    to = dispatch(plan, max_restarts=9)
+    a = to.suggest("1")
+    to._losses.stall("a", "silent for 10 min at epoch 3/20")
+    assert lose(to, "1", a, ActorDiedError()) == ("failed", "silent for 10 min at epoch 3/20")
+    assert plan.ended == {"a": "lost"}
