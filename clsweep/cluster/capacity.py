@@ -1,5 +1,6 @@
 """Whether a study's data is here and what a cluster can hold, checked before anything starts: Tune
-only warns, and Train would wait for ever."""
+only warns, and Train would wait for ever.
+"""
 
 from __future__ import annotations
 

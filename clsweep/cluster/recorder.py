@@ -1,5 +1,6 @@
 """What is written while a study runs: a row for each trial that has ended, what the progress view
-shows, and every few seconds that the run is alive."""
+shows, and every few seconds that the run is alive.
+"""
 
 from __future__ import annotations
 

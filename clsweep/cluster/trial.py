@@ -1,7 +1,8 @@
 """One trial on Ray: a Tune trainable around a Ray Train `TorchTrainer` around `train_trial`.
 
 Imports nothing heavy at module level: the driver hands these functions to Ray without loading torch
-itself."""
+itself.
+"""
 
 from __future__ import annotations
 

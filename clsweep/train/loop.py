@@ -21,7 +21,7 @@ from clsweep.data.datasets import load_splits
 from clsweep.objective.contrast import wide
 from clsweep.objective.framework import Embeddings, Framework, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
-from clsweep.train.attempt import Attempt, CheckpointStore, Pulse, Report, Tell
+from clsweep.train.attempt import Attempt, CheckpointStore, Report
 from clsweep.train.collectives import distributed, gather, rank, world_size
 from clsweep.train.diagnostics import StepStatistics, watched_parameters
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
@@ -29,6 +29,7 @@ from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
 from clsweep.train.notice import Notice
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
+from clsweep.train.pulse import Pulse, Tell
 from clsweep.train.scores import (
     DivergedError,
     Heads,

@@ -3,7 +3,8 @@ streams from its one seed, the number format of its networks, its epoch under wa
 
 A trial trains in the precision that its plan names, or fails. No device chooses one: the numbers of
 a study must not depend on the machine that computes them. Losses, statistics and scores are in
-float32 or wider whatever it is."""
+float32 or wider whatever it is.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clsweep.train import attempt as attempts
-from clsweep.train import loop, mutual_information
+from clsweep.train import loop, mutual_information, pulse
 from clsweep.train.attempt import unpack
 from clsweep.train.collectives import rank
 from clsweep.train.images import batches
@@ -39,7 +39,7 @@ def several_steps(name: str, **changes: Any) -> Row:
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "load_splits", few_images)
-    monkeypatch.setattr(attempts, "TELL_S", 0.0)
+    monkeypatch.setattr(pulse, "TELL_S", 0.0)
 
 
 def cut(config: Row, store: MemoryStore | None, at: tuple[int, int]) -> Attempt:
@@ -177,7 +177,7 @@ TOGETHER = NAMES[:2]
 
 def work() -> Row:
     loop.load_splits = few_images
-    attempts.TELL_S = 0.0
+    pulse.TELL_S = 0.0
     found: Row = {}
     for name in TOGETHER:
         config = several_steps(name)
