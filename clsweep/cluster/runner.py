@@ -262,32 +262,14 @@ class _Run:
         from clsweep.cluster.dispatch import errors_kept
 
         study, folder = self._study, self._folder
-        rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
+        rules = Rules.of(study)
         capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
         self.lay_out()
         self.keep_printed()
         kept = self.kept()
         kept.settle()
         concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
-        planned, recorded = folder.plan().to_pylist(), self.recorded()
-        tally = Tally.of(
-            planned,
-            recorded,
-            metric=metric.name,
-            mode=metric.mode,
-            axes={objective.name: tuple(objective.space) for objective in study.objectives},
-        )
-        progress = stack.enter_context(
-            Progress(
-                tally,
-                planned=planned,
-                recorded=recorded,
-                like=self._like,
-                concurrent=concurrent,
-                stall_s=resources.stall_s,
-                may_wait=not is_alone and resources.workers > 1,
-            )
-        )
+        progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
         journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
         desk = stack.enter_context(
@@ -326,6 +308,26 @@ class _Run:
                     let_save(folder.scratch, progress.running)
             return True
         return False
+
+    def _progress(self, concurrent: int, *, is_alone: bool) -> Progress:
+        sections = self._study.sections
+        planned, recorded = self._folder.plan().to_pylist(), self.recorded()
+        tally = Tally.of(
+            planned,
+            recorded,
+            metric=sections.metric.name,
+            mode=sections.metric.mode,
+            axes={objective.name: tuple(objective.space) for objective in self._study.objectives},
+        )
+        return Progress(
+            tally,
+            planned=planned,
+            recorded=recorded,
+            like=self._like,
+            concurrent=concurrent,
+            stall_s=sections.resources.stall_s,
+            may_wait=not is_alone and sections.resources.workers > 1,
+        )
 
     def _run_all(
         self,
