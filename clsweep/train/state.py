@@ -86,7 +86,7 @@ class Precision:
 
     def autocast(self) -> torch.autocast:
         """The context of a forward pass."""
-        # No cache of the cast weights: a captured graph must cast its own.
+        # No cache of the cast weights: one that was made without gradients would have none later.
         dtype = _HALF.get(self.name)
         return torch.autocast(
             self.device.type, dtype=dtype, enabled=dtype is not None, cache_enabled=False
