@@ -89,10 +89,10 @@ FAULTS = (
     Fault("batch norm: gradient of one worker", "train/collectives.py",
           "_of_all(torch.stack([weight_grad_C, bias_grad_C])).sum(0)",
           "torch.stack([weight_grad_C, bias_grad_C])", GROUPS),
-    Fault("chunks: rows of another chunk", "train/step.py",
+    Fault("chunks: rows of another chunk", "train/loop.py",
           "first = (number * world_size() + rank()) * len(z_ND)",
           "first = (number + rank()) * len(z_ND)", WORKERS),
-    Fault("chunks: gradient not summed over workers", "train/step.py",
+    Fault("chunks: gradient not summed over workers", "train/loop.py",
           "grads.append(grad[first : first + len(z_ND)] * world_size())",
           "grads.append(grad[first : first + len(z_ND)])", WORKERS),
     # Frameworks and views.
@@ -171,7 +171,7 @@ FAULTS = (
           "return Splits(train=train, val=test, test=test)",
           "return Splits(train=train, val=train, test=test)",
           "tests/data/test_datasets.py -k without_a_validation"),
-    Fault("seed of the weights ignored", "train/seeds.py",
+    Fault("seed of the weights ignored", "train/state.py",
           'derived_seed(config["seed"], "model")', 'derived_seed(0, "model")',
           "tests/train/test_loop.py -k seed"),
     # Studies and results.

@@ -20,8 +20,7 @@ from clsweep.catalog.open_encoders import ROWS
 from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
 from clsweep.catalog.rows import Row
 from clsweep.cli.entry import entry_tables
-from clsweep.cluster.capacity import require_capacity, this_machine
-from clsweep.cluster.files import require_files
+from clsweep.cluster.capacity import require_capacity, require_files, this_machine
 from clsweep.data.found import cache_room
 from clsweep.display.numbers import setting, settings
 from clsweep.errors import RequestError, StudyError

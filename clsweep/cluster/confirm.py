@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.runner import Request, RunSummary, recorded_plan, run_trials
+from clsweep.cluster.runner import Request, RunSummary, run_trials
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.ranking import Ranked, rank_configs
@@ -126,7 +126,7 @@ def plan_confirmation(study: Study, folder: ResultsFolder) -> list[PlannedTrial]
     assert study.sections.confirm is not None
     metric, plan = study.sections.metric, folder.plan()
     recorded = folder.trials(["trial_id", "status", metric.name]).to_pylist()
-    rows: list[Row] = [*recorded_plan(folder)]
+    rows: list[Row] = folder.plan().to_pylist()
     rankings = rank_configs(rows, recorded, metric=metric.name, mode=metric.mode)
     if not any(ranking.configs for ranking in rankings):
         seeds = (
@@ -189,7 +189,7 @@ def _require_same(
     """What has been confirmed already must have been of this search."""
     if not confirmation.exists():
         return
-    known = {row["trial_id"]: row for row in recorded_plan(confirmation)}
+    known = {row["trial_id"]: row for row in confirmation.plan().to_pylist()}
     for trial in planned:
         if trial.trial_id in known and (
             changed := changed_values(known[trial.trial_id], plan_row(study, trial))

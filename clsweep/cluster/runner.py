@@ -15,21 +15,16 @@ from typing import TYPE_CHECKING
 from clsweep.catalog.plugins import activate, execute
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
-from clsweep.cluster.capacity import require_capacity, running_cluster
-from clsweep.cluster.driver_actor import desk_here
-from clsweep.cluster.files import prepare_files
-from clsweep.cluster.heartbeat import Heartbeat
-from clsweep.cluster.leftovers import Leftovers, end_all_of, remove_leftovers
+from clsweep.cluster.capacity import prepare_files, require_capacity, running_cluster
+from clsweep.cluster.desk import desk_here, let_save
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.racing import SKIPPED, Race, in_order
-from clsweep.cluster.recorder import Recorder
-from clsweep.cluster.references import References, are_owed
-from clsweep.cluster.said import let_save
-from clsweep.cluster.session import ray_session
-from clsweep.cluster.trial import TrialContext, run_trial
-from clsweep.cluster.watchdog import ECHO_S, KEPT, RayLostError, Watchdog
+from clsweep.cluster.recorder import Heartbeat, Recorder
+from clsweep.cluster.search import SKIPPED, Race, in_order
+from clsweep.cluster.session import RayLostError, ray_session
+from clsweep.cluster.trial import References, TrialContext, are_owed
+from clsweep.cluster.watchdog import ECHO_S, KEPT, Leftovers, Watchdog, end_all_of, remove_leftovers
 from clsweep.errors import RequestError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.journal import open_storage
@@ -42,10 +37,6 @@ from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 
 if TYPE_CHECKING:
     from optuna.storages import JournalStorage
-    from ray import tune
-    from ray.tune.experiment import Trial
-
-    from clsweep.cluster.searcher import Dispatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,35 +259,17 @@ class _Run:
 
     def _on_ray(self, stack: contextlib.ExitStack, leftovers: Leftovers, *, is_alone: bool) -> bool:
         """Run the trials on the Ray that there is."""
-        from clsweep.cluster.tune_events import errors_kept
+        from clsweep.cluster.dispatch import errors_kept
 
         study, folder = self._study, self._folder
-        rules, resources, metric = Rules.of(study), study.sections.resources, study.sections.metric
+        rules = Rules.of(study)
         capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
         self.lay_out()
         self.keep_printed()
         kept = self.kept()
         kept.settle()
         concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
-        planned, recorded = folder.plan().to_pylist(), self.recorded()
-        tally = Tally.of(
-            planned,
-            recorded,
-            metric=metric.name,
-            mode=metric.mode,
-            axes={objective.name: tuple(objective.space) for objective in study.objectives},
-        )
-        progress = stack.enter_context(
-            Progress(
-                tally,
-                planned=planned,
-                recorded=recorded,
-                like=self._like,
-                concurrent=concurrent,
-                stall_s=resources.stall_s,
-                may_wait=not is_alone and resources.workers > 1,
-            )
-        )
+        progress = stack.enter_context(self._progress(concurrent, is_alone=is_alone))
         progress.announce(len(self.left()))
         journal = open_storage(folder.journal_path, alone=True)  # before the desk opens it too
         desk = stack.enter_context(
@@ -336,6 +309,26 @@ class _Run:
             return True
         return False
 
+    def _progress(self, concurrent: int, *, is_alone: bool) -> Progress:
+        sections = self._study.sections
+        planned, recorded = self._folder.plan().to_pylist(), self.recorded()
+        tally = Tally.of(
+            planned,
+            recorded,
+            metric=sections.metric.name,
+            mode=sections.metric.mode,
+            axes={objective.name: tuple(objective.space) for objective in self._study.objectives},
+        )
+        return Progress(
+            tally,
+            planned=planned,
+            recorded=recorded,
+            like=self._like,
+            concurrent=concurrent,
+            stall_s=sections.resources.stall_s,
+            may_wait=not is_alone and sections.resources.workers > 1,
+        )
+
     def _run_all(
         self,
         concurrent: int,
@@ -346,8 +339,8 @@ class _Run:
         """Let Tune run trials until none is left."""
         from ray import tune
 
+        from clsweep.cluster.dispatch import Dispatch, tuner
         from clsweep.cluster.search import PlanSearch
-        from clsweep.cluster.searcher import Dispatch
 
         if not (left := self.left()):
             return
@@ -355,7 +348,7 @@ class _Run:
         metric = self._study.sections.metric.name
         dispatch = Dispatch(plan, asdict(context), self.losses, metric=metric)
         try:
-            self._tuner(dispatch, concurrent, recorder).fit()
+            tuner(self._study, self._folder.scratch, dispatch, recorder, concurrent).fit()
         except (tune.TuneError, RequestError) as error:
             # a callback's comes wrapped
             reason = error if isinstance(error, RequestError) else error.__context__
@@ -382,31 +375,6 @@ class _Run:
             mode=sections.metric.mode,
             metric=sections.metric.name,
             skip=skip,
-        )
-
-    def _tuner(self, dispatch: Dispatch, concurrent: int, recorder: Recorder) -> tune.Tuner:
-        from ray import tune
-
-        from clsweep.cluster.tune_events import TuneBridge
-
-        return tune.Tuner(
-            tune.with_resources(run_trial, _trial_resources(self._study)),
-            tune_config=tune.TuneConfig(
-                search_alg=dispatch,
-                num_samples=-1,  # the search says when the plan is finished
-                max_concurrent_trials=concurrent,
-                # A worker group leaves nothing in its driver worth keeping, and hangs if its actor
-                # is reused.
-                reuse_actors=self._study.sections.resources.workers == 1,
-                trial_dirname_creator=_trial_dirname,
-            ),
-            run_config=tune.RunConfig(
-                name="tune",
-                storage_path=self._folder.scratch,
-                verbose=0,
-                callbacks=[TuneBridge(recorder, dispatch, self.losses)],
-                failure_config=tune.FailureConfig(max_failures=0),
-            ),
         )
 
     def keep_printed(self) -> None:
@@ -460,7 +428,7 @@ def _require_same(
         )
     reasons = (
         _changed_images(folder, study, _OF_FILES)
-        or extension(folder.study(), recorded_plan(folder), study, planned)
+        or extension(folder.study(), folder.plan().to_pylist(), study, planned)
         # follows from the crops of all trials: an extension may change it, too
         or _changed_images(folder, study, ("store_size",) if study.dataset.keeps_whole else ())
     )
@@ -488,30 +456,6 @@ def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None
         )
 
 
-def recorded_plan(folder: ResultsFolder) -> list[Row]:
-    """The rows of a folder's plan, with what its trials came to in place of `auto`.
-
-    Earlier versions planned `auto`, of which every device made its own.
-
-    Raises:
-        RequestError: the trials have several precisions.
-    """
-    rows: list[Row] = folder.plan().to_pylist()
-    if all(row.get("precision") != "auto" for row in rows):
-        return rows
-    is_open = {row["trial_id"] for row in rows if row.get("precision") == "auto"}
-    ended = folder.trials(["trial_id", "precision"]).to_pylist()
-    came_to = {row["precision"] for row in ended if row["trial_id"] in is_open} - {None, "auto"}
-    if len(came_to) > 1:
-        raise RequestError(
-            f"{folder.path}: an earlier version left the precision to each device, and the trials "
-            f"have {' and '.join(sorted(came_to))}: further ones would compare with some only. "
-            "Give another --out"
-        )
-    decided = next(iter(came_to), "auto")
-    return [row | {"precision": decided} if row.get("precision") == "auto" else row for row in rows]
-
-
 _OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
 
 
@@ -531,21 +475,3 @@ def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -
             sizes = {name: now[name] for name in known}
             changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
     return list(dict.fromkeys(changed))
-
-
-def _trial_resources(study: Study) -> dict[str, float]:
-    """What the Tune actor holds. With a worker group it only waits: holding CPUs would starve the
-    workers.
-    """
-    resources = study.sections.resources
-    if resources.workers > 1:
-        return {"CPU": 0, "node:__internal_head__": 0.001}
-    held: Mapping[str, float] = {
-        "CPU": resources.cpus_per_worker,
-        "GPU": float(resources.gpus_per_worker),
-    }
-    return {name: amount for name, amount in held.items() if amount}
-
-
-def _trial_dirname(trial: Trial) -> str:
-    return f"trial_{trial.trial_id}"

@@ -13,13 +13,13 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from clsweep.cluster import ENVIRONMENT, on_one_machine
-from clsweep.cluster.watchdog import RayLostError
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
 
@@ -32,6 +32,14 @@ PREFIX = "clsweep-ray-"  # of the folder that a local Ray has for itself
 # of where it is: names of sockets may have 103 bytes on macOS, a few more on Linux
 _LONGEST = 103 - len(f"/{PREFIX}12345678/ray/session_0_4194304/sockets/dash_MetricsHead")
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class RayLostError(Exception):
+    """What of Ray is gone, or did not come; then with the folder that it had."""
+
+    def __init__(self, text: str, folder: str = ""):
+        super().__init__(text)
+        self.folder = folder
 
 
 @contextlib.contextmanager
@@ -103,8 +111,6 @@ def _joined(address: str) -> Iterator[None]:
         # a client of a named cluster must say so, before Ray is loaded
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     with _silent_ray():
-        from clsweep.cluster.reach import require_answer  # imports Ray
-
         require_answer(address)
         try:
             _init(address, runtime_env={"env_vars": ENVIRONMENT})
@@ -129,7 +135,7 @@ def _keep_private(place: Path) -> None:
 @contextlib.contextmanager
 def _private_folder() -> Iterator[str]:
     """A folder for Ray, with a token: of its sockets some ask for none, and its logs are anybody's
-    to read. It stays, as the logs may say what went wrong; `leftovers.py` removes it.
+    to read. It stays, as the logs may say what went wrong; `watchdog.py` removes it.
     """
     try:
         place = os.path.realpath(tempfile.gettempdir())
@@ -319,3 +325,78 @@ def _handled_by(handler: Any, *numbers: int) -> Iterator[None]:
     finally:
         for number in changed:
             signal.signal(number, before[number])
+
+
+PATIENCE_S = 10.0
+_CLIENT = "ray://"
+
+
+def require_answer(address: str) -> None:
+    """Connect to the head of a named cluster, once.
+
+    Args:
+        address: what `--address` says: HOST:PORT, ray://HOST:PORT; "auto" is the RAY_ADDRESS of
+            the environment, if there is one. Of "local" and other schemes nothing is asked.
+
+    Raises:
+        RequestError: it is no address, or no Ray answers there within `PATIENCE_S`.
+    """
+    asked = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+    place = asked.removeprefix(_CLIENT)
+    if place in ("local", "auto") or "://" in place:
+        return
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port[:6]) < 2**16:
+        raise _refusal(address, f"expected HOST:PORT, given {place:.80}")
+    host = host.strip("[]")
+    if not asked.startswith(_CLIENT):
+        from ray._private.services import resolve_ip_for_localhost
+
+        host = resolve_ip_for_localhost(host)  # as Ray does
+    until = time.monotonic() + PATIENCE_S
+    reason = _unconnected(host, int(port)) or _mute(host, port, until - time.monotonic())
+    if reason:
+        raise _refusal(address, reason)
+
+
+def _unconnected(host: str, port: int) -> str:
+    """Why no connection comes about; empty if one does. The look-up of a name has no time limit of
+    its own, so all of it is in a thread that may be left behind.
+    """
+    reasons = [f"{host} does not answer within {PATIENCE_S:.0f} s"]
+
+    def connect() -> None:
+        try:
+            socket.create_connection((host, port), timeout=PATIENCE_S).close()
+            reasons.append("")
+        except (OSError, UnicodeError) as error:
+            if not isinstance(error, TimeoutError):
+                reasons.append(getattr(error, "strerror", None) or f"no host {host:.80}")
+
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return reasons[-1]
+
+
+def _mute(host: str, port: str, patience_s: float) -> str:
+    """Why what is connected to is no Ray; empty if it speaks its protocol."""
+    import grpc
+    from ray._private.grpc_utils import init_grpc_channel
+
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    channel = init_grpc_channel(place, [("grpc.enable_http_proxy", 0)])
+    try:
+        grpc.channel_ready_future(channel).result(timeout=max(patience_s, 1.0))
+    except grpc.FutureTimeoutError:
+        return f"what listens at {place} does not answer as Ray does within {PATIENCE_S:.0f} s"
+    finally:
+        channel.close()
+    return ""
+
+
+def _refusal(address: str, reason: str) -> RequestError:
+    return RequestError(
+        f"--address {address:.80}: {reason}. Expected: local, auto on a machine of the cluster, or "
+        "HOST:PORT of its head"
+    )

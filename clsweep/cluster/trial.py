@@ -9,11 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,19 +21,26 @@ from clsweep.catalog import COMPONENT
 from clsweep.catalog.plugins import Plugin, activate, execute, place_of
 from clsweep.catalog.rows import Row
 from clsweep.cluster.asha import Rules
-from clsweep.cluster.driver_actor import FolderUnreachableError, TrialFiles, ask, node_id
-from clsweep.cluster.leaving import saved_on_term
-from clsweep.cluster.line import Line
-from clsweep.cluster.said import ask_to_save, report, say
+from clsweep.cluster.desk import (
+    FolderUnreachableError,
+    TrialFiles,
+    ask,
+    ask_to_save,
+    node_id,
+    report,
+    say,
+)
+from clsweep.cluster.line import Line, saved_on_term
+from clsweep.cluster.losses import describe, is_lost, text_of
 from clsweep.data.availability import DataPlace
+from clsweep.display import text
+from clsweep.study.design import placed_references, reference_rows
 
 if TYPE_CHECKING:
     import torch
 
     from clsweep.results.folder import ResultsFolder
-    from clsweep.study.design import Study
-
-MOST_TEXT = 8 * 1024  # bytes of an error's text that are kept
+    from clsweep.study.design import PlannedTrial, Study
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,7 @@ class TrialContext:
     near: str | None  # the driver's machine, by Ray's id; None: this very one
     scratch: str | None = None  # a folder of the driver's machine that its run removes
     one_machine: bool = False  # all trials are on the driver's
-    desk: str | None = None  # of the run, see `driver_actor.py`: for those on other machines
+    desk: str | None = None  # of the run, see `desk.py`: for those on other machines
     metric: str | None = None  # what a scheduler judges the epochs by
     checkpoint_every_s: float | None = None  # None: no checkpoints
     keep_end: bool = False  # a checkpoint after the last epoch
@@ -210,84 +215,6 @@ def _load_training() -> None:
         importlib.import_module(module)
 
 
-def describe(error: BaseException) -> Row:
-    """Class, message and traceback of the error at the root of Ray's wrappers."""
-    root = _root_cause(error)
-    name, place = _cut(type(root).__name__, 200), getattr(root, "plugin_place", "")
-    prefix = f"{place}: {name}: " if place else ""
-    # Ray's own texts hold process ids and advice on Ray; equal failures shall have equal messages.
-    message = (_of_ray(root) and _LOST.get(name)) or _text(root).strip() or name
-    trace = "".join(traceback.format_exception(root))
-    return {
-        "error_class": name,
-        "error_message": _cut(prefix + message, MOST_TEXT),
-        "error_traceback": _cut(trace, MOST_TEXT, end=MOST_TEXT // 2),
-    }
-
-
-def _text(error: BaseException) -> str:
-    """What an error says; nothing where it fails at that, as one of a user's class may."""
-    try:
-        return str(error)
-    except Exception:
-        return ""
-
-
-def _cut(text: str, most: int, *, end: int = 0) -> str:
-    """At most about so many bytes of UTF-8 of a text, `end` of them its last ones: it goes through
-    Ray, into a table, and onto screens.
-    """
-    data = text.encode("utf-8", "backslashreplace")
-    if len(data) <= most:
-        return data.decode()
-    head, tail = data[: most - end], data[len(data) - end :]
-    more = f" ... {len(data) - most:,} bytes cut ... "
-    return head.decode("utf-8", "ignore") + more + tail.decode("utf-8", "ignore")
-
-
-def _of_ray(error: BaseException) -> bool:
-    return type(error).__module__.startswith("ray.")  # torch has an OutOfMemoryError too
-
-
-_DIED = "the trial's process died: killed from outside, out of memory, or crashed"
-_LOST = {
-    "ActorDiedError": _DIED,
-    "ActorUnavailableError": _DIED,
-    "WorkerCrashedError": _DIED,
-    "WorkerHealthCheckFailedError": _DIED,
-    "NodeDiedError": "the node of the trial died",
-    "OutOfMemoryError": "the node ran out of memory; Ray stopped the trial",
-}
-# What torch says in the other workers of a group when one of them is gone.
-_CUT_OFF = re.compile(
-    "connection|broken pipe|timed out|timeout|remote process|peer|shut ?down|aborted|system error",
-    re.IGNORECASE,
-)
-_OF_THE_GROUP = re.compile("gloo|nccl|c10d|distributed|tcpstore", re.IGNORECASE)
-
-
-def is_lost(error: BaseException) -> bool:
-    """Whether a process or a machine was lost, rather than that the trial itself went wrong."""
-    root = _root_cause(error)
-    return _of_ray(root) or _is_cut_off(root)
-
-
-def _is_cut_off(error: BaseException) -> bool:
-    text = _text(error)
-    return _may_be_torch_s(error) and bool(_OF_THE_GROUP.search(text) and _CUT_OFF.search(text))
-
-
-def _may_be_torch_s(error: BaseException) -> bool:
-    """Whether torch's messages between workers raise such errors; what a trial itself raises has
-    classes of its own.
-    """
-    return (
-        type(error) is RuntimeError
-        or isinstance(error, ConnectionError)
-        or type(error).__name__.startswith("Dist")
-    )
-
-
 def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     """One worker: Ray Train's local mode, inside this Tune actor, which holds the resources."""
     import ray.train
@@ -400,7 +327,7 @@ def placed(row: Row) -> Iterator[None]:
         loss = COMPONENT["loss"].get(row.get("loss", ""))
         place, error = place_of(raised, loss.impl if loss else ""), raised
         if not isinstance(raised, Exception) and (place or isinstance(raised, SystemExit)):
-            error = RuntimeError(f"{type(raised).__name__}: {_text(raised)}")
+            error = RuntimeError(f"{type(raised).__name__}: {text_of(raised)}")
             error = error.with_traceback(raised.__traceback__)
         if place:
             error.plugin_place = place  # type: ignore[attr-defined]
@@ -439,33 +366,6 @@ def _returned(result: Any) -> Row:
     return result.return_value
 
 
-def _root_cause(error: BaseException) -> BaseException:
-    """What went wrong, out of Ray's wrappers, whose messages repeat tracebacks.
-
-    Of several workers that failed, the one with an error of its own. Where one of them died, the
-    others only miss it, in whatever words.
-    """
-    found = list(causes(error))
-    has_died = any(map(_of_ray, found))
-    return min(
-        found,
-        key=lambda cause: (has_died and _may_be_torch_s(cause), _is_cut_off(cause), _of_ray(cause)),
-    )
-
-
-def causes(error: BaseException, depth: int = 10) -> Iterator[BaseException]:
-    """What an error of Ray wraps."""
-    failures = getattr(error, "worker_failures", None) or {}
-    names = ("_base_exc", "cause", "health_check_failure", "controller_failure")
-    inner = list(failures.values()) or [getattr(error, name, None) for name in names]
-    found = [cause for cause in inner if isinstance(cause, BaseException) and cause is not error]
-    if not found or not depth:
-        yield error
-        return
-    for cause in found if failures else found[:1]:
-        yield from causes(cause, depth - 1)
-
-
 def _free_memory() -> None:
     """Give back what a trial left behind in a process that goes on, beside others that share its
     GPU.
@@ -477,3 +377,62 @@ def _free_memory() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+class References:
+    """One Ray task that scores all references of a study; `collect` waits for it and keeps the
+    rows.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        folder: ResultsFolder,
+        planned: Sequence[PlannedTrial],
+        context: TrialContext,
+    ):
+        import ray
+
+        self._folder = folder
+        score = ray.remote(
+            num_cpus=context.cpus_per_worker,
+            num_gpus=context.gpus_per_worker,
+            max_retries=study.sections.resources.max_restarts,
+        )(_score)
+        self._task = score.remote(placed_references(study, planned), asdict(context))
+
+    def collect(self) -> None:
+        """Write `references.parquet`. Without it the study's own numbers are none the worse: a
+        failure is only said.
+        """
+        import ray
+
+        while not ray.wait([self._task], timeout=1.0)[0]:
+            pass  # where Ray is lost, we are interrupted here
+        try:
+            self._folder.add_references(ray.get(self._task))
+        except ray.exceptions.RayError as error:
+            text.say(
+                f"The reference scores failed: {describe(error)['error_message'].splitlines()[0]}"
+            )
+
+
+def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial]) -> bool:
+    """Whether a study's references have yet to be scored: it is new, was interrupted meanwhile, or
+    was extended.
+    """
+    num_recorded = folder.references().num_rows if folder.exists() else 0
+    return len(reference_rows(study, planned)) > num_recorded
+
+
+def _score(rows: Sequence[tuple[Row, DataPlace]], context: Mapping[str, Any]) -> list[Row]:
+    import torch
+
+    from clsweep.train.memory import limited_memory
+    from clsweep.train.scores import score_reference
+
+    torch.set_num_threads(context["cpus_per_worker"])
+    TrialContext.restored(context).plug_in()
+    device = "cuda" if context["gpus_per_worker"] else "cpu"
+    with limited_memory({}, torch.device(device), context["gpus_per_worker"]):
+        return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

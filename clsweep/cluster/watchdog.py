@@ -1,5 +1,10 @@
-"""Whether the Ray of a run still works. Ray itself would let the run wait for ever, or end its
-process in the middle.
+"""The processes of a run's Ray: whether it still works, where Ray itself would let the run wait for
+ever, and what a killed run leaves on its machine.
+
+A run notes its processes and temporary folders in its results folder; the next run on that folder
+removes them, some of which take a minute to see that they are alone. A note may have been edited,
+and process ids are given again. So the system has to say, too, that what is removed was that
+run's.
 """
 
 from __future__ import annotations
@@ -7,10 +12,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
+import shutil
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from clsweep.cluster.session import PREFIX
+from clsweep.errors import BusyError, RequestError
+from clsweep.results.folder import ResultsFolder
+from clsweep.results.processes import Start, alive, descendants, here, living
 
 INTERVAL_S = 1.0
 ANSWER_S, MOST_UNANSWERED = 5.0, 5  # Ray ends a driver whose head does not answer for a minute
@@ -18,14 +33,6 @@ ECHO_S = 2.0  # for the end of a process of Ray to be seen after what it brought
 STUCK_S, END_S = 20.0, 30.0  # for a run to come out of what it waits for, and to let go of Ray
 LET_GO_S = 60.0  # for a Ray that works to let go of a run that is over
 KEPT = "What has finished is kept; the same command continues it."
-
-
-class RayLostError(Exception):
-    """What of Ray is gone, or did not come; then with the folder that it had."""
-
-    def __init__(self, text: str, folder: str = ""):
-        super().__init__(text)
-        self.folder = folder
 
 
 class Watchdog:
@@ -97,4 +104,170 @@ class Watchdog:
                 [global_worker.current_node_id], timeout=ANSWER_S
             )
             return bool(lives)
+        return False
+
+
+# In the folder of a session of Ray: the results folder of the run that had it for itself.
+MARK = "clsweep"
+PATIENCE_S = 5.0  # for killed processes to go
+
+
+class Leftovers:
+    """A context manager around a session of Ray: what it would leave is noted meanwhile, and
+    removed where it ends in order.
+    """
+
+    def __init__(self, folder: ResultsFolder):
+        self._folder = folder
+        self._ray: str | None = None
+        self._noted: Mapping[str, Any] = {}
+        self._processes: set[tuple[int, Start]] = set()
+
+    def __enter__(self) -> Leftovers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._folder.held.check()
+        except BusyError:  # no next run would find the note
+            shutil.rmtree(_whole(self._ray) if self._ray else "", ignore_errors=True)
+            return
+        if kind is None:  # else Ray's logs may say why: they stay until the next run
+            remove_leftovers(self._folder)
+
+    def begin(self, ray_folder: str | None) -> None:
+        """Ray has begun.
+
+        Args:
+            ray_folder: of its session, if that is this run's own.
+        """
+        if ray_folder is not None:
+            self._ray = os.path.realpath(ray_folder)
+            Path(self._ray, MARK).write_text(self._folder.place(""))
+        self.note()
+
+    def note(self) -> None:
+        """Note what has come since. A note that cannot be written costs the next run a minute."""
+        if self._ray is not None:
+            table = living()
+            started = {(pid, table[pid].start) for pid in descendants(os.getpid(), table)}
+            # Those whose parents are gone are still there.
+            self._processes = alive(self._processes, table) | started
+        noted = {
+            "machine": here(),
+            "ray": self._ray,
+            "scratch": self._folder.scratch,
+            "processes": sorted(self._processes),
+        }
+        if noted != self._noted:
+            with contextlib.suppress(RequestError):
+                self._folder.note_leftovers(noted)
+                self._noted = noted
+
+    def end_processes(self) -> None:
+        """Kill all processes of a session that is broken: they may not know it."""
+        if self._ray is not None:
+            end_all_of(self._ray)
+
+
+def end_all_of(ray_folder: str) -> None:
+    """Kill all other processes that have files of this folder of Ray open."""
+    others = living()
+    del others[os.getpid()]
+    _kill(((pid, process.start) for pid, process in others.items()), ray_folder)
+
+
+def remove_leftovers(folder: ResultsFolder) -> None:
+    """Remove what an earlier run on this folder has left here; the caller holds the folder."""
+    noted = folder.leftovers()
+    if noted is None:
+        return
+    if isinstance(noted, dict) and noted.get("machine") == here():
+        if ray_folder := _own_ray_folder(noted.get("ray"), folder):
+            _kill(_pairs(noted.get("processes")), ray_folder)
+            shutil.rmtree(_whole(ray_folder), ignore_errors=True)
+        if scratch := _own_scratch(noted.get("scratch")):
+            shutil.rmtree(scratch, ignore_errors=True)
+    folder.forget_leftovers()
+
+
+def _own_ray_folder(noted: object, folder: ResultsFolder) -> str | None:
+    """The folder of a session of Ray, if a run on this very results folder had it, and is over."""
+    named = isinstance(noted, str) and re.fullmatch(r"/.+/session_[0-9_-]+_([0-9]{1,9})", noted)
+    if not named:
+        return None
+    path, driver = Path(named[0]), int(named[1])
+    try:
+        ours = (
+            path == path.resolve()
+            and path.stat().st_uid == os.getuid() == (path / MARK).lstat().st_uid
+            and (path / MARK).read_text() == folder.place("")
+        )
+    except (OSError, ValueError):
+        return None
+    return str(path) if ours and not _is_at_work(driver, str(path)) else None
+
+
+def _whole(ray_folder: str) -> str:
+    """The folder that a run made for its Ray alone, if the session is in one."""
+    made = Path(ray_folder).parent.parent
+    is_ours = made.name.startswith(PREFIX) and made.is_dir() and made.stat().st_uid == os.getuid()
+    return str(made) if is_ours else ray_folder
+
+
+def _is_at_work(driver: int, ray_folder: str) -> bool:
+    if driver == os.getpid():  # which has Ray's logs open until it ends
+        import ray
+
+        return bool(ray.is_initialized())
+    return _is_of(driver, ray_folder)
+
+
+def _own_scratch(noted: object) -> str | None:
+    """A temporary folder whose name says that a process has made it that is no more."""
+    named = isinstance(noted, str) and re.fullmatch(r".*/clsweep-([0-9]{1,9})-([0-9.]+)-\w+", noted)
+    if not named:
+        return None
+    path, owner = Path(named[0]), living().get(int(named[1]))
+    has_ended = owner is None or str(owner.start) != named[2]
+    try:
+        ours = path == path.resolve() and path.stat().st_uid == os.getuid()
+    except (OSError, ValueError):
+        return None
+    is_here = path.parent == Path(tempfile.gettempdir()).resolve()
+    return str(path) if ours and is_here and has_ended else None
+
+
+def _pairs(noted: object) -> Iterator[tuple[int, Start]]:
+    """The processes of a note, by id and start; what is none is passed over."""
+    for entry in noted if isinstance(noted, list) else []:
+        if isinstance(entry, list) and [type(part) for part in entry] in ([int, int], [int, float]):
+            yield entry[0], entry[1]
+
+
+def _kill(noted: Iterator[tuple[int, Start]], ray_folder: str) -> None:
+    """Kill those of the processes that are there, and wait for them to go."""
+    import psutil
+
+    killed = {pair for pair in alive(noted, living()) if _is_of(pair[0], ray_folder)}
+    for pid, start in killed:
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(pid)  # which is this very one from here on
+            if alive([(pid, start)], living()):
+                process.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    while alive(killed, living()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _is_of(pid: int, ray_folder: str) -> bool:
+    """Whether a process is this user's, and has a file of that session of Ray open: its logs."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return process.uids().real == os.getuid() and any(
+            file.path.startswith(f"{ray_folder}/") for file in process.open_files()
+        )
+    except psutil.Error:
         return False

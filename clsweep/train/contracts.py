@@ -31,9 +31,8 @@ from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.train.collectives import distributed, world_size
 from clsweep.train.images import batches, scored_images
-from clsweep.train.loop import train_trial
+from clsweep.train.loop import accumulate_gradient, train_trial
 from clsweep.train.state import new_state
-from clsweep.train.step import accumulate_gradient
 
 # of the machine, not of the trial
 MEASURED = ("time_s", "images_per_s", "peak_memory_gib", "earlier_s", "num_resumes")

@@ -20,7 +20,7 @@ from clsweep.data.splits import SPLIT_SEED, stratified
 from clsweep.train.evaluate import percent, require_finite, top_hits
 from clsweep.train.images import Images, make_views
 from clsweep.train.optim import Moment, cosine
-from clsweep.train.seeds import derived_seed
+from clsweep.train.state import derived_seed
 
 MOMENTUM = 0.9  # SimCLR B.5, with Nesterov's step
 CROP_AND_FLIP = Recipe(crop_scale=0.08, jitter_prob=0.0, gray_prob=0.0, blur_prob=0.0)

@@ -20,8 +20,7 @@ from clsweep.train.diagnostics import diagnostics_of, mi_bound
 from clsweep.train.memory import PeakMemory
 from clsweep.train.pulse import Pulse
 from clsweep.train.scores import DivergedError, take_scores
-from clsweep.train.seeds import derived_seed, seeded
-from clsweep.train.state import EpochUnderWay
+from clsweep.train.state import EpochUnderWay, derived_seed, seeded
 
 DIM = 20  # of each vector (EqCo Eq. 15)
 STEPS_PER_EPOCH = 250

@@ -29,8 +29,7 @@ from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
 from clsweep.train.finetune import Network, views_of
 from clsweep.train.images import DRAWN_AT_ONCE, Images, make_views, scored_images
-from clsweep.train.seeds import derived_seed, seeded
-from clsweep.train.state import untrained_encoder
+from clsweep.train.state import derived_seed, seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
 

@@ -15,8 +15,8 @@ from torch.nn.functional import normalize
 from clsweep.objective.losses import dcl, infonce
 from clsweep.train.evaluate import knn_scores
 from clsweep.train.images import MADE_AT_ONCE, batches
+from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import TrialState, new_state
-from clsweep.train.step import accumulate_gradient
 
 Row = dict[str, Any]
 LOSSES = {"infonce": infonce, "dcl": dcl}

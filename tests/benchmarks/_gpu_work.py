@@ -15,8 +15,7 @@ from clsweep.data.datasets import Split
 from clsweep.objective.build import build_objective
 from clsweep.train.images import Images, on_device
 from clsweep.train.loop import train_epoch
-from clsweep.train.precision import Precision
-from clsweep.train.state import new_state
+from clsweep.train.state import Precision, new_state
 
 Row = dict[str, Any]
 ENCODERS: dict[str, Row] = {

@@ -335,7 +335,7 @@ def beats(folder: Any, progress: Any, num_epochs: int, num_trials: int, clock: C
     """
     import json
 
-    from clsweep.cluster.said import heard, report, reported, say
+    from clsweep.cluster.desk import heard, report, reported, say
 
     state = {"epoch": 1, "epochs": num_epochs, "step": 1, "steps": 9, "loss": 1.0}
     for name in progress.running:

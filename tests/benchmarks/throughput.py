@@ -42,9 +42,8 @@ from clsweep.study.resolve import load_study
 from clsweep.train.images import Images, batches, on_device
 from clsweep.train.loop import train_epoch
 from clsweep.train.memory import keep_freed_memory
-from clsweep.train.precision import Precision
 from clsweep.train.scores import score_encoder
-from clsweep.train.state import new_state
+from clsweep.train.state import Precision, new_state
 
 STUDY = """
 name: throughput

@@ -20,7 +20,8 @@ from clsweep.catalog.plugins import (
     read_plugins,
     to_json,
 )
-from clsweep.cluster.trial import TrialContext, describe
+from clsweep.cluster.losses import describe
+from clsweep.cluster.trial import TrialContext
 from clsweep.errors import RequestError, StudyError
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults

@@ -14,18 +14,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-import yaml
 
 import clsweep
 from clsweep.cli.status import confirm_headline, confirm_notes, confirm_rows
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
-from clsweep.cluster.runner import recorded_plan
 from clsweep.errors import RequestError, UserError
 from clsweep.report import first, sections
 from clsweep.report.computed import Tables
 from clsweep.results.folder import ResultsFolder
-from clsweep.study.continuation import extension
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.train.loop import train_trial
@@ -148,54 +145,6 @@ def test_what_a_live_search_chose_is_taken_from_its_trials(searched: Searched) -
         differing = {name for name, value in again_row.items() if value != row[name]}
         assert differing == IDS
     assert Rules.of(again) is None, "a confirmation stops no trial"
-
-
-def with_auto(folder: ResultsFolder) -> ResultsFolder:
-    """The folder as versions wrote it whose devices chose their precision."""
-    rows = [row | {"precision": "auto"} for row in folder.plan().to_pylist()]
-    folder.create(yaml.safe_dump(folder.study()), rows)
-    return folder
-
-
-def test_a_search_that_left_the_precision_open_is_confirmed_in_what_it_came_to(
-    searched: Searched,
-) -> None:
-    study, folder = searched()
-    with_auto(folder)
-    again = confirming_study(folder, top=1, seeds=[5])
-    planned = plan_confirmation(again, folder)
-    assert {plan_row(again, trial)["precision"] for trial in planned} == {"fp32"}
-    reasons = extension(folder.study(), recorded_plan(folder), study, plan_trials(study))
-    assert reasons == [], "it may go on"
-
-
-def test_a_plan_that_left_the_precision_open_and_has_no_trial_yet_goes_on(
-    write_study: WriteStudy, tmp_path: Path
-) -> None:
-    study = load_study(write_study())
-    folder, planned = ResultsFolder(str(tmp_path / "out")), plan_trials(study)
-    folder.create(study.document.dump(), [plan_row(study, trial) for trial in planned])
-    assert extension(folder.study(), recorded_plan(with_auto(folder)), study, planned) == []
-
-
-def test_a_search_of_mixed_precisions_is_not_confirmed(searched: Searched) -> None:
-    other = {"simclr_0000_s0": {"precision": "bf16"}}
-    _, folder = searched(outcomes=other | {"changed": lambda row: row | {"precision": "auto"}})
-    with pytest.raises(RequestError, match="the trials have bf16 and fp32"):
-        plan_confirmation(confirming_study(folder, top=1, seeds=[5]), folder)
-
-
-def test_a_precision_that_another_objective_asked_for_does_not_mix_with_the_open_one(
-    searched: Searched,
-) -> None:
-    def changed(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {"precision": "bf16" if row["trial_id"] == "simclr-0000-s0" else "auto"}
-
-    other = {"simclr_0000_s0": {"precision": "bf16"}}
-    _, folder = searched(outcomes=other | {"changed": changed})
-    assert [row["precision"] for row in recorded_plan(folder)] == [
-        "bf16" if row["trial_id"] == "simclr-0000-s0" else "fp32" for row in recorded_plan(folder)
-    ]
 
 
 def test_on_gpus_a_search_is_confirmed_in_its_own_precision(searched: Searched) -> None:

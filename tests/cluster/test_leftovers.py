@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from clsweep.cluster.leftovers import MARK, Leftovers, remove_leftovers
+from clsweep.cluster.watchdog import MARK, Leftovers, remove_leftovers
 from clsweep.results.folder import LEFTOVERS, ResultsFolder
 from clsweep.results.processes import descendants, here, living, temporary_prefix
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
-from clsweep.cluster.trial import describe, is_lost, placed
+from clsweep.cluster.losses import describe, is_lost
+from clsweep.cluster.trial import placed
 from clsweep.train import memory
 
 CUT_OFF = [

@@ -10,16 +10,16 @@ from typing import Any, cast
 
 import pytest
 
-from clsweep.cluster import heartbeat
-from clsweep.cluster.heartbeat import Heartbeat
+from clsweep.cluster import recorder
+from clsweep.cluster.desk import ask_to_save, asked, heard, let_save, say
 from clsweep.cluster.line import Line
-from clsweep.cluster.said import ask_to_save, asked, heard, let_save, say
+from clsweep.cluster.recorder import Heartbeat
 
 STATE = {"epoch": 1, "epochs": 3, "step": 4, "steps": 9, "loss": 2.0, "images_per_s": 10.0}
 
 LEAVES = """
 import signal, sys, threading, time
-from clsweep.cluster.leaving import saved_on_term
+from clsweep.cluster.line import saved_on_term
 from clsweep.train.notice import Notice
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))  # as Ray's
@@ -111,7 +111,7 @@ def test_a_machine_that_is_about_to_go_is_a_demand_once(
 
     made = Heartbeat(*cast(Any, (Folder(), None, None, None, None)), is_alone=False)
     demands: list[str] = []
-    monkeypatch.setattr(heartbeat, "ask_to_save", lambda _, demand: demands.append(demand))
+    monkeypatch.setattr(recorder, "ask_to_save", lambda _, demand: demands.append(demand))
     for nodes in ({}, {"n1": 0}, {"n1": 0}, {"n1": 0, "n2": 5}, {}, {"n3": 0}):
         draining.clear()
         draining.update(nodes)

@@ -18,9 +18,8 @@ import yaml
 from scipy import stats
 
 import clsweep
-from clsweep.cluster.racing import SKIPPED, Race
 from clsweep.cluster.runner import _tried_again
-from clsweep.cluster.search import PlanSearch
+from clsweep.cluster.search import SKIPPED, PlanSearch, Race
 from clsweep.errors import StudyError
 from clsweep.results.journal import open_storage
 from clsweep.study.continuation import extension

@@ -9,16 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from ray._private import services
 
-from clsweep.cluster import reach
-from clsweep.cluster.reach import require_answer
+from clsweep.cluster import session
+from clsweep.cluster.session import require_answer
 from clsweep.errors import RequestError
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(reach, "resolve_ip_for_localhost", lambda host: host)
+    monkeypatch.setattr(session, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(services, "resolve_ip_for_localhost", lambda host: host)
 
 
 @pytest.fixture

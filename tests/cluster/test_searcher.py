@@ -9,8 +9,8 @@ from ray.core.generated.common_pb2 import ActorDiedErrorContext
 from ray.exceptions import ActorDiedError, NodeDiedError, OutOfMemoryError
 
 from clsweep.cluster import losses
+from clsweep.cluster.dispatch import Dispatch
 from clsweep.cluster.losses import Losses
-from clsweep.cluster.searcher import Dispatch
 from tests.cluster.test_lost import GroupError
 
 
@@ -94,13 +94,13 @@ def test_what_a_machine_does_leaves_a_trial_open(error: Exception, reason: str) 
     plan = Plan("a", "b")
     to = dispatch(plan, limit=1, max_restarts=0)
     for tune_id in ("1", "2"):
-        to._losses._pause_end = 0.0
+        to.losses._pause_end = 0.0
         fate, why = lose(to, tune_id, to.suggest(tune_id), error)
         assert fate == "open"
         assert why.startswith(reason)
-    assert to._losses.open == {"a": reason, "b": reason}
+    assert to.losses.open == {"a": reason, "b": reason}
     assert plan.ended == {}
-    to._losses._pause_end = 0.0
+    to.losses._pause_end = 0.0
     assert to.suggest("3") == "FINISHED"
 
 
@@ -124,14 +124,14 @@ def test_where_memory_is_missing_for_one_trial_after_another_the_run_ends() -> N
     to = dispatch(Plan(*"abcdefg"), limit=1, max_restarts=0)
     fates = []
     for tune_id in "123456":
-        to._losses._pause_end = 0.0
+        to.losses._pause_end = 0.0
         suggested = to.suggest(tune_id)
         if tune_id == "3":
             end(to, tune_id)
         else:
             fates.append(lose(to, tune_id, suggested, OF_MEMORY)[0])
     assert fates == ["open"] * 5
-    assert to._losses.waits
+    assert to.losses.waits
     assert to.suggest("7") == "FINISHED", "at once, with a trial left"
 
 
@@ -139,7 +139,7 @@ def test_a_broken_ray_is_no_loss_of_a_trial() -> None:
     to = dispatch(Plan("a"), max_restarts=0)
     owner = death("The actor is dead because its owner has died. Owner Id: 01")
     for tune_id, gone in (("1", ""), ("2", "raylet")):
-        to._losses.is_ray_lost = lambda gone=gone: gone  # type: ignore[misc]
+        to.losses.is_ray_lost = lambda gone=gone: gone  # type: ignore[misc]
         error = owner if not gone else ActorDiedError()
         assert lose(to, tune_id, to.suggest(tune_id), error)[0] == "again"
 
@@ -148,6 +148,6 @@ def test_what_was_ended_for_its_silence_is_not_tried_again() -> None:
     plan = Plan("a")
     to = dispatch(plan, max_restarts=9)
     a = to.suggest("1")
-    to._losses.stall("a", "silent for 10 min at epoch 3/20")
+    to.losses.stall("a", "silent for 10 min at epoch 3/20")
     assert lose(to, "1", a, ActorDiedError()) == ("failed", "silent for 10 min at epoch 3/20")
     assert plan.ended == {"a": "lost"}

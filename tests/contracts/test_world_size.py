@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from clsweep.train.collectives import world_size
 from clsweep.train.diagnostics import StepStatistics
 from clsweep.train.images import Batch, batches
+from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import new_state
-from clsweep.train.step import accumulate_gradient
 from tests.contracts.combinations import BATCH, CASES, Config, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,7 +10,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from clsweep.api import open_results
-from clsweep.cluster.said import EPOCHS, report, reported
+from clsweep.cluster.desk import EPOCHS, report, reported
 from clsweep.errors import RequestError
 from clsweep.results.folder import RUNNING, ResultsFolder
 from clsweep.study.design import plan_row, plan_trials

@@ -20,7 +20,8 @@ import pytest
 import torch
 
 from clsweep.train import attempt as attempts
-from clsweep.train import loop, mutual_information, precision
+from clsweep.train import loop, mutual_information
+from clsweep.train import state as states
 from clsweep.train.attempt import identity_of, pack, unpack, unpack_unverified, verified
 from clsweep.train.loop import train_trial
 from tests.conftest import Pretend
@@ -138,10 +139,10 @@ def test_no_generator_but_the_trials_own_is_used_or_moved() -> None:
 def test_the_scale_of_the_loss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """That of fp16, here on a CPU: it doubles every third step, and an epoch has two."""
 
-    def scaler(_: precision.Precision) -> torch.amp.GradScaler:
+    def scaler(_: states.Precision) -> torch.amp.GradScaler:
         return torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=3)
 
-    monkeypatch.setattr(precision.Precision, "scaler", scaler)
+    monkeypatch.setattr(states.Precision, "scaler", scaler)
     undisturbed, resumed = MemoryStore(), left_by(CONFIG, kill_at=1)
     attempt(CONFIG, undisturbed)
     attempt(CONFIG, resumed)

@@ -26,7 +26,7 @@ from clsweep.train.collectives import (
     sync_batch_norm,
     world_size,
 )
-from clsweep.train.step import gather_all
+from clsweep.train.loop import gather_all
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

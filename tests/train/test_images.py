@@ -21,8 +21,8 @@ from clsweep.data.pictures import Pictures
 from clsweep.objective.views import draw_views, recipes
 from clsweep.train import images as module
 from clsweep.train.images import Images, batches, make_views, on_device, steps_per_epoch
+from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import new_state
-from clsweep.train.step import accumulate_gradient
 from tests.contracts.combinations import CASES, some_digits
 
 pytestmark = pytest.mark.usefixtures("one_thread")

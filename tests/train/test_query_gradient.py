@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from clsweep.train.diagnostics import query_grad_norm
+from clsweep.train.loop import accumulate_gradient
 from clsweep.train.state import new_state
-from clsweep.train.step import accumulate_gradient
 from tests.contracts.combinations import BATCH, CASES, Config
 from tests.train.test_step import CHUNK, CPU, first_batch
 

@@ -139,7 +139,7 @@ def test_augmented_features_are_of_crops_and_flips_drawn_anew() -> None:
     assert torch.equal(first, again)
     assert not torch.allclose(first, other)
     plain = on_pixels(network, images)
-    from clsweep.train.seeds import derived_seed
+    from clsweep.train.state import derived_seed
 
     generator = torch.Generator().manual_seed(derived_seed(3, "probe views of epoch 0"))
     recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)
@@ -196,7 +196,7 @@ def test_steps_of_fine_tuning_by_a_loop() -> None:
     tuned = fine_tuned(
         given, rows, num_classes=10, lr=0.1, epochs=2, batch_size=32, weight_decay=0.01, seed=4
     )
-    from clsweep.train.seeds import derived_seed
+    from clsweep.train.state import derived_seed
 
     generator = torch.Generator().manual_seed(derived_seed(4, "fine-tuning"))
     recipe = Recipe(crop_scale=0.08, jitter_prob=0, gray_prob=0, blur_prob=0, output_size=8)

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from clsweep.errors import RequestError
 from clsweep.train.images import Batch, batches
-from clsweep.train.precision import Precision
-from clsweep.train.state import TrialState, new_state
-from clsweep.train.step import accumulate_gradient
+from clsweep.train.loop import accumulate_gradient
+from clsweep.train.state import Precision, TrialState, new_state
 from tests.conftest import Pretend
 from tests.contracts.combinations import BATCH, CASES, REPRESENTATIVES, Config, some_digits
 
@@ -163,7 +162,7 @@ import json, sys, torch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.images import Batch
 from clsweep.train.state import new_state
-from clsweep.train.step import accumulate_gradient
+from clsweep.train.loop import accumulate_gradient
 config, chunk = json.loads(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(1)
 state = new_state(config, torch.device("cpu"))

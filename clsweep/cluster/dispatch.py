@@ -1,0 +1,242 @@
+"""What Tune asks for trials: those of the plan, and the lost ones once more. And what Tune tells of
+them, passed on to the recorder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ray import tune
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import ActorDiedError, RayActorError, RayTaskError
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+from ray.tune.search import Searcher
+
+from clsweep.catalog.rows import Row
+from clsweep.cluster.losses import AGAIN, FAILED, Losses
+from clsweep.cluster.recorder import Recorder
+from clsweep.cluster.search import PlanSearch
+from clsweep.cluster.session import _replaced
+from clsweep.cluster.trial import run_trial
+from clsweep.study.design import Study
+
+
+def tuner(
+    study: Study, scratch: str, dispatch: Dispatch, recorder: Recorder, concurrent: int
+) -> tune.Tuner:
+    """What runs a study's trials, so many at once."""
+    return tune.Tuner(
+        tune.with_resources(run_trial, _trial_resources(study)),
+        tune_config=tune.TuneConfig(
+            search_alg=dispatch,
+            num_samples=-1,  # the search says when the plan is finished
+            max_concurrent_trials=concurrent,
+            # A worker group leaves nothing in its driver worth keeping, and hangs if its actor
+            # is reused.
+            reuse_actors=study.sections.resources.workers == 1,
+            trial_dirname_creator=lambda trial: f"trial_{trial.trial_id}",
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=scratch,
+            verbose=0,
+            callbacks=[TuneBridge(recorder, dispatch)],
+            failure_config=tune.FailureConfig(max_failures=0),
+        ),
+    )
+
+
+def _trial_resources(study: Study) -> dict[str, float]:
+    """What the Tune actor holds. With a worker group it only waits: holding CPUs would starve the
+    workers.
+    """
+    resources = study.sections.resources
+    if resources.workers > 1:
+        return {"CPU": 0, "node:__internal_head__": 0.001}
+    held: Mapping[str, float] = {
+        "CPU": resources.cpus_per_worker,
+        "GPU": float(resources.gpus_per_worker),
+    }
+    return {name: amount for name, amount in held.items() if amount}
+
+
+class Dispatch(Searcher):
+    """Hands out a plan's trials; finished when none is left and none runs, or when the next ones
+    would lack memory.
+
+    Args:
+        plan: the trials to run.
+        context: passed to every trial beside its row.
+        losses: what becomes of trials that lose their processes or machines.
+        metric: what the plan wants to know of an outcome, beside how far it came and how long
+            it took.
+    """
+
+    def __init__(
+        self,
+        plan: PlanSearch,
+        context: Mapping[str, Any],
+        losses: Losses,
+        *,
+        metric: str,
+    ):
+        super().__init__()
+        self._plan, self._context, self.losses = plan, dict(context), losses
+        self._wanted = ("status", "epochs_trained", "wall_time_s", metric)
+        self._running: dict[str, Row] = {}  # by Tune's id
+        self._outcomes: dict[str, Row] = {}  # what running trials have said of their end
+        self._lost: list[Row] = []
+        self._is_exhausted = False  # nothing is left of the plan
+
+    def __getstate__(self) -> Row:
+        return {}  # a run is resumed from its results and its journal, never from Tune's snapshots
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: Any, **spec: Any
+    ) -> bool:
+        return True  # the plan says it all
+
+    def suggest(self, trial_id: str) -> Row | str | None:
+        """Row and context of the next trial; None: not now."""
+        if self.losses.is_hopeless and not self._running:
+            return str(Searcher.FINISHED)
+        if len(self._running) >= self.losses.limit or self.losses.waits:
+            return None
+        row = self._next()
+        if row is None:  # one of those that run may still be lost
+            return None if self._running else str(Searcher.FINISHED)
+        self._running[trial_id] = row
+        return {"row": row, "context": self._context}
+
+    def on_trial_result(self, trial_id: str, result: Row) -> None:
+        if "outcome/status" in result:  # Tune hands over flat results
+            self._outcomes[trial_id] = {
+                name: result.get(f"outcome/{name}") for name in self._wanted
+            }
+
+    def on_trial_complete(
+        self, trial_id: str, result: Row | None = None, error: bool = False
+    ) -> None:
+        row, outcome = self._running[trial_id], self._outcomes.get(trial_id, {})
+        if outcome or not error:  # else it is lost, and Tune says next by what
+            # Tune comes again if this raises, and shall get the same error
+            self._plan.tell(row, outcome)
+            self.losses.ended()
+        del self._running[trial_id]
+        self._outcomes.pop(trial_id, None)
+
+    def lost(self, row: Row, error: BaseException | None) -> tuple[str, str, BaseException | None]:
+        """A trial was lost by this error, as Tune has just said; see `Losses.fate`."""
+        fate = self.losses.fate(row["trial_id"], error, len(self._running) + 1)
+        if fate[0] == AGAIN:
+            self._lost.append(row)
+        elif fate[0] == FAILED:
+            self._plan.tell(row, {})
+        return (
+            fate  # of one that stays open the plan is told nothing, as where a run is interrupted
+        )
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing, see `__getstate__`."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing, see `__getstate__`."""
+
+    def _next(self) -> Row | None:
+        if self._lost:
+            return self._lost.pop(0)
+        row = None if self._is_exhausted else self._plan.next_row()
+        self._is_exhausted = row is None and not self._plan.awaits
+        return row
+
+
+class TuneBridge(Callback):
+    """Every trial ends in exactly one row: with its outcome, or with the error of a process that
+    was lost too often. It has none where its machine is to blame.
+    """
+
+    def __init__(self, recorder: Recorder, dispatch: Dispatch):
+        self._recorder, self._dispatch = recorder, dispatch
+        self._ended: set[str] = set()
+
+    def __getstate__(self) -> Row:
+        return {}  # Tune pickles its callbacks for a restore that never happens
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: object) -> None:
+        self._recorder.require_held()
+
+    def on_trial_start(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
+    ) -> None:
+        row = trial.config["row"]
+        self._dispatch.losses.actors[row["trial_id"]] = trial.temporary_state.ray_actor
+        self._recorder.started(row)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: Row, **info: object
+    ) -> None:
+        # Taken out: Tune keeps the last result of every trial to the end of the study.
+        if outcome := result.pop("outcome", None):
+            result["status"] = outcome["status"]  # of an empty result Tune prints that it is empty
+            self._ended.add(trial.trial_id)
+            self._recorder.ended(trial.config["row"], outcome)
+
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
+    ) -> None:
+        if trial.trial_id not in self._ended:  # it never said how it ended
+            self._recorder.crashed(trial.config["row"], None)
+        _forget(trial)
+
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: object
+    ) -> None:
+        if trial.trial_id not in self._ended:
+            self._ended.add(trial.trial_id)  # this attempt
+            row = trial.config["row"]
+            fate, reason, error = self._dispatch.lost(row, trial.__dict__.pop(_ERROR, None))
+            if fate == FAILED:
+                self._recorder.crashed(row, error)
+            else:
+                self._recorder.lost(row, reason, goes_on=fate == AGAIN)
+        _forget(trial)
+
+
+def _forget(trial: Trial) -> None:
+    """Drop what is not needed of a trial that is over: Tune keeps the objects of all trials to the
+    end of the study.
+    """
+    trial.config = trial.evaluated_params = {}
+    trial.run_metadata.metric_analysis.clear()
+    trial.run_metadata.metric_n_steps.clear()
+
+
+_ERROR = "lost_by"  # of a trial, from Tune's note of an error to `TuneBridge.on_trial_error`
+
+
+@contextlib.contextmanager
+def errors_kept() -> Iterator[None]:
+    """Meanwhile each error by which a trial is lost comes to `TuneBridge`.
+
+    Tune keeps those of two classes, and gives up at others: that a machine lacks memory is one.
+    """
+    note, fail = Trial.handle_error, RayActorManager._actor_task_failed
+
+    def handle_error(trial: Trial, error: Any = None) -> None:
+        trial.__dict__[_ERROR] = error
+        note(trial, error)
+
+    def failed(manager: RayActorManager, tracked_actor_task: Any, exception: Exception) -> None:
+        if not isinstance(exception, RayActorError | RayTaskError):
+            cause, exception = exception, ActorDiedError()
+            exception.__dict__["cause"] = cause
+        fail(manager, tracked_actor_task, exception)
+
+    with (
+        _replaced(Trial, handle_error=handle_error),
+        _replaced(RayActorManager, _actor_task_failed=failed),
+    ):
+        yield
