@@ -203,8 +203,6 @@ def changed_values(row: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
     # no column: nobody owned it
     names = [*row, *(name for name in planned if name in PARAM and name not in row)]
     changed = [name for name in names if row.get(name) != planned.get(name)]
-    if row.get("precision") == "auto":  # an earlier version's, and no trial has come to one yet
-        changed.remove("precision")
     lines = [f"{name}: {row.get(name)!r} -> {planned.get(name)!r}" for name in changed[:3]]
     former, now = row.get("precision"), planned.get("precision")
     if "precision" in changed and None not in (former, now):
