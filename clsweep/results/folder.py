@@ -60,9 +60,9 @@ from clsweep.results.schemas import (
     trials_schema,
 )
 from clsweep.results.tables import decode, encode
+from clsweep.study.continuation import recorded_study
 from clsweep.study.document import Document
 from clsweep.study.plugged import KEPT, from_json, to_json
-from clsweep.study.recorded import recorded_study
 
 T = TypeVar("T")
 

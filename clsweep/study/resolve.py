@@ -19,7 +19,7 @@ from clsweep.catalog import (
     Dataset,
     Value,
 )
-from clsweep.catalog.initial import NONE, stated
+from clsweep.catalog.open_encoders import NONE, stated
 from clsweep.catalog.ownership import (
     aliases,
     default_of,
