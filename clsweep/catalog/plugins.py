@@ -314,7 +314,9 @@ def _rows_of(
                 raise PluginError(f"{name}:{line}: {row.name}: {reason}")
             if wrong := mismatch(row, function):
                 raise PluginError(f"{place}: {row.impl}: {wrong}")
-            row = _with_module(row, module)
+            if isinstance(row, Dataset) and row.arrays:
+                row = replace(row, arrays=f"{module}:{row.arrays}")
+            row = replace(row, impl=f"{module}:{row.impl}")
             places[row.impl] = place
         rows.append(row)
     return tuple(rows), places
@@ -333,13 +335,6 @@ def _checked(row: CatalogRow, place: str) -> CatalogRow:
     except ValueError as error:
         raise PluginError(f"{place}: {row.name}: default: {error}") from None
     return row
-
-
-def _with_module(row: Any, module: str) -> Any:
-    """The same row, whose functions are found from everywhere."""
-    if isinstance(row, Dataset) and row.arrays:
-        row = replace(row, arrays=f"{module}:{row.arrays}")
-    return replace(row, impl=f"{module}:{row.impl}")
 
 
 @contextlib.contextmanager
@@ -472,9 +467,11 @@ def execute(plugins: Sequence[Plugin]) -> None:
     """Execute the modules, where this process has not yet.
 
     Raises:
-        PluginError: one raises, or is another version than the study was planned with.
+        PluginError: one raises, is another version than the study was planned with, or sealed.
     """
     for plugin in plugins:
+        if plugin.is_sealed:
+            raise PluginError(f"{plugin.name}: a results folder has it, and nobody trusts it")
         _opened(plugin)
 
 

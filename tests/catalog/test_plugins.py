@@ -227,6 +227,8 @@ def test_files_that_are_none(study, tmp_path):
 def test_a_plug_in_travels_as_json(study):
     (plugin,) = study().document.plugins
     assert from_json(to_json([plugin])) == (plugin.sealed(),)
+    with pytest.raises(PluginError, match="nobody trusts it"):
+        execute([plugin.sealed()])
     assert opened([plugin.sealed()]) == (plugin,)
     activate(())
     assert opened([plugin.sealed()]) == (plugin,)
