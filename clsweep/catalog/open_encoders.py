@@ -1,19 +1,22 @@
 """Encoders beyond the catalog's own, by a name that says where they come from: `timm/NAME`,
-`torchvision/NAME`, `module:function`.
+`torchvision/NAME`, `module:function`. And what they may begin with: a file of weights, `init`.
 
 What such a name comes to is asked of a process of its own, so that no torch is loaded here.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from clsweep.catalog.rows import Component
@@ -34,6 +37,7 @@ ROWS = (
 _PATTERNS = (r"timm/[\w.]+", r"torchvision/\w+", r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 PATTERN = "|".join(_PATTERNS)
 TIMEOUT_S = 300.0
+NONE = "none"  # of `init`
 
 
 class EncoderTable(dict[str, Component]):
@@ -107,3 +111,32 @@ def _asked(wanted: str) -> str:
         return lines[-1]
     reason = (run.stderr.splitlines() or ["nothing"])[-1]
     return json.dumps({"error": f"cannot be built: {reason}"})
+
+
+# The hyperparameter `init`: a file of weights, and the digest of what it held.
+
+
+def stated(path: Path) -> str:
+    """PATH#DIGEST of a file as it is now.
+
+    Raises:
+        ValueError: it is not there, or no regular file.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(f"expected a file of weights, given {path}, which is no regular file")
+        return f"{path.absolute()}#{digest_of(path)}"
+    except OSError as error:
+        raise ValueError(f"expected a file of weights, given {path}: {error.strerror}") from None
+
+
+def parted(init: str) -> tuple[str, str]:
+    """Path and digest of `stated`; an empty digest where there is none."""
+    path, _, digest = init.rpartition("#")
+    return (path, digest) if path else (init, "")
+
+
+def digest_of(path: Path) -> str:
+    """Of all bytes of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()

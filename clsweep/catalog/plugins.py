@@ -1,8 +1,8 @@
 """Plug-ins: rows of the catalog, and functions behind them, from a user's file or package.
 
-A plug-in is a module with a list `ROWS`. A row's `impl` names a function of the same module. To
-plan, the statements that `ROWS` needs are executed, and no others: planning waits for no torch. The
-module is executed as a whole where a trial asks for one of its functions.
+A plug-in is a module with a list `ROWS`. A row's `impl` names a function of the same module. Its
+user's file or package is imported as it is read. To other processes its text travels, and each of
+them makes the module of it. What a results folder has is sealed: none of it is executed.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import ast
 import contextlib
 import hashlib
 import importlib
-import importlib.util
-import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -99,11 +96,10 @@ class Plugin:
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a recorded plug-in: {str(error).splitlines()[0]}") from None
         is_package = bool(packed.get("is_package"))
-        if not is_package and (digest, module) != (
-            _digest(text),
-            _PREFIX + name.removesuffix(".py"),
-        ):
-            raise ValueError(f"{name}: its text or module is not of its digest or name")
+        if not is_package:
+            if digest != _digest(text):
+                raise ValueError(f"{name}: its text is not of its digest")
+            module = _module_of(name, digest)
         return cls(
             name=name, module=module, text=text, digest=digest, is_package=is_package, file=file,
             rows=rows, places=places,
@@ -158,26 +154,42 @@ def read_plugins(names: Sequence[str], folder: Path) -> tuple[Plugin, ...]:
         PluginError: one of them cannot be read, or is none.
     """
     found = [
-        _read_file(folder / name, name) if name.endswith(".py") else _read_package(name)
+        _of_text(_text(folder / name, name), Path(name).name)
+        if name.endswith(".py")
+        else _read_package(name)
         for name in names
     ]
-    modules = [plugin.module for plugin in found]
-    for i, module in enumerate(modules):
-        if module in modules[:i]:
+    for i, plugin in enumerate(found):
+        if plugin.name in [each.name for each in found[:i]]:
             raise PluginError(f"{names[i]}: two plug-ins of this name; rename one of them")
     return tuple(found)
 
 
-def _read_file(path: Path, name: str) -> Plugin:
-    return _of_text(_text(path, name), path.name, name)
+def _of_text(text: str, name: str) -> Plugin:
+    digest = _digest(text)
+    module = _module_of(name, digest)
+    lines = _lines(text, name)
+    _execute(text, name, module)
+    rows, places = _rows_of(module, name, lines)
+    return Plugin(name=name, module=module, text=text, digest=digest, rows=rows, places=places)
 
 
-def _of_text(text: str, file: str, name: str) -> Plugin:
-    module = _PREFIX + file.removesuffix(".py")
-    rows, places = _rows_of(text, name, module)
-    return Plugin(
-        name=file, module=module, text=text, digest=_digest(text), rows=rows, places=places
-    )
+def _module_of(file: str, digest: str) -> str:
+    """A module for each version, so that those of two studies do not meet."""
+    return f"{_PREFIX}{file.removesuffix('.py')}_{digest}"
+
+
+def _execute(text: str, name: str, module: str) -> None:
+    """Make the module of a text, unless this process has it."""
+    if module in sys.modules:
+        return
+    sys.modules[module] = ModuleType(module)  # as Python does: dataclasses look for it
+    try:
+        with _errors_of(name):
+            exec(compile(text, name, "exec"), sys.modules[module].__dict__)
+    except BaseException:
+        del sys.modules[module]
+        raise
 
 
 def _text(path: Path, name: str) -> str:
@@ -195,7 +207,8 @@ def _text(path: Path, name: str) -> str:
         raise PluginError(f"{name}: expected a Python text in UTF-8, given binary data") from None
 
 
-def _read_package(name: str) -> Plugin:
+def _read_package(name: str, expected: str = "") -> Plugin:
+    """A package that is installed, of this digest where one is expected."""
     points = {point.name: point.value for point in metadata.entry_points(group=GROUP)}
     module = points.get(name, name).partition(":")[0]
     spec = _spec(module)
@@ -204,11 +217,16 @@ def _read_package(name: str) -> Plugin:
         raise PluginError(
             f"{name}: expected a file NAME.py or an installed package, found neither{known}"
         )
+    digest = f"{_version(module)} {_digest(_source(Path(spec.origin)))}"
+    if expected and digest != expected:
+        raise PluginError(f"{name}: planned with version {expected}, found {digest} here")
     text = _text(Path(spec.origin), name)
     tail = ".py" if spec.submodule_search_locations is None else "/__init__.py"
     file = module.replace(".", "/") + tail
-    rows, places = _rows_of(text, file, module)
-    digest = f"{_version(module)} {_digest(_source(Path(spec.origin)))}"
+    lines = _lines(text, file)
+    with _errors_of(file, _folders([module])):
+        importlib.import_module(module)
+    rows, places = _rows_of(module, file, lines)
     return Plugin(
         name=name, module=module, text=text, digest=digest, is_package=True, file=file,
         rows=rows, places=places,
@@ -246,127 +264,90 @@ def _source(origin: Path) -> str:
     return "\n".join(f"{f.relative_to(origin.parent)}\n{_text(f, str(f))}" for f in files)
 
 
-# The rows of a text.
+# The rows of a module.
 
 
-def _rows_of(text: str, name: str, module: str) -> tuple[tuple[CatalogRow, ...], dict[str, str]]:
+def _lines(text: str, name: str) -> dict[tuple[str, str], int]:
+    """Where each row is written, by its kind and name, and each name of a module, by "" and it."""
     try:
         tree = ast.parse(text, filename=name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None) or 1
         reason = getattr(error, "msg", None) or str(error)
         raise PluginError(f"{name}:{line}: not valid Python: {reason}") from None
-    defined = _definitions(tree)
-    if "ROWS" not in defined:
+    found: dict[tuple[str, str], int] = {}
+    for node in ast.walk(tree):  # from the outermost inwards
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.setdefault(("", node.name), node.lineno)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.setdefault(("", node.id), node.lineno)
+        elif isinstance(node, ast.Call):
+            kind = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            names = [each.value for each in node.keywords if each.arg == "name"]
+            values = [each.value for each in names if isinstance(each, ast.Constant)]
+            found |= {(kind, value): node.lineno for value in values if isinstance(value, str)}
+    return found
+
+
+def _rows_of(
+    module: str, name: str, lines: Mapping[tuple[str, str], int]
+) -> tuple[tuple[CatalogRow, ...], dict[str, str]]:
+    loaded = sys.modules[module]
+    if not hasattr(loaded, "ROWS"):
         raise PluginError(f"{name}:1: expected a list ROWS of rows of the catalog, found none")
-    at = f"{name}:{defined['ROWS'].lineno}"
-    found = _execute(_needed(tree), name, module).get("ROWS")
+    start = lines.get(("", "ROWS"), 1)
+    found = loaded.ROWS
     if not isinstance(found, (list, tuple)) or not found:
-        raise PluginError(f"{at}: ROWS: expected a list of rows, given {found!r:.60}")
-    lines, rows, places = _lines(tree), [], {}
+        raise PluginError(f"{name}:{start}: ROWS: expected a list of rows, given {found!r:.60}")
+    rows, places = [], {}
     for row in found:
         if type(row) not in KINDS.values():
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
-            raise PluginError(f"{at}: ROWS: {expected}, given {row!r:.60}")
-        key = (type(row).__name__, str(row.name))
-        place = f"{name}:{lines.get(key, defined['ROWS'].lineno)}"
-        rows.append(_checked(row, place, name, module, defined))
-        if not isinstance(row, Param) and row.impl in defined:
-            places[f"{module}:{row.impl}"] = f"{name}:{defined[row.impl].lineno}"
+            raise PluginError(f"{name}:{start}: ROWS: {expected}, given {row!r:.60}")
+        line = lines.get((type(row).__name__, str(row.name)), start)
+        row = _checked(row, f"{name}:{line}")
+        if not isinstance(row, Param) and row.impl and ":" not in row.impl:
+            place = f"{name}:{lines.get(('', row.impl), line)}"
+            function = getattr(loaded, row.impl, None)
+            if not callable(function):
+                reason = f"impl: no function '{row.impl}' in {name}"
+                raise PluginError(f"{name}:{line}: {row.name}: {reason}")
+            if wrong := mismatch(row, function):
+                raise PluginError(f"{place}: {row.impl}: {wrong}")
+            if isinstance(row, Dataset) and row.arrays:
+                row = replace(row, arrays=f"{module}:{row.arrays}")
+            row = replace(row, impl=f"{module}:{row.impl}")
+            places[row.impl] = place
+        rows.append(row)
     return tuple(rows), places
 
 
-def _checked(
-    row: CatalogRow, place: str, name: str, module: str, defined: Mapping[str, ast.stmt]
-) -> CatalogRow:
-    """A row whose types are right and whose function is there and can be called."""
+def _checked(row: CatalogRow, place: str) -> CatalogRow:
+    """A row whose types are right."""
     try:
         row = _row(type(row), {each.name: getattr(row, each.name) for each in fields(row)})
         if not row.name.replace(".", "_").replace("-", "_").isidentifier():
             raise ValueError(f"name: expected letters, digits and '_', given {row.name!r:.60}")
         if isinstance(row, Param):
             row.coerce(row.default)
-            return row
     except TypeError as error:
         raise PluginError(f"{place}: {row.name}: {error}") from None
     except ValueError as error:
         raise PluginError(f"{place}: {row.name}: default: {error}") from None
-    if not row.impl or ":" in row.impl:
-        return row
-    if row.impl not in defined:
-        raise PluginError(f"{place}: {row.name}: impl: no function '{row.impl}' in {name}")
-    if wrong := mismatch(row, defined[row.impl]):
-        line = defined[row.impl].lineno
-        raise PluginError(f"{name}:{line}: {row.impl}: {wrong}")
-    if isinstance(row, Dataset) and row.arrays:
-        row = replace(row, arrays=f"{module}:{row.arrays}")
-    return replace(row, impl=f"{module}:{row.impl}")
-
-
-def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
-    """What defines each name of a module, the last one of each."""
-    return {name: statement for statement in tree.body for name in _bound(statement)}
-
-
-def _bound(statement: ast.stmt) -> set[str]:
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-        return {statement.name}
-    found = set()
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
-    return found
-
-
-def _needed(tree: ast.Module) -> ast.Module:
-    """The statements that ROWS is made of: those that define it or call a method of it, and those
-    that define what they name.
-    """
-    names: set[str] = {"ROWS"}
-    chosen: set[int] = set()
-    while True:
-        more = {
-            i
-            for i, statement in enumerate(tree.body)
-            if names & _bound(statement) or _owner(statement) in names
-        } - chosen
-        if not more:
-            break
-        chosen |= more
-        names |= {n.id for i in more for n in ast.walk(tree.body[i]) if isinstance(n, ast.Name)}
-    future = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
-    kept = [tree.body[i] for i in sorted(chosen) if tree.body[i] not in future]
-    return ast.Module(body=[*future, *kept], type_ignores=[])
-
-
-def _owner(statement: ast.stmt) -> str:
-    """`ROWS` of `ROWS.append(...)`."""
-    is_call = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    node: Any = statement.value.func if is_call else None  # type: ignore[attr-defined]
-    return getattr(getattr(node, "value", None), "id", "")
-
-
-def _execute(tree: ast.Module, name: str, module: str) -> dict[str, Any]:
-    space: dict[str, Any] = {"__name__": module, "__package__": module.rpartition(".")[0]}
-    with _errors_of(name), contextlib.redirect_stdout(sys.stderr):
-        exec(compile(tree, name, "exec"), space)
-    return space
+    return row
 
 
 @contextlib.contextmanager
-def _errors_of(name: str) -> Any:
-    """What a plug-in raises as one line with its place."""
+def _errors_of(name: str, folders: Sequence[str] = ()) -> Iterator[None]:
+    """What a plug-in raises as one line with its place. What it prints is no command's output."""
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     except (Exception, SystemExit) as error:
-        raise PluginError(f"{_place(error, (name,)) or f'{name}:1'}: {_said(error)}") from None
-
-
-def _said(error: BaseException) -> str:
-    text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        text = (str(error).strip().splitlines() or [""])[0]
+        place = _place(error, (name,), folders) or f"{name}:1"
+        said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise PluginError(f"{place}: {said}") from None
 
 
 def _place(error: BaseException, names: Iterable[str], folders: Sequence[str] = ()) -> str:
@@ -383,19 +364,6 @@ def _place(error: BaseException, names: Iterable[str], folders: Sequence[str] = 
         if folder := next((f for f in folders if f"{file}/".startswith(f"{f}/")), ""):
             return f"{os.path.relpath(file, os.path.dirname(folder))}:{line}"
     return ""
-
-
-def _lines(tree: ast.Module) -> dict[tuple[str, str], int]:
-    """Where each row is written, by its kind and name."""
-    return {
-        (getattr(node.func, "id", getattr(node.func, "attr", "")), key.value.value): node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        for key in node.keywords
-        if key.arg == "name"
-        and isinstance(key.value, ast.Constant)
-        and isinstance(key.value.value, str)
-    }
 
 
 # In this process.
@@ -421,8 +389,6 @@ def activate(plugins: Sequence[Plugin]) -> None:
     for undo in reversed(_undo):
         undo()
     _undo.clear()
-    for name in [name for name in sys.modules if name.startswith(_PREFIX)]:
-        del sys.modules[name]
     _active.clear()
     for plugin in plugins:
         try:
@@ -432,8 +398,6 @@ def activate(plugins: Sequence[Plugin]) -> None:
             word = str(error).partition("'")[2].partition("'")[0]
             raise PluginError(f"{_place_of(plugin, named.get(word))}: {error}") from None
         _active[plugin.name] = plugin
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.append(_FINDER)
 
 
 def declare(plugins: Sequence[Plugin]) -> None:
@@ -474,13 +438,9 @@ def opened(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
 
 
 def _opened(plugin: Plugin) -> Plugin:
-    if not plugin.is_package:
-        return _of_text(plugin.text, plugin.name, plugin.name)
-    found = _read_package(plugin.name)
-    if found.digest != plugin.digest:
-        versions = f"version {plugin.digest}, found {found.digest}"
-        raise PluginError(f"{plugin.name}: planned with {versions} here")
-    return found
+    if plugin.is_package:
+        return _read_package(plugin.name, plugin.digest)
+    return _of_text(plugin.text, plugin.name)
 
 
 def would_execute(plugins: Sequence[Plugin], encoders: Iterable[str]) -> list[str]:
@@ -499,34 +459,20 @@ def would_execute(plugins: Sequence[Plugin], encoders: Iterable[str]) -> list[st
 def _place_of(plugin: Plugin, row: CatalogRow | None) -> str:
     if row is None or plugin.is_sealed:
         return plugin.file or plugin.name
-    line = _lines(ast.parse(plugin.text)).get((type(row).__name__, row.name), 1)
-    return f"{plugin.file or plugin.name}:{line}"
+    file = plugin.file or plugin.name
+    return f"{file}:{_lines(plugin.text, file).get((type(row).__name__, row.name), 1)}"
 
 
 def execute(plugins: Sequence[Plugin]) -> None:
-    """Execute the modules, and see that their functions are there.
+    """Execute the modules, where this process has not yet.
 
     Raises:
-        PluginError: one raises, or is another version than the study was planned with.
+        PluginError: one raises, is another version than the study was planned with, or sealed.
     """
     for plugin in plugins:
-        if plugin.is_package:
-            _opened(plugin)
-        with contextlib.redirect_stdout(sys.stderr):
-            module = _imported(plugin)
-        for impl, place in plugin.places.items():
-            if not callable(getattr(module, impl.partition(":")[2], None)):
-                raise PluginError(f"{place}: expected a function or a class")
-
-
-def _imported(plugin: Plugin) -> ModuleType:
-    try:
-        return importlib.import_module(plugin.module)
-    except PluginError:
-        raise
-    except (Exception, SystemExit) as error:
-        place = _place(error, (), _folders([plugin])) or plugin.file or plugin.name
-        raise PluginError(f"{place}: {_said(error)}") from None
+        if plugin.is_sealed:
+            raise PluginError(f"{plugin.name}: a results folder has it, and nobody trusts it")
+        _opened(plugin)
 
 
 OF_THE_LOSS = ("DivergedError", "LossShapeError")  # raised for its value, after it has returned
@@ -539,51 +485,13 @@ def place_of(error: BaseException, loss: str = "") -> str:
     names = [plugin.name for plugin in _active.values() if not plugin.is_package]
     places = {impl: place for each in _active.values() for impl, place in each.places.items()}
     blamed = loss if type(error).__name__ in OF_THE_LOSS else ""
-    folders = _folders([plugin for plugin in _active.values() if plugin.is_package])
+    folders = _folders([plugin.module for plugin in _active.values() if plugin.is_package])
     return _place(error, names, folders) or places.get(blamed, "")
 
 
-def _folders(packages: Sequence[Plugin]) -> list[str]:
-    """The paths of these packages, or of modules that are none."""
-    tops = [_spec(plugin.module.partition(".")[0]) for plugin in packages]
+def _folders(modules: Sequence[str]) -> list[str]:
+    """The paths of the packages of these modules, or of modules that are in none."""
+    tops = [_spec(module.partition(".")[0]) for module in modules]
     return [
         path for top in tops if top for path in top.submodule_search_locations or [top.origin or ""]
     ]
-
-
-class _Finder(MetaPathFinder, Loader):
-    """Imports the plug-ins of this process from their texts."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        plain = (p for p in _active.values() if not p.is_package and not p.is_sealed)
-        found = [plugin for plugin in plain if plugin.module == fullname]
-        return (
-            importlib.util.spec_from_loader(fullname, self, origin=found[0].name) if found else None
-        )
-
-    def exec_module(self, module: ModuleType) -> None:
-        plugin = next(p for p in _active.values() if p.module == module.__name__)
-        with _errors_of(plugin.name):
-            exec(compile(plugin.text, plugin.name, "exec"), module.__dict__)
-
-
-_FINDER = _Finder()
-
-
-# In a results folder.
-
-
-def to_json(plugins: Sequence[Plugin]) -> bytes:
-    return json.dumps([plugin.packed() for plugin in plugins], indent=1).encode()
-
-
-def from_json(data: bytes) -> tuple[Plugin, ...]:
-    """What `to_json` wrote, sealed.
-
-    Raises:
-        ValueError: it did not.
-    """
-    found = json.loads(data)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise ValueError("expected a list of plug-ins")
-    return tuple(Plugin.unpacked(each).sealed() for each in found)

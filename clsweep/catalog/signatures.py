@@ -1,13 +1,16 @@
-"""What the function behind a row is called with, against the parameters that its text declares."""
+"""What the function behind a row is called with, against the parameters that it declares."""
 
 from __future__ import annotations
 
-import ast
-import copy
-from typing import NamedTuple
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from clsweep.catalog import COMPONENT
 from clsweep.catalog.rows import CatalogRow, Component, Dataset, Diagnostic, Metric, Param
+
+_BY_POSITION = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+_BY_NAME = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 class Call(NamedTuple):
@@ -76,50 +79,34 @@ def _call_of_part(row: Component) -> Call | None:
     return Call(call.positional, (*call.named, *owned), (*call.maybe, *beside))
 
 
-def mismatch(row: CatalogRow, definition: ast.stmt) -> str:
-    """Why a definition cannot be called as its row is; empty if it can, or if it cannot be told."""
-    call, given = call_of(row), _parameters(definition)
-    if call is None or given is None:
+def mismatch(row: CatalogRow, function: Callable[..., Any]) -> str:
+    """Why a function or class cannot be called as its row is; empty if it can, or if it cannot be
+    told.
+    """
+    call = call_of(row)
+    try:
+        given = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of some functions in C
         return ""
-    names = [arg.arg for arg in (*given.posonlyargs, *given.args)]
-    by_position = names[: call.positional]
-    if len(by_position) < call.positional and given.vararg is None:
-        return (
-            f"expected {call.positional} arguments by position, given {', '.join(names) or 'none'}"
-        )
-    by_name = {*names[call.positional :], *(arg.arg for arg in given.kwonlyargs)}
+    if call is None:
+        return ""
+    kinds = {each.kind for each in given}
+    ordered = [each.name for each in given if each.kind in _BY_POSITION]
+    by_position = ordered[: call.positional]
+    if len(by_position) < call.positional and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        names = ", ".join(ordered) or "none"
+        return f"expected {call.positional} arguments by position, given {names}"
+    by_name = {each.name for each in given if each.kind in _BY_NAME} - {*by_position}
     missing = [name for name in call.named if name not in by_name]
-    if missing and given.kwarg is None:
+    if missing and inspect.Parameter.VAR_KEYWORD not in kinds:
         return f"expected an argument {missing[0]}: it is called with {_shown(call)}"
-    unknown = _required(given) - {*by_position, *call.named, *call.maybe}
-    if unknown:
-        name = min(unknown)
-        return f"argument {name}: nothing gives it; it is called with {_shown(call)}"
+    single = [each for each in given if each.kind in _BY_POSITION | _BY_NAME]
+    required = {each.name for each in single if each.default is each.empty}
+    if unknown := required - {*by_position, *call.named, *call.maybe}:
+        return f"argument {min(unknown)}: nothing gives it; it is called with {_shown(call)}"
     return ""
 
 
 def _shown(call: Call) -> str:
     count = [f"{call.positional} by position"] if call.positional else []
     return ", ".join([*count, *call.named]) or "nothing"
-
-
-def _parameters(definition: ast.stmt) -> ast.arguments | None:
-    """The parameters of a function or a class, `self` left out; None where they are not seen."""
-    if isinstance(definition, ast.FunctionDef) and not definition.decorator_list:
-        return definition.args
-    if isinstance(definition, ast.ClassDef):
-        for each in definition.body:
-            if isinstance(each, ast.FunctionDef) and each.name == "__init__":
-                given = copy.deepcopy(each.args)
-                del (given.posonlyargs or given.args)[:1]
-                return given
-    return None
-
-
-def _required(given: ast.arguments) -> set[str]:
-    by_place = [arg.arg for arg in (*given.posonlyargs, *given.args)]
-    named = zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    return {
-        *by_place[: len(by_place) - len(given.defaults)],
-        *(arg.arg for arg, default in named if default is None),
-    }

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clsweep.catalog.initial import digest_of, parted
+from clsweep.catalog.open_encoders import digest_of, parted
 
 # the keys under which others keep a state dict
 _NESTED = ("state_dict", "model_state_dict", "model", "teacher", "student", "encoder")

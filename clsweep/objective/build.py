@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from clsweep.catalog import COMPONENT, Part, implementation
-from clsweep.catalog.initial import NONE
+from clsweep.catalog.open_encoders import NONE
 from clsweep.catalog.ownership import arguments
 from clsweep.model.foreign import take_channels
 from clsweep.model.initial import load_initial

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from clsweep.catalog.plugins import Plugin, declare, from_json, to_json
+from clsweep.catalog.plugins import Plugin, declare
 from clsweep.catalog.rows import Row
 from clsweep.errors import RequestError, UserError
 from clsweep.results.checked import (
@@ -60,9 +60,9 @@ from clsweep.results.schemas import (
     trials_schema,
 )
 from clsweep.results.tables import decode, encode
+from clsweep.study.continuation import recorded_study
 from clsweep.study.document import Document
-from clsweep.study.plugged import KEPT
-from clsweep.study.recorded import recorded_study
+from clsweep.study.plugged import KEPT, from_json, to_json
 
 T = TypeVar("T")
 

@@ -5,8 +5,7 @@ effect, budgets.
 from __future__ import annotations
 
 from clsweep.catalog import COMPONENT, DATASET, FINETUNE_SHARES, METRIC, METRICS
-from clsweep.catalog.initial import NONE
-from clsweep.catalog.open_encoders import is_open, measured
+from clsweep.catalog.open_encoders import NONE, is_open, measured
 from clsweep.catalog.ownership import ALL_THERE_IS, switched_off_by
 from clsweep.catalog.rows import numbers
 from clsweep.display.numbers import setting

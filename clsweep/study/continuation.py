@@ -1,22 +1,83 @@
-"""What two versions of a study have in common: whether the later one only adds trials to the
-earlier one.
+"""A study as its results folder has recorded it, and whether another version of it only adds
+trials.
+
+Of a recorded study the shape is checked: its data set and its components may be missing where its
+results are only read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from clsweep.catalog import PARAM
+from clsweep.catalog.plugins import Plugin, PluginError, declare
 from clsweep.catalog.rows import Row
+from clsweep.errors import StudyError
 from clsweep.study.design import PlannedTrial, Study, plan_row
-from clsweep.study.schema import LIVE_METHODS
+from clsweep.study.document import Document, Keys, parse_document
+from clsweep.study.plugged import require_same
+from clsweep.study.schema import LIVE_METHODS, parse_sections
+from clsweep.study.space import parse_dimension
 
 _ABSENT = "(absent)"
 # Where a study runs and what it keeps may change between two sessions of it: every row records its
 # workers and devices, and `confirm` comes after the study.
 _NOT_DEFINING = ("resources", "encoders", "checkpoints", "loggers", "confirm")
 _NOT_DEFINING_DATA = ("root", "cache", "download")
+
+
+def recorded_study(
+    data: bytes, source: str, plugins: Callable[[], tuple[Plugin, ...]] = tuple
+) -> Document:
+    """The `study.yaml` of a results folder. `plugins` reads those that the folder keeps; nothing of
+    them is executed.
+
+    Raises:
+        StudyError: it is not what clsweep wrote: one line per mistake, as of a study file.
+    """
+    document = parse_document(data, source)
+    document.is_trusted = False
+    if document.tree.get("plugins"):
+        document.plugins = plugins()
+        try:
+            require_same(document.plugins, document.tree["plugins"])
+            declare(document.plugins)
+        except PluginError as error:
+            raise StudyError(document.error(("plugins",), str(error))) from None
+    parse_sections(document)
+    errors = [
+        document.error(keys, f"expected a printable name, given {keys[1]!r:.80}")
+        for keys in (("objectives", name) for name in document.tree["objectives"])
+        if not keys[1].isprintable()
+    ]
+    errors += [
+        document.error((*keys, name), message)
+        for keys, space in _spaces(document.tree)
+        for name, raw in space.items()
+        if (message := _mistake(name, raw))
+    ]
+    if errors:
+        raise StudyError("\n".join(errors))
+    return document
+
+
+def _spaces(tree: Mapping[str, Any]) -> list[tuple[Keys, Mapping[str, Any]]]:
+    own = [
+        (("objectives", name, "space"), section.get("space", {}))
+        for name, section in tree["objectives"].items()
+    ]
+    return [(("space",), tree.get("space", {})), *own]
+
+
+def _mistake(name: str, raw: object) -> str:
+    if name not in PARAM:  # of a catalog that is not installed here
+        return "" if isinstance(raw, Mapping) else f"expected a mapping, given {raw!r:.80}"
+    try:
+        parse_dimension(PARAM[name], raw)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def defining(tree: Mapping[str, Any]) -> Row:
@@ -203,8 +264,6 @@ def changed_values(row: Mapping[str, Any], planned: Mapping[str, Any]) -> str:
     # no column: nobody owned it
     names = [*row, *(name for name in planned if name in PARAM and name not in row)]
     changed = [name for name in names if row.get(name) != planned.get(name)]
-    if row.get("precision") == "auto":  # an earlier version's, and no trial has come to one yet
-        changed.remove("precision")
     lines = [f"{name}: {row.get(name)!r} -> {planned.get(name)!r}" for name in changed[:3]]
     former, now = row.get("precision"), planned.get("precision")
     if "precision" in changed and None not in (former, now):

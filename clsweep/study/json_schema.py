@@ -1,8 +1,8 @@
 """The study file as a JSON Schema (draft 2020-12), from the models and the catalog: an editor then
 completes names, shows their texts, and marks what is wrong.
 
-It never refuses a study that `load_study` takes. What it cannot say is left to `clsweep plan`: what
-a value means beside another, and whether a shared parameter belongs to any objective.
+It never refuses a study that `load_study` takes. What a value means beside another is left to
+`clsweep plan`, which also says whose a hyperparameter is.
 """
 
 from __future__ import annotations
@@ -12,13 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clsweep.catalog import COMPONENT, DATASET, METRIC, OBJECTIVE_PARTS, PARAM, Param
-from clsweep.catalog.ownership import (
-    PAIRS_OWN,
-    TRAINING_OWNS,
-    losses_on,
-    trial_owns,
-)
-from clsweep.study.schema import ObjectiveSection, StudySections
+from clsweep.study.schema import StudySections
 
 Schema = dict[str, Any]
 
@@ -37,7 +31,6 @@ def study_schema(*, closed: bool = False) -> Schema:
     for section in (schema, sections["ObjectiveSection"]):
         for key in ("base", "space"):
             section["properties"][key] = {"$ref": f"#/$defs/{key}"}
-    sections["ObjectiveSection"]["allOf"] = [*_losses(), *_ownership()]
     whole = _inlined(schema, sections)
     _allow_factors(whole)
     whole["properties"]["plugins"] = PLUGINS
@@ -83,20 +76,8 @@ def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
         docs = [row.doc for row in rows.values()]  # a text that editors show beside each
         choices = {"enum": list(rows), "markdownEnumDescriptions": docs}
         sections[section]["properties"][key] |= choices
-    metric = sections["MetricSection"]
-    lowest = [name for name, row in METRIC.items() if row.mode == "min"]
-    is_low = {"properties": {"name": {"enum": lowest}}, "required": ["name"]}
-    mode = {"properties": {"mode": {"const": "min"}}, "required": ["mode"]}
-    metric |= {"if": is_low, "then": mode, "else": {"properties": {"mode": {"const": "max"}}}}
     for seeds in (schema["properties"], sections["ConfirmSection"]["properties"]):
         seeds["seeds"] |= {"minItems": 1, "uniqueItems": True}
-    sections["EvaluationSection"]["oneOf"] = [
-        {"properties": {"train_on": {"const": "train"}, "score_on": {"const": "validation"}}},
-        {
-            "properties": {"train_on": {"const": "all"}, "score_on": {"const": "test"}},
-            "required": ["train_on", "score_on"],
-        },
-    ]
 
 
 def _allow_factors(whole: Schema) -> None:
@@ -159,58 +140,7 @@ def _dimension(param: Param) -> Schema:
     if param.kind in ("choice", "bool"):
         return {**_about(param), **_mapping(choices), "required": ["choices"]}
     ends = {"low": of, "high": of, "log": {"type": "boolean"}, "grid": _points(of)}
-    return {
-        **_about(param),
-        **_mapping(ends | choices),
-        "oneOf": [
-            {"required": ["choices"], "maxProperties": 1},
-            {"required": ["grid"], "maxProperties": 1},
-            {"required": ["low", "high"], "not": {"required": ["choices"]}},
-        ],
-    }
-
-
-def _losses() -> list[Schema]:
-    """The losses that make sense on each framework."""
-    return [
-        {
-            "if": {"properties": {"framework": {"const": name}}, "required": ["framework"]},
-            "then": {"properties": {"loss": {"enum": list(losses_on(name))}}},
-        }
-        for name in COMPONENT["framework"]
-    ]
-
-
-def _ownership() -> list[Schema]:
-    """A hyperparameter in an objective's own base or space has an owner among its four parts. Of
-    one that something else may own, an encoder or a recipe, nothing is said.
-    """
-    others = {*TRAINING_OWNS, *PAIRS_OWN, *trial_owns(), *trial_owns("pairs")}
-    others |= {name for data in DATASET.values() for name in data.owns}
-    for part, rows in COMPONENT.items():
-        if part not in OBJECTIVE_PARTS:
-            others |= {name for row in rows.values() for name in row.owns} | {part}
-    names = [param.name for param in PARAM.values() if param.name not in others]
-    return [rule for name in names for rule in _owned(name)]
-
-
-def _owned(name: str) -> list[Schema]:
-    where = [
-        {"properties": {key: {"required": [name]}}, "required": [key]} for key in ("base", "space")
-    ]
-    owners: list[Schema] = []
-    for part in OBJECTIVE_PARTS:
-        rows = COMPONENT[part].values()
-        if names := [row.name for row in rows if name in row.owns]:
-            is_default = ObjectiveSection.model_fields[part].default in names
-            required = [] if is_default else [part]
-            owners.append({"properties": {part: {"enum": names}}, "required": required})
-        for row in rows:
-            losses = [loss for loss, owned in row.owns_with.items() if name in owned]
-            if losses:
-                both = {part: {"enum": [row.name]}, "loss": {"enum": losses}}
-                owners.append({"properties": both, "required": [part]})
-    return [{"if": {"anyOf": where}, "then": {"anyOf": owners}}] if owners else []
+    return {**_about(param), **_mapping(ends | choices), "minProperties": 1}
 
 
 def _inlined(schema: Any, sections: Mapping[str, Schema]) -> Any:
@@ -230,7 +160,7 @@ def _partial(schema: Schema) -> Schema:
     """The same for a preset: no key is needed, and null takes one away."""
     if "$ref" in schema:
         return {"$ref": schema["$ref"].replace("$defs/", "$defs/preset_")}
-    rules = ("required", "minProperties", "oneOf", "if", "then", "else", "allOf", "anyOf")
+    rules = ("required", "minProperties", "if", "else", "anyOf")
     kept = {key: value for key, value in schema.items() if key not in rules}
     if "anyOf" in schema and schema.get("type") != "object":
         kept["anyOf"] = [_partial(each) for each in schema["anyOf"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,6 @@ from clsweep.catalog.plugins import (
     Plugin,
     PluginError,
     activate,
-    from_json,
     opened,
     read_plugins,
     would_execute,
@@ -131,3 +131,20 @@ def _kept(document: Document) -> tuple[Plugin, ...]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PluginError(f"{KEPT}: cannot be read: {reason}") from None
+
+
+def to_json(plugins: Sequence[Plugin]) -> bytes:
+    """The plug-ins as a results folder keeps them."""
+    return json.dumps([plugin.packed() for plugin in plugins], indent=1).encode()
+
+
+def from_json(data: bytes) -> tuple[Plugin, ...]:
+    """What `to_json` wrote, sealed.
+
+    Raises:
+        ValueError: it did not.
+    """
+    found = json.loads(data)
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ValueError("expected a list of plug-ins")
+    return tuple(Plugin.unpacked(each).sealed() for each in found)

@@ -19,7 +19,7 @@ from clsweep.catalog import (
     Dataset,
     Value,
 )
-from clsweep.catalog.initial import NONE, stated
+from clsweep.catalog.open_encoders import NONE, stated
 from clsweep.catalog.ownership import (
     aliases,
     default_of,
@@ -210,7 +210,7 @@ class _Resolver:
 
     def objective(self, name: str, section: ObjectiveSection) -> Objective:
         at: Keys = ("objectives", name)
-        parts = self._parts(at, section)
+        parts, is_known = self._parts(at, section)
         selected = {part: str(self._lookup(part, section, parts)) for part in SELECTED_PARTS}
         swept = "epochs" in section.space or (
             "epochs" in self.sections.space and "epochs" not in section.base
@@ -225,7 +225,9 @@ class _Resolver:
             for encoder in encoders
         ]
         owned = tuple(name for name in PARAM if any(name in own for own in each))
-        if not self._is_known(section):
+        raw_selected = [(part, self._raw(part, section, parts)) for part in SELECTED_PARTS]
+        is_known &= all(isinstance(raw, str) and raw in COMPONENT[p] for p, raw in raw_selected)
+        if not is_known:
             owned = tuple(PARAM)  # what it owns is not known either: no second error from the first
         skips: dict[str, tuple[str, ...]] = {}
         fixed: dict[str, Value] = {}
@@ -247,11 +249,7 @@ class _Resolver:
                 else:
                     owns = _owns(name, owned)
                     self.error(keys, f"'{name}' does not own this parameter: {reason}. {owns}")
-            elif (
-                keys[-2] == "space"
-                and self._is_known(section)
-                and not all(param in own for own in each)
-            ):
+            elif keys[-2] == "space" and is_known and not all(param in own for own in each):
                 lacking = [e for e, own in zip(encoders, each, strict=True) if param not in own]
                 self.error(
                     keys,
@@ -279,8 +277,10 @@ class _Resolver:
             skips=skips,
         )
 
-    def _parts(self, at: Keys, section: ObjectiveSection) -> dict[str, str]:
+    def _parts(self, at: Keys, section: ObjectiveSection) -> tuple[dict[str, str], bool]:
+        """The four parts, and whether they are in the catalog and go together."""
         parts: dict[str, str] = {}
+        num_errors = len(self.errors)
         for part in OBJECTIVE_PARTS:
             name, known = getattr(section, part), COMPONENT[part]
             if name not in known:
@@ -290,28 +290,10 @@ class _Resolver:
                 )
                 name = next(iter(known))  # go on, to find the other mistakes too
             parts[part] = name
-        refused = refusal(parts, self.dataset) if self._are_known(section) else None
-        if refused:
+        if len(self.errors) == num_errors and (refused := refusal(parts, self.dataset)):
             part, reason = refused
             self.error((*at, part), reason)
-        return parts
-
-    def _are_known(self, section: ObjectiveSection) -> bool:
-        """Whether the four parts are in the catalog."""
-        return all(getattr(section, part) in COMPONENT[part] for part in OBJECTIVE_PARTS)
-
-    def _is_known(self, section: ObjectiveSection) -> bool:
-        """Whether the four parts are in the catalog and go together, and the encoder and its like
-        are there too.
-        """
-        if not self._are_known(section):
-            return False
-        parts: dict[str, str] = {part: getattr(section, part) for part in OBJECTIVE_PARTS}
-        selected = all(
-            isinstance(raw := self._raw(part, section, parts), str) and raw in COMPONENT[part]
-            for part in SELECTED_PARTS
-        )
-        return selected and refusal(parts, self.dataset) is None
+        return parts, len(self.errors) == num_errors
 
     def _raw(self, param: str, section: ObjectiveSection, parts: Mapping[str, str]) -> object:
         """The fixed value of `param` in this objective as it was written, or the default."""

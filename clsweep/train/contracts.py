@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clsweep.catalog import COMPONENT
-from clsweep.catalog.plugins import Plugin, activate, active, place_of, to_json
+from clsweep.catalog.plugins import Plugin, activate, active, execute, place_of
 from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
@@ -329,8 +329,9 @@ class TwoWorkers:
         """
         with tempfile.TemporaryDirectory(prefix="clsweep-") as name:
             folder = Path(name)
-            (folder / "plugins.json").write_bytes(to_json(active()))
-            (folder / "config.json").write_text(json.dumps([dict(config), asdict(place)]))
+            packed = [plugin.packed() for plugin in active()]
+            told = json.dumps([packed, dict(config), asdict(place)])
+            (folder / "config.json").write_text(told)
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             print(folder, file=self._process.stdin, flush=True)
@@ -361,14 +362,15 @@ def _serve() -> None:
 
 
 def _work(folder: Path, rank: int) -> None:
-    plugins = json.loads((folder / "plugins.json").read_bytes())
-    activate([Plugin.unpacked(packed) for packed in plugins])
-    config, place = json.loads((folder / "config.json").read_text())
+    packed, config, place = json.loads((folder / "config.json").read_text())
+    plugins = [Plugin.unpacked(each) for each in packed]
+    activate(plugins)
     place_to_meet, timeout = f"file://{folder / 'store'}", timedelta(seconds=TIMEOUT_S / 2)
     dist.init_process_group(
         "gloo", init_method=place_to_meet, rank=rank, world_size=2, timeout=timeout
     )
     try:
+        execute(plugins)
         found = vars(take_steps(config, DataPlace(**place)))
     except Exception as error:
         reason, at = (str(error).strip().splitlines() or [""])[0], place_of(error)

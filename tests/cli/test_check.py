@@ -11,10 +11,9 @@ import pytest
 from clsweep.catalog import Param
 from clsweep.catalog.plugins import activate, execute, read_plugins
 from clsweep.cli import new
-from clsweep.cli.check import another_value, check_plugin
+from clsweep.cli.check import another_value, check_plugin, witness
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
-from clsweep.study.witness import witness
 from clsweep.train.contracts import check_contracts
 from clsweep.train.loop import train_trial
 

@@ -562,6 +562,7 @@ def test_exactly_the_owned_hyperparameters_are_read(
     config = Recording(CASES[name] | short)
     train_trial(config, lambda _: None)
     assert config.read & set(PARAM) == owned(CASES[name])
+    assert {"seed", "val_fraction", "dataset", *OBJECTIVE_PARTS} <= config.read
 
 
 @pytest.mark.parametrize("name", PAIR_CASES)

@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from clsweep.catalog import COMPONENT, PARAM
-from clsweep.catalog.initial import stated
-from clsweep.catalog.open_encoders import measured
+from clsweep.catalog.open_encoders import measured, stated
 from clsweep.catalog.ownership import owned_params
 from clsweep.model.initial import load_initial
 from clsweep.model.measure import measure

@@ -7,7 +7,7 @@ import math
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from clsweep.catalog import OBJECTIVE_PARTS, PARAM, SELECTED_PARTS
+from clsweep.catalog import PARAM, SELECTED_PARTS
 from clsweep.catalog.ownership import TRAINING_OWNS, owned_params
 from clsweep.data.availability import DataPlace
 from clsweep.study.design import plan_row, plan_trials
@@ -334,37 +334,9 @@ def test_divergence_leaves_no_trace(configs: dict[str, Row]) -> None:
 # Every owned hyperparameter matters.
 
 
-class Recording(Mapping[str, Any]):
-    """A configuration that remembers which keys were read."""
-
-    def __init__(self, config: Row):
-        self.config, self.read = config, set[str]()
-
-    def __getitem__(self, name: str) -> Any:
-        value = self.config[name]  # a KeyError is no reading: `get` asks for colour parameters too
-        self.read.add(name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.config)
-
-    def __len__(self) -> int:
-        return len(self.config)
-
-
 def owned(config: Row) -> tuple[str, ...]:
     selected = {part: config[part] for part in SELECTED_PARTS if part in config}
     return owned_params(config, dataset=config["dataset"], **selected)
-
-
-@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
-def test_exactly_the_owned_hyperparameters_are_read(
-    configs: dict[str, Row], objective: str
-) -> None:
-    config = Recording(configs[objective])
-    train_trial(config, lambda _: None)
-    assert config.read & set(PARAM) == set(owned(configs[objective]))
-    assert {"seed", "val_fraction", "dataset", *OBJECTIVE_PARTS} <= config.read
 
 
 # Another value for whatever an objective on digits owns. lr_rule and warmup_epochs act through the

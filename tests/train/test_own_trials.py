@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 
 from clsweep.catalog import METRICS
-from clsweep.catalog.initial import stated
+from clsweep.catalog.open_encoders import stated
 from clsweep.catalog.ownership import is_taken
 from clsweep.errors import StudyError
 from clsweep.study.design import plan_row, plan_trials, reference_rows
