@@ -18,7 +18,7 @@ from clsweep.catalog.rows import Row
 from clsweep.cluster.estimate import Estimate, Running, share_of
 from clsweep.display.numbers import count, duration, fixed
 from clsweep.display.text import cell, printable, shortened
-from clsweep.results.tally import Tally
+from clsweep.results.ranking import Tally
 
 # Between plain lines: at the beginning, and later.
 PLAIN_S, LATER_PLAIN_S, BEGINNING_S = 10.0, 60.0, 180.0

@@ -9,7 +9,7 @@ from clsweep.cluster import progress as module
 from clsweep.cluster.estimate import Estimate, Running, share_of, work_of
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.said import heard, say
-from clsweep.results.tally import Tally
+from clsweep.results.ranking import Tally
 
 STATE = {"epoch": 3, "epochs": 10, "step": 5, "steps": 10, "loss": 2.5, "images_per_s": 640.0}
 

@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import threading
@@ -304,17 +303,10 @@ def test_a_file_that_could_not_be_written_whole_is_never_seen(
     assert Raw(local).names() == before
 
 
+@pytest.mark.usefixtures("no_folder_flush")
 def test_a_folder_whose_names_cannot_be_flushed_is_written_all_the_same(
-    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    local: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
-    real = os.fsync
-
-    def of_files_alone(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", of_files_alone)
     local.add_trial(outcome(plan[0]))
     assert local.trials().num_rows == 1
 
