@@ -39,6 +39,7 @@ from clsweep.display.text import json_text, say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
+    from clsweep.api import Results
     from clsweep.study.design import Study
 
 
@@ -82,7 +83,6 @@ def plan(
     started.
     """
     from clsweep.cli.plan import (
-        cell_matrices,
         missing_notes,
         plan_counts,
         plan_matrix,
@@ -110,12 +110,7 @@ def plan(
         return
     if study.cells:
         say(title)
-    known: list[dict[str, object]] = []
-    for cell, rows in cell_matrices(study):
-        differing = [row for row in rows if row not in known]
-        say(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
-        print_table(differing, format=format)
-        known = known or rows
+        _print_cells(study)
     counts = plan_counts(study)
     print_table(counts, title="\nTrials")
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
@@ -177,7 +172,6 @@ def run(
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
     from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import print_answer, print_pareto, print_robustness
     from clsweep.cluster.runner import Request, run_study
 
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
@@ -198,13 +192,8 @@ def run(
         summary = run_study(study, out or default_out(study), asked)
     if not summary.ran and not summary.left:
         say("Nothing is left to run.")
-    results, following = open_results(summary.path), ""
-    if summary.finished:
-        following = print_answer(results)
-        style = Style(command=command_line("robustness", summary.path))
-        print_robustness(results, by=None, within=None, style=style)
-        if study.sections.search.cost == "seconds":
-            print_pareto(results, style=Style(command=command_line("pareto", summary.path)))
+    results = open_results(summary.path)
+    following = _print_answer(study, results, summary.path) if summary.finished else ""
     print_failures(results)
     print_end(summary, again)
     print_next("" if summary.left else following)
@@ -319,6 +308,30 @@ def schema(
         raise RequestError(f"--out {out}: cannot be written: {error.strerror}") from None
     say(f"{out}: put this line at the head of a study beside it:")
     say(f"{EDITOR} $schema={out.name}")
+
+
+def _print_cells(study: Study) -> None:
+    """The matrix of the first cell of a study with factors, and what differs in the others."""
+    from clsweep.cli.plan import cell_matrices
+
+    known: list[dict[str, object]] = []
+    for cell, rows in cell_matrices(study):
+        differing = [row for row in rows if row not in known]
+        say(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
+        print_table(differing)
+        known = known or rows
+
+
+def _print_answer(study: Study, results: Results, path: str) -> str:
+    """What a study has come to; returns the command to type next, or ""."""
+    from clsweep.cli.statistics import print_answer, print_pareto, print_robustness
+
+    following = print_answer(results)
+    style = Style(command=command_line("robustness", path))
+    print_robustness(results, by=None, within=None, style=style)
+    if study.sections.search.cost == "seconds":
+        print_pareto(results, style=Style(command=command_line("pareto", path)))
+    return following
 
 
 def _study(
