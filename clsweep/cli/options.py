@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import glob
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 
+from clsweep.cli.endings import command_line
 from clsweep.display.printing import Format
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.version import VERSION
+
+if TYPE_CHECKING:
+    from clsweep.api import Results
 
 Asked = TypeVar("Asked", str, list[str])
 
@@ -61,8 +68,7 @@ def _studies(incomplete: str) -> list[str]:
 
 def _entries(incomplete: str) -> list[str]:
     """What a shell offers for an entry of the catalog."""
-    from clsweep.cli.entry import entry_names
-    from clsweep.cli.plan import catalog_tables
+    from clsweep.cli.plan import catalog_tables, entry_names
 
     return [name for name in entry_names(catalog_tables(None)) if name.startswith(incomplete)]
 
@@ -169,3 +175,91 @@ class Statistic(StrEnum):
     mean = "mean"
     std = "std"
     within = "within"
+
+
+# Options that travel together: the fields that are annotated as options are asked for.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How trials are read."""
+
+    metric: MetricOption = None
+    mode: ModeOption = None
+    params: ParamsOption = None
+    scales: list[str] | None = None
+    failed: Failed = Failed.worst
+
+    def opened(self, paths: Sequence[str]) -> Results:
+        """The results, read so."""
+        from clsweep.api import open_results
+
+        return open_results(
+            *paths,
+            metric=self.metric,
+            mode=self.mode,
+            params=self.params,
+            scales=scales_of(self.scales),
+            failed=self.failed.value,
+        )
+
+    def command(self, name: str, paths: Sequence[str]) -> str:
+        """Another command of the same trials, read in the same way."""
+        lists = {"param": list(self.params or ()), "scale": list(self.scales or ())}
+        failed = None if self.failed is Failed.worst else self.failed.value
+        chosen = {"metric": self.metric, "mode": self.mode}
+        return command_line(name, *paths, **chosen, **lists, failed=failed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullReading(Reading):
+    """The same where every option of it may be given."""
+
+    scales: ScalesOption = None
+    failed: FailedOption = Failed.worst
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """How a table is asked for: in which format, with every column, with what its columns are.
+
+    command: what has these options, where that is another one than was typed.
+    """
+
+    wide: WideOption = False
+    explain: ExplainOption = False
+    format: FormatOption = Format.table
+    command: str = ""
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for Typer, which knows no groups: each is given as its options."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, list[inspect.Parameter]] = {}
+    asked: list[inspect.Parameter] = []
+    for each in inspect.signature(command).parameters.values():
+        hint = hints[each.name]
+        if is_dataclass(hint):
+            groups[each.name] = _options_of(hint)
+            asked += groups[each.name]
+        else:
+            asked.append(each.replace(annotation=hint, kind=each.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        for name, options in groups.items():
+            given[name] = hints[name](**{each.name: given.pop(each.name) for each in options})
+        command(**given)
+
+    called.__annotations__ = {each.name: each.annotation for each in asked}
+    called.__signature__ = inspect.Signature(asked)  # type: ignore[attr-defined]
+    return called
+
+
+def _options_of(group: Any) -> list[inspect.Parameter]:
+    hints, kind = get_type_hints(group, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
+        for field in fields(group)
+        if get_origin(hints[field.name]) is Annotated
+    ]

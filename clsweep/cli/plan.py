@@ -4,6 +4,7 @@ at once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clsweep.catalog import (
@@ -17,13 +18,12 @@ from clsweep.catalog import (
     Part,
 )
 from clsweep.catalog.open_encoders import ROWS
-from clsweep.catalog.ownership import ALL_THERE_IS, losses_on, owners_of
+from clsweep.catalog.ownership import ALL_THERE_IS, aliases, losses_on, owners_of
 from clsweep.catalog.rows import Row
-from clsweep.cli.entry import entry_tables
 from clsweep.cluster.capacity import require_capacity, require_files, this_machine
 from clsweep.data.found import cache_room
 from clsweep.display.numbers import setting, settings
-from clsweep.errors import RequestError, StudyError
+from clsweep.errors import RequestError, StudyError, nearest
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.study.design import Study, count_configs, plan_row, plan_trials, sampler_of
 from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_of_cells
@@ -80,6 +80,40 @@ def catalog_tables(kind: str | None, *, for_eyes: bool = True) -> dict[str, list
     if kind is None:
         return tables
     return {kind: tables[kind]} if kind in tables else entry_tables(kind, tables)
+
+
+def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+    """The rows of this name in all tables, each as a table of what is known and its value; by
+    title.
+
+    Raises:
+        RequestError: there is no such entry, and no table of that name.
+    """
+    entries = [(kind, _name(row), row) for kind, rows in tables.items() for row in rows]
+    known, others = dict.fromkeys(each for _, each, _ in entries), aliases()
+    meant = name if name in known else others.get(name.lower().replace("-", "_"), name)
+    found = {kind: _facts(row) for kind, each, row in entries if each == meant}
+    if not found:
+        raise RequestError(
+            f"catalog: unknown kind '{name:.80}'.{nearest(name, [*tables, *known], others)} "
+            f"Expected: {', '.join(tables)}, or an entry of one of them"
+        )
+    return {f"{meant} ({kind})": rows for kind, rows in found.items()}
+
+
+def entry_names(tables: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Everything that `clsweep catalog` can be asked for."""
+    names = [_name(row) for rows in tables.values() for row in rows]
+    return list(dict.fromkeys([*tables, *names]))
+
+
+def _name(row: Row) -> str:
+    return str(next(iter(row.values())))
+
+
+def _facts(row: Row) -> list[dict[str, Any]]:
+    facts = list(row.items())[1:]
+    return [{"about": key, "value": value} for key, value in facts if value not in (None, "", ())]
 
 
 def plan_matrix(study: Study) -> list[Row]:

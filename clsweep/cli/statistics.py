@@ -8,12 +8,12 @@ import contextlib
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from clsweep.cli.endings import print_next
+from clsweep.cli.options import Style
 from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
@@ -30,19 +30,6 @@ if TYPE_CHECKING:
     from clsweep.findings.statistics import Findings
 
 PAGE_WIDTH = 80  # columns of a paper's table on the screen
-
-
-@dataclass(frozen=True, kw_only=True)
-class Style:
-    """How a table is asked for: in which format, with every column, with what its columns are.
-
-    command: what has these options, where that is another one than was typed.
-    """
-
-    format: Format = Format.table
-    wide: bool = False
-    explain: bool = False
-    command: str = ""
 
 
 def print_robustness(

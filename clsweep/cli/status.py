@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 from clsweep.api import Results
 from clsweep.catalog import METRICS
 from clsweep.catalog.rows import Row
-from clsweep.cli.where import selected
 from clsweep.display.cells import records_of
 from clsweep.display.numbers import Number, count, duration, is_number, settings, texts_of
 from clsweep.display.printing import Format
@@ -25,9 +25,9 @@ from clsweep.findings.confirmed import ranking as ranking_of
 from clsweep.findings.confirmed import to_confirm
 from clsweep.findings.notes import CONFIRMED_ON_TEST, SCORED_ON_TEST, version_notes
 from clsweep.results.checked import STATUSES
+from clsweep.results.ranking import Tally
 from clsweep.results.reading import open_folder, to_frame
 from clsweep.results.schemas import test_fields
-from clsweep.results.tally import Tally
 from clsweep.study.factors import FACTORS, factors_of, split_name
 from clsweep.study.space import declared_axes
 from clsweep.version import VERSION_COLUMNS
@@ -38,6 +38,11 @@ PAUSE_S = 5.0  # between two looks at a running study
 WORK_SHARE = 0.2  # of the time that the command's own work may take
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
+EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
+_NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
+_UNKNOWN = re.compile(r"name '(.*)' is not defined")
+_QUOTED = re.compile(r"`([^`]*)`")
+_TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 
 def status_rows(results: Results) -> list[Row]:
@@ -181,6 +186,53 @@ def trial_rows(
             texts["error_message"] = frame["error_message"].str.slice(0, MOST_OF_ERROR).tolist()
         frame = frame.assign(**texts)
     return records_of(frame.astype(object).where(frame.notna(), None)), list(frame.columns)
+
+
+def selected(frame: pd.DataFrame, where: str) -> pd.Series[bool]:
+    """Which rows a condition selects; a row without a value that it asks for is not selected.
+
+    It is what pandas' `query` takes: names with other signs stand in backticks. The user types it;
+    the names of the columns come from a results folder, and pandas looks them up alone.
+
+    Raises:
+        RequestError: it is no condition, or names a column that there is not.
+    """
+    typed = frame.convert_dtypes()  # with types that know missing values none compares as true
+    try:
+        _require_columns(where, list(map(str, typed.columns)))
+        # Nothing of this program is in reach of the condition.
+        mask = typed.eval(where, engine="python", local_dict={}, global_dict={})
+    except Exception as error:  # whatever the user's expression raises
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        if unknown := _UNKNOWN.search(reason):
+            reason = _no_column(unknown[1], list(map(str, typed.columns)))
+        raise RequestError(f"--where {_shown(where)}: {reason:.2000}") from None
+    if not isinstance(mask, pd.Series) or not pd.api.types.is_bool_dtype(mask):
+        raise RequestError(f"--where {_shown(where)}: expected a condition, as in {EXAMPLE}")
+    return mask.fillna(False).astype(bool)
+
+
+def _require_columns(where: str, columns: Sequence[str]) -> None:
+    """Raises ValueError for what pandas would say in words of its own, or not at all."""
+    for name in _QUOTED.findall(where):
+        if name not in columns:
+            raise ValueError(_no_column(name, columns))
+    if "@" in _TEXTS.sub("", where):
+        raise ValueError(f"expected columns and values, as in {EXAMPLE}, given '@'")
+    if compared := _NONE.search(where):  # no comparison with a missing value holds
+        raise ValueError(
+            "expected .isna() or .notna() of a column, as in 'tau.isna()', given "
+            f"{compared[0]!r:.80}"
+        )
+
+
+def _no_column(name: str, columns: Sequence[str]) -> str:
+    quoted = [column if column.isidentifier() else f"`{column}`" for column in columns]
+    return f"no column {name!r:.80}.{nearest(name, quoted)} Columns: {', '.join(quoted)}"
+
+
+def _shown(where: str) -> str:
+    return repr(where) if len(where) <= 80 else f"{where[:80]!r}..."
 
 
 def _known(name: str, option: str, frame: pd.DataFrame) -> str:

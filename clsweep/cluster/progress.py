@@ -19,7 +19,7 @@ from rich.text import Text
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import count, duration, fixed
 from clsweep.display.text import cell, printable, shortened
-from clsweep.results.tally import Tally
+from clsweep.results.ranking import Tally
 
 KNOWN_SHARE = 0.5  # of the work that is left whose pace must be known, or nothing is said
 WATCHED_S = 5.0  # of a trial under way, before its pace counts

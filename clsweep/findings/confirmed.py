@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from clsweep.catalog import METRIC
 from clsweep.errors import RequestError
-from clsweep.results.ranking import Ranked, Ranking, rank_configs
+from clsweep.results.ranking import Ranked, Ranking, describe_params, rank_configs
 from clsweep.results.reading import CellResults, StudyResults, to_frame
-from clsweep.results.tally import describe_params
 from clsweep.study.schema import ConfirmSection
 from clsweep.study.space import declared_axes
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, is_sqlite, opened, parsed
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, is_sqlite, opened, parsed, told
 
 # As a database says it, and by the numbers of a store of files.
 STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "failed"}
@@ -26,12 +26,9 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
     Raises:
         RequestError: no store, or an unknown experiment.
     """
-    try:
-        trials = _from_sqlite(source) if _is_database(source) else _from_files(source)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError,
-            sqlite3.DatabaseError) as error:  # fmt: skip
-        reason = str(error).splitlines()[0]
-        raise RequestError(f"{source}: cannot be read as an MLflow store: {reason}") from None
+    with told(source, "an MLflow store", yaml.YAMLError, sqlite3.DatabaseError):
+        is_database = source.is_file() and is_sqlite(source)
+        trials = _from_sqlite(source) if is_database else _from_files(source)
     groups = dict.fromkeys(trial.group for trial in trials)
     if experiment is not None and experiment not in groups:
         raise RequestError(
@@ -39,10 +36,6 @@ def read_mlflow(source: Path, experiment: str | None) -> ForeignSweep:
             f"Experiments: {', '.join(groups)}"
         )
     return ForeignSweep(trials=[t for t in trials if experiment in (None, t.group)])
-
-
-def _is_database(source: Path) -> bool:
-    return source.is_file() and is_sqlite(source)
 
 
 def _from_sqlite(source: Path) -> list[ForeignTrial]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clsweep.errors import RequestError, nearest
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, is_sqlite, opened
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, is_sqlite, opened, told
 
 if TYPE_CHECKING:
     import optuna
@@ -35,20 +35,19 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
     """
     import optuna
 
-    try:
-        with warnings.catch_warnings(), _storage(source) as storage:
-            warnings.simplefilter("ignore")  # of choices that are lists, as the user has seen
-            names = optuna.get_all_study_names(storage)
-            studies = {n: optuna.load_study(study_name=n, storage=storage) for n in names}
-            chosen = _chosen(studies, study, source)
-            trials = {name: of.get_trials(deepcopy=False) for name, of in chosen.items()}
-            metrics = {(of.metric_names or ["value"])[0] for of in chosen.values()}
-            directions = {of.direction.name for of in chosen.values()}
-    except RequestError:
-        raise
-    except Exception as error:  # whatever a damaged file comes to in the libraries below Optuna
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RequestError(f"{source}: cannot be read as an Optuna storage: {reason}") from None
+    # Exception: whatever a damaged file comes to in the libraries below Optuna
+    with (
+        told(source, "an Optuna storage", Exception),
+        warnings.catch_warnings(),
+        _storage(source) as storage,
+    ):
+        warnings.simplefilter("ignore")  # of choices that are lists, as the user has seen
+        names = optuna.get_all_study_names(storage)
+        studies = {n: optuna.load_study(study_name=n, storage=storage) for n in names}
+        chosen = _chosen(studies, study, source)
+        trials = {name: of.get_trials(deepcopy=False) for name, of in chosen.items()}
+        metrics = {(of.metric_names or ["value"])[0] for of in chosen.values()}
+        directions = {of.direction.name for of in chosen.values()}
     if len(directions) > 1 or len(metrics) > 1:
         raise RequestError(
             f"{source}: {len(chosen)} studies of several metrics. Name one with --study: "

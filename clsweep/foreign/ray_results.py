@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed, told
 
 STATUS = {"TERMINATED": "finished", "ERROR": "failed"}  # others: running
 # What Tune adds to every report.
@@ -40,15 +40,12 @@ def read_ray(source: Path) -> ForeignSweep:
     trials, lengths = [], []
     for file in files:
         experiment = file.parents[1]
-        try:
+        with told(file, "a trial of Ray"):
             if experiment not in states:
                 states[experiment] = _state(experiment)
-            told = states[experiment]
-            trial, length = _trial(file, told["status"])
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            reason = str(error).splitlines()[0]
-            raise RequestError(f"{file}: cannot be read as a trial of Ray: {reason}") from None
-        metrics.add(told["metric"])
+            state = states[experiment]
+            trial, length = _trial(file, state["status"])
+        metrics.add(state["metric"])
         trials.append(trial)
         lengths.append(length)
     _mark_stopped(trials, lengths)
@@ -73,11 +70,11 @@ def _trial(file: Path, status: Mapping[str, str]) -> tuple[ForeignTrial, int]:
     last = {n: v for n, v in (rows[-1] if rows else {}).items() if n not in BOOKKEEPING}
     last = {n: v for n, v in last.items() if not n.startswith("config/")}
     has_error = (folder / "error.txt").exists()
-    told = "ERROR" if has_error else status.get(folder.name, "TERMINATED")
+    state = "ERROR" if has_error else status.get(folder.name, "TERMINATED")
     return (
         ForeignTrial(
             group=folder.parent.name,
-            status=STATUS.get(told, "running"),
+            status=STATUS.get(state, "running"),
             settings=settings,
             results=numbers(last),
         ),

@@ -9,7 +9,7 @@ import json
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,24 @@ class ForeignSweep:
     scales: dict[str, str] = field(default_factory=dict)
     continuous: set[str] = field(default_factory=set)
     mixed: bool = False
+
+
+DAMAGED: tuple[type[Exception], ...] = (OSError, ValueError, LookupError, TypeError, AttributeError)
+
+
+@contextlib.contextmanager
+def told(place: Path, kind: str, *damaged: type[Exception]) -> Iterator[None]:
+    """Say in one line of whatever a damaged file comes to that it is no such thing.
+
+    damaged: what it may come to beside `DAMAGED`.
+    """
+    try:
+        yield
+    except RequestError:
+        raise
+    except DAMAGED + damaged as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RequestError(f"{place}: cannot be read as {kind}: {reason}") from None
 
 
 def flat(tree: Mapping[str, Any], root: str = "") -> dict[str, Any]:

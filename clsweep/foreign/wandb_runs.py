@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clsweep.errors import RequestError
-from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed
+from clsweep.foreign.sweep import ForeignSweep, ForeignTrial, flat, numbers, parsed, told
 
 BLOCK, HEADER = 32 * 1024, 7
 HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18  # fields of a `Record`
@@ -35,7 +35,7 @@ def read_wandb(source: Path) -> ForeignSweep:
     Raises:
         RequestError: neither is there, or it is damaged.
     """
-    try:
+    with told(source, "runs of W&B"):
         if source.suffix == ".csv":
             with source.open(newline="", encoding="utf-8-sig") as file:
                 return ForeignSweep(trials=list(map(_exported, csv.DictReader(file))), mixed=True)
@@ -50,11 +50,6 @@ def read_wandb(source: Path) -> ForeignSweep:
                 "(run-*.wandb), found none"
             )
         return ForeignSweep(trials=[_offline(file) for file in files])
-    except RequestError:
-        raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        reason = str(error).splitlines()[0]
-        raise RequestError(f"{source}: cannot be read as runs of W&B: {reason}") from None
 
 
 def _exported(row: Mapping[str, str]) -> ForeignTrial:

@@ -38,6 +38,7 @@ class Disk:
         self.folder = os.path.abspath(folder)
 
     def place(self, name: str) -> str:
+        """Where a user finds a file. Names are relative: `parts/trials/a-0.parquet`."""
         return f"{self.folder}/{name}"
 
     def inside(self, name: str) -> str:
@@ -93,6 +94,7 @@ class Disk:
             raise RequestError(f"{self.place(name)}: cannot be opened: {error.strerror}") from None
 
     def names(self, folder: str) -> list[str]:
+        """Names of the files in a folder; none if there is no such folder."""
         return [name for name in self._listed(folder) if not name.endswith(UNFINISHED)]
 
     def _listed(self, folder: str) -> list[str]:
@@ -106,6 +108,12 @@ class Disk:
             ) from None
 
     def read(self, name: str) -> bytes:
+        """The content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+            RequestError: it cannot be read.
+        """
         with open(self.descriptor(name), "rb") as file:
             require_size(self.place(name), os.fstat(file.fileno()).st_size)
             try:
@@ -115,6 +123,7 @@ class Disk:
                 raise RequestError(f"{self.place(name)}: cannot be read: {reason}") from None
 
     def write(self, name: str, data: Data, *, durable: bool = True) -> None:
+        """Replace a file; with `durable`, it is safe when this returns."""
         path = self.place(name)
         folder = self.inside(os.path.dirname(name))
         temporary = f"{folder}/.{uuid.uuid4().hex}{UNFINISHED}"
@@ -134,6 +143,7 @@ class Disk:
             raise RequestError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
         folder, _, file = name.rpartition("/")
         try:
             os.remove(f"{self.inside(folder)}/{file}")
@@ -145,6 +155,9 @@ class Disk:
             ) from error
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
+        """Remove what writers that were killed left in these folders; nobody else may be
+        writing.
+        """
         for folder in folders:
             for name in self._listed(folder):
                 # others may be the user's
@@ -152,6 +165,7 @@ class Disk:
                     self.remove(f"{folder}/{name}")
 
     def each(self, action: Callable[[str], T], names: Iterable[str]) -> list[T]:
+        """The results of an action on every file, in order."""
         return [action(name) for name in names]
 
 

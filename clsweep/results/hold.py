@@ -14,18 +14,15 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from clsweep.errors import BusyError, RequestError
 from clsweep.results.disk import UNSUPPORTED, Disk
-from clsweep.results.places import Files
 from clsweep.results.processes import machine
 
 if TYPE_CHECKING:
-    from clsweep.results.conditional import Versioned
-    from clsweep.results.object_store import ObjectStore
+    from clsweep.results.object_store import ObjectStore, Patient
 
 HEARTBEAT = "heartbeat.json"
 # Of a trial under way: where it is, all or none, and what else may be said of it.
@@ -35,49 +32,21 @@ STALE_S = 60.0  # a run in an object store that has not said anything for so lon
 RENEW_S = 10.0  # at least so often it does
 
 
-class Hold(Protocol):
-    """The right of one run to write to a results folder."""
-
-    run: str | None  # whose it is, for its other processes to write by
-
-    def is_held(self) -> bool:
-        """Whether any run holds the folder."""
-
-    def beat(self, state: Mapping[str, Any]) -> None:
-        """Say that the run is alive; while we hold the folder this keeps it ours.
-
-        Raises:
-            BusyError: another run has taken it over.
-        """
-
-    def check(self) -> None:
-        """Before anything is written: the folder is still that of `run`.
-
-        Raises:
-            BusyError: it was deleted, moved or replaced, or another run has taken it over.
-        """
-
-    def hold(self) -> AbstractContextManager[None]:
-        """Hold the folder for a time.
-
-        Raises:
-            BusyError: another run holds it.
-            RequestError: it cannot be made or written.
-        """
-
-
 class FileLock:
-    """The lock of a folder on a disk. A path may come to name another folder under a run, which is
-    deleted, moved or made anew: the file says whose it is, and its inode tells it from a copy.
+    """The right of one run to write to a folder on a disk, by a lock. A path may come to name
+    another folder under a run, which is deleted, moved or made anew: the file says whose it is, and
+    its inode tells it from a copy.
 
     A file system without locks leaves it to the heartbeat to keep a second run out. One that comes
     all the same ends the first, which does not find its name any more.
     """
 
     def __init__(self, files: Disk, path: str, run: str | None = None):
-        self._files, self._path, self.run = files, path, run
+        self._files, self._path = files, path
+        self.run = run  # whose it is, for its other processes to write by
 
     def is_held(self) -> bool:
+        """Whether any run holds the folder."""
         try:
             # to be read only: the folder may be somebody else's
             with open(self._files.descriptor(".lock")) as handle:
@@ -86,10 +55,20 @@ class FileLock:
             return False  # no run has ever held it
 
     def beat(self, state: Mapping[str, Any]) -> None:
+        """Say that the run is alive; while we hold the folder this keeps it ours.
+
+        Raises:
+            BusyError: another run has taken it over.
+        """
         self.check()
         self._files.write(HEARTBEAT, json.dumps({**state, **_process()}).encode(), durable=False)
 
     def check(self) -> None:
+        """Before anything is written: the folder is still that of `run`.
+
+        Raises:
+            BusyError: it was deleted, moved or replaced, or another run has taken it over.
+        """
         if self.run is not None and self.run != self._found():
             raise BusyError(_busy(self._path, {}))
 
@@ -103,6 +82,12 @@ class FileLock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
+        """Hold the folder for a time.
+
+        Raises:
+            BusyError: another run holds it.
+            RequestError: it cannot be made or written.
+        """
         with contextlib.ExitStack() as stack:
             try:
                 os.makedirs(self._files.folder, exist_ok=True)
@@ -143,9 +128,9 @@ class FileLock:
 
 
 class Lease:
-    """The right to write to an object store's folder: it is whose name stands in the heartbeat,
-    while that beats. The heartbeat is written over the last one known alone, so nobody takes or
-    keeps the folder without having seen who has it.
+    """The right of one run to write to an object store's folder, as `FileLock`: it is whose name
+    stands in the heartbeat, while that beats. The heartbeat is written over the last one known
+    alone, so nobody takes or keeps the folder without having seen who has it.
     """
 
     def __init__(self, files: ObjectStore, path: str, run: str | None = None):
@@ -159,7 +144,7 @@ class Lease:
         self._saying = threading.RLock()
 
     @cached_property
-    def _object(self) -> Versioned:
+    def _object(self) -> Patient:
         return self._files.versioned(HEARTBEAT)
 
     def is_held(self) -> bool:
@@ -253,17 +238,15 @@ class Lease:
         return json.dumps(whole).encode()
 
 
-def hold_of(files: Files, path: str, run: str | None = None) -> Hold:
+Hold: TypeAlias = FileLock | Lease
+
+
+def hold_of(files: Disk | ObjectStore, path: str, run: str | None = None) -> Hold:
     """run: whose hold it is, in another process than the one that took it."""
-    if isinstance(files, Disk):
-        return FileLock(files, path, run)
-    from clsweep.results.object_store import ObjectStore
-
-    assert isinstance(files, ObjectStore)
-    return Lease(files, path, run)
+    return FileLock(files, path, run) if isinstance(files, Disk) else Lease(files, path, run)
 
 
-def read_heartbeat(files: Files) -> dict[str, Any]:
+def read_heartbeat(files: Disk | ObjectStore) -> dict[str, Any]:
     """What the running study last said of itself; empty if it never did, or not readably."""
     for _ in range(3):  # an object may be replaced while it is read
         try:

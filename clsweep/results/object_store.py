@@ -1,23 +1,28 @@
 """Files in an object store: written in place, since an object appears whole or not at all; one that
 is out of order for a while is waited for.
+
+pyarrow's clients have no conditional writes, by which of two runs that claim a folder in the same
+instant the store itself lets one through. S3 has them by ETag: `If-None-Match: *` writes where
+there is nothing, `If-Match` over one version (Amazon S3 User Guide, "Conditional writes").
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from clsweep.errors import RequestError
-from clsweep.results.conditional import S3Object, Versioned
 from clsweep.results.disk import Data, require_size
 
 T = TypeVar("T")
@@ -54,6 +59,8 @@ _PASSING = {
     *("REQUEST_TIME_TOO_SKEWED", "REQUEST_EXPIRED"),
     "CONDITIONAL_REQUEST_CONFLICT",  # neither of two writes at once has been let through yet
 }
+_REFUSED = {"PreconditionFailed", "NoSuchKey"}
+_TIMEOUT_S = 20
 _AWS_ERROR = re.compile(
     r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: (.*)", re.DOTALL
 )
@@ -61,7 +68,9 @@ _CURL = re.compile(r"curlCode: \d+, (.*)", re.DOTALL)
 
 
 class ObjectStore:
-    """The files below a prefix. `uri` is as the user typed it: options may follow a `?`."""
+    """The files below a prefix, as those of a `Disk`. `uri` is as the user typed it: options may
+    follow a `?`.
+    """
 
     def __init__(self, uri: str, fs: pafs.FileSystem, base: str):
         self.uri, self._fs, self._base = uri, fs, base.rstrip("/")
@@ -106,7 +115,7 @@ class ObjectStore:
         with contextlib.suppress(FileNotFoundError):
             self._do("removed", name, lambda: self._fs.delete_file(self._at(name)))
 
-    def versioned(self, name: str) -> Versioned:
+    def versioned(self, name: str) -> Patient:
         """A file that is replaced under the condition that it is still as it was.
 
         Raises:
@@ -145,13 +154,14 @@ class Patient:
 
     store: ObjectStore
     name: str
-    inner: Versioned
+    inner: S3Object
 
     def read(self) -> tuple[bytes, str] | None:
+        """Content and version; None if there is no such object."""
         return self.store._do("read", self.name, self.inner.read)
 
     def replace(self, data: bytes, version: str | None) -> str | None:
-        """As `Versioned.replace`. `data` must be new: if the store has it already, then by us, in a
+        """As `S3Object.replace`. `data` must be new: if the store has it already, then by us, in a
         request whose answer was lost.
         """
 
@@ -213,3 +223,94 @@ def _notice(line: str) -> None:
     if time.monotonic() - _noticed_at >= PATIENCE_S:
         _noticed_at = time.monotonic()
         print(line, file=sys.stderr, flush=True)
+
+
+class S3Object:
+    """An object in S3, or in a store that speaks like it; every content of it has a version. What
+    fails is an OSError, in the words of pyarrow, so that `patiently` knows what passes.
+    """
+
+    def __init__(self, uri: str, bucket: str, key: str, region: str | None):
+        self._client, self._at = _s3_client(uri, region), {"Bucket": bucket, "Key": key}
+
+    def read(self) -> tuple[bytes, str] | None:
+        def get() -> tuple[bytes, str]:
+            answer = self._client.get_object(**self._at)
+            return answer["Body"].read(), answer["ETag"]
+
+        return self._unless_refused(get)
+
+    def replace(self, data: bytes, version: str | None) -> str | None:
+        """Write over this version, None for no object at all; the new version, or None if another
+        one stands there.
+        """
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+
+        def put() -> str:
+            return str(self._client.put_object(**self._at, Body=data, **condition)["ETag"])
+
+        return self._unless_refused(put)
+
+    def _unless_refused(self, request: Callable[[], T]) -> T | None:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return request()
+        except ClientError as error:
+            told, answer = error.response.get("Error", {}), error.response["ResponseMetadata"]
+            code, status = told.get("Code", ""), answer.get("HTTPStatusCode")
+            if code in _REFUSED or status == 412:
+                return None
+            name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", code).upper() or "UNKNOWN"
+            said = f"{told.get('Message') or name} ({error.operation_name})"
+        except BotoCoreError as error:
+            name, status, said = "NETWORK_CONNECTION", 0, f"curlCode: 0, {error}"
+        raise OSError(f"AWS Error {name} (HTTP status {status}) during S3 operation: {said}")
+
+
+def _s3_client(uri: str, region: str | None) -> Any:
+    """A client of what pyarrow's URI names: s3://[KEY:SECRET@]BUCKET/PREFIX[?OPTIONS]."""
+    parts = urlsplit(uri)
+    options = dict(parse_qsl(parts.query))
+    endpoint = options.get("endpoint_override")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
+    is_path = endpoint and options.get("force_virtual_addressing") != "true"
+    try:
+        return _client(
+            endpoint,
+            options.get("region") or region,
+            "path" if is_path else "auto",
+            unquote(parts.username) if parts.username else None,
+            unquote(parts.password) if parts.password else None,
+        )
+    except ImportError:
+        raise RequestError(
+            f"{uri}: a run in an object store needs its conditional writes, and botocore for them: "
+            "pip install 'clsweep[s3]'"
+        ) from None
+
+
+@functools.lru_cache(maxsize=8)  # it takes a third of a second, and serves all threads
+def _client(
+    endpoint: str | None, region: str | None, style: str, key: str | None, secret: str | None
+) -> Any:
+    from botocore.config import Config
+    from botocore.session import Session
+
+    config = Config(
+        connect_timeout=_TIMEOUT_S,
+        read_timeout=_TIMEOUT_S,
+        retries={"total_max_attempts": 1},  # the caller asks again, and knows its own writes
+        request_checksum_calculation="when_required",  # other stores know none
+        response_checksum_validation="when_required",
+        s3={"addressing_style": style},
+    )
+    return Session().create_client(
+        "s3",
+        region_name=region,
+        endpoint_url=endpoint,
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=config,
+    )

@@ -8,7 +8,7 @@ from rich.console import Console
 from clsweep.cluster import progress as module
 from clsweep.cluster.desk import heard, say
 from clsweep.cluster.progress import Estimate, Progress, Running, share_of, work_of
-from clsweep.results.tally import Tally
+from clsweep.results.ranking import Tally
 
 STATE = {"epoch": 3, "epochs": 10, "step": 5, "steps": 10, "loss": 2.5, "images_per_s": 640.0}
 

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -377,17 +376,8 @@ def test_a_full_disk_says_so_and_leaves_nothing_behind(
     assert not folders(root)
 
 
-def test_a_file_system_that_flushes_no_folder_is_enough(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.fsync
-
-    def of_files_alone(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", of_files_alone)
+@pytest.mark.usefixtures("no_folder_flush")
+def test_a_file_system_that_flushes_no_folder_is_enough(root: Path) -> None:
     load(root)
     assert folders(root)
 

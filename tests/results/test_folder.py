@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import threading
@@ -104,7 +103,7 @@ def test_a_row_is_written_without_the_plan_being_read_again(
 ) -> None:
     local.add_trial(outcome(plan[0]))
     with monkeypatch.context() as patch:
-        patch.setattr(local._files, "read", None)
+        patch.setattr(local._store.files, "read", None)
         local.add_trial(outcome(plan[1]))
     wider = [*plan[:2], {**plan[2], "sigma": 0.5}, *plan[3:]]
     local.create(load_study(STUDY).document.dump(), wider)  # as an extension does
@@ -170,7 +169,7 @@ def test_epochs_that_are_gone_are_missed_while_trials_wait_for_compaction(
     folder.compact()
     folder.add_trial(outcome(plan[1]), epochs=[{"epoch": 1}])
     assert len(open_results(folder.path).epochs) == 2
-    folder._files.remove("epochs.parquet")
+    folder._store.files.remove("epochs.parquet")
     with pytest.raises(RequestError, match=r"epochs\.parquet.*missing"):
         _ = open_results(folder.path).epochs
 
@@ -250,8 +249,8 @@ def test_compaction_reads_each_part_once(
 ) -> None:
     for row in plan:
         local.add_trial(outcome(row), epochs=[{"epoch": 1}])
-    read, seen = local._files.read, []
-    monkeypatch.setattr(local._files, "read", lambda name: seen.append(name) or read(name))
+    read, seen = local._store.files.read, []
+    monkeypatch.setattr(local._store.files, "read", lambda name: seen.append(name) or read(name))
     local.compact()
     parts = [name for name in seen if name.startswith("parts/")]
     assert len(parts) == len(set(parts)) == 2 * len(plan)
@@ -278,14 +277,14 @@ def test_an_interrupted_compaction_leaves_one_row_per_trial(
 
 
 def cut_off_after(folder: ResultsFolder, num_deleted: int, patch: pytest.MonkeyPatch) -> None:
-    left, remove = iter(range(num_deleted)), folder._files.remove
+    left, remove = iter(range(num_deleted)), folder._store.files.remove
 
     def interrupted(name: str) -> None:
         if next(left, None) is None:
             raise KeyboardInterrupt
         remove(name)
 
-    patch.setattr(folder._files, "remove", interrupted)
+    patch.setattr(folder._store.files, "remove", interrupted)
 
 
 def test_a_file_that_could_not_be_written_whole_is_never_seen(
@@ -304,17 +303,10 @@ def test_a_file_that_could_not_be_written_whole_is_never_seen(
     assert Raw(local).names() == before
 
 
+@pytest.mark.usefixtures("no_folder_flush")
 def test_a_folder_whose_names_cannot_be_flushed_is_written_all_the_same(
-    local: ResultsFolder, plan: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    local: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
-    real = os.fsync
-
-    def of_files_alone(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", of_files_alone)
     local.add_trial(outcome(plan[0]))
     assert local.trials().num_rows == 1
 
@@ -466,13 +458,13 @@ def test_a_reader_misses_nothing_while_parts_are_compacted(
         folder.add_trial(outcome(row), epochs=[])
     reader = ResultsFolder(folder.path)
     compact_once = iter([folder.compact])
-    is_file = reader._files.is_file
+    is_file = reader._store.files.is_file
 
     def compacting(name: str) -> bool:
         next(compact_once, lambda: None)()
         return is_file(name)
 
-    monkeypatch.setattr(reader._files, "is_file", compacting)
+    monkeypatch.setattr(reader._store.files, "is_file", compacting)
     assert reader.trials().num_rows == 4
 
 

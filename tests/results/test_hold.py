@@ -21,11 +21,10 @@ import pyarrow.fs as pafs
 import pytest
 
 from clsweep.errors import BusyError, RequestError
-from clsweep.results import conditional
 from clsweep.results import hold as lock
-from clsweep.results.conditional import S3Object
+from clsweep.results import object_store
 from clsweep.results.folder import ResultsFolder
-from clsweep.results.object_store import ObjectStore
+from clsweep.results.object_store import ObjectStore, S3Object
 from clsweep.results.processes import machine
 
 HOLD = """
@@ -329,7 +328,7 @@ def test_without_the_client_a_run_is_refused_and_a_reader_is_not(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
-    conditional._client.cache_clear()
+    object_store._client.cache_clear()
     with (
         pytest.raises(RequestError, match=r"pip install 'clsweep\[s3\]'"),
         ResultsFolder(s3).lock(),

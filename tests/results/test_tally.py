@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clsweep.results.tally import Tally
+from clsweep.results.ranking import Tally
 
 PLAN = [
     {"trial_id": f"dcl-{config}-{seed}", "objective": "dcl", "config": config, "tau": tau}

@@ -14,7 +14,7 @@ import yaml
 
 from clsweep.catalog import PARAM, Component, Param, install
 from clsweep.catalog.plugins import activate
-from clsweep.cli.schema import schema
+from clsweep.cli.study_commands import schema
 from clsweep.errors import RequestError, StudyError
 from clsweep.study.document import parse_document
 from clsweep.study.json_schema import study_schema

@@ -1,0 +1,119 @@
+"""The commands that show a results folder as it stands, and export what it keeps."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from clsweep.cli.endings import print_failures
+from clsweep.cli.options import (
+    FormatOption,
+    Reading,
+    ResultsPath,
+    Trust,
+    WideOption,
+    say_reading,
+)
+from clsweep.display.printing import Format, print_note, print_table
+from clsweep.display.text import say
+
+
+def status(
+    path: ResultsPath,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="repeat every two seconds, until the run ends")
+    ] = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """How far a study is: per objective finished, running, failed and best; failures grouped by
+    message.
+    """
+    import time
+
+    from clsweep.cli.status import (
+        best_notes,
+        confirm_headline,
+        is_any_running,
+        running_rows,
+        split_marked,
+        status_headline,
+        status_rows,
+        study_notes,
+    )
+    from clsweep.findings.references import reference_notes
+
+    while True:
+        goes_on = follow and is_any_running([path])
+        results = Reading().opened([path])
+        rows = split_marked(status_rows(results), results, format)
+        if follow and format is Format.table:
+            Console().clear()
+        print_table(rows, format=format)
+        if format is Format.table:
+            if running := running_rows(results):
+                say()
+                print_table(running, digits=3)
+            print_failures(results)
+            for note in [
+                *study_notes(results),
+                *best_notes(rows),
+                *reference_notes(results.references, metric=results.metric),
+                *confirm_headline(results),
+                status_headline(results, rows),
+            ]:
+                print_note(note)
+        if not goes_on:
+            return
+        time.sleep(2)
+
+
+def trials(
+    path: ResultsPath,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="EXPR", help="a condition: tau < 0.1")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option("--sort", metavar="COL", help="-COL: largest first")
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, help="only the first N rows")] = None,
+    columns: Annotated[
+        str | None, typer.Option("--columns", metavar="A,B", help="these columns alone")
+    ] = None,
+    wide: WideOption = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """Trial rows; csv and json have every column."""
+    from clsweep.cli.status import TRIALS_SPARE, study_notes, trial_rows
+    from clsweep.findings.references import reference_notes
+
+    every_column, results = format in (Format.csv, Format.json), Reading().opened([path])
+    asked = [name.strip() for name in columns.split(",")] if columns else None
+    rows, names = trial_rows(results, where, sort, top, columns=asked, every_column=every_column)
+    spare = () if asked else TRIALS_SPARE
+    left_out = print_table(rows, names, format=format, spare=spare, wide=wide)
+    if format is Format.table:
+        references = reference_notes(results.references, metric=results.metric)
+        for note in [*study_notes(results), *references]:
+            print_note(f"- {note}")
+    if left_out:
+        print_note(f"(--wide adds {', '.join(left_out)})")
+
+
+def export(
+    trial: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRIAL",
+            help="DIR/TRIAL_ID, as clsweep trials DIR prints it",
+            callback=say_reading,
+        ),
+    ],
+    out: Annotated[str, typer.Option("--out", metavar="FILE", help="a .safetensors or .pt file")],
+    trust: Trust = False,
+) -> None:
+    """The trained encoder of a trial as a state dict; a resnet is torchvision's."""
+    from clsweep.cli.export import export_encoder
+
+    export_encoder(trial, out, trust=trust)

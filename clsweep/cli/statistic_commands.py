@@ -1,0 +1,261 @@
+"""The commands that answer a question of a study, and its report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clsweep.cli.endings import print_next
+from clsweep.cli.options import (
+    ExplainOption,
+    FormatOption,
+    FullReading,
+    Reading,
+    ResultsPaths,
+    Statistic,
+    Style,
+    Within,
+    say_reading,
+    with_groups,
+)
+from clsweep.display.printing import Format
+from clsweep.display.text import say
+
+if TYPE_CHECKING:
+    from clsweep.api import Results
+
+
+@with_groups
+def robustness(
+    paths: ResultsPaths,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="PARAM", help="marginal effect of one parameter")
+    ] = None,
+    within: Within = None,
+    *,
+    reading: FullReading,
+    style: Style,
+) -> None:
+    """How much each objective depends on its hyperparameters: one row per objective, with
+    intervals.
+    """
+    from clsweep.cli.statistics import print_robustness
+    from clsweep.report import told
+
+    findings = reading.opened(paths)
+    print_robustness(
+        findings,
+        by=by,
+        within=within,
+        style=style,
+        said=lambda: told.robustness(findings, by=by, within=within),
+        following=reading.command("sensitivity", paths),
+    )
+
+
+@with_groups
+def sensitivity(
+    paths: ResultsPaths,
+    objectives: Annotated[
+        list[str] | None, typer.Option("--objective", "-o", help="only these")
+    ] = None,
+    *,
+    reading: FullReading,
+    style: Style,
+) -> None:
+    """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
+    from clsweep.cli.statistics import print_frame
+    from clsweep.findings import tables as shown
+    from clsweep.report import told
+
+    findings = reading.opened(paths)
+    frame = findings.sensitivity(*objectives or ())
+    title = f"\nShares of the variance of {findings.material.metric_title}, with 95 % intervals"
+    print_frame(
+        frame,
+        shown.sensitivity(frame),
+        style=style,
+        title=title,
+        legend=shown.SENSITIVITY_LEGEND,
+        spare=shown.SENSITIVITY_SPARE,
+        material=findings.material,
+        said=lambda: told.sensitivity(findings, *objectives or ()),
+        following=reading.command("recommend", paths),
+    )
+
+
+@with_groups
+def picks(
+    paths: ResultsPaths,
+    *,
+    reading: Reading,
+    style: Style,
+) -> None:
+    """What scores without labels would have picked, and what that loses by the metric."""
+    from clsweep.cli.statistics import print_frame
+    from clsweep.findings import tables as shown
+    from clsweep.findings.reading_rules import label_free_scores
+
+    findings = reading.opened(paths)
+    frame, material = findings.picks(), findings.material
+    if frame.empty and style.format is Format.table:
+        needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
+        say(f"The trials have no score without labels beside {material.metric_title}{needed}.")
+        return
+    print_frame(
+        frame,
+        shown.picks(frame),
+        style=style,
+        title=f"\nWhat scores without labels would have picked, by {material.metric_title}, with "
+        "95 % intervals",
+        legend=shown.PICKS_LEGEND,
+        spare=shown.PICKS_SPARE,
+        material=material,
+        following=reading.command("recommend", paths),
+    )
+
+
+@with_groups
+def compare(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR... [A B]",
+            help="results folders, then two objectives",
+            callback=say_reading,
+        ),
+    ],
+    stat: Annotated[
+        Statistic, typer.Option("--stat", help="mean, ratio of spreads, or share near the best")
+    ] = (Statistic.mean),
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="PARAM", help="a row for each value of it")
+    ] = None,
+    within: Within = None,
+    *,
+    reading: FullReading,
+    style: Style,
+) -> None:
+    """Objective A against B, or every pair: difference, interval, p, and what could have been
+    seen.
+    """
+    from clsweep.cli.statistics import open_and_pair, print_frame
+    from clsweep.findings import tables as shown
+    from clsweep.report import told
+
+    findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
+    frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
+    material = findings.material
+    near = shown.points(material.within if within is None else within)
+    title = shown.COMPARISON_TITLES[stat.value].format(metric=material.metric_title, within=near)
+    print_frame(
+        frame,
+        shown.comparison(frame),
+        style=style,
+        title=f"\n{title}",
+        legend=shown.COMPARISON_LEGENDS[stat.value].format(within=near),
+        spare=shown.COMPARISON_SPARE,
+        material=material,
+        said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
+        following=reading.command("recommend", [p for p in paths if p not in pair]),
+    )
+
+
+@with_groups
+def pareto(
+    paths: ResultsPaths,
+    *,
+    reading: Reading,
+    explain: ExplainOption = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """Accuracy against cost: the settings that no other one beats in both."""
+    from clsweep.cli.statistics import print_pareto
+
+    print_pareto(
+        reading.opened(paths),
+        style=Style(format=format, explain=explain),
+        following=reading.command("recommend", paths),
+    )
+
+
+@with_groups
+def recommend(
+    paths: ResultsPaths,
+    *,
+    reading: FullReading,
+    style: Style,
+) -> None:
+    """Which setting to use: of each objective the best one, and the one whose worst neighbour is
+    best.
+    """
+    from clsweep.cli.statistics import print_frame
+    from clsweep.findings import tables as shown
+    from clsweep.report import told
+
+    findings = reading.opened(paths)
+    frame = findings.recommend()
+    print_frame(
+        frame,
+        shown.recommendation(frame, findings.material.confirmation),
+        style=style,
+        title=f"\nSettings by {findings.material.metric_title}, with 95 % intervals",
+        legend=shown.RECOMMENDATION_LEGEND,
+        spare=shown.RECOMMENDATION_SPARE,
+        material=findings.material,
+        said=lambda: told.recommendation(findings),
+        following=reading.command("report", paths),
+    )
+
+
+def reproduce(
+    paths: ResultsPaths,
+    within: Annotated[
+        float | None,
+        typer.Option("--within", min=0, help="largest difference that agrees; 1 point by default"),
+    ] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """The numbers that a paper printed beside what was measured, in the paper's layout: agrees,
+    differs, not resolved, or at another scale.
+    """
+    from clsweep.cli.statistics import print_reproduction
+
+    print_reproduction(Reading().opened(paths), within=within, format=format)
+
+
+@with_groups
+def report(
+    paths: ResultsPaths,
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="DIR", help="folder; reports/NAME by default")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="write it again as trials end, until the run ends")
+    ] = False,
+    within: Within = None,
+    *,
+    reading: FullReading,
+) -> None:
+    """Write a report: one page that works offline, figures, tables; prints its verdicts and the
+    page's path.
+    """
+    say(f"Reading {', '.join(paths)} ...")
+    from clsweep.cli.statistics import default_report, progress
+    from clsweep.cli.status import followed, is_any_running, told_at
+    from clsweep.report.writing import write_report
+
+    def read() -> Results:
+        return reading.opened(paths)
+
+    target = out or default_report(paths)
+    for findings in followed(lambda: is_any_running(paths), read) if follow else [read()]:
+        with progress() as show:
+            content, page = write_report(findings, target, within=within, progress=show)
+        if follow:
+            say(told_at(findings, page))
+    for sentence in (*content.verdicts, *content.notes):
+        say(f"- {sentence}")
+    say(f"\nReport: {page}")
+    print_next(next((step.command for step in content.steps if step.command), ""))

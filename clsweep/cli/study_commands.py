@@ -1,0 +1,352 @@
+"""The commands of study files and of plug-ins, and those that run trials."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
+
+from clsweep.cli.endings import (
+    EXIT_INTERRUPTED,
+    command_line,
+    exit_as,
+    print_confirmation,
+    print_end,
+    print_failures,
+    print_next,
+)
+from clsweep.cli.options import (
+    Address,
+    CatalogName,
+    FormatOption,
+    MaxConcurrent,
+    MixedVersions,
+    Preset,
+    Reading,
+    ResultsPath,
+    RetryFailed,
+    Settings,
+    StudyPath,
+    Style,
+    Trust,
+)
+from clsweep.display.printing import Format, print_table
+from clsweep.display.text import json_text, say
+from clsweep.errors import RequestError
+
+if TYPE_CHECKING:
+    from clsweep.api import Results
+    from clsweep.study.design import Study
+
+
+def catalog(
+    kind: CatalogName = None,
+    plugins: Annotated[
+        list[str] | None, typer.Option("--plugin", metavar="FILE", help="with a plug-in's rows")
+    ] = None,
+    format: FormatOption = Format.table,
+) -> None:
+    """What exists: components and the hyperparameters they own, bounds, defaults, paper and
+    equation.
+    """
+    from clsweep.cli.plan import catalog_tables
+
+    if plugins:
+        from clsweep.catalog.plugins import activate, read_plugins
+
+        activate(read_plugins(plugins, Path()))
+    for_eyes = format in (Format.table, Format.md)
+    for title, rows in catalog_tables(kind, for_eyes=for_eyes).items():
+        print_table(rows, format=format, title=title)
+
+
+def plan(
+    path: StudyPath,
+    preset: Preset = None,
+    settings: Settings = None,
+    trials: Annotated[bool, typer.Option("--trials", help="list every planned trial")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="time a few steps: hours and memory of the study")
+    ] = False,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", metavar="EUR", min=0, help="an hour of this machine; with money"),
+    ] = None,
+    trust: Trust = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """What a study would run: who owns what, configurations and seeds, skips. Nothing is
+    started.
+    """
+    from clsweep.cli.plan import (
+        missing_notes,
+        plan_counts,
+        plan_matrix,
+        plan_notes,
+        plan_trial_rows,
+    )
+
+    study = _study(path, preset, settings, trust)
+    if trials:
+        for_eyes = format in (Format.table, Format.md)
+        print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
+        return
+    same = {"preset": preset, "set": settings}
+    if estimate or price is not None:
+        from clsweep.cli.estimate import print_estimate
+
+        print_estimate(study, price=price, format=format)
+        if format is Format.table:
+            print_next(command_line("run", path, **same))
+        return
+    title = "Hyperparameters (* swept, - not owned)"
+    if format is not Format.table or not study.cells:
+        print_table(plan_matrix(study), format=format, title=title)
+    if format is not Format.table:
+        return
+    if study.cells:
+        say(title)
+        _print_cells(study)
+    counts = plan_counts(study)
+    print_table(counts, title="\nTrials")
+    say(f"\n{sum(row['trials'] for row in counts)} trials in all")
+    for note in [*plan_notes(study), *missing_notes(study)]:
+        say(note)
+    print_next(command_line("plan", path, **same, estimate=True))
+
+
+def try_(
+    path: StudyPath,
+    objective: Annotated[str, typer.Option("--objective", "-o", help="objective of the study")],
+    preset: Preset = None,
+    settings: Settings = None,
+    config: Annotated[
+        int, typer.Option("--config", min=0, help="number of the planned configuration")
+    ] = 0,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="the study's first seed by default")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu, cuda, cuda:1; as the study asks")
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """One trial in this process, without Ray: a row per epoch."""
+    from clsweep.cli.try_one import try_trial
+
+    study = _study(path, preset, settings, trust)
+    try_trial(study, objective, config=config, seed=seed, device=device)
+
+
+def run(
+    path: StudyPath,
+    out: Annotated[
+        str | None, typer.Option("--out", help="results folder; results/NAME by default")
+    ] = None,
+    preset: Preset = None,
+    settings: Settings = None,
+    address: Address = "local",
+    resume: Annotated[
+        bool, typer.Option("--resume/--no-resume", help="continue the results in the folder")
+    ] = True,
+    retry_failed: RetryFailed = False,
+    max_concurrent: MaxConcurrent = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="run at most so many trials now")
+    ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
+    ] = None,
+    trust: Trust = False,
+    mixed_versions: MixedVersions = False,
+) -> None:
+    """Run a study, or what is left of it; ends with the robustness table and the results path."""
+    from clsweep.cli.plan import plan_counts
+
+    study = _study(path, preset, settings, trust)
+    num = sum(row["trials"] for row in plan_counts(study))
+    say(f"{study.name}: {num:,} trials. Loading Ray ...")
+    from clsweep.api import default_out, open_results
+    from clsweep.cluster.runner import Request, run_study
+
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    kept |= {"mixed_versions": mixed_versions, "trust": trust}
+    again = command_line(
+        "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
+    )
+    asked = Request(
+        address=address,
+        resume=resume,
+        retry_failed=retry_failed,
+        max_concurrent=max_concurrent,
+        limit=limit,
+        log=tuple(log or ()),
+        mixed_versions=mixed_versions,
+    )
+    with _resumable(again):
+        summary = run_study(study, out or default_out(study), asked)
+    if not summary.ran and not summary.left:
+        say("Nothing is left to run.")
+    results = open_results(summary.path)
+    following = _print_answer(study, results, summary.path) if summary.finished else ""
+    print_failures(results)
+    print_end(summary, again)
+    print_next("" if summary.left else following)
+    exit_as(summary)
+
+
+def confirm(
+    path: ResultsPath,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="so many configurations of each objective")
+    ] = None,
+    seeds: Annotated[
+        list[str] | None, typer.Option("--seeds", metavar="10,11,12", help="fresh seeds")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="K=V", help="as resources.workers=2")
+    ] = None,
+    address: Address = "local",
+    retry_failed: RetryFailed = False,
+    max_concurrent: MaxConcurrent = None,
+    trust: Trust = False,
+    mixed_versions: MixedVersions = False,
+    format: FormatOption = Format.table,
+) -> None:
+    """Run the best configurations of a search again, on fresh seeds and the test set: what are they
+    worth?
+    """
+    for_eyes = format is Format.table
+    say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
+    sys.stdout.flush()
+    from clsweep.cluster.confirm import confirm_study
+    from clsweep.cluster.runner import Request
+
+    given = [seed.strip() for text in seeds or () for seed in text.split(",")]
+    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
+    kept |= {"mixed_versions": mixed_versions, "trust": trust}
+    again = command_line(
+        "confirm", path, top=top, seeds=",".join(given), address=address, set=settings, **kept
+    )
+    asked = Request(
+        address=address,
+        retry_failed=retry_failed,
+        max_concurrent=max_concurrent,
+        mixed_versions=mixed_versions,
+    )
+    quiet = contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr)
+    with _resumable(again, file=sys.stderr), quiet:
+        summary = confirm_study(
+            path,
+            asked,
+            top=top,
+            seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
+            settings=settings or (),
+            trust=trust,
+        )
+    if summary.finished or summary.failed:
+        print_confirmation(Reading().opened([path]), top=top, format=format)
+    if for_eyes:
+        print_failures(Reading().opened([summary.path]))
+        print_end(summary, again)
+        print_next("" if summary.left else command_line("report", path))
+    exit_as(summary)
+
+
+def check(
+    plugin: Annotated[str, typer.Argument(metavar="PLUGIN", help="a file NAME.py, or a package")],
+    settings: Settings = None,
+) -> None:
+    """Try a plug-in of yours: does each row do what every trial relies on? Takes some seconds a
+    row.
+    """
+    from clsweep.cli.check import check_plugin
+
+    say(f"Trying {plugin}: some seconds a row ...")
+    broken = 0
+    for row, contract, failure in check_plugin(plugin, settings or ()):
+        broken += bool(failure)
+        line = f"{'FAILED' if failure else 'ok':6}  {row}: {contract}"
+        say(f"{line}: {failure}" if failure else line)
+    if broken:
+        say(f"\n{plugin}: {broken} of these are not so")
+        raise typer.Exit(1)
+    say(f"\n{plugin}: all of these are so")
+
+
+def schema(
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="write it to a file")
+    ] = None,
+    plugins: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", metavar="FILE", help="with the rows of this plug-in, or several"),
+    ] = None,
+) -> None:
+    """The JSON Schema of study files: an editor completes names, shows what they mean and marks
+    mistakes.
+    """
+    import json
+
+    from clsweep.catalog.plugins import activate, read_plugins
+    from clsweep.study.json_schema import study_schema
+    from clsweep.study.shipped import EDITOR
+
+    activate(read_plugins(plugins or (), Path()))
+    text = json.dumps(study_schema(closed=bool(plugins)), ensure_ascii=False, separators=(",", ":"))
+    if out is None:
+        say(json_text(text))
+        return
+    try:
+        out.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"--out {out}: cannot be written: {error.strerror}") from None
+    say(f"{out}: put this line at the head of a study beside it:")
+    say(f"{EDITOR} $schema={out.name}")
+
+
+def _print_cells(study: Study) -> None:
+    """The matrix of the first cell of a study with factors, and what differs in the others."""
+    from clsweep.cli.plan import cell_matrices
+
+    known: list[dict[str, object]] = []
+    for cell, rows in cell_matrices(study):
+        differing = [row for row in rows if row not in known]
+        say(f"\n{cell.name}{', where it differs from the first cell' if known else ''}")
+        print_table(differing)
+        known = known or rows
+
+
+def _print_answer(study: Study, results: Results, path: str) -> str:
+    """What a study has come to; returns the command to type next, or ""."""
+    from clsweep.cli.statistics import print_answer, print_pareto, print_robustness
+
+    following = print_answer(results)
+    style = Style(command=command_line("robustness", path))
+    print_robustness(results, by=None, within=None, style=style)
+    if study.sections.search.cost == "seconds":
+        print_pareto(results, style=Style(command=command_line("pareto", path)))
+    return following
+
+
+def _study(
+    path: Path, preset: str | None, settings: Sequence[str] | None, trust: bool = False
+) -> Study:
+    from clsweep.study.resolve import load_study
+
+    return load_study(path, preset=preset, settings=settings or (), trust=trust)
+
+
+@contextlib.contextmanager
+def _resumable(again: str, file: TextIO | None = None) -> Iterator[None]:
+    """Say how to go on, should the user interrupt what runs."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"\nInterrupted. Resume with: {again}", file=file)
+        raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -1,0 +1,208 @@
+"""The files of a results folder, in a folder of this machine or below a prefix of an object store.
+
+One door: whatever a folder holds is read here, and checked before anything is computed from it;
+whatever a run writes goes through here, while the folder is its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from clsweep.errors import RequestError, UserError
+from clsweep.results.checked import checked_rows, of_one_trial
+from clsweep.results.disk import Data, Disk
+from clsweep.results.hold import hold_of
+from clsweep.results.tables import decode
+
+if TYPE_CHECKING:
+    from clsweep.results.object_store import ObjectStore
+
+    Files: TypeAlias = Disk | ObjectStore
+
+T = TypeVar("T")
+
+MISSING = "this file of the results is missing"
+# of the files per trial, by their folder
+SUFFIX = {"encoders": ".safetensors", "checkpoints": ".ckpt"}
+
+
+class Store:
+    """Files by their names in the folder: `parts/trials/a-0.parquet`.
+
+    Args:
+        path: `results/tau`, or `s3://bucket/tau`.
+        of_run: in a process of a run that holds the folder elsewhere.
+    """
+
+    def __init__(self, path: str, of_run: str | None = None):
+        self.path, self.files = path, open_files(path)
+        self.held = hold_of(self.files, path, of_run)  # the right to write to it
+        self._known: dict[str, tuple[bytes, Any]] = {}
+
+    @property
+    def local_path(self) -> str | None:
+        """The folder on this machine, None for an object store."""
+        return self.files.folder if isinstance(self.files, Disk) else None
+
+    def stored(self, folder: str) -> list[str]:
+        """Trials that have a file in `folder`."""
+        suffix = SUFFIX[folder]
+        return sorted(
+            name.removesuffix(suffix) for name in self.files.names(folder) if name.endswith(suffix)
+        )
+
+    def parts(self, kind: str) -> list[str]:
+        """The files of trials that wait for the compaction of this table."""
+        names = [n for n in self.files.names(f"parts/{kind}") if n.endswith(".parquet")]
+        # hidden ones are the system's: macOS writes ._x beside x, NFS keeps .nfs... for a while
+        return sorted(f"parts/{kind}/{name}" for name in names if not name.startswith("."))
+
+    def with_parts(
+        self,
+        name: str,
+        fields: Sequence[pa.Field],
+        folder: bytes | None,
+        *,
+        filled: Sequence[str],
+        present: Sequence[str] = (),
+    ) -> pa.Table:
+        """The compacted table and the parts; a trial that stands in both is read from its part.
+        See `checked_rows` for what they must hold.
+        """
+
+        def rows(data: bytes) -> pa.Table:
+            return checked_rows(data, fields, folder, filled=filled, present=present)
+
+        def part(path: str) -> pa.Table:
+            return self.decoded(
+                path,
+                lambda data: of_one_trial(rows(data), _trial_id(path), is_row=name == "trials"),
+                "; without it, the trial runs again",
+            )
+
+        for _ in range(3):
+            # The parts are listed first: one that is compacted from here on is missed below, and we
+            # begin again.
+            parts = self.parts(name)
+            tables = [pa.schema(fields).empty_table()]
+            self._require_compacted(name, parts)
+            if self.files.is_file(f"{name}.parquet"):
+                table = self.decoded(f"{name}.parquet", rows)
+                if parts:
+                    newer = pa.array([_trial_id(path) for path in parts], pa.string())
+                    table = table.filter(pc.invert(pc.is_in(table["trial_id"], newer)))
+                tables.append(table)
+            try:
+                tables += self.files.each(part, parts)
+            except FileNotFoundError:
+                continue
+            return pa.concat_tables(tables)
+        raise RequestError(f"{self.path}: the results are being rewritten; try again")
+
+    def _require_compacted(self, name: str, parts: Sequence[str]) -> None:
+        """Refuse a folder without a table that a compaction has written with the other one: the
+        epochs first, and both before it removes parts. So a trial of the one that has no part is in
+        the other.
+        """
+        other = {"trials": "epochs", "epochs": "trials"}.get(name)
+        if other is None or self.files.is_file(f"{name}.parquet"):
+            return
+        if not self.files.is_file(f"{other}.parquet"):
+            return
+        ids = self.decoded(f"{other}.parquet", lambda data: decode(data, ["trial_id"]))["trial_id"]
+        in_parts = {_trial_id(path) for path in parts} if name == "trials" else set()
+        if not in_parts.issuperset(ids.to_pylist()):
+            raise RequestError(f"{self.files.place(f'{name}.parquet')}: {MISSING}")
+
+    def decoded(self, name: str, decode: Callable[[bytes], T], advice: str = "") -> T:
+        """What a file holds; a part that is gone is for the caller to handle."""
+        for attempt in range(3):
+            try:
+                data = self.files.read(name)
+            except FileNotFoundError:
+                if name.startswith("parts/"):
+                    raise
+                raise RequestError(f"{self.files.place(name)}: {MISSING}") from None
+            try:
+                return decode(data)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                if self.local_path is None and attempt < 2:
+                    continue  # an object may be replaced while it is read
+                if isinstance(error, UserError):
+                    raise
+                reason = str(error).splitlines()[0]
+                raise RequestError(
+                    f"{self.files.place(name)}: cannot be read: {reason}{advice}"
+                ) from None
+        raise AssertionError
+
+    def once(self, name: str, decode: Callable[[bytes], Any]) -> Any:
+        """What a file holds, decoded again only where it has changed."""
+
+        def again(data: bytes) -> Any:
+            known, value = self._known.get(name, (None, None))
+            if known != data:
+                self._known[name] = known, value = data, decode(data)
+            return value
+
+        return self.decoded(name, again)
+
+    def write(self, name: str, data: Data, *, durable: bool = True) -> None:
+        """Replace a file, if the folder is still that of the run."""
+        self.held.check()
+        self.files.write(name, data, durable=durable)
+
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there, as `write`."""
+        self.held.check()
+        self.files.remove(name)
+
+
+def open_files(path: str) -> Files:
+    """The files at a folder, `results/tau`, or at a URI, `s3://bucket/tau` or `file:///tau`.
+
+    Raises:
+        RequestError: there is nothing like it, or its bucket cannot be asked for.
+    """
+    return _open_uri(path) if "://" in path else Disk(path)
+
+
+# Opening a store looks for credentials and asks for the bucket's region.
+@functools.lru_cache(maxsize=64)
+def _open_uri(uri: str) -> Files:
+    import pyarrow.fs as pafs
+
+    from clsweep.results.object_store import STORES, ObjectStore, patiently, reason
+
+    try:
+        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(_with_short_writes(uri)))
+    except (pa.ArrowException, OSError) as error:
+        raise RequestError(
+            f"{uri}: expected a folder or an object store's URI: {reason(error)}"
+        ) from None
+    if isinstance(fs, pafs.LocalFileSystem):
+        return Disk(base)
+    if fs.type_name not in STORES:
+        raise RequestError(
+            f"{uri}: expected a folder or an object store's URI, as in "
+            f"s3://bucket/{base or 'results'}"
+        )
+    return ObjectStore(uri, fs, base)
+
+
+def _with_short_writes(uri: str) -> str:
+    """One request instead of three for a small object; a missing bucket is then noticed at its
+    end.
+    """
+    if not uri.startswith("s3://") or "allow_delayed_open=" in uri:
+        return uri
+    return f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true"
+
+
+def _trial_id(part: str) -> str:
+    return part.rpartition("/")[2].removesuffix(".parquet")
