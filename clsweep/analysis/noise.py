@@ -17,7 +17,8 @@ configurations is no surer than a few seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,23 +51,88 @@ MOST_SEEDS = 500
 ROUNDING = 1e-20  # of the largest square: what is left of equal scores
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Noise:
-    """The noise of the scores of each configuration.
+    """The noise of a table (n, S): of each row, of sums of their means, and as it may be drawn.
 
     Attributes:
-        pooled, freedom: sum_is (x_is - m_i)^2 / freedom,  freedom = sum_i d_i; NaN without a
-            repeat.
-        chance: (n,) that a configuration has more noise of its own.
-        own, own_freedom: (n,) its variance then, as known from so many degrees of freedom: one more
-            than it has, as noise is seen where it looks large.
+        left: (n, S) x_is - m_i, NaN = no score.
+        means: (n,) m_i.
+        silent: (n,) rows without noise, which say nothing of the others'.
     """
 
-    pooled: float
-    freedom: int
-    chance: Array
-    own: Array
-    own_freedom: Array
+    left: Array
+    means: Array
+    silent: NDArray[np.bool_]
+
+    @cached_property
+    def counts(self) -> Codes:
+        """(n,) S_i."""
+        return np.asarray(np.isfinite(self.left).sum(axis=1))
+
+    @cached_property
+    def freedoms(self) -> Array:
+        """(n,) d_i."""
+        return np.where(self.silent, 0.0, self.counts - 1.0)
+
+    @cached_property
+    def squares(self) -> Array:
+        """(n,) sum_s (x_is - m_i)^2."""
+        return np.where(self.silent, 0.0, np.nansum(np.square(self.left), axis=1))
+
+    @cached_property
+    def freedom(self) -> int:
+        """sum_i d_i."""
+        return int(self.freedoms.sum())
+
+    @cached_property
+    def pooled(self) -> float:
+        """sum_is (x_is - m_i)^2 / freedom; NaN without a repeat."""
+        return float(self.squares.sum()) / self.freedom if self.freedom else np.nan
+
+    @cached_property
+    def total(self) -> float:
+        """The sum of all squares in one go: a difference's chances hang on its last digit."""
+        return float(np.square(self.left[np.isfinite(self.left)]).sum())
+
+    @property
+    def variance(self) -> float:
+        """total / freedom; 0 without a repeat."""
+        return self.total / max(self.freedom, 1)
+
+    @cached_property
+    def residuals(self) -> Array:
+        """(x_is - m_i) / sqrt(1 - 1 / S_i) of the rows with a repeat."""
+        repeated = np.isfinite(self.left) & (self.counts > 1)[:, None]
+        scaled = self.left / np.sqrt(1.0 - 1.0 / np.maximum(self.counts, 2))[:, None]
+        return np.asarray(scaled[repeated])
+
+    @cached_property
+    def chance(self) -> Array:
+        """(n,) that a configuration has more noise of its own."""
+        num = len(self.means)
+        worst = max(1, num // 10)
+        likelier = np.full(num, min(1.0, OUTLIERS / num))
+        likelier[self.means.argsort(kind="stable")[:worst]] = WORST * min(1.0, MOST_WORST / worst)
+        others = np.maximum(self.squares.sum() - self.squares, 0.0)
+        others_freedom = self.freedom - self.freedoms
+        chance = chance_of(self.squares, self.freedoms, others, others_freedom, UNEVEN, WIDER, MOST)
+        with np.errstate(divide="ignore"):
+            chance = special.expit(special.logit(chance) + np.log(likelier))
+        return np.where(self.silent, 1.0, chance)
+
+    @cached_property
+    def own(self) -> Array:
+        """(n,) the variance of each row where it has noise of its own, not below the pooled."""
+        own = np.maximum(self.squares / np.maximum(self.freedoms, 1.0), self.pooled)
+        return np.where(self.silent, 0.0, own)
+
+    @cached_property
+    def own_freedom(self) -> Array:
+        """(n,) the degrees of freedom of that: one more than d_i, as noise is seen where it looks
+        large.
+        """
+        return self.freedoms + 1.0
 
     def of_sum(self, squares: Array) -> tuple[float, float]:
         """Variance of sum_i w_i m_i and its degrees of freedom (Satterthwaite), of squares =
@@ -110,30 +176,10 @@ def noise_of(values: Array, silent: NDArray[np.bool_] | None = None) -> Noise:
 
     silent: (n,) rows without noise, which say nothing of the others' (`Sweep.silent`).
     """
-    counts = np.isfinite(values).sum(axis=1)
-    means = np.nansum(values, axis=1) / counts
-    squares = np.nansum(np.square(values - means[:, None]), axis=1)
-    freedom = counts - 1.0
-    if silent is not None:
-        freedom[silent], squares[silent] = 0.0, 0.0
-    total, num = float(freedom.sum()), len(values)
-    pooled = float(squares.sum()) / total if total else np.nan
-    likelier = np.full(num, min(1.0, OUTLIERS / num))
-    worst = max(1, num // 10)
-    likelier[means.argsort(kind="stable")[:worst]] = WORST * min(1.0, MOST_WORST / worst)
-    others = np.maximum(squares.sum() - squares, 0.0)
-    chance = chance_of(squares, freedom, others, total - freedom, UNEVEN, WIDER, MOST)
-    with np.errstate(divide="ignore"):
-        chance = special.expit(special.logit(chance) + np.log(likelier))
-    own = np.maximum(squares / np.maximum(freedom, 1.0), pooled)
-    if silent is not None:
-        chance[silent], own[silent] = 1.0, 0.0
+    means = np.nansum(values, axis=1) / np.isfinite(values).sum(axis=1)
+    none = np.zeros(len(values), dtype=bool)
     return Noise(
-        pooled=pooled,
-        freedom=int(total),
-        chance=chance,
-        own=own,
-        own_freedom=freedom + 1.0,
+        left=values - means[:, None], means=means, silent=none if silent is None else silent
     )
 
 
@@ -245,24 +291,46 @@ def _pairs(codes: Codes) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedShift:
-    """What the F test of a two-way table says.
+class TwoWay:
+    """x_is = m_i + b_s + e_is by least squares, of a table that may have gaps (Henderson 1953,
+    method 3): how seeds shift all rows alike.
 
     Attributes:
-        p: of no shift; 0 where nothing else differs between the seeds.
-        effects: (S,) of each seed, of sum zero.
-        variance: of one seed's shift, at least 0.
-        num_seeds: that it rests on, S.
+        squares, freedom: of b beside m;  E squares = freedom s_e^2 + spread s_b^2.
+        others, others_freedom: of e.
+        effects: (S,) b_s, of sum zero.
+        num_seeds: that b rests on.
     """
 
-    p: float
+    squares: float
+    freedom: float
+    others: float
+    others_freedom: float
+    spread: float
     effects: Array
-    variance: float
     num_seeds: int
 
     @property
+    def noise(self) -> float:
+        """s_e^2."""
+        return self.others / self.others_freedom
+
+    @property
+    def variance(self) -> float:
+        """s_b^2, at least 0."""
+        return max(0.0, (self.squares - self.freedom * self.noise) / self.spread)
+
+    @property
+    def p(self) -> float:
+        """Of no shift, by  F = MS_b / MS_e; 0 where nothing else differs between the seeds."""
+        between = self.squares / self.freedom
+        if not self.noise > 1e-12 * between:
+            return 0.0
+        return float(special.fdtrc(self.freedom, self.others_freedom, between / self.noise))
+
+    @property
     def half_width(self) -> float:
-        """Of a level's interval by the shifts alone: t sqrt(variance / S), S degrees of freedom.
+        """Of a level's interval by the shifts alone: t sqrt(s_b^2 / S), S degrees of freedom.
 
         One degree more than the seeds have, as shifts are seen where their variance looks large.
         """
@@ -277,31 +345,6 @@ class SeedShift:
         even = table - self.effects
         means = np.nanmean(even, axis=1, keepdims=True)
         return np.asarray(means + (even - means) * np.sqrt(num / (num - 1)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TwoWay:
-    """x_is = m_i + b_s + e_is by least squares, of a table that may have gaps (Henderson 1953,
-    method 3).
-
-    Attributes:
-        squares, freedom: of b beside m;  E squares = freedom s_e^2 + spread s_b^2.
-        others, others_freedom: of e.
-        effects: (S,) b_s.
-    """
-
-    squares: float
-    freedom: float
-    others: float
-    others_freedom: float
-    spread: float
-    effects: Array
-
-    @property
-    def variance(self) -> float:
-        """s_b^2, at least 0."""
-        noise = self.others / self.others_freedom
-        return max(0.0, (self.squares - self.freedom * noise) / self.spread)
 
 
 def two_way(table: Array) -> TwoWay | None:
@@ -328,12 +371,12 @@ def two_way(table: Array) -> TwoWay | None:
         others_freedom=others_freedom,
         spread=float(np.trace(design)),
         effects=inverse @ sums,
+        num_seeds=table.shape[1],
     )
 
 
-def seed_shift(table: Array) -> SeedShift | None:
-    """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen
-    by  F = MS_b / MS_e  of `two_way`.
+def seed_shift(table: Array) -> TwoWay | None:
+    """The shifts of the columns (seeds) of a table (n, S), NaN = no score; None where none is seen.
 
     Seeds that half of the rows or fewer have are left as they are.
     """
@@ -342,13 +385,10 @@ def seed_shift(table: Array) -> SeedShift | None:
     values = table[(known & common).sum(axis=1) > 1][:, common]
     if min(values.shape) < 2 or not (found := two_way(values)):
         return None
-    between, noise = found.squares / found.freedom, found.others / found.others_freedom
-    if between <= ROUNDING * float(np.nanmax(np.square(values))):
+    if found.squares / found.freedom <= ROUNDING * float(np.nanmax(np.square(values))):
         return None
-    freedom = found.freedom, found.others_freedom
-    p = float(special.fdtrc(*freedom, between / noise)) if noise > 1e-12 * between else 0.0
-    if p > SHIFT_LEVELS.get(values.shape[1], SHIFT_LEVEL):
+    if found.p > SHIFT_LEVELS.get(values.shape[1], SHIFT_LEVEL):
         return None
     effects = np.zeros(table.shape[1])
     effects[common] = found.effects - found.effects.mean()
-    return SeedShift(p=p, effects=effects, variance=found.variance, num_seeds=values.shape[1])
+    return replace(found, effects=effects)

@@ -349,29 +349,21 @@ def noise_tables(values: Array, rng: np.random.Generator) -> Callable[[int], Arr
     """Draws `size` tables (size, n, S) of the noise of the scores; copies of a row share theirs."""
     codes = copies(np.sort(values, axis=1))
     first, groups = np.unique(codes, return_index=True, return_inverse=True)[1:]
-    noise, pool = noise_of(values[first]), _residuals(values[first])
+    noise = noise_of(values[first])
+    pool = np.sort(noise.residuals)  # in any order of the table
+    if size := float(np.sqrt(np.square(pool).mean())):
+        pool = pool / size  # of mean square 1
 
-    def draw(size: int) -> Array:
+    def draw(num: int) -> Array:
         # The longer axis is the last in memory, which numpy sums and searches several times faster.
-        shape = (size, *sorted((len(first), values.shape[1])))
+        shape = (num, *sorted((len(first), values.shape[1])))
         drawn: Array = pool[rng.integers(0, pool.size, shape, dtype=np.int32)]
         if len(first) >= values.shape[1]:
             drawn = drawn.swapaxes(-1, -2)
-        drawn *= noise.draw(size, rng)[..., None]
+        drawn *= noise.draw(num, rng)[..., None]
         return drawn[:, groups] if len(first) < len(values) else drawn
 
     return draw
-
-
-def _residuals(values: Array) -> Array:
-    """Sorted residuals (x_ij - m_i) / sqrt(1 - 1 / S_i), of mean square 1."""
-    present = np.isfinite(values)
-    counts = present.sum(axis=-1)
-    scale = np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]
-    scaled = (values - row_means(values)[:, None]) / scale
-    pool = np.sort(scaled[present & (counts > 1)[:, None]])  # in any order of the table
-    size = float(np.sqrt(np.square(pool).mean()))
-    return pool / size if size > 0 else pool
 
 
 def _is_complete(values: Array) -> bool:

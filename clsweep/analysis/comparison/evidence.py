@@ -115,9 +115,9 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     if se <= max(term.rounding for term in terms):  # nothing is known of the size of the noise
         return Evidence(estimate=estimate)
     third = sum(
-        float(np.mean((term.noise.pool / se) ** 3) * (term.weights**3).sum())
+        float(np.mean((term.noise.residuals / se) ** 3) * (term.weights**3).sum())
         for term in terms
-        if len(term.noise.pool) >= FEW
+        if len(term.noise.residuals) >= FEW
     )
     size = max(t.weights.size for t in terms)
     num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
@@ -151,17 +151,16 @@ def units_of(term: Term) -> Array:
 
 
 def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
-    noise, weights = term.noise, term.weights[term.weights > 0]
-    if len(noise.pool) < FEW or len(weights) > MANY:
+    pool, weights = term.noise.residuals, term.weights[term.weights > 0]
+    if len(pool) < FEW or len(weights) > MANY:
         drawn = rng.normal(0.0, np.sqrt(term.variance), num)
     else:
         step = max(1, CHUNK // len(weights))
         parts = [
-            noise.pool[rng.integers(0, len(noise.pool), (min(step, num - start), len(weights)))]
-            @ weights
+            pool[rng.integers(0, len(pool), (min(step, num - start), len(weights)))] @ weights
             for start in range(0, num, step)
         ]
-        even = noise.variance * np.square(weights).sum()
+        even = term.noise.variance * np.square(weights).sum()
         drawn = np.concatenate(parts) * np.sqrt(term.variance / even)
     drawn *= np.sqrt(term.freedom / rng.chisquare(term.freedom, num))
     for doubt in term.doubts:

@@ -17,28 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from clsweep.analysis import resample
-from clsweep.analysis.noise import UNEVEN, Codes, chance_of, copies, two_way
+from clsweep.analysis.noise import UNEVEN, Codes, Noise, chance_of, copies, noise_of, two_way
 from clsweep.analysis.sweep import Array
 
 # Where the noise looks just even, each doubt may widen a 95 % interval by this much. Before the
 # scores are seen it has no more than this chance times its squared degrees of freedom, or a half.
 WIDER, MOST = 1.02, 0.075
 COMMON = (0.3, 0.5, 0.7)  # which part of the variance is common to the rows of a seed, if one is
-
-
-@dataclass(frozen=True, kw_only=True)
-class Noise:
-    """Residuals r_cs = (x_cs - m_c) / sqrt(1 - 1 / S_c) of a table; sum of (x_cs - m_c)^2 and
-    degrees of freedom.
-    """
-
-    pool: Array
-    squares: float
-    freedom: int
-
-    @property
-    def variance(self) -> float:
-        return self.squares / max(self.freedom, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,17 +76,6 @@ class Term:
         return variance, 1.0 / loss
 
 
-def noise_of(table: Array) -> Noise:
-    """The noise of a table; freedom 0 where no row has two draws."""
-    present = np.isfinite(table)
-    counts = present.sum(axis=1)
-    repeated = present & (counts > 1)[:, None]
-    left = table - resample.row_means(table)[:, None]
-    scaled = left / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))[:, None]
-    squares = float(np.square(left[repeated]).sum())
-    return Noise(pool=scaled[repeated], squares=squares, freedom=int((counts - 1).sum()))
-
-
 def sample_term(values: Array, scores: Array, crossed: Array | None = None) -> Term:
     """The mean of a sample of settings, whose values (C,) are its draws; `scores` are theirs.
 
@@ -141,25 +115,18 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
     present, noise = np.isfinite(table), noise_of(everywhere)
     weights = np.where(present, (parts / present.sum(axis=1))[:, None], 0.0)
     shift = _shift(everywhere, weights) if len(table) > 1 else NO_DOUBT
-    squares, freedom = squares_of(table)
+    own = noise_of(table)
     weight = np.square(weights).sum(axis=1)
     variance, uneven = noise.variance * float(weight.sum()), NO_DOUBT
     left = float(noise.freedom)
     if len(part) < len(whole):
-        chance, own, own_freedom = apart(
-            squares.sum(keepdims=True), freedom.sum(keepdims=True), noise
-        )
-        uneven = Doubt(
-            chance=float(chance[0]),
-            variance=float(own[0] * weight.sum()),
-            freedom=float(own_freedom[0]),
-        )
-    elif noise.squares > 0:
-        known = freedom > 0
-        rows = weight * np.where(known, squares / np.maximum(freedom, 1.0), noise.variance)
+        uneven = _apart(own, noise, float(weight.sum()))
+    elif noise.squares.any():
+        known = own.freedoms > 0
+        rows = weight * np.where(known, own.squares / np.maximum(own.freedoms, 1.0), noise.variance)
         variance = float(rows.sum())
-        loss = float((np.square(rows) / np.where(known, freedom + 2.0, noise.freedom)).sum())
-        left = min(left, variance**2 / loss)
+        loss = np.square(rows) / np.where(known, own.freedoms + 2.0, noise.freedom)
+        left = min(left, variance**2 / float(loss.sum()))
     return Term(
         table=table,
         weights=weights,
@@ -171,23 +138,17 @@ def term(part: Array, scores: Array, whole: Array, all_scores: Array) -> Term:
     )
 
 
-def squares_of(table: Array) -> tuple[Array, Array]:
-    """(C,) sum_s (x_cs - m_c)^2 and degrees of freedom of each row."""
-    squares = np.nansum(np.square(table - resample.row_means(table)[:, None]), axis=1)
-    return squares, np.isfinite(table).sum(axis=1) - 1.0
-
-
-def apart(squares: Array, freedom: Array, noise: Noise) -> tuple[Array, Array, Array]:
-    """(U,) of units, rows or parts of a table, whose noise is `noise`: the chance that one has more
-    than the others, the variance that it then has, not below the pooled, and its degrees of
-    freedom.
-    """
-    others = np.maximum(noise.squares - squares, 0.0)
+def _apart(part: Noise, whole: Noise, weight: float) -> Doubt:
+    """That a part of a table has more noise than the others, not below the pooled."""
+    squares = part.squares.sum(keepdims=True)
+    freedom = part.freedoms.sum(keepdims=True)
+    others = np.maximum(whole.total - squares, 0.0)
     chance = chance_of(
-        squares, freedom, others, noise.freedom - freedom, UNEVEN, *_doubted(freedom)
+        squares, freedom, others, whole.freedom - freedom, UNEVEN, *_doubted(freedom)
     )
-    freedom = np.maximum(freedom, 1.0)
-    return chance, np.maximum(squares / freedom, noise.variance), freedom
+    own_freedom = max(float(freedom[0]), 1.0)
+    variance = max(float(squares[0]) / own_freedom, whole.variance)
+    return Doubt(chance=float(chance[0]), variance=variance * weight, freedom=own_freedom)
 
 
 def _once(scores: Array) -> tuple[Codes, Array]:
@@ -217,7 +178,7 @@ def _shift(table: Array, weights: Array, without: float | None = None) -> Doubt:
     parts = found.squares, found.freedom, found.others, found.others_freedom
     q, d, r, e = (np.array([x]) for x in parts)
     chance = chance_of(q, d, r, e, ratios, *_doubted(d))
-    alone = found.others / found.others_freedom * np.square(weights).sum()
+    alone = found.noise * np.square(weights).sum()
     common = found.variance * np.square(weights.sum(axis=0)).sum()
     variance = common + (alone if without is None else without)
     return Doubt(chance=float(chance[0]), variance=float(variance), freedom=found.freedom)

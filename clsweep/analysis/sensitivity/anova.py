@@ -341,7 +341,7 @@ def _blocked(plain: Noise, own: Array, mean_count: float, least: float) -> Noise
     if not (found := two_way(own)):
         return plain
     shift, left = found.squares / found.freedom, found.others_freedom
-    residual = max(found.others / left, least)
+    residual = max(found.noise, least)
     if residual <= 0 or stats.f.sf(shift / residual, found.freedom, left) >= SHIFT:
         return plain
     return replace(

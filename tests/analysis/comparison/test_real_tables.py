@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from clsweep.analysis.comparison.noise import chance_of, noise_of, term
+from clsweep.analysis.comparison.noise import term
 from clsweep.analysis.comparison.pairing import pair
 from clsweep.analysis.comparison.winners import winners
+from clsweep.analysis.noise import chance_of, noise_of
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.sweep import read_sweeps
 from tests.analysis.comparison.test_table import compare, one, sweep
