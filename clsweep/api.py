@@ -12,7 +12,7 @@ from clsweep.analysis.sweep import STATUSES
 from clsweep.display.text import html_table
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import confirmed
-from clsweep.findings.statistics import CellFindings, Findings
+from clsweep.questions.findings import CellFindings, Findings
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.study.design import Study
@@ -102,7 +102,7 @@ class Results(StudyResults, Findings):
     @cached_property
     def cells(self) -> tuple[CellFindings, ...]:
         """The cells of a study with factors, each with statistics of its own; else none."""
-        from clsweep.findings.of_cells import cells_of_study
+        from clsweep.questions.cells import cells_of_study
 
         if self._table or len(self._folders) != 1:
             return self._cells
@@ -111,7 +111,7 @@ class Results(StudyResults, Findings):
     @cached_property
     def material(self) -> Material:
         from clsweep.findings.from_studies import of_studies
-        from clsweep.findings.of_cells import require_alone, whole_material
+        from clsweep.questions.cells import require_alone, whole_material
 
         if self._table:
             return self._table
@@ -142,7 +142,7 @@ class Results(StudyResults, Findings):
         return under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
-        from clsweep.findings.reproduction import printed_of
+        from clsweep.findings.printed import printed_of
 
         return [table for study in self.studies for table in printed_of(study, within=within)]
 
@@ -310,7 +310,7 @@ def _of_table(
 ) -> Results:
     """The results of a table of trials, cell by cell where it has factors."""
     from clsweep.findings.from_trials import of_trials
-    from clsweep.findings.of_cells import cells_of_table, whole_material
+    from clsweep.questions.cells import cells_of_table, whole_material
 
     def read(rows: pd.DataFrame) -> Material:
         return of_trials(rows, source=source, **options)

@@ -222,8 +222,9 @@ def run(
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
     from clsweep.api import default_out, open_results
-    from clsweep.cli.statistics import Style, print_answer, print_pareto, print_robustness
+    from clsweep.cli.statistics import Style, print_answer, print_question, print_robustness
     from clsweep.cluster.runner import Request, run_study
+    from clsweep.questions.pareto import QUESTION
 
     kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
     kept |= {"mixed_versions": mixed_versions, "trust": trust}
@@ -250,9 +251,10 @@ def run(
     if summary.finished:
         following = print_answer(results)
         style = Style(command=command_line("robustness", summary.path))
-        print_robustness(results, by=None, within=None, style=style)
+        print_robustness(results, style=style)
         if study.sections.search.cost == "seconds":
-            print_pareto(results, style=Style(command=command_line("pareto", summary.path)))
+            style = Style(command=command_line("pareto", summary.path))
+            print_question(QUESTION, results.pareto(), material=results.material, style=style)
     print_failures(results)
     print_end(summary, again)
     print_next("" if summary.left else following)
@@ -393,21 +395,16 @@ def sensitivity(
     format: FormatOption = Format.table,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
-    from clsweep.cli.statistics import Style, print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import Style, print_question
+    from clsweep.questions.sensitivity import QUESTION
     from clsweep.report import told
 
     findings = _opened(paths, metric, mode, params, scales, failed)
-    frame = findings.sensitivity(*objectives or ())
-    title = f"\nShares of the variance of {findings.material.metric_title}, with 95 % intervals"
-    print_frame(
-        frame,
-        shown.sensitivity(frame),
-        style=Style(format=format, wide=wide, explain=explain),
-        title=title,
-        legend=shown.SENSITIVITY_LEGEND,
-        spare=shown.SENSITIVITY_SPARE,
+    print_question(
+        QUESTION,
+        findings.sensitivity(*objectives or ()),
         material=findings.material,
+        style=Style(format=format, wide=wide, explain=explain),
         said=lambda: told.sensitivity(findings, *objectives or ()),
         following=_same_of("recommend", paths, metric, mode, params, scales, failed),
     )
@@ -424,9 +421,9 @@ def picks(
     format: FormatOption = Format.table,
 ) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
-    from clsweep.cli.statistics import Style, print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import Style, print_question
     from clsweep.findings.reading_rules import label_free_scores
+    from clsweep.questions.picks import QUESTION
 
     findings = _opened(paths, metric, mode, params)
     frame, material = findings.picks(), findings.material
@@ -434,15 +431,11 @@ def picks(
         needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
         say(f"The trials have no score without labels beside {material.metric_title}{needed}.")
         return
-    print_frame(
+    print_question(
+        QUESTION,
         frame,
-        shown.picks(frame),
-        style=Style(format=format, wide=wide, explain=explain),
-        title=f"\nWhat scores without labels would have picked, by {material.metric_title}, with "
-        "95 % intervals",
-        legend=shown.PICKS_LEGEND,
-        spare=shown.PICKS_SPARE,
         material=material,
+        style=Style(format=format, wide=wide, explain=explain),
         following=_same_of("recommend", paths, metric, mode, params),
     )
 
@@ -476,25 +469,19 @@ def compare(
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import Style, open_and_pair, print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import Style, open_and_pair, print_question
+    from clsweep.questions.comparison import BY_STAT
     from clsweep.report import told
 
     findings, pair = open_and_pair(
         paths, lambda sources: _opened(sources, metric, mode, params, scales, failed)
     )
-    frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
-    material = findings.material
-    near = shown.points(material.within if within is None else within)
-    title = shown.COMPARISON_TITLES[stat.value].format(metric=material.metric_title, within=near)
-    print_frame(
-        frame,
-        shown.comparison(frame),
+    print_question(
+        BY_STAT[stat.value],
+        findings.compare(*pair, stat=stat.value, by=by, within=within),
+        material=findings.material,
+        within=within,
         style=Style(format=format, wide=wide, explain=explain),
-        title=f"\n{title}",
-        legend=shown.COMPARISON_LEGENDS[stat.value].format(within=near),
-        spare=shown.COMPARISON_SPARE,
-        material=material,
         said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
         following=_same_of(
             "recommend", [p for p in paths if p not in pair], metric, mode, params, scales, failed
@@ -512,10 +499,14 @@ def pareto(
     format: FormatOption = Format.table,
 ) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
-    from clsweep.cli.statistics import Style, print_pareto
+    from clsweep.cli.statistics import Style, print_question
+    from clsweep.questions.pareto import QUESTION
 
-    print_pareto(
-        _opened(paths, metric, mode, params),
+    findings = _opened(paths, metric, mode, params)
+    print_question(
+        QUESTION,
+        findings.pareto(),
+        material=findings.material,
         style=Style(format=format, explain=explain),
         following=_same_of("recommend", paths, metric, mode, params),
     )
@@ -536,20 +527,16 @@ def recommend(
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
-    from clsweep.cli.statistics import Style, print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import Style, print_question
+    from clsweep.questions.recommend import QUESTION
     from clsweep.report import told
 
     findings = _opened(paths, metric, mode, params, scales, failed)
-    frame = findings.recommend()
-    print_frame(
-        frame,
-        shown.recommendation(frame, findings.material.confirmation),
-        style=Style(format=format, wide=wide, explain=explain),
-        title=f"\nSettings by {findings.material.metric_title}, with 95 % intervals",
-        legend=shown.RECOMMENDATION_LEGEND,
-        spare=shown.RECOMMENDATION_SPARE,
+    print_question(
+        QUESTION,
+        findings.recommend(),
         material=findings.material,
+        style=Style(format=format, wide=wide, explain=explain),
         said=lambda: told.recommendation(findings),
         following=_same_of("report", paths, metric, mode, params, scales, failed),
     )

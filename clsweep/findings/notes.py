@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from clsweep.analysis.reasons import UNRESOLVED, Note, Reason
 from clsweep.display.numbers import count, mentioned, number
+from clsweep.study.factors import FACTORS
 from clsweep.version import VERSION_COLUMNS, public_version
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NOTES_APART = "; "  # in one line; no text has it
+MANY_NAMES = 4  # in front of one note
 
 SIZES = ("encoder", "width")  # hyperparameters that make another network
 CAPACITY = (
@@ -217,3 +220,41 @@ def worded(frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     notes: Iterable[tuple[Note, ...]] = frame["note"]
     return frame.assign(note=[text_of(*each) for each in notes])
+
+
+def levels_of(frame: pd.DataFrame) -> list[str]:
+    """The factors whose levels a table has side by side: its first columns."""
+    return list(itertools.takewhile(lambda name: name in FACTORS, map(str, frame)))
+
+
+def notes(frame: pd.DataFrame) -> list[str]:
+    """The notes of a table, each once, with the objectives or pairs that it is about unless that is
+    all of them.
+    """
+    if "note" not in frame:
+        return []
+    about: dict[str, list[str]] = {}
+    levels = levels_of(frame)
+    for row in frame.to_dict("records"):
+        texts = row["note"].split(NOTES_APART) if isinstance(row["note"], str) else []
+        if texts and texts[0] and (reason := row.get("reason", "")):
+            texts[0] = f"{status(reason)}: {texts[0]}"
+        cell = "/".join(row[name] for name in levels)
+        who = f"{cell}/{_about(row)}" if cell else _about(row)
+        for text in filter(None, texts):
+            about.setdefault(text, []).append(who)
+    return [_note(text, list(dict.fromkeys(who)), len(frame)) for text, who in about.items()]
+
+
+def _about(row: Mapping[Any, Any]) -> str:
+    if "a" in row:
+        return f"{row['a']} - {row['b']}"
+    name = str(row.get("objective") or row.get("region", ""))
+    # The best may well be known where the robust one is not.
+    return f"{name} ({row['kind']})" if row.get("kind") and row["reason"] else name
+
+
+def _note(text: str, who: Sequence[str], num_rows: int) -> str:
+    if len(who) > MANY_NAMES:
+        return f"{', '.join(who[:MANY_NAMES])} and {len(who) - MANY_NAMES} more: {text}"
+    return text if len(who) == num_rows > 1 else f"{', '.join(who)}: {text}"

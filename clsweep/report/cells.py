@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pandas as pd
 
-from clsweep.findings.statistics import CellFindings, in_cell
-from clsweep.report.model import Figure, Report, Section, Table, slug
+from clsweep.questions.answers import Answers, cell_name, in_cell, told_of
+from clsweep.questions.model import Figure, Table, slug
+from clsweep.report.model import Report, Section
 
 ALIKE = ("formulas",)  # tables that say the same of every cell
 
 
 def of_cells(
-    cells: Sequence[CellFindings],
+    cells: Sequence[Answers],
     reports: Sequence[Report],
     reproduction: Section,
     board: Table,
@@ -33,8 +34,8 @@ def of_cells(
     return replace(
         reports[0],
         question=_common([report.question for report in reports], named(cells)),
-        verdicts=told({n: r.verdicts for n, r in zip(names, reports, strict=True)}),
-        notes=told({n: r.notes for n, r in zip(names, reports, strict=True)}),
+        verdicts=told_of({n: r.verdicts for n, r in zip(names, reports, strict=True)}),
+        notes=told_of({n: r.notes for n, r in zip(names, reports, strict=True)}),
         board=board,
         hero=tuple(
             _figure(figure, name)
@@ -42,7 +43,7 @@ def of_cells(
             for figure in report.hero[:1]
         ),
         steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
-        open=told({n: r.open for n, r in zip(names, reports, strict=True)}),
+        open=told_of({n: r.open for n, r in zip(names, reports, strict=True)}),
         sections=(*(() if reproduction.is_empty else (reproduction,)), *others),
     )
 
@@ -53,13 +54,13 @@ def _common(questions: Sequence[str], cells: str) -> str:
     return next(iter(asked)) if len(asked) == 1 else f"{next(iter(asked))} {cells}."
 
 
-def named(cells: Sequence[CellFindings]) -> str:
+def named(cells: Sequence[Answers]) -> str:
     """`4 of dataset and encoder: digits, conv4; ...`."""
     return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
 
 
 def side_by_side(
-    cells: Sequence[CellFindings], made: Sequence[Sequence[Section]]
+    cells: Sequence[Answers], made: Sequence[Sequence[Section]]
 ) -> tuple[Section, ...]:
     """The sections of all cells: a table has the factors as columns, a sentence and a figure the
     cell in front.
@@ -74,11 +75,6 @@ def side_by_side(
     return tuple(_section(id_, found, levels) for id_ in ids)
 
 
-def cell_name(cell: CellFindings) -> str:
-    """`stl10, resnet18`."""
-    return ", ".join(cell.levels.values())
-
-
 def _section(
     id_: str, made: Mapping[str, Sequence[Section]], levels: Mapping[str, Mapping[str, str]]
 ) -> Section:
@@ -91,9 +87,9 @@ def _section(
     names = dict.fromkeys(table.name for section in found.values() for table in section.tables)
     return replace(
         next(iter(found.values())),
-        sentences=told({name: section.sentences for name, section in found.items()}),
-        open=told({name: section.open for name, section in found.items()}),
-        notes=told({name: section.notes for name, section in found.items()}),
+        sentences=told_of({name: section.sentences for name, section in found.items()}),
+        open=told_of({name: section.open for name, section in found.items()}),
+        notes=told_of({name: section.notes for name, section in found.items()}),
         tables=tuple(_table(name, found, levels) for name in names),
         figures=tuple(
             _figure(figure, name) for name, section in found.items() for figure in section.figures
@@ -124,15 +120,3 @@ def _table(
 
 def _figure(figure: Figure, cell: str) -> Figure:
     return replace(figure, name=f"{figure.name}-{slug(cell)}", title=f"{cell}: {figure.title}")
-
-
-def told(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Every line with the cells that say it in front, unless all do."""
-    about: dict[str, list[str]] = {}
-    for name, lines in said.items():
-        for line in lines:
-            about.setdefault(line, []).append(name)
-    return tuple(
-        line if len(names) == len(said) else f"{'; '.join(names)}: {line}"
-        for line, names in about.items()
-    )

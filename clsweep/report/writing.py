@@ -6,20 +6,20 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from clsweep.findings.statistics import Findings
+from clsweep.display.theme import scripts
 from clsweep.machine import num_cores
 from clsweep.processes import processes_beside
-from clsweep.report.computed import Say
-from clsweep.report.figures.drawing import scripts
+from clsweep.questions.answers import Answers
+from clsweep.questions.model import Figure
 from clsweep.report.formats.folder import write_bundle
-from clsweep.report.model import Figure, Report
-from clsweep.report.sections import build_report
+from clsweep.report.model import Report
+from clsweep.report.sections import Say, build_report
 
 MOST_PROCESSES = 4
 
 
 def write_report(
-    findings: Findings,
+    findings: Answers,
     out: str | os.PathLike[str],
     *,
     within: float | None = None,

@@ -7,9 +7,11 @@ import pytest
 
 import clsweep
 from clsweep.catalog.plugins import activate, read_plugins
-from clsweep.findings.ahead import FEWEST_TRIALS, ask_ahead
-from clsweep.findings.statistics import Findings
 from clsweep.processes import processes_beside
+from clsweep.questions.answers import FEWEST_TRIALS, Answers, ask_ahead
+from clsweep.questions.recommend import recommend
+from clsweep.questions.robustness import robustness
+from clsweep.questions.sensitivity import sensitivity
 from clsweep.report.sections import build_report
 from tests.planted import planted
 
@@ -31,13 +33,13 @@ def test_a_report_has_the_same_tables_and_asks_for_all_that_it_expects(trials, m
     assert len(trials) >= FEWEST_TRIALS
     alone = build_report(clsweep.analyse(trials))
     expected = []
-    expect = Findings.expect
+    expect = Answers.expect
 
-    def noted(self, name, options, answer):
-        expected.append(name)
-        expect(self, name, options, answer)
+    def noted(self, table, options, answer):
+        expected.append(table.__name__)
+        expect(self, table, options, answer)
 
-    monkeypatch.setattr(Findings, "expect", noted)
+    monkeypatch.setattr(Answers, "expect", noted)
     findings = clsweep.analyse(trials)
     with processes_beside(2):
         beside = build_report(findings)
@@ -50,7 +52,7 @@ def test_a_report_has_the_same_tables_and_asks_for_all_that_it_expects(trials, m
 
 
 def test_a_small_table_is_answered_here(trials, monkeypatch):
-    monkeypatch.setattr(Findings, "expect", None)
+    monkeypatch.setattr(Answers, "expect", None)
     with processes_beside(2):
         build_report(clsweep.analyse(trials[trials["seed"] == 0]))
 
@@ -80,7 +82,7 @@ def test_scores_of_a_plug_in_are_known_there_too(trials, tmp_path):
 def test_a_report_that_was_interrupted_leaves_the_statistics_as_they_were(trials):
     findings = clsweep.analyse(trials)
     with processes_beside(1):  # and left before they can have answered
-        ask_ahead(findings, [("robustness", {}), ("sensitivity", {}), ("recommend", {})])
+        ask_ahead(findings, [(table, {}) for table in (robustness, sensitivity, recommend)])
     again = clsweep.analyse(trials)
     for name in ("robustness", "sensitivity", "recommend"):
         pd.testing.assert_frame_equal(getattr(findings, name)(), getattr(again, name)())

@@ -3,8 +3,10 @@
 import pandas as pd
 import pytest
 
-from clsweep.findings.leaderboard import leaderboard, pairs_of_views
 from clsweep.objective import views as drawn
+from clsweep.questions.answers import Answers
+from clsweep.questions.leaderboard import leaderboard
+from clsweep.questions.learning import pairs_of_views
 from tests.report.test_figures import make_material
 
 REFERENCES = pd.DataFrame(
@@ -17,6 +19,23 @@ REFERENCES = pd.DataFrame(
 )
 
 
+class Known(Answers):
+    """Answers that are given."""
+
+    def __init__(self, material, tables):
+        self._material, self._tables = material, tables
+
+    @property
+    def material(self):
+        return self._material
+
+    def side_table(self, kind):
+        return self._tables[kind]
+
+    def ask(self, table, *args, **options):
+        return self._tables[table.__name__]
+
+
 def board(*, mode="max", references=REFERENCES, confirmation=None):
     names, scores = ["simclr", "dcl"], [90.0, 92.0]
     common = {"objective": names}
@@ -27,14 +46,14 @@ def board(*, mode="max", references=REFERENCES, confirmation=None):
     )
     spread = {"sd_star": [1.0, 2.0], "sd_star_low": 0.5, "sd_star_high": 3.0, "num_seeds": 9}
     share = {"share_within": 0.5, "share_low": 0.2, "share_high": 0.8}
-    return leaderboard(
-        make_material(mode=mode),
-        recommended=recommended,
-        robustness=pd.DataFrame(common | spread | share),
-        health=pd.DataFrame(common | {"trials": 12, "hours": [0.5, 1.5]}),
-        confirmation=pd.DataFrame() if confirmation is None else confirmation,
-        references=references,
-    )
+    tables = {
+        "recommend": recommended,
+        "robustness": pd.DataFrame(common | spread | share),
+        "health": pd.DataFrame(common | {"trials": 12, "hours": [0.5, 1.5]}),
+        "confirmation": pd.DataFrame() if confirmation is None else confirmation,
+        "references": references,
+    }
+    return leaderboard(Known(make_material(mode=mode), tables))
 
 
 def test_the_best_comes_first_and_references_take_part():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.findings.statistics import Findings
+from clsweep.questions.findings import Findings
 from tests.planted import planted
 
 GRID = {"tau": [0.1, 0.2, 0.4, 0.8]}

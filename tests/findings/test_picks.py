@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import clsweep
-from clsweep.findings import tables as shown
+from clsweep.questions.picks import QUESTION
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_what_the_scores_would_have_picked(trials: Any) -> None:
     assert table.loc[("all", "rankme"), "of"] == "simclr"
     assert table.loc[("all", "rankme"), "low"] > 8
     assert table.loc[("dcl", "uniformity"), "rho"] == pytest.approx(-1), "low values are good"
-    lines = shown.picks(found.picks())
+    lines = QUESTION.shown(found.picks(), found.material, 1.0)
     assert lines["picks"].iloc[-2].startswith("simclr ")
 
 

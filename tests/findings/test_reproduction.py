@@ -12,7 +12,7 @@ import pytest
 import clsweep
 from clsweep.analysis.reference import Verdict
 from clsweep.api import open_results
-from clsweep.findings.reproduction import closing, layouts, remarks
+from clsweep.questions.reproduction import closing, layouts, remarks
 from clsweep.report.sections import build_report
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials

@@ -10,8 +10,10 @@ import pytest
 import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.display.numbers import Number, texts_of
-from clsweep.findings import tables as shown
-from clsweep.report.formulas import FORMULAS
+from clsweep.findings.notes import notes
+from clsweep.questions import comparison, recommend, robustness, tuning
+from clsweep.questions.column import plain, points
+from clsweep.questions.registry import formulas
 from clsweep.report.sections import build_report
 from tests.planted import planted
 
@@ -38,12 +40,16 @@ def tables_of(scale):
     """Every shown table with numbers in the unit of the metric."""
     analysis = clsweep.analyse(trials(scale))
     robust, within = analysis.robustness(within=scale), scale
+    tables = {
+        "robustness": (robustness.QUESTION, robust),
+        "more": (robustness.MORE, robust),
+        "mean": (comparison.MEANS, analysis.compare(within=within)),
+        "std": (comparison.SPREADS, analysis.compare(stat="std", within=within)),
+        "recommendation": (recommend.QUESTION, analysis.recommend()),
+    }
     return {
-        "robustness": shown.robustness(robust, within=within),
-        "more": shown.robustness_more(robust),
-        "mean": shown.comparison(analysis.compare(within=within)),
-        "std": shown.comparison(analysis.compare(stat="std", within=within)),
-        "recommendation": shown.recommendation(analysis.recommend(), pd.DataFrame()),
+        name: question.shown(frame, analysis.material, within)
+        for name, (question, frame) in tables.items()
     }
 
 
@@ -123,7 +129,7 @@ def test_fine_numbers_keep_two_digits_of_their_spread():
 
 def test_tables_without_intervals():
     analysis = clsweep.analyse(trials(1e-7).query("seed == 0"))
-    robust = shown.robustness(analysis.robustness(within=1e-7), within=1e-7)
+    robust = robustness.QUESTION.shown(analysis.robustness(within=1e-7), analysis.material, 1e-7)
     assert robust["sd"].str.fullmatch(r"\d\.\de-0[78]").all()
     assert robust["sd*"].tolist() == [None, None]
     assert float(robust["best"].iloc[0]) == pytest.approx(8e-6, rel=0.05)
@@ -131,22 +137,21 @@ def test_tables_without_intervals():
 
 def test_scores_that_are_all_the_same():
     analysis = clsweep.analyse(planted(lambda _: 80.1, grid=GRID, noise=0.0))
-    robust = shown.robustness(analysis.robustness(), within=1)
+    robust = robustness.QUESTION.shown(analysis.robustness(), analysis.material, 1)
     assert robust["best"].tolist() == ["80.10"]
 
 
 def test_a_metric_of_which_low_values_are_good_has_a_lead():
     frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
-    table = shown.comparison(
-        clsweep.analyse(frame, metric="err", mode="min", params=list(GRID)).compare()
-    )
+    found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
+    table = comparison.MEANS.shown(found.compare(), found.material, 1)
     row = table.iloc[0]
     assert row["verdict"] == "dcl"
     assert float(row["value a"]) > float(row["value b"])
     assert float(row["lead"].split()[0]) == pytest.approx(
         float(row["value b"]) - float(row["value a"]), abs=0.011
     )
-    assert shown.COMPARISON_TITLES["mean"].startswith("Lead of a over b")
+    assert comparison.MEANS.title.startswith("Lead of a over b")
 
 
 def test_a_plain_table_keeps_names_and_digits():
@@ -162,7 +167,7 @@ def test_a_plain_table_keeps_names_and_digits():
             "note": ["", "x"],
         }
     )
-    table = shown.plain(frame)
+    table = plain(frame)
     assert list(table) == ["objective", "knn_top1", "q_b_mean", "batch_size", "trials"]
     assert table["q_b_mean"].tolist() == ["2e-05", "3e-05"]
     assert table["batch_size"].tolist() == ["32", ""]
@@ -170,6 +175,7 @@ def test_a_plain_table_keeps_names_and_digits():
 
 
 def test_columns_of_a_default_are_left_out_where_there_is_none():
+    material = clsweep.analyse(trials(1.0)).material
     row = {
         **{
             "objective": "dcl",
@@ -183,12 +189,14 @@ def test_columns_of_a_default_are_left_out_where_there_is_none():
         "reason": "",
         "note": "",
     }
-    table = shown.tuning_cost(pd.DataFrame([row]), within=1)
+    table = tuning.QUESTION.shown(pd.DataFrame([row]), material, 1)
     assert table.to_dict("records") == [
         {"objective": "dcl", "best level": "79.00", "tries to within 1": "3 [2, 5]"}
     ]
     given = row | {"default_at": "tau=0.1", "default": 78.0, "tunability": 1.0}
-    assert shown.tuning_cost(pd.DataFrame([row, given]), within=1)["gain over it"].tolist() == [
+    assert tuning.QUESTION.shown(pd.DataFrame([row, given]), material, 1)[
+        "gain over it"
+    ].tolist() == [
         "",
         "1.00",
     ]
@@ -196,25 +204,25 @@ def test_columns_of_a_default_are_left_out_where_there_is_none():
 
 def test_notes_that_are_missing():
     frame = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", math.nan, None]})
-    assert shown.notes(frame) == ["a: x"]
+    assert notes(frame) == ["a: x"]
     frame["reason"] = [Reason.NO_SCORE, "", ""]
-    assert shown.notes(frame) == ["a: not measured: x"]
-    assert shown.notes(pd.DataFrame({"objective": ["a"], "note": [math.nan]})) == []
-    assert shown.notes(pd.DataFrame({"objective": ["a"]})) == []
+    assert notes(frame) == ["a: not measured: x"]
+    assert notes(pd.DataFrame({"objective": ["a"], "note": [math.nan]})) == []
+    assert notes(pd.DataFrame({"objective": ["a"]})) == []
 
 
 def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
     frame = planted(lambda s: 80 - s["tau"], ranges={"tau": (0.05, 1.0)}, num_configs=6)
     picks = clsweep.analyse(frame.assign(sampler="tpe")).recommend()
     assert picks["config"].notna().tolist() == [True, False]
-    why = [text for text in shown.notes(picks) if "not measured" in text]
+    why = [text for text in notes(picks) if "not measured" in text]
     assert why == [
         f"{picks['objective'][0]} (robust): not measured: tpe samples favour good configurations"
     ]
 
 
 def test_what_a_column_means_is_said_without_names_of_the_code():
-    said = [text for columns in FORMULAS.values() for text in columns.values()]
+    said = [text for columns in formulas().values() for text in columns.values()]
     assert not [text for text in said if re.search(r"`[A-Z]", text)]
 
 
@@ -227,31 +235,22 @@ def test_what_all_tables_have_is_explained_once():
 
 
 def test_one_point_and_several():
-    assert [shown.points(within) for within in (1.0, 0.5, 2)] == [
+    assert [points(within) for within in (1.0, 0.5, 2)] == [
         "1 point",
         "0.5 points",
         "2 points",
     ]
-    assert "lose no more than 2 points" in shown.MORE_LEGEND.format(within=shown.points(2))
-    assert "within 1 point: " in shown.ROBUSTNESS_BY_LEGEND.format(within=shown.points(1))
-    legends = (
-        shown.ROBUSTNESS_LEGEND,
-        *shown.COMPARISON_TITLES.values(),
-        *shown.COMPARISON_LEGENDS.values(),
-    )
-    assert not any("points" in text for text in legends)
+    assert any("lose no more than 2 points" in text for text in robustness.MORE.explained(2))
+    assert any(text.startswith("within 1 point: ") for text in robustness.BY.explained(1))
+    asked = (robustness.QUESTION, *comparison.BY_STAT.values())
+    said = [text for question in asked for text in (question.title, *question.explained(1))]
+    assert not any("points" in text.replace("{points}", "") for text in said)
 
 
-def test_legends_name_the_columns_of_their_tables():
-    frame = clsweep.analyse(trials(1.0)).robustness(by="tau").assign(by="tau")
-    columns = set(shown.robustness_by(frame, within=1)) - {
-        "by",
-        "objective",
-        "best at",
-        "worst at",
-        "within 1",
-    }
-    assert all(f"{name}: " in shown.ROBUSTNESS_BY_LEGEND for name in columns)
-    for absent in ("regret", "tolerance area", "IQM"):
-        assert absent in shown.MORE_LEGEND
-        assert absent not in shown.ROBUSTNESS_BY_LEGEND
+def test_what_columns_are_is_said_of_columns_that_there_are():
+    found = clsweep.analyse(trials(1.0))
+    table = robustness.BY.shown(found.robustness(by="tau").assign(by="tau"), found.material, 1)
+    silent = {"by", "objective", "best at", "worst at", "within 1"}
+    said = {text.partition(": ")[0] for text in robustness.BY.explained(1)}
+    assert set(table) - silent <= said
+    assert said.isdisjoint({"regret", "tolerance area", "IQM"})

@@ -12,30 +12,20 @@ import pytest
 from clsweep.analysis.regions import cut
 from clsweep.analysis.searching import history
 from clsweep.analysis.sweep import read_sweeps
+from clsweep.display.theme import DARK, LIGHT, SHAPES, svg_to_png, themed, to_svg
 from clsweep.findings.material import Material
-from clsweep.report.figures.configurations import history_figure, parallel_figures
-from clsweep.report.figures.curves import (
-    best_of_k_curves,
-    learning_figures,
-    marginal_figures,
-    tolerance_curves,
-    under_way_figure,
-)
-from clsweep.report.figures.distributions import (
-    histogram_figures,
-    point_figures,
-    scatter_figures,
-)
-from clsweep.report.figures.encodings import in_order, numbers, param_title, slugs
-from clsweep.report.figures.forests import (
-    confirmation_figure,
-    difference_forest,
-    ratio_forest,
-    robustness_forest,
-    sensitivity_figures,
-)
-from clsweep.report.figures.maps import heatmap_figures, winner_figures
-from clsweep.report.figures.theme import DARK, LIGHT, SHAPES, svg_to_png, themed, to_svg
+from clsweep.questions.charts import in_order, numbers, param_title, slugs
+from clsweep.questions.comparison import difference_forest, ratio_forest
+from clsweep.questions.learning import learning_figures, under_way_figure
+from clsweep.questions.marginals import heatmap_figures, marginal_figures
+from clsweep.questions.mechanism import histogram_figures
+from clsweep.questions.recommend import confirmation_figure
+from clsweep.questions.robustness import robustness_forest, tolerance_curves
+from clsweep.questions.search import history_figure, parallel_figures
+from clsweep.questions.sensitivity import sensitivity_figures
+from clsweep.questions.trials import point_figures, scatter_figures
+from clsweep.questions.tuning import best_of_k_curves
+from clsweep.questions.winners import winner_figures
 
 NAN, INF = math.nan, math.inf
 TAUS, SIZES = [0.05, 0.1, 0.2, 1.0], [32, 128, 512]

@@ -16,10 +16,11 @@ from typing import Any
 import pandas as pd
 
 from clsweep.errors import RequestError
+from clsweep.questions.model import Figure, Table
 from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, vega_versions
-from clsweep.report.model import NAME, Figure, Report, Table
+from clsweep.report.model import NAME, Report
 from clsweep.results.disk import Disk
 from clsweep.version import VERSION
 

@@ -17,11 +17,11 @@ from markupsafe import Markup, escape
 
 from clsweep.display.cells import Cells, cells_of
 from clsweep.display.text import legible
-from clsweep.report.figures.drawing import scripts
-from clsweep.report.figures.theme import themed
+from clsweep.display.theme import scripts, themed
+from clsweep.questions.model import Figure, Table, slug
 from clsweep.report.formats.frames import to_csv
-from clsweep.report.model import Figure, Report, Table, check, slug
-from clsweep.report.sentences.glossary import pattern, term_of
+from clsweep.report.glossary import pattern, term_of
+from clsweep.report.model import Report, check
 
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
 MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it

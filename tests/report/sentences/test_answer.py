@@ -8,9 +8,10 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
+from clsweep.questions import pairs
+from clsweep.questions.leaderboard import cautions, verdict_of
+from clsweep.questions.words import Open, Wording, left_open
 from clsweep.report.sections import build_report
-from clsweep.report.sentences import answer, pairs
-from clsweep.report.sentences.words import Open, Wording, left_open
 from tests.planted import planted
 
 WORDS = Wording(metric="knn_top1", unit="%", within=1.0)
@@ -37,7 +38,7 @@ BOTH = board({"objective": "simclr"}, {"objective": "dcl", "score": 90.0})
 
 
 def verdict(means=(MEAN,), spreads=(SPREAD,), table=BOTH):
-    return answer.verdict(table, pd.DataFrame(means), pd.DataFrame(spreads), WORDS)
+    return verdict_of(table, pd.DataFrame(means), pd.DataFrame(spreads), WORDS)
 
 
 def test_a_resolved_lead_is_a_win_with_its_size_and_interval():
@@ -104,14 +105,14 @@ def test_a_reference_that_nobody_beats_is_said():
     raw = board({"objective": "simclr"}, {"objective": "raw pixels", "kind": "reference"})
     for score, is_said in {95.5: True, 90.0: False}.items():
         table = raw.assign(score=[92.0, score])
-        assert bool(answer.cautions(table, WORDS, is_search=False)) == is_said
+        assert bool(cautions(table, WORDS, is_search=False)) == is_said
     least = Wording(metric="loss", unit="", mode="min")
-    assert answer.cautions(raw.assign(score=[92.0, 90.0]), least, is_search=False)
+    assert cautions(raw.assign(score=[92.0, 90.0]), least, is_search=False)
 
 
 def test_the_best_of_a_search_is_called_too_good_until_fresh_seeds_have_run():
-    assert len(answer.cautions(BOTH, WORDS, is_search=True)) == 1
-    assert answer.cautions(BOTH.assign(fresh=91.0), WORDS, is_search=True) == ()
+    assert len(cautions(BOTH, WORDS, is_search=True)) == 1
+    assert cautions(BOTH.assign(fresh=91.0), WORDS, is_search=True) == ()
 
 
 @pytest.mark.parametrize(("num", "why"), [(1, "test of sign flips"), (6, "6 pairs compared")])

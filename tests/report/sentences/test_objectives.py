@@ -9,9 +9,10 @@ import pytest
 from clsweep.analysis.reasons import Reason
 from clsweep.analysis.robustness.table import robustness
 from clsweep.analysis.sweep import read_sweeps
-from clsweep.report.sentences import objectives as verdicts
-from clsweep.report.sentences import pairs as contrasts
-from clsweep.report.sentences.words import Wording, interval, known, listed, number
+from clsweep.questions import health, mechanism, recommend, sensitivity, tuning, winners
+from clsweep.questions import pairs as contrasts
+from clsweep.questions import robustness as spreads
+from clsweep.questions.words import Wording, interval, known, listed, number
 from tests.analysis.draws import drawing
 from tests.planted import planted
 
@@ -273,7 +274,7 @@ def effect(term, value, low, high, **row):
 
 
 def effects(*rows):
-    return verdicts.effects(pd.DataFrame(rows))
+    return sensitivity.effects(pd.DataFrame(rows))
 
 
 def test_a_hyperparameter_matters_most_only_above_all_other_intervals():
@@ -387,7 +388,7 @@ def test_an_objective_below_the_gate_has_its_note():
     )
     assert effects({**row, "reason": Reason.NOTHING_SWEPT, "note": "x"}) == ()
     assert effects({**row, "note": NAN}) == ("What matters for dcl is not resolved.",)
-    assert verdicts.effects(pd.DataFrame()) == ()
+    assert sensitivity.effects(pd.DataFrame()) == ()
 
 
 # Bands, regions, tuning
@@ -401,7 +402,7 @@ BAND = {
 
 
 def band(*rows):
-    return verdicts.bands(pd.DataFrame([{**BAND, **row} for row in rows]), WORDS)
+    return spreads.bands(pd.DataFrame([{**BAND, **row} for row in rows]), WORDS)
 
 
 def test_the_usable_band():
@@ -477,7 +478,7 @@ def planted_bands(level, grid, *, failed_as="worst", **options):
         sweeps = read_sweeps(trials, metric="knn_top1", params=list(grid), failed_as=failed_as)
         with drawing(2):
             found = robustness(sweeps, by=next(iter(grid)))
-        yield verdicts.bands(found, WORDS)
+        yield spreads.bands(found, WORDS)
 
 
 @pytest.mark.slow
@@ -526,7 +527,7 @@ def test_a_configuration_that_failed_makes_no_band_of_the_others(failed_as, band
 
 
 def test_no_band_in_a_table_without_one():
-    assert verdicts.bands(pd.DataFrame([{"objective": "dcl", "num_seeds": 3}]), WORDS) == ()
+    assert spreads.bands(pd.DataFrame([{"objective": "dcl", "num_seeds": 3}]), WORDS) == ()
 
 
 def region(at, name, **row):
@@ -538,7 +539,7 @@ def region(at, name, **row):
 
 
 def regions(*rows):
-    return verdicts.best_regions(pd.DataFrame(rows), WORDS)
+    return winners.best_regions(pd.DataFrame(rows), WORDS)
 
 
 def test_winners_along_a_hyperparameter():
@@ -585,7 +586,7 @@ def test_what_tuning_costs_and_gains():
         {**COST, **GAIN},
         {**COST, **GAIN, "objective": "eqco", "k_within": 1.0, "k_low": 1.0, "k_high": 1.0},
     ]
-    tries, *gains = verdicts.tuning(pd.DataFrame(rows), WORDS)
+    tries, *gains = tuning.tuning(pd.DataFrame(rows), WORDS)
     assert tries == (
         "Configurations tried at random come within 1 point of the objective's best: dcl after "
         "about 4 tries [2, 7]; eqco after about 1 try [1, 1]."
@@ -598,20 +599,20 @@ def test_one_configuration_has_nothing_to_tune():
         **COST, "k_within": NAN, "k_low": NAN, "k_high": NAN, "tunability": NAN,
         "reason": Reason.ONE_CONFIG,
     }  # fmt: skip
-    assert verdicts.tuning(pd.DataFrame([alone]), WORDS) == ()
+    assert tuning.tuning(pd.DataFrame([alone]), WORDS) == ()
 
 
 def test_tuning_that_is_not_resolved():
     lost = {**COST, "k_high": NAN, **GAIN, "tunability_low": -0.1}
-    assert verdicts.tuning(pd.DataFrame([lost]), WORDS) == (
+    assert tuning.tuning(pd.DataFrame([lost]), WORDS) == (
         "How many tries it takes to come within 1 point of the objective's best is not resolved "
         "for dcl.",
         "Whether tuning dcl gains anything over its default (tau=0.1) is not resolved (2.1 points "
         "[-0.1, 2.7]).",
     )
     no_default = {**COST, **GAIN, "tunability": NAN}
-    assert len(verdicts.tuning(pd.DataFrame([no_default]), WORDS)) == 1
-    assert verdicts.tuning(pd.DataFrame(), WORDS) == ()
+    assert len(tuning.tuning(pd.DataFrame([no_default]), WORDS)) == 1
+    assert tuning.tuning(pd.DataFrame(), WORDS) == ()
 
 
 # Failures, links, fresh seeds, samples
@@ -624,7 +625,7 @@ FAILURE = {
 
 
 def test_regions_of_failure():
-    assert verdicts.failures(pd.DataFrame([FAILURE])) == (
+    assert health.failures(pd.DataFrame([FAILURE])) == (
         "simclr fails more often at tau=0.05 than elsewhere: 12 of 30 trials (40 % [23, 59]).",
     )
     for row in (
@@ -634,8 +635,8 @@ def test_regions_of_failure():
         {"rate": NAN},
         {"failed": 0},
     ):
-        assert verdicts.failures(pd.DataFrame([{**FAILURE, **row}])) == ()
-    assert verdicts.failures(pd.DataFrame()) == ()
+        assert health.failures(pd.DataFrame([{**FAILURE, **row}])) == ()
+    assert health.failures(pd.DataFrame()) == ()
 
 
 LINK = {
@@ -646,13 +647,13 @@ LINK = {
 
 def test_links_are_called_associations():
     other = {**LINK, "diagnostic": "effective_rank", "rho": 0.5, "low": 0.2, "high": 0.7}
-    assert verdicts.associations(pd.DataFrame([LINK]), WORDS) == (
+    assert mechanism.associations(pd.DataFrame([LINK]), WORDS) == (
         "Over the settings of dcl, q_b_mean is lower (Spearman -0.7 [-0.8, -0.5]) where knn_top1 "
         "is higher: an association, not a cause.",
     )
-    (both,) = verdicts.associations(pd.DataFrame([LINK, other]), WORDS)
+    (both,) = mechanism.associations(pd.DataFrame([LINK, other]), WORDS)
     assert both.endswith("associations, not causes.")
-    assert verdicts.associations(pd.DataFrame(), WORDS) == ()
+    assert mechanism.associations(pd.DataFrame(), WORDS) == ()
 
 
 @pytest.mark.parametrize(
@@ -666,7 +667,7 @@ def test_links_are_called_associations():
     ],
 )
 def test_a_link_behind_its_gate_is_not_resolved(row):
-    said = verdicts.associations(pd.DataFrame([{**LINK, **row}]), WORDS)
+    said = mechanism.associations(pd.DataFrame([{**LINK, **row}]), WORDS)
     assert said == ("Which diagnostics go with knn_top1 is not resolved for dcl.",)
 
 
@@ -678,7 +679,7 @@ FRESH = {
 
 
 def fresh(words=WORDS, **row):
-    return verdicts.confirmed(pd.DataFrame([{**FRESH, **row}]), words)
+    return recommend.confirmed(pd.DataFrame([{**FRESH, **row}]), words)
 
 
 def test_what_the_best_setting_keeps():
@@ -706,12 +707,12 @@ def test_no_score_on_fresh_seeds_is_no_claim():
         "The best dcl setting failed on every fresh seed.",
     )
     assert fresh(fresh=NAN) == ()
-    assert verdicts.confirmed(pd.DataFrame(), WORDS) == ()
+    assert recommend.confirmed(pd.DataFrame(), WORDS) == ()
 
 
 def test_only_the_first_of_each_objective_is_told():
     rows = [{**FRESH, "rank": 2, "fresh": 50.0}, FRESH, {**FRESH, "objective": "eqco"}]
-    said = verdicts.confirmed(pd.DataFrame(rows), WORDS)
+    said = recommend.confirmed(pd.DataFrame(rows), WORDS)
     assert [sentence[:30] for sentence in said] == [
         "The best dcl setting keeps 94.",
         "The best eqco setting keeps 94",
@@ -734,7 +735,7 @@ def test_designs_that_do_not_measure_robustness():
             for c in range(3)
         ]
     )
-    assert verdicts.unmeasured(read_sweeps(trials, metric="acc", params=["tau"])) == (
+    assert spreads.unmeasured(read_sweeps(trials, metric="acc", params=["tau"])) == (
         "The robustness of dcl and simclr is not measured: tpe samples favour good configurations.",
     )
 

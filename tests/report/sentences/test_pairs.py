@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.reasons import Reason
-from clsweep.report.sentences import pairs
-from clsweep.report.sentences.words import Open
+from clsweep.questions import pairs
+from clsweep.questions.words import Open
 
 ROW = {"a": "dcl", "b": "simclr", "p_holm": 0.001, "low": 1.0, "high": 3.0, "reason": ""}
 WON = ROW | {"winner": "dcl", "resolved": True}

@@ -1,18 +1,26 @@
-"""Configurations one by one: a search's history with the best so far, lines across the
-hyperparameters, and accuracy against cost.
-"""
+"""What an adaptive search tried, found and stopped."""
 
 from __future__ import annotations
 
-import altair as alt
 import numpy as np
 import pandas as pd
 
+from clsweep.analysis import searching as analysis
 from clsweep.analysis.sweep import Sweep
-from clsweep.display.numbers import mentioned, settings
+from clsweep.display.cells import records_of, texts_of_values
+from clsweep.display.numbers import (
+    count,
+    mentioned,
+    settings,
+    work,
+)
+from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
-from clsweep.report.figures.encodings import (
+from clsweep.findings.notes import is_measured, status
+from clsweep.questions.answers import Answers
+from clsweep.questions.charts import (
     HEIGHT,
+    alt,
     colour,
     in_order,
     layers,
@@ -24,12 +32,104 @@ from clsweep.report.figures.encodings import (
     slugs,
     tooltip,
 )
-from clsweep.report.figures.theme import GREY
-from clsweep.report.model import Figure
+from clsweep.questions.column import (
+    Column,
+    Question,
+    share,
+)
+from clsweep.questions.column import (
+    interval as _interval,
+)
+from clsweep.questions.model import Figure
+from clsweep.questions.words import (
+    Open,
+    Sentences,
+    Wording,
+    known,
+    listed,
+    number,
+)
+
+LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
+
 
 MAX_LINES = 150  # more configurations than this are a grey mass
+
+
 MAX_POINTS = 1500
-MAX_COSTS = 750  # beside those on a front: a page has to stay small
+
+
+def history(of: Answers) -> pd.DataFrame:
+    """Every configuration in the order of the plan, with the best score so far."""
+    found = of.material
+    return analysis.history(found.sweeps, found.trials, found.metric)
+
+
+def top(of: Answers, num: int = 5) -> pd.DataFrame:
+    """The best configurations of each objective with the score of every seed."""
+    return analysis.top(of.material.sweeps, num)
+
+
+def importance(of: Answers) -> pd.DataFrame:
+    """Which hyperparameters go with good scores among those that a search tried."""
+    return analysis.importance([sweep for sweep in of.material.sweeps if sweep.not_measured])
+
+
+def saved(of: Answers) -> pd.DataFrame:
+    """What stopping trials early saved; none where none was stopped."""
+    trials = of.material.trials
+    if not {"epochs", "epochs_trained"} <= set(trials.columns):
+        return pd.DataFrame(columns=list(analysis.SAVED_COLUMNS))
+    return analysis.saved(trials, trials["epochs"].astype(float))
+
+
+def course(history: pd.DataFrame, words: Wording) -> Sentences:
+    """When each objective's best was found, from `Findings.history`."""
+    out = []
+    for name, rows in history.groupby("objective", sort=False):
+        best = rows["best"].dropna()
+        if best.empty:
+            continue
+        last = best.iloc[-1]
+        found = rows.loc[rows["best"] == last].iloc[0]
+        late = found["tried"] > LATE * len(rows) and len(rows) > 4
+        more = " It still improved near the end, so more tries may help." if late else ""
+        out.append(
+            f"{name} found its best, {words.level(last)}, at try {count(found['tried'])} of "
+            f"{count(len(rows))}.{more}"
+        )
+    return tuple(out)
+
+
+def importances(table: pd.DataFrame) -> Sentences:
+    """Which hyperparameters went with the score, from `Findings.importance`."""
+    out: list[str] = []
+    for name, frame in table.groupby("objective", sort=False):
+        rows = records_of(frame)
+        found = [
+            f"{row['param']} ({number(row['importance'])}, by chance up to {number(row['null'])})"
+            for row in sorted(rows, key=lambda row: -row["importance"])
+            if row["resolved"]
+        ]
+        if found:
+            verb = "goes" if len(found) == 1 else "go"
+            out.append(f"Among the tries of {name}, {listed(found)} {verb} with the score.")
+        elif any(is_measured(row["reason"]) for row in rows):
+            why = "" if not rows[0]["reason"] else f": {rows[0]['note']}"
+            out.append(Open(f"Which hyperparameter matters for {name} is not resolved{why}."))
+    return tuple(out)
+
+
+def savings(table: pd.DataFrame) -> Sentences:
+    """What stopping early saved, from `Findings.saved`."""
+    out = []
+    for row in records_of(table):
+        hours = f", about {work(row['saved_hours'])}" if known(row["saved_hours"]) else ""
+        out.append(
+            f"{row['objective']}: {count(row['stopped'])} of {count(row['trials'])} trials were "
+            f"stopped early, which saved {number(100 * row['saved'])} % of the epochs{hours}."
+        )
+    return tuple(out)
 
 
 def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
@@ -218,60 +318,100 @@ def _short(value: str) -> str:
         return value
 
 
-def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
-    """Every configuration by worker seconds and score, those on the front filled; None with fewer
-    than two.
-
-    costs: the table of `Findings.pareto`.
-    """
-    known = costs[costs["seconds"].notna() & costs["score"].notna()]
-    front = known["on_front"].astype(bool)
-    others = known[~front]
-    drawn = pd.concat([known[front], others.sample(min(len(others), MAX_COSTS), random_state=0)])
-    if len(drawn) < 2 or not (drawn["seconds"] > 0).all():
-        return None
-    frame = drawn[["objective", "at", "seconds", "score", "on_front", "num_seeds"]]
-    frame = frame.rename(columns={"score": "y"}).assign(at=_labels(drawn, material))
-    title = material.metric_title
-    x = alt.X(
-        "seconds:Q",
-        title="worker seconds of a trial",
-        scale=alt.Scale(type="log", zero=False, nice=False, padding=12),
-    )
-    tips = [
-        tooltip("objective", "objective", number=False),
-        tooltip("at", "setting", number=False),
-        tooltip("y", title),
-        tooltip("seconds", "worker seconds"),
-        tooltip("num_seeds", "seeds"),
-    ]
-    hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
-    marks = [
-        alt.Chart(frame)
-        .transform_filter(f"datum.on_front == {condition}")
-        .mark_point(filled=filled, size=size, opacity=1, fillOpacity=0.85, strokeOpacity=0.5)
-        .encode(x, score_axis(title), hue, form, tooltip=tips)
-        for condition, filled, size in (("false", False, 30), ("true", True, 70))
-    ]
-    return Figure(
-        name="pareto",
-        title="Accuracy against cost",
-        caption="A point is a configuration. Filled: none scored alike is cheaper and as good, or "
-        "better and as cheap, by the means over the seeds.",
-        chart=layers(
-            marks,
-            describe=f"{material.metric} against the worker seconds of a trial.",
+HISTORY = Question(
+    name="history",
+    table=history,
+    has_notes=False,
+    say=lambda asked: course(asked.ask(history), asked.words),
+    draw=lambda asked: (
+        history_figure(asked.ask(history), asked.material),
+        *parallel_figures(asked.material, asked.ask(history)),
+    ),
+    formulas={"search history": analysis.HISTORY_COLUMNS},
+)
+TOP = Question(
+    name="search-top",
+    title="The best configurations of each objective",
+    table=top,
+    columns=(
+        Column("objective"),
+        Column("rank"),
+        Column("at"),
+        Column(
+            "score",
+            _interval("score", ""),
+            "mean over the seeds, with its 95 % interval. These were picked by it, so it is "
+            "optimistic",
         ),
-        data=costs,
-    )
-
-
-def _labels(drawn: pd.DataFrame, material: Material) -> list[str]:
-    """The swept hyperparameters of each point."""
-    rows = {
-        (sweep.objective, config): (sweep, row)
-        for sweep in material.sweeps
-        for row, config in enumerate(sweep.configs.tolist())
-    }
-    found = (rows[key] for key in zip(drawn["objective"], drawn["config"], strict=True))
-    return [sweep.label(row) for sweep, row in found]
+        Column(
+            "seeds",
+            lambda row, _: "  ".join(texts_of_values(list(row["seeds"]), 2)),
+            "the score of each",
+        ),
+    ),
+    levels="score",
+    has_notes=False,
+    formulas={"best of a search": analysis.TOP_COLUMNS},
+)
+IMPORTANCE = Question(
+    name="importance",
+    title="Which hyperparameter goes with the score, among what was tried",
+    table=importance,
+    columns=(
+        Column("objective"),
+        Column("hyperparameter", "param"),
+        Column(
+            "importance",
+            share("importance", most=2),
+            "share of the variance of the scores' ranks that lies between its values. Numbers are "
+            "put into five bins of equal count",
+        ),
+        Column(
+            "null line",
+            "null",
+            "what chance reaches in 95 % of shuffles. All this is of what was tried. Good scores "
+            "drew the search there, so it is not of the space",
+        ),
+        Column("p Holm", "p_holm"),
+        Column(
+            "verdict",
+            lambda row, _: "goes with the score" if row["resolved"] else status(row["reason"]),
+        ),
+    ),
+    say=lambda asked: importances(asked.ask(importance)),
+    formulas={"importance": analysis.IMPORTANCE_COLUMNS},
+    terms={
+        "importance": "Share of the variance of the scores' ranks that goes with the values of one "
+        "hyperparameter, among the settings that were tried.",
+        "TPE": "Tree-structured Parzen estimator: a search that tries more where scores were good.",
+        "racing": "A configuration gets its next seed only while it may be the best.",
+        "ASHA": "Successive halving: the worse configurations are stopped early.",
+    },
+)
+SAVED = Question(
+    name="stopped-early",
+    title="What stopping early saved",
+    table=saved,
+    columns=(
+        Column("objective"),
+        Column(
+            "stopped",
+            lambda row, _: f"{count(row['stopped'])} of {count(row['trials'])} trials",
+        ),
+        Column(
+            "epochs",
+            lambda row, _: f"{count(row['epochs'])} of {count(row['planned_epochs'])}",
+        ),
+        Column("saved", share("saved", most=2), "share of the epochs that were not trained"),
+        Column("hours", optional=True),
+        Column(
+            "hours saved",
+            "saved_hours",
+            "the epochs that each stopped trial had left, times its time per epoch",
+            optional=True,
+        ),
+    ),
+    has_notes=False,
+    say=lambda asked: savings(asked.ask(saved)),
+    formulas={"stopped early": analysis.SAVED_COLUMNS},
+)

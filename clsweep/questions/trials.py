@@ -1,43 +1,69 @@
-"""Clouds and densities: every trial, the coupling q_B of its negatives and positives, the map of
-its features.
-"""
+"""What every trial gave."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
-import altair as alt
 import numpy as np
 import pandas as pd
 
-from clsweep.display.numbers import count, fixed, setting
+from clsweep.display.numbers import (
+    count,
+    fixed,
+    setting,
+    settings,
+)
 from clsweep.findings.material import Material
-from clsweep.report.figures.encodings import (
+from clsweep.questions.answers import Asked
+from clsweep.questions.charts import (
+    alt,
     colour,
     in_order,
     layers,
     legend_place,
     numbers,
-    objectives,
     param_axis,
     param_title,
     reference_lines,
     score_axis,
+    scored,
     settings_at,
     shape,
     slugs,
     tooltip,
 )
-from clsweep.report.model import Figure, trial_anchor
+from clsweep.questions.column import (
+    Question,
+)
+from clsweep.questions.model import Figure, Table, trial_anchor
+from clsweep.questions.search import history, parallel_figures
+from clsweep.questions.sensitivity import sensitivity
+
+MAX_LISTED = 1000  # rows of the table of trials
+
+
+TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
+
+
+TRIAL_OUTCOMES = ("epochs_trained", "wall_time_s")
+
 
 MAX_POINTS = 750  # of each scatter figure, the same in all: a page has to stay small
+
+
 MAX_PANEL_POINTS = 1000
+
+
 MAX_SCATTERS = 4
+
+
 MAX_LABELS = 20  # more classes than this have no legend
+
+
 SEED = 0
-_SCORED: WeakKeyDictionary[Material, pd.DataFrame] = WeakKeyDictionary()
+
+
 _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
@@ -49,7 +75,7 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     table of trials.
     """
     params = _by_importance(material, sensitivity)[:MAX_SCATTERS]
-    trials, drawn = _scored(material), drawn_trials(material)
+    trials, drawn = scored(material), drawn_trials(material)
     if trials.empty:
         return []
     drawn = drawn.assign(**{_SETTING: settings_at(material, drawn)})  # once for all figures
@@ -66,28 +92,14 @@ def drawn_trials(material: Material) -> pd.DataFrame:
     """The trials that scatter figures show: all with a score, or `MAX_POINTS` of them, drawn at
     random with a fixed seed.
     """
-    return _sampled(_scored(material), MAX_POINTS)
-
-
-def histogram_figures(material: Material) -> list[Figure]:
-    """Distribution of q_B at the last scored epoch by batch size (DCL Fig. 1), one figure an
-    objective.
-    """
-    frame = _coupling(material)
-    if frame.empty:
-        return []
-    shown = [name for name in objectives(material) if name in set(frame["objective"])]
-    return [
-        _histogram(slug, name, frame[frame["objective"] == name].reset_index(drop=True), material)
-        for slug, name in zip(slugs("coupling", shown), shown, strict=True)
-    ]
+    return _sampled(scored(material), MAX_POINTS)
 
 
 def point_figures(material: Material) -> list[Figure]:
     """The t-SNE map of the scored images by the best trial of each objective (DCL Fig. 4, DimCL
     Fig. 7-8).
     """
-    points, trials = material.points, _scored(material)
+    points, trials = material.points, scored(material)
     if points.empty or trials.empty:
         return []
     trials = trials[trials["trial_id"].isin(points["trial_id"].unique())]
@@ -108,16 +120,6 @@ def _by_importance(material: Material, sensitivity: pd.DataFrame | None) -> list
     size = np.fmax(numbers(sensitivity, "total"), numbers(sensitivity, "first"))
     largest = pd.Series(size).groupby(sensitivity["term"].to_numpy()).max()
     return sorted(swept, key=lambda param: -float(np.nan_to_num(largest.get(param, 0.0))))
-
-
-def _scored(material: Material) -> pd.DataFrame:
-    """Finished trials with a finite score, of objectives that have a colour; found once."""
-    if material not in _SCORED:
-        trials = material.trials
-        has_score = np.isfinite(numbers(trials, material.metric))
-        finished = trials[(trials["status"] == "finished") & has_score]
-        _SCORED[material] = in_order(finished, material)
-    return _SCORED[material]
 
 
 def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
@@ -163,7 +165,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
     lines, said = reference_lines(material, frame["y"].to_numpy(dtype=float), title)
     hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
-    lost = len(material.trials) - len(_scored(material))
+    lost = len(material.trials) - len(scored(material))
     sampled = (
         f"{count(len(frame))} of {count(total)} trials, drawn at random with a fixed seed"
         if len(frame) < total
@@ -192,76 +194,6 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
             columns={"trial": "trial_id", "x": "value", "y": "score"}
         ),
         settings=("value",),
-    )
-
-
-def _coupling(material: Material) -> pd.DataFrame:
-    """Mean share of every bin over the trials of an objective and batch size, at the last epoch
-    each was scored.
-    """
-    histograms, trials = material.histograms, _scored(material)
-    if histograms.empty or trials.empty:
-        return pd.DataFrame(columns=["objective"])
-    last = histograms[
-        histograms["epoch"] == histograms.groupby("trial_id")["epoch"].transform("max")
-    ]
-    by = ["trial_id", "objective", *[name for name in ("batch_size",) if name in trials.columns]]
-    joined = last.merge(trials[by], on="trial_id")
-    if "batch_size" not in by or joined["batch_size"].isna().all():
-        joined["batch_size"] = 0
-    keys = ["objective", "batch_size", "bin_low", "bin_high"]
-    frame = joined.groupby(keys, as_index=False).agg(
-        share=("share", "mean"), num=("trial_id", "nunique")
-    )
-    return frame
-
-
-def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) -> Figure:
-    sizes = [setting(value) for value in sorted(frame["batch_size"].unique())]
-    frame["size"] = [setting(value) for value in frame["batch_size"]]
-    frame["middle"] = (frame["bin_low"] + frame["bin_high"]) / 2
-    called = param_title(material, "batch_size")
-    legend = alt.Legend(**legend_place(), values=sizes) if len(sizes) > 1 else None
-    hue = alt.Color(
-        "size",
-        type="ordinal",
-        title=called,
-        sort=sizes,
-        scale=alt.Scale(domain=sizes),
-        legend=legend,
-    )
-    x = alt.X(
-        "middle", type="quantitative", title="q_B of an anchor", scale=alt.Scale(domain=[0, 1])
-    )
-    y = alt.Y(
-        "share",
-        type="quantitative",
-        title="share of the anchors",
-        axis=alt.Axis(format="%", tickCount=5),
-    )
-    tips = [
-        tooltip("size", called, number=False),
-        tooltip("bin_low", "q_B from"),
-        tooltip("bin_high", "q_B to"),
-        alt.Tooltip("share", type="quantitative", title="share of the anchors", format=".3~p"),
-        tooltip("num", "trials"),
-    ]
-    base = alt.Chart(frame).encode(x, y, hue, tooltip=tips)
-    return Figure(
-        name=slug,
-        title=f"{name}: coupling of negatives and positives",
-        caption="Distribution of the negative-positive coupling multiplier q_B over the anchors at "
-        "the last scored epoch, mean over the trials of each batch size. Where q_B is near 0, "
-        "InfoNCE hardly learns from the anchor.",
-        chart=layers(
-            [
-                base.mark_line(strokeWidth=2, interpolate="monotone"),
-                base.mark_point(filled=True, size=80, opacity=0),  # something to hover over
-            ],
-            describe=f"Distribution of q_B of {name}, a line a batch size.",
-        ),
-        data=frame[["batch_size", "bin_low", "bin_high", "share", "num"]],
-        settings=("batch_size",),
     )
 
 
@@ -319,3 +251,53 @@ def _panel(
         ),
         data=frame,
     )
+
+
+def _table(asked: Asked) -> list[Table]:
+    """The trials, best first: all, or those that are drawn and the best ones."""
+    material = asked.material
+    outcomes = [name for name in TRIAL_OUTCOMES if name in material.trials]
+    names = [name for name in TRIAL_COLUMNS if name in material.trials]
+    frame = material.trials[[*names, *asked.swept, material.metric, *outcomes]]
+    frame = frame.sort_values(
+        material.metric, ascending=material.mode == "min", kind="stable", ignore_index=True
+    )
+    listed = frame
+    if len(frame) > MAX_LISTED:
+        drawn = set(drawn_trials(material)["trial_id"])
+        is_shown = frame["trial_id"].isin(drawn)
+        is_shown.iloc[: MAX_LISTED - len(drawn)] = True
+        listed = frame[is_shown]
+    shown = listed.rename(
+        columns={
+            "trial_id": "trial",
+            "epochs_trained": "epochs trained",
+            "wall_time_s": "seconds",
+        }
+    )
+    return [
+        Table(
+            name="trials",
+            title="All trials, the best first"
+            if len(listed) == len(frame)
+            else "Trials, best first",
+            caption="Click a heading to sort.",
+            frame=frame,
+            shown=shown.assign(**{name: settings(listed[name].tolist()) for name in asked.swept}),
+            anchors=tuple(trial_anchor(str(name)) for name in listed["trial_id"]),
+            limit=MAX_LISTED,
+            more=len(frame) - len(listed),
+        )
+    ]
+
+
+QUESTION = Question(
+    name="trials",
+    tables=_table,
+    has_notes=False,
+    draw=lambda asked: (
+        *scatter_figures(asked.material, asked.ask(sensitivity)),
+        *([] if asked.is_search else parallel_figures(asked.material, asked.ask(history))),
+        *point_figures(asked.material),
+    ),
+)

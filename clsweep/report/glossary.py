@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 
 from clsweep.catalog import DIAGNOSTICS, METRICS
+from clsweep.questions.registry import questions
 
 # As it is written on the page -> what it means. Longer terms come before those they contain.
 TERMS: Mapping[str, str] = {
@@ -39,29 +40,33 @@ TERMS: Mapping[str, str] = {
     "interval": "The two numbers in brackets hold the true value in 95 % of studies.",
     "Spearman": "Rank correlation: 1 rises together, -1 one rises as the other falls.",
     "q_B": "Coupling of negatives and positives (DCL): near 0 an anchor hardly learns.",
-    "importance": "Share of the variance of the scores' ranks that goes with the values of one "
-    "hyperparameter, among the settings that were tried.",
-    "TPE": "Tree-structured Parzen estimator: a search that tries more where scores were good.",
-    "racing": "A configuration gets its next seed only while it may be the best.",
-    "ASHA": "Successive halving: the worse configurations are stopped early.",
-    **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in METRICS},
-    **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in DIAGNOSTICS},
 }
+
+
+@cache
+def terms() -> Mapping[str, str]:
+    """All that the page can explain."""
+    return {
+        **TERMS,
+        **{name: meaning for each in questions() for name, meaning in each.terms.items()},
+        **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in METRICS},
+        **{row.name: f"{row.doc[:1].upper()}{row.doc[1:]}." for row in DIAGNOSTICS},
+    }
 
 
 @cache
 def pattern() -> re.Pattern[str]:
     """Finds a term as a word of its own, whatever its case."""
-    words = sorted(TERMS, key=len, reverse=True)
+    words = sorted(terms(), key=len, reverse=True)
     return re.compile(rf"(?<![\w/=.-])(?:{'|'.join(map(re.escape, words))})(?![\w/=-])", re.I)
 
 
 def term_of(found: str) -> str:
     """The term that a piece of text is, in the glossary's own spelling."""
-    return next(name for name in TERMS if name.lower() == found.lower())
+    return next(name for name in terms() if name.lower() == found.lower())
 
 
 def terms_in(texts: Iterable[str]) -> dict[str, str]:
     """Those of the terms that stand in any of the texts, with what they mean."""
     found = {term_of(hit) for text in texts for hit in pattern().findall(text)}
-    return {name: meaning for name, meaning in TERMS.items() if name in found}
+    return {name: meaning for name, meaning in terms().items() if name in found}

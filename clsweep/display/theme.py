@@ -1,15 +1,19 @@
 """How charts look, and charts as pictures: colours of a light and a dark page, and vl-convert for
-SVG and PNG.
+SVG and PNG, and for the script that draws charts on a page. It holds the interpreter while it
+works, so other processes draw where there are some.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clsweep.display.text import legible
+from clsweep.processes import beside, beside_once
 
 if TYPE_CHECKING:
     import altair as alt
@@ -134,6 +138,33 @@ def svg_to_png(svg: str, scale: float = 2) -> bytes:
     import vl_convert
 
     return vl_convert.svg_to_png(svg, scale=scale)
+
+
+class Picture(NamedTuple):
+    svg: str
+    png: bytes
+
+
+def draw(spec: Mapping[str, Any]) -> Future[Picture]:
+    """Draw a themed spec: beside other work within `processes_beside`, else at once."""
+    return beside(_drawn, spec)
+
+
+def scripts() -> Future[str]:
+    """Vega, Vega-Lite and Vega-Embed as one script, made likewise."""
+    return beside_once(_bundle)
+
+
+def _drawn(spec: Mapping[str, Any]) -> Picture:
+    svg = to_svg(spec)
+    return Picture(svg, svg_to_png(svg))
+
+
+@functools.cache
+def _bundle() -> str:
+    import vl_convert
+
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def _version(spec: Mapping[str, Any]) -> str:

@@ -9,24 +9,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-import altair as alt
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from clsweep.display.numbers import mentioned, settings
+from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
-from clsweep.report.figures.theme import GREY
-from clsweep.report.model import slug
+from clsweep.questions.model import slug
+
+if TYPE_CHECKING:
+    import altair
+
+    alt = altair
+else:
+
+    class _Altair:
+        """Altair, loaded once something is drawn: a terminal's answer needs none."""
+
+        def __getattr__(self, name: str) -> Any:
+            import altair
+
+            return getattr(altair, name)
+
+    alt = _Altair()
 
 NUMBER = ".4~r"  # four significant digits, never an exponent
 HEIGHT = 260
+_SCORED: WeakKeyDictionary[Material, pd.DataFrame] = WeakKeyDictionary()
 ROW_HEIGHT = 40
 MAX_TICKS = 12  # more grid values than this and the axis picks its own
 # No chart's width crosses this once its axes are laid out, which would cut the legend off.
-LEGEND_COLUMNS = alt.ExprRef("width > 380 ? 3 : 2")
+LEGEND_COLUMNS = "width > 380 ? 3 : 2"
 
 
 def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
@@ -129,7 +146,7 @@ def legend_place() -> dict[str, Any]:
     """On top, in columns that fit a phone."""
     return {
         "orient": "top",
-        "columns": LEGEND_COLUMNS,
+        "columns": alt.ExprRef(LEGEND_COLUMNS),
         "labelLimit": 130,
         "symbolOpacity": 1,
         "offset": 6,
@@ -247,3 +264,13 @@ def _references(material: Material) -> dict[str, float]:
         .dropna()
     )
     return {str(name): float(at) for name, at in mean.items()}
+
+
+def scored(material: Material) -> pd.DataFrame:
+    """Finished trials with a finite score, of objectives that have a colour; found once."""
+    if material not in _SCORED:
+        trials = material.trials
+        has_score = np.isfinite(numbers(trials, material.metric))
+        finished = trials[(trials["status"] == "finished") & has_score]
+        _SCORED[material] = in_order(finished, material)
+    return _SCORED[material]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from clsweep.errors import RequestError
 from clsweep.findings.from_studies import of_studies, side_table
 from clsweep.findings.material import Material
-from clsweep.findings.statistics import CellFindings
+from clsweep.questions.findings import CellFindings
 from clsweep.results.reading import CellResults, StudyResults
 from clsweep.study.factors import FACTORS, Cell, cells_of, factors_of, told_of_cells
 

@@ -1,8 +1,7 @@
-"""Two objectives against each other -> sentences.
+"""Two objectives against each other, in sentences.
 
-The gate: the table names a winner, the corrected p-value is at most 5 %, and the
-interval lies on that side of no difference. All numbers are those of the tables; names are given
-verbatim.
+The gate: the table names a winner, the corrected p-value is at most 5 %, and the interval lies on
+that side of no difference. All numbers are those of the tables; names are given verbatim.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import pandas as pd
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.findings.notes import is_measured, said
-from clsweep.report.sentences.words import (
+from clsweep.questions.words import (
     ALPHA,
     Open,
     Sentences,
@@ -32,7 +31,11 @@ from clsweep.report.sentences.words import (
 )
 
 AHEAD = {"mean": "is better", "std": "is more robust", "within": "has more settings near its best"}
+
+
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
+
+
 MANY_PAIRS = 12  # more are counted, not named
 
 
@@ -311,3 +314,39 @@ def _needed(row: Row) -> str:
     if known(seeds):
         return counted(math.ceil(seeds), "seed", "seeds")
     return counted(configs, "configuration", "configurations") if known(configs) else ""
+
+
+def _pair(row: Row) -> tuple[str, str]:
+    return row["a"], row["b"]
+
+
+def robust(spreads: pd.DataFrame) -> Sentences:
+    """Who depends least on its settings, from `compare` of stat "std"."""
+    measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
+    if not measured:
+        return ()
+    names = list(dict.fromkeys(name for row in measured for name in _pair(row)))
+    resolved = [row for row in measured if is_resolved(row, 1.0)]
+    for name in names:
+        won = [row for row in resolved if row["winner"] == name]
+        if len(won) == len(names) - 1:
+            return (f"{name} depends least on its settings: {_against(won, name)}.",)
+    if not resolved:
+        return ("No objective is shown to depend less on its settings than another.",)
+    pairs = [
+        f"{row['winner']} less than {row['b'] if row['winner'] == row['a'] else row['a']}"
+        for row in resolved[:2]
+    ]
+    more = f", and {len(resolved) - 2} more such pairs" if len(resolved) > 2 else ""
+    return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
+
+
+def _against(won: list[Row], name: str) -> str:
+    """`SD* 0.8, against 2.1 of dcl`, of the next best one."""
+    own, others = math.nan, []
+    for row in won:
+        first = row["a"] == name
+        own = row["value_a" if first else "value_b"]
+        others.append((row["value_b" if first else "value_a"], row["b" if first else "a"]))
+    other, whose = min(others)
+    return f"SD* {number(own)}, against {number(other)} of {whose}"

@@ -1,33 +1,48 @@
-"""Where in the space: the metric over two hyperparameters, and the winner in each region of one."""
+"""The metric over one hyperparameter and over two, the others averaged over."""
 
 from __future__ import annotations
 
-import altair as alt
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from clsweep.analysis.regions import cut
+from clsweep.analysis.robustness import marginals as analysis
 from clsweep.analysis.sweep import Sweep
-from clsweep.display.numbers import number
 from clsweep.findings.material import Material
-from clsweep.findings.notes import status
-from clsweep.report.figures.encodings import (
+from clsweep.questions.answers import Answers, chosen
+from clsweep.questions.charts import (
     HEIGHT,
+    alt,
+    bands_text,
     colour,
-    in_points,
+    in_order,
+    interval_tips,
     layers,
     numbers,
+    objectives,
+    param_axis,
     param_title,
-    points_unit,
+    reference_lines,
+    score_axis,
+    shape,
     slugs,
     tooltip,
 )
-from clsweep.report.figures.theme import GREY
-from clsweep.report.model import Figure
+from clsweep.questions.column import (
+    Question,
+)
+from clsweep.questions.marks import banded
+from clsweep.questions.model import Figure
+from clsweep.questions.sensitivity import sensitivity
 
 FAVOURITES = ("tau", "batch_size")
+
+
 MAX_CELLS_WITH_TEXT = 8  # a row of more has no room for numbers on a phone
-REGION_HEIGHT = 30
+
+
 # On an axis the edges of a bin have two digits, or three of a hundred and more; the tooltips have
 # them all.
 SHORT_EDGES = (
@@ -39,6 +54,99 @@ SHORT_EDGES = (
     )
     + " : datum.label"
 )
+
+
+def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
+    """One row per value of each swept hyperparameter, see `analysis.robustness.marginals`."""
+    return analysis.marginals(chosen(of.material.sweeps, objectives))
+
+
+def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure]:
+    """The metric against each hyperparameter, averaged over the others, with all objectives that
+    sweep it.
+    """
+    if marginals.empty:
+        return []
+    tables = {
+        str(param): _marginal(rows, material)
+        for param, rows in marginals.groupby("param", sort=False)
+    }
+    tables = {param: frame for param, frame in tables.items() if not frame.empty}
+    names = slugs("marginal", list(tables))
+    return [
+        _marginal_figure(name, param, tables[param], material)
+        for name, param in zip(names, tables, strict=True)
+    ]
+
+
+def _marginal(rows: pd.DataFrame, material: Material) -> pd.DataFrame:
+    columns = {"x": "position", "y": "mean", "low": "low", "high": "high", "num": "num_configs"}
+    frame = pd.DataFrame({key: numbers(rows, column) for key, column in columns.items()})
+    frame.insert(0, "objective", rows["objective"].to_numpy())
+    frame.insert(1, "at", rows["label"].astype(str).to_numpy())
+    frame["binned"] = numbers(rows, "value_low") < numbers(rows, "value_high")
+    return in_order(frame.dropna(subset=["y"]), material)
+
+
+def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
+    metric, title, called = material.metric, material.metric_title, param_title(material, param)
+    by_name = bool(frame["x"].isna().any())
+    tips = [
+        tooltip("objective", "objective", number=False),
+        tooltip("at", called, number=False),
+        *interval_tips(f"mean {title}"),
+        tooltip("num", "configurations"),
+    ]
+    lines, said = reference_lines(
+        material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
+    )
+    if by_name:
+        charts = _side_by_side(frame, material, called, title, tips)
+    else:
+        x = param_axis(
+            material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
+        )
+        charts = banded(
+            frame, material, x, lambda field: score_axis(title, field), tips, marked=True
+        )
+    binned = " Each point stands for a range of values." if frame["binned"].any() else ""
+    return Figure(
+        name=name,
+        title=f"{metric} against {called}",
+        caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
+        f"{bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
+        chart=layers(
+            [*lines, *charts],
+            describe=f"Mean {metric} against {param}, with intervals; a line an objective.",
+        ),
+        data=frame.drop(columns=["x", "binned"]).rename(
+            columns={"at": "value", "y": "mean", "num": "num_configs"}
+        ),
+    )
+
+
+def _side_by_side(
+    frame: pd.DataFrame, material: Material, called: str, title: str, tips: Sequence[alt.Tooltip]
+) -> list[alt.Chart]:
+    """Points with error bars, for a hyperparameter whose values are names."""
+    place = alt.X(
+        "at",
+        type="nominal",
+        title=called,
+        scale=alt.Scale(domain=list(dict.fromkeys(frame["at"]))),
+        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False),
+    )
+    beside = alt.XOffset("objective", type="nominal", scale=alt.Scale(domain=objectives(material)))
+    base = alt.Chart(frame)
+    hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
+    bar = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(
+        strokeWidth=2
+    )
+    point = base.mark_point(filled=True, size=70, opacity=1)
+    return [
+        bar.encode(place, beside, score_axis(title, "low"), alt.Y2("high"), hue),
+        point.encode(place, beside, score_axis(title), hue, form, tooltip=list(tips)),
+    ]
 
 
 def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None) -> list[Figure]:
@@ -62,24 +170,6 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     return [
         _heatmap(slug, name, *tables[name], material, domain)
         for slug, name in zip(slugs("heatmap", list(tables)), tables, strict=True)
-    ]
-
-
-def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
-    """The best objective in each region of every hyperparameter in `winners`, in a dashed frame if
-    not resolved.
-    """
-    if winners.empty:
-        return []
-    tables = {
-        str(by): rows
-        for by, rows in winners.groupby("by", sort=False)
-        if rows["objective"].notna().any()
-    }
-    names = slugs("winners", list(tables))
-    return [
-        _winner_figure(slug, by, tables[by], material)
-        for slug, by in zip(names, tables, strict=True)
     ]
 
 
@@ -194,75 +284,6 @@ def _heatmap(
     )
 
 
-def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
-    unit = points_unit(material)
-    frame = pd.DataFrame(
-        {
-            "objective": rows["winner"].to_numpy(),
-            "best": rows["objective"].astype(str).to_numpy(),
-            "second": rows["runner_up"].fillna("").astype(str).to_numpy(),
-            "region": rows["region"].astype(str).to_numpy(),
-            "mean": numbers(rows, "mean"),
-            "lead": numbers(rows, "lead"),
-            "low": numbers(rows, "low"),
-            "high": numbers(rows, "high"),
-            "resolved": rows["resolved"].to_numpy(dtype=bool),
-            "status": rows["reason"].map(status).to_numpy(),
-        }
-    )
-    frame["text"] = [
-        f"{row['best']}, by {number(row['lead'])} {unit}".rstrip()
-        if row["resolved"]
-        else str(row["status"])
-        for row in frame.to_dict("records")
-    ]
-    won = frame[frame["resolved"]]
-    base = alt.Chart(frame).encode(
-        alt.Y(
-            "region",
-            type="nominal",
-            title=None,
-            scale=alt.Scale(domain=list(dict.fromkeys(frame["region"]))),
-            axis=alt.Axis(ticks=False, domain=False),
-        ),
-        x=alt.value(0),
-        tooltip=[
-            tooltip("region", "region", number=False),
-            tooltip("best", "best mean", number=False),
-            tooltip("mean", material.metric_title),
-            tooltip("second", "runner-up", number=False),
-            tooltip("lead", in_points("lead", material)),
-            tooltip("low", "95 % from"),
-            tooltip("high", "95 % to"),
-        ],
-    )
-    cell = base.mark_rect(opacity=0.35, height={"band": 0.86}).encode(x2=alt.value("width"))
-    open_cell = base.transform_filter("!datum.resolved").mark_rect(
-        filled=False, stroke=GREY, strokeDash=[4, 3], height={"band": 0.86}
-    )
-    return Figure(
-        name=slug,
-        title=f"Who wins where along {param_title(material, by)}",
-        caption=f"The objective with the best mean {material.metric} in each region of {by}. In a "
-        "dashed frame its lead over some other one is not resolved. A lead was picked for being "
-        "the largest, and so is a little too large.",
-        chart=layers(
-            [
-                cell.transform_filter("datum.resolved").encode(
-                    colour(material, won["objective"], legend=False)
-                ),
-                open_cell.encode(x2=alt.value("width")),
-                base.mark_text(
-                    align="left", dx=10, limit=alt.ExprRef("width - 16"), style="ink"
-                ).encode(text="text:N"),
-            ],
-            height=REGION_HEIGHT * frame["region"].nunique() + 10,
-            describe=f"The best objective in each region of {by}, or that it is not resolved.",
-        ),
-        data=rows.reset_index(drop=True),
-    )
-
-
 def _level_axis() -> alt.Axis:
     return alt.Axis(
         labelExpr=SHORT_EDGES,
@@ -273,3 +294,15 @@ def _level_axis() -> alt.Axis:
         domain=False,
         grid=False,
     )
+
+
+QUESTION = Question(
+    name="marginals",
+    table=marginals,
+    has_notes=False,
+    draw=lambda asked: (
+        *marginal_figures(asked.ask(marginals), asked.material),
+        *heatmap_figures(asked.material, asked.ask(sensitivity)),
+    ),
+    formulas={"marginals": analysis.COLUMNS},
+)
