@@ -8,8 +8,8 @@ ever values.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -37,6 +37,13 @@ else:
 
     alt = _Altair()
 
+T = TypeVar("T")
+
+ENDS = {"low": "95 % from", "high": "95 % to"}  # of an interval, in a tooltip
+NAMES = {  # fields of texts
+    "objective", "at", "state", "setting", "trial", "seed", "trial_id", "status", "kind", "row",
+    "note", "label", "verdict", "size", "region", "second",
+}  # fmt: skip
 NUMBER = ".4~r"  # four significant digits, never an exponent
 HEIGHT = 260
 _SCORED: WeakKeyDictionary[Material, pd.DataFrame] = WeakKeyDictionary()
@@ -58,6 +65,17 @@ def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
             name, count = f"{start}-{count}", count + 1
         names.append(name)
     return names
+
+
+def each(
+    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[[str, str, pd.DataFrame], T]
+) -> list[T]:
+    """A figure of each table that has rows, drawn by the name of its files, its own and the
+    table.
+    """
+    filled = {name: table for name, table in tables.items() if not table.empty}
+    names = slugs(prefix, list(filled))
+    return [draw(slug, *each) for slug, each in zip(names, filled.items(), strict=True)]
 
 
 def objectives(material: Material) -> list[str]:
@@ -153,15 +171,16 @@ def legend_place() -> dict[str, Any]:
     }
 
 
-def tooltip(field: str, title: str, *, number: bool = True) -> alt.Tooltip:
-    if number:
-        return alt.Tooltip(field, type="quantitative", title=title, format=NUMBER)
-    return alt.Tooltip(field, type="nominal", title=title)
-
-
-def interval_tips(title: str, field: str = "y") -> list[alt.Tooltip]:
-    """Of a column and of low and high."""
-    return [tooltip(field, title), tooltip("low", "95 % from"), tooltip("high", "95 % to")]
+def tips(*names: str, form: str = NUMBER, **titles: str) -> list[alt.Tooltip]:
+    """What hovering shows: field -> title, in this order; `names` hold texts, as those of
+    `NAMES` do.
+    """
+    return [
+        alt.Tooltip(field, type="nominal", title=title)
+        if field in {*NAMES, *names}
+        else alt.Tooltip(field, type="quantitative", title=title, format=form)
+        for field, title in titles.items()
+    ]
 
 
 def score_axis(title: str, field: str = "y") -> alt.Y:
@@ -246,7 +265,7 @@ def reference_lines(
     )
     base = alt.Chart(frame).encode(score_axis(title))
     rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(
-        tooltip=[tooltip("name", "without training", number=False)]
+        tooltip=tips("name", name="without training")
     )
     text = base.mark_text(align="left", dx=4, dy=-5, style="soft").encode(
         x=alt.value(0), text=alt.Text("name", type="nominal")

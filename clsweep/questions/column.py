@@ -235,7 +235,7 @@ def with_levels(frame: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
 # Cells
 
 
-def interval(name: str, stem: str | None = None, least: int = 2) -> Cell:
+def measured(name: str, stem: str | None = None, least: int = 2) -> Cell:
     """A value in the unit of the metric with its interval, in the columns that `ends` says."""
 
     def cell(row: Row, look: Look) -> Number | None:

@@ -9,14 +9,10 @@ from clsweep.analysis.comparison import table as analysis
 from clsweep.analysis.reasons import Reason, note
 from clsweep.findings.material import Material
 from clsweep.findings.notes import verdict
+from clsweep.questions import charts
 from clsweep.questions import pairs as sentences
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.charts import (
-    alt,
-    bands_text,
-    in_points,
-    numbers,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Cell,
     Column,
@@ -24,10 +20,8 @@ from clsweep.questions.column import (
     Question,
     half,
     level,
+    measured,
     whole,
-)
-from clsweep.questions.column import (
-    interval as _interval,
 )
 from clsweep.questions.marks import forest, intervals, plain_x
 from clsweep.questions.model import Figure
@@ -121,7 +115,7 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
     frame = _pairs(pairs, "−")
     if frame["x"].isna().all():
         return None
-    title = in_points("lead of the first over the second", material)
+    title = charts.in_points("lead of the first over the second", material)
     return Figure(
         name="mean-differences",
         title="Which objective is better on average",
@@ -148,7 +142,7 @@ def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame) -> str:
     resolved = (
         "A coloured row is resolved, in favour of the objective of that colour. A grey one is not."
     )
-    return f"{resolved} {bands_text(frame, 'Bars')}{cut}"
+    return f"{resolved} {charts.bands_text(frame, 'Bars')}{cut}"
 
 
 def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
@@ -156,7 +150,7 @@ def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
     if pairs.empty:
         return pd.DataFrame(columns=["objective", *_ENDS, "row", "resolved", "note", "p"])
     frame = intervals(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
-    frame["p"] = numbers(pairs, "p_holm")
+    frame["p"] = charts.numbers(pairs, "p_holm")
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
     return frame.loc[frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]].sort_index(
@@ -197,7 +191,7 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
         Column("region", optional=True),
         Column("value a", _value("value_a", stat), spare=8),
         Column("value b", _value("value_b", stat), spare=7),
-        Column(heading, _interval("estimate", ""), means, called=called),
+        Column(heading, measured("estimate", ""), means, called=called),
         Column(
             "p",
             means="by flipping signs, least p: the least it could be" if of_means else "",

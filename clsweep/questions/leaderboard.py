@@ -24,10 +24,8 @@ from clsweep.questions.column import (
     Look,
     Question,
     level,
+    measured,
     share,
-)
-from clsweep.questions.column import (
-    interval as _interval,
 )
 from clsweep.questions.health import health
 from clsweep.questions.pairs import is_resolved, robust
@@ -252,7 +250,7 @@ def _ranked(measured: list[Row]) -> list[str]:
 
 
 def _best(row: Row, look: Look) -> Number | None:
-    shown = _interval("score", "") if is_number(row["low"]) else level("score")
+    shown = measured("score", "") if is_number(row["low"]) else level("score")
     found: Number | None = shown(row, look)
     return found
 
@@ -272,8 +270,8 @@ QUESTION = Question(
             optional=True,
         ),
         Column("best {metric}", _best),
-        Column("fresh seeds", _interval("fresh"), optional=True),
-        Column("SD*", _interval("sd_star"), optional=True),
+        Column("fresh seeds", measured("fresh"), optional=True),
+        Column("SD*", measured("sd_star"), optional=True),
         Column("near the best", share("share_within", "share", most=2), optional=True),
         Column(
             "cost",

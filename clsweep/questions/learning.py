@@ -11,18 +11,9 @@ import pandas as pd
 from clsweep.analysis import learning as analysis
 from clsweep.catalog import COMPONENT, METRIC
 from clsweep.findings.material import Material
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers
-from clsweep.questions.charts import (
-    alt,
-    colour,
-    in_order,
-    interval_tips,
-    layers,
-    numbers,
-    reference_lines,
-    score_axis,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Question,
 )
@@ -86,7 +77,7 @@ def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]
     drawn: list[str] = []
     found: list[Figure] = []
     for axis in EFFORTS:
-        known = learning[np.isfinite(numbers(learning, axis))]
+        known = learning[np.isfinite(charts.numbers(learning, axis))]
         if len(known) < len(learning) or any(_is_alike(learning, axis, one) for one in drawn):
             continue
         drawn.append(axis)
@@ -97,27 +88,24 @@ def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]
 def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) -> Figure:
     """The metric against one of `EFFORTS`, a line an objective."""
     columns = {"x": axis, "y": "mean", "low": "low", "high": "high", "num": "num_seeds"}
-    frame = pd.DataFrame({key: numbers(learning, name) for key, name in columns.items()})
+    frame = pd.DataFrame({key: charts.numbers(learning, name) for key, name in columns.items()})
     frame.insert(0, "objective", learning["objective"].to_numpy())
     has_band = bool((frame["num"] >= LEAST_SEEDS).any())
     few = frame["num"] < LEAST_SEEDS
     frame.loc[few, ["low", "high"]] = np.nan
-    frame = in_order(frame.dropna(subset=["x", "y"]), material)
+    frame = charts.in_order(frame.dropna(subset=["x", "y"]), material)
     short, called = EFFORTS[axis]
     title = material.metric_title
-    tips = [
-        tooltip("objective", "objective", number=False),
-        tooltip("x", called),
-        *interval_tips(f"mean {title}"),
-        tooltip("num", "seeds"),
-    ]
+    tips = charts.tips(
+        objective="objective", x=called, y=f"mean {title}", **charts.ENDS, num="seeds"
+    )
     x = alt.X(
         "x",
         type="quantitative",
         title=called,
         axis=alt.Axis(format="~s" if axis != "epoch" else "d", tickCount=6, grid=False),
     )
-    lines, said = reference_lines(
+    lines, said = charts.reference_lines(
         material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
     )
     bands = (
@@ -130,11 +118,16 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
         title=f"Learning curves against {short}",
         caption=f"Mean {material.metric} of the best configuration of each objective. {bands}"
         f"{said}",
-        chart=layers(
+        chart=charts.layers(
             [
                 *lines,
                 *banded(
-                    frame, material, x, lambda field: score_axis(title, field), tips, marked=True
+                    frame,
+                    material,
+                    x,
+                    lambda field: charts.score_axis(title, field),
+                    tips,
+                    marked=True,
                 ),
             ],
             describe=f"{material.metric} against {called}, a line an objective.",
@@ -152,21 +145,21 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
     """
     if epochs.empty:
         return None
-    is_scored = bool(np.isfinite(numbers(epochs, material.metric)).any())
+    is_scored = bool(np.isfinite(charts.numbers(epochs, material.metric)).any())
     name = material.metric if is_scored else "train_loss"
     title = material.metric_title if is_scored else "training loss"
-    frame = pd.DataFrame({"x": numbers(epochs, "epoch"), "y": numbers(epochs, name)})
+    frame = pd.DataFrame({"x": charts.numbers(epochs, "epoch"), "y": charts.numbers(epochs, name)})
     frame = frame.assign(**epochs[["trial_id", "objective", "status"]])
-    frame = in_order(frame.dropna(), material)
+    frame = charts.in_order(frame.dropna(), material)
     if frame.empty:
         return None
-    names = {"trial_id": "trial", "objective": "objective", "status": "status"}
-    tips = [tooltip(field, text, number=False) for field, text in names.items()]
     ends = frame.groupby("trial_id", sort=False).tail(1)
-    hue = colour(material, frame["objective"])
+    hue = charts.colour(material, frame["objective"])
     x = alt.X("x", type="quantitative", title="epochs", axis=alt.Axis(format="d", grid=False))
-    y = score_axis(title)
-    tips = [*tips, tooltip("x", "epochs"), tooltip("y", title)]
+    y = charts.score_axis(title)
+    tips = charts.tips(
+        trial_id="trial", objective="objective", status="status", x="epochs", y=title
+    )
     line = alt.Chart(frame).mark_line(strokeWidth=1.5, strokeDash=[4, 3])
     point = alt.Chart(ends).mark_point(filled=True, size=50, opacity=1)
     num = frame["trial_id"].nunique()
@@ -177,7 +170,7 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
         title="Trials under way",
         caption=f"{title[0].upper()}{title[1:]} of {num} trials that have not ended, a line each. "
         f"No number of this page counts them.{more if left_out else ''}",
-        chart=layers(
+        chart=charts.layers(
             [line.encode(x, y, hue, detail="trial_id:N"), point.encode(x, y, hue, tooltip=tips)],
             describe=f"{title} against epochs, a line for each trial that has not ended.",
         ),
@@ -189,7 +182,7 @@ def _is_alike(learning: pd.DataFrame, axis: str, other: str) -> bool:
     """Whether two axes differ by one factor, the same for all objectives. Of seconds always where
     the times of equal work differ by less than a tenth.
     """
-    ratio = numbers(learning, axis) / np.maximum(numbers(learning, other), 1e-12)
+    ratio = charts.numbers(learning, axis) / np.maximum(charts.numbers(learning, other), 1e-12)
     ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
     return bool(len(ratio) and ratio.max() <= 1.1 * ratio.min())
 

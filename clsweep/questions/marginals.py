@@ -11,25 +11,9 @@ from clsweep.analysis.regions import cut
 from clsweep.analysis.robustness import marginals as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.findings.material import Material
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
-from clsweep.questions.charts import (
-    HEIGHT,
-    alt,
-    bands_text,
-    colour,
-    in_order,
-    interval_tips,
-    layers,
-    numbers,
-    objectives,
-    param_axis,
-    param_title,
-    reference_lines,
-    score_axis,
-    shape,
-    slugs,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Question,
 )
@@ -71,52 +55,50 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
         str(param): _marginal(rows, material)
         for param, rows in marginals.groupby("param", sort=False)
     }
-    tables = {param: frame for param, frame in tables.items() if not frame.empty}
-    names = slugs("marginal", list(tables))
-    return [
-        _marginal_figure(name, param, tables[param], material)
-        for name, param in zip(names, tables, strict=True)
-    ]
+    return charts.each(
+        "marginal", tables, lambda slug, at, rows: _marginal_figure(slug, at, rows, material)
+    )
 
 
 def _marginal(rows: pd.DataFrame, material: Material) -> pd.DataFrame:
     columns = {"x": "position", "y": "mean", "low": "low", "high": "high", "num": "num_configs"}
-    frame = pd.DataFrame({key: numbers(rows, column) for key, column in columns.items()})
+    frame = pd.DataFrame({key: charts.numbers(rows, column) for key, column in columns.items()})
     frame.insert(0, "objective", rows["objective"].to_numpy())
     frame.insert(1, "at", rows["label"].astype(str).to_numpy())
-    frame["binned"] = numbers(rows, "value_low") < numbers(rows, "value_high")
-    return in_order(frame.dropna(subset=["y"]), material)
+    frame["binned"] = charts.numbers(rows, "value_low") < charts.numbers(rows, "value_high")
+    return charts.in_order(frame.dropna(subset=["y"]), material)
 
 
 def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
-    metric, title, called = material.metric, material.metric_title, param_title(material, param)
+    metric, title, called = (
+        material.metric,
+        material.metric_title,
+        charts.param_title(material, param),
+    )
     by_name = bool(frame["x"].isna().any())
-    tips = [
-        tooltip("objective", "objective", number=False),
-        tooltip("at", called, number=False),
-        *interval_tips(f"mean {title}"),
-        tooltip("num", "configurations"),
-    ]
-    lines, said = reference_lines(
+    tips = charts.tips(
+        objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
+    )
+    lines, said = charts.reference_lines(
         material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
     )
     if by_name:
-        charts = _side_by_side(frame, material, called, title, tips)
+        marks = _side_by_side(frame, material, called, title, tips)
     else:
-        x = param_axis(
+        x = charts.param_axis(
             material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        charts = banded(
-            frame, material, x, lambda field: score_axis(title, field), tips, marked=True
+        marks = banded(
+            frame, material, x, lambda field: charts.score_axis(title, field), tips, marked=True
         )
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     return Figure(
         name=name,
         title=f"{metric} against {called}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
-        f"{bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
-        chart=layers(
-            [*lines, *charts],
+        f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
+        chart=charts.layers(
+            [*lines, *marks],
             describe=f"Mean {metric} against {param}, with intervals; a line an objective.",
         ),
         data=frame.drop(columns=["x", "binned"]).rename(
@@ -136,16 +118,21 @@ def _side_by_side(
         scale=alt.Scale(domain=list(dict.fromkeys(frame["at"]))),
         axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False),
     )
-    beside = alt.XOffset("objective", type="nominal", scale=alt.Scale(domain=objectives(material)))
+    beside = alt.XOffset(
+        "objective", type="nominal", scale=alt.Scale(domain=charts.objectives(material))
+    )
     base = alt.Chart(frame)
-    hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
+    hue, form = (
+        charts.colour(material, frame["objective"]),
+        charts.shape(material, frame["objective"]),
+    )
     bar = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(
         strokeWidth=2
     )
     point = base.mark_point(filled=True, size=70, opacity=1)
     return [
-        bar.encode(place, beside, score_axis(title, "low"), alt.Y2("high"), hue),
-        point.encode(place, beside, score_axis(title), hue, form, tooltip=list(tips)),
+        bar.encode(place, beside, charts.score_axis(title, "low"), alt.Y2("high"), hue),
+        point.encode(place, beside, charts.score_axis(title), hue, form, tooltip=list(tips)),
     ]
 
 
@@ -156,21 +143,21 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     The two are tau and batch_size if both are swept, else those of the largest interaction in
     `sensitivity`, else the first two. Their regions are those of `analysis.regions.cut`.
     """
-    tables = {}
+    pairs, tables = {}, {}
     for sweep in material.sweeps:
         pair = None if sweep.not_measured else _two_params(sweep, sensitivity)
         if pair is not None and sweep.alive.any():
-            tables[sweep.objective] = (pair, _cells(sweep.without_failed(), *pair))
-    means = np.concatenate(
-        [cells["mean"].to_numpy(dtype=float) for _, cells in tables.values()] or [np.empty(0)]
-    )
-    if np.isnan(means).all():
+            pairs[sweep.objective] = pair
+            tables[sweep.objective] = _cells(sweep.without_failed(), *pair)
+    means = pd.concat([cells["mean"] for cells in tables.values()] or [pd.Series(dtype=float)])
+    if means.isna().all():
         return []
-    domain = [float(np.nanmin(means)), float(np.nanmax(means))]
-    return [
-        _heatmap(slug, name, *tables[name], material, domain)
-        for slug, name in zip(slugs("heatmap", list(tables)), tables, strict=True)
-    ]
+    domain = [float(means.min()), float(means.max())]
+    return charts.each(
+        "heatmap",
+        tables,
+        lambda slug, name, cells: _heatmap(slug, name, pairs[name], cells, material, domain),
+    )
 
 
 def _two_params(sweep: Sweep, sensitivity: pd.DataFrame | None) -> tuple[str, str] | None:
@@ -180,10 +167,11 @@ def _two_params(sweep: Sweep, sensitivity: pd.DataFrame | None) -> tuple[str, st
         return FAVOURITES
     if sensitivity is not None and len(sensitivity):
         rows = sensitivity[
-            (sensitivity["objective"] == sweep.objective) & (numbers(sensitivity, "order") == 2)
+            (sensitivity["objective"] == sweep.objective)
+            & (charts.numbers(sensitivity, "order") == 2)
         ]
         size = pd.Series(
-            np.fmax(numbers(rows, "first"), numbers(rows, "total")), index=rows.index
+            np.fmax(charts.numbers(rows, "first"), charts.numbers(rows, "total")), index=rows.index
         ).dropna()
         for term in rows.loc[size.sort_values(ascending=False).index, "term"]:
             names = str(term).split(" x ")
@@ -217,7 +205,7 @@ def _heatmap(
     material: Material,
     domain: list[float],
 ) -> Figure:
-    x, y = (param_title(material, param) for param in pair)
+    x, y = (charts.param_title(material, param) for param in pair)
     title = material.metric_title
     columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
     cells = cells.astype({"x": str, "y": str})
@@ -226,13 +214,15 @@ def _heatmap(
         alt.Y(
             "y", type="nominal", title=y, scale=alt.Scale(domain=lines[::-1]), axis=_level_axis()
         ),
-        tooltip=[
-            tooltip("x", x, number=False),
-            tooltip("y", y, number=False),
-            tooltip("mean", f"mean {title}"),
-            tooltip("scored", "configurations with a score"),
-            tooltip("num", "configurations tried"),
-        ],
+        tooltip=charts.tips(
+            "x",
+            "y",
+            x=x,
+            y=y,
+            mean=f"mean {title}",
+            scored="configurations with a score",
+            num="configurations tried",
+        ),
     )
     legend = alt.Legend(
         orient="top",
@@ -244,7 +234,7 @@ def _heatmap(
     hue = alt.Color(
         "mean", type="quantitative", title=title, scale=alt.Scale(domain=domain), legend=legend
     )
-    charts = [
+    marks = [
         base.transform_filter("!isValid(datum.mean)").mark_rect(style="missing"),
         base.transform_filter("isValid(datum.mean)").mark_rect().encode(hue),
     ]
@@ -256,12 +246,12 @@ def _heatmap(
             .otherwise(alt.value("#ffffff"))
         )
         known = base.transform_filter("isValid(datum.mean)")
-        charts.append(
+        marks.append(
             known.mark_text(fontSize=11).encode(
                 text=alt.Text("mean", type="quantitative", format=".3r"), color=ink
             )
         )
-        charts.append(
+        marks.append(
             base.transform_filter("!isValid(datum.mean)").mark_text(text="failed", style="soft")
         )
     empty = " Empty cells hold no configuration." if len(cells) < len(columns) * len(lines) else ""
@@ -272,9 +262,9 @@ def _heatmap(
         caption=f"Mean {material.metric} of the configurations in each cell, averaged over the "
         "other hyperparameters. Failed trials are left out. "
         f"The colours mean the same in every such figure.{said}",
-        chart=layers(
-            charts,
-            height=max(HEIGHT / 2, 30 * len(lines)),
+        chart=charts.layers(
+            marks,
+            height=max(charts.HEIGHT / 2, 30 * len(lines)),
             describe=f"{material.metric} of {name} over {pair[0]} and {pair[1]}, as coloured "
             "cells.",
         ),

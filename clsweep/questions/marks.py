@@ -10,19 +10,8 @@ import pandas as pd
 
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
-from clsweep.questions.charts import (
-    ROW_HEIGHT,
-    alt,
-    colour,
-    has_interval,
-    in_order,
-    interval_tips,
-    layers,
-    legend_place,
-    numbers,
-    shape,
-    tooltip,
-)
+from clsweep.questions import charts
+from clsweep.questions.charts import alt
 
 SHADES = ("#5f6773", "#878d97", "#a7acb5")  # of kinds; legible on white and on black
 LOWER = 7  # pixels from the middle of a row, below its label
@@ -32,7 +21,7 @@ def intervals(table: pd.DataFrame, x: str, low: str, high: str) -> pd.DataFrame:
     """Objective, x, low, high and note of every row; a column that is not there is NaN."""
     columns = {"x": x, "low": low, "high": high}
     found = {
-        key: numbers(table, name) if name in table.columns else np.nan
+        key: charts.numbers(table, name) if name in table.columns else np.nan
         for key, name in columns.items()
     }
     frame = pd.DataFrame({"objective": table["objective"].to_numpy(), **found})
@@ -54,25 +43,25 @@ def forest(
     legend = legend and not winners.empty
     hue = (
         alt.when("datum.resolved")
-        .then(colour(material, winners, legend=legend))
+        .then(charts.colour(material, winners, legend=legend))
         .otherwise(alt.value(GREY))
     )
     form = (
         alt.when("datum.resolved")
-        .then(shape(material, winners, legend=legend))
+        .then(charts.shape(material, winners, legend=legend))
         .otherwise(alt.value("circle"))
     )
     place = alt.Chart(frame).encode(_rows(frame["row"]))
-    tips = [tooltip("row", "row", number=False), *interval_tips("estimate", "x")]
+    tips = charts.tips(row="row", x="estimate", **charts.ENDS)
     if frame["note"].ne("").any():
-        tips.append(tooltip("note", "note", number=False))
+        tips += charts.tips(note="note")
     known, missing = (
         place.transform_filter("isValid(datum.x)"),
         place.transform_filter("!isValid(datum.x)"),
     )
-    charts = [] if line is None else [_rule_at(line, x)]
-    charts += [
-        _labels(frame, ROW_HEIGHT),
+    marks = [] if line is None else [_rule_at(line, x)]
+    marks += [
+        _labels(frame, charts.ROW_HEIGHT),
         _bars(place, x, yOffset=LOWER).encode(color=hue),
         known.mark_point(filled=True, size=90, opacity=1, yOffset=LOWER).encode(
             x, color=hue, shape=form, tooltip=tips
@@ -85,8 +74,10 @@ def forest(
         if f"{end}_open" in frame and frame[f"{end}_open"].any():
             open_end = place.transform_filter(f"datum.{end}_open")
             head = open_end.mark_point(filled=True, size=60, shape=arrow, opacity=1, yOffset=LOWER)
-            charts.append(head.encode(_column(x, end), color=hue))
-    return layers(charts, height=ROW_HEIGHT * frame["row"].nunique(), describe=describe)
+            marks.append(head.encode(_column(x, end), color=hue))
+    return charts.layers(
+        marks, height=charts.ROW_HEIGHT * frame["row"].nunique(), describe=describe
+    )
 
 
 def dots(
@@ -102,15 +93,15 @@ def dots(
     objectives'. `null` adds ticks.
     """
     shown = [kind for kind in kinds if kind in set(frame["kind"])]
-    scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**legend_place(), values=shown)
+    scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**charts.legend_place(), values=shown)
     shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
     hue = alt.Color("kind", type="nominal", title=None, scale=shades, legend=legend)
     form = alt.Shape("kind", type="nominal", title=None, scale=scale, legend=legend)
-    row_height = ROW_HEIGHT / 2 + 14 * len(shown)
+    row_height = charts.ROW_HEIGHT / 2 + 14 * len(shown)
     base = alt.Chart(frame).encode(_rows(frame["row"]), tooltip=list(tips))
-    spread = alt.Scale(domain=shown, range=[ROW_HEIGHT / 2 - 2, row_height - 5])
+    spread = alt.Scale(domain=shown, range=[charts.ROW_HEIGHT / 2 - 2, row_height - 5])
     beside = alt.YOffset("kind", type="nominal", scale=spread)
-    charts = [
+    marks = [
         _labels(frame, row_height),
         _bars(base, x).encode(beside, hue),
         base.mark_point(filled=True, size=70, opacity=1).encode(beside, x, hue, form),
@@ -118,10 +109,13 @@ def dots(
     if null:
         known = base.transform_filter("isValid(datum.null)")
         tick = known.mark_tick(
-            color=GREY, thickness=2, size=row_height - ROW_HEIGHT / 2, yOffset=ROW_HEIGHT / 4
+            color=GREY,
+            thickness=2,
+            size=row_height - charts.ROW_HEIGHT / 2,
+            yOffset=charts.ROW_HEIGHT / 4,
         )
-        charts.insert(0, tick.encode(_column(x, "null")))
-    return layers(charts, height=row_height * frame["row"].nunique(), describe=describe)
+        marks.insert(0, tick.encode(_column(x, "null")))
+    return charts.layers(marks, height=row_height * frame["row"].nunique(), describe=describe)
 
 
 def _rows(names: Iterable[str]) -> alt.Y:
@@ -164,9 +158,9 @@ def curve_frame(curves: pd.DataFrame, material: Material, *, x: str, y: str) -> 
     if curves.empty:
         return pd.DataFrame(columns=["objective", "x", "y", "low", "high"])
     columns = {"x": x, "y": y, "low": "low", "high": "high"}
-    frame = pd.DataFrame({key: numbers(curves, column) for key, column in columns.items()})
+    frame = pd.DataFrame({key: charts.numbers(curves, column) for key, column in columns.items()})
     frame.insert(0, "objective", curves["objective"].to_numpy())
-    return in_order(frame.dropna(subset=["x", "y"]), material)
+    return charts.in_order(frame.dropna(subset=["x", "y"]), material)
 
 
 def banded(
@@ -182,14 +176,17 @@ def banded(
     only hover.
     """
     base = alt.Chart(frame)
-    hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
+    hue, form = (
+        charts.colour(material, frame["objective"]),
+        charts.shape(material, frame["objective"]),
+    )
     band = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_area(
         opacity=0.16
     )
     line = base.mark_line(strokeWidth=2)
     point = base.mark_point(filled=True, size=60, opacity=1 if marked else 0)
     return [
-        *([band.encode(x, y("low"), alt.Y2("high"), hue)] if has_interval(frame) else []),
+        *([band.encode(x, y("low"), alt.Y2("high"), hue)] if charts.has_interval(frame) else []),
         line.encode(x, y("y"), hue),
         point.encode(x, y("y"), hue, form, tooltip=list(tips)),
     ]

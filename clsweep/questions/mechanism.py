@@ -15,17 +15,9 @@ from clsweep.display.numbers import (
 )
 from clsweep.findings.material import Material
 from clsweep.findings.notes import status
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.charts import (
-    alt,
-    layers,
-    legend_place,
-    objectives,
-    param_title,
-    scored,
-    slugs,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Column,
     Look,
@@ -109,18 +101,20 @@ def histogram_figures(material: Material) -> list[Figure]:
     frame = _coupling(material)
     if frame.empty:
         return []
-    shown = [name for name in objectives(material) if name in set(frame["objective"])]
-    return [
-        _histogram(slug, name, frame[frame["objective"] == name].reset_index(drop=True), material)
-        for slug, name in zip(slugs("coupling", shown), shown, strict=True)
-    ]
+    tables = {
+        name: frame[frame["objective"] == name].reset_index(drop=True)
+        for name in charts.objectives(material)
+    }
+    return charts.each(
+        "coupling", tables, lambda slug, at, rows: _histogram(slug, at, rows, material)
+    )
 
 
 def _coupling(material: Material) -> pd.DataFrame:
     """Mean share of every bin over the trials of an objective and batch size, at the last epoch
     each was scored.
     """
-    histograms, trials = material.histograms, scored(material)
+    histograms, trials = material.histograms, charts.scored(material)
     if histograms.empty or trials.empty:
         return pd.DataFrame(columns=["objective"])
     last = histograms[
@@ -141,8 +135,8 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) ->
     sizes = [setting(value) for value in sorted(frame["batch_size"].unique())]
     frame["size"] = [setting(value) for value in frame["batch_size"]]
     frame["middle"] = (frame["bin_low"] + frame["bin_high"]) / 2
-    called = param_title(material, "batch_size")
-    legend = alt.Legend(**legend_place(), values=sizes) if len(sizes) > 1 else None
+    called = charts.param_title(material, "batch_size")
+    legend = alt.Legend(**charts.legend_place(), values=sizes) if len(sizes) > 1 else None
     hue = alt.Color(
         "size",
         type="ordinal",
@@ -161,11 +155,9 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) ->
         axis=alt.Axis(format="%", tickCount=5),
     )
     tips = [
-        tooltip("size", called, number=False),
-        tooltip("bin_low", "q_B from"),
-        tooltip("bin_high", "q_B to"),
-        alt.Tooltip("share", type="quantitative", title="share of the anchors", format=".3~p"),
-        tooltip("num", "trials"),
+        *charts.tips(size=called, bin_low="q_B from", bin_high="q_B to"),
+        *charts.tips(form=".3~p", share="share of the anchors"),
+        *charts.tips(num="trials"),
     ]
     base = alt.Chart(frame).encode(x, y, hue, tooltip=tips)
     return Figure(
@@ -174,7 +166,7 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) ->
         caption="Distribution of the negative-positive coupling multiplier q_B over the anchors at "
         "the last scored epoch, mean over the trials of each batch size. Where q_B is near 0, "
         "InfoNCE hardly learns from the anchor.",
-        chart=layers(
+        chart=charts.layers(
             [
                 base.mark_line(strokeWidth=2, interpolate="monotone"),
                 base.mark_point(filled=True, size=80, opacity=0),  # something to hover over

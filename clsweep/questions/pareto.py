@@ -6,22 +6,14 @@ import pandas as pd
 
 from clsweep.analysis import pareto as analysis
 from clsweep.findings.material import Material
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers
-from clsweep.questions.charts import (
-    alt,
-    colour,
-    layers,
-    score_axis,
-    shape,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Column,
     Question,
+    measured,
     whole,
-)
-from clsweep.questions.column import (
-    interval as _interval,
 )
 from clsweep.questions.model import Figure
 
@@ -54,19 +46,18 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         title="worker seconds of a trial",
         scale=alt.Scale(type="log", zero=False, nice=False, padding=12),
     )
-    tips = [
-        tooltip("objective", "objective", number=False),
-        tooltip("at", "setting", number=False),
-        tooltip("y", title),
-        tooltip("seconds", "worker seconds"),
-        tooltip("num_seeds", "seeds"),
-    ]
-    hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
+    tips = charts.tips(
+        objective="objective", at="setting", y=title, seconds="worker seconds", num_seeds="seeds"
+    )
+    hue, form = (
+        charts.colour(material, frame["objective"]),
+        charts.shape(material, frame["objective"]),
+    )
     marks = [
         alt.Chart(frame)
         .transform_filter(f"datum.on_front == {condition}")
         .mark_point(filled=filled, size=size, opacity=1, fillOpacity=0.85, strokeOpacity=0.5)
-        .encode(x, score_axis(title), hue, form, tooltip=tips)
+        .encode(x, charts.score_axis(title), hue, form, tooltip=tips)
         for condition, filled, size in (("false", False, 30), ("true", True, 70))
     ]
     return Figure(
@@ -74,7 +65,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         title="Accuracy against cost",
         caption="A point is a configuration. Filled: none scored alike is cheaper and as good, or "
         "better and as cheap, by the means over the seeds.",
-        chart=layers(
+        chart=charts.layers(
             marks,
             describe=f"{material.metric} against the worker seconds of a trial.",
         ),
@@ -106,7 +97,7 @@ QUESTION = Question(
         Column("seconds", means="worker seconds of a trial. A near tie is no finding"),
         Column(
             "score",
-            _interval("score", ""),
+            measured("score", ""),
             "mean over the seeds. These were picked by it, so it is optimistic",
         ),
         Column("seeds", whole("num_seeds")),

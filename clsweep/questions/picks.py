@@ -17,10 +17,8 @@ from clsweep.questions.column import (
     Question,
     half,
     level,
+    measured,
     share,
-)
-from clsweep.questions.column import (
-    interval as _interval,
 )
 
 
@@ -60,7 +58,7 @@ QUESTION = Question(
         Column("picked", level("picked", half("regret", "")), spare=1),
         Column(
             "loses",
-            _interval("regret", ""),
+            measured("regret", ""),
             "best - picked, among the configurations that were tried",
         ),
         Column(

@@ -12,22 +12,15 @@ from clsweep.analysis import recommend as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.findings.material import Material
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers
-from clsweep.questions.charts import (
-    bands_text,
-    in_order,
-    interval_tips,
-    tooltip,
-)
 from clsweep.questions.column import (
     Column,
     Question,
     half,
     level,
+    measured,
     whole,
-)
-from clsweep.questions.column import (
-    interval as _interval,
 )
 from clsweep.questions.marks import dots, intervals, plain_x
 from clsweep.questions.model import Figure
@@ -121,7 +114,7 @@ def confirmation_figure(material: Material) -> Figure | None:
         for column, kind in SCORED_ON.items()
         if column in table.columns
     ]
-    frame = in_order(pd.concat(parts).dropna(subset=["x"]), material)
+    frame = charts.in_order(pd.concat(parts).dropna(subset=["x"]), material)
     if frame.empty:
         return None
     frame = frame.sort_values(
@@ -130,21 +123,17 @@ def confirmation_figure(material: Material) -> Figure | None:
         kind="stable",
     )
     title = material.metric_title
-    tips = [
-        tooltip("row", "configuration", number=False),
-        tooltip("at", "setting", number=False),
-        tooltip("kind", "scored on", number=False),
-    ]
+    tips = charts.tips(row="configuration", at="setting", kind="scored on")
     return Figure(
         name="confirmation",
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
-        f"in the picking. {bands_text(frame, 'Bars')}",
+        f"in the picking. {charts.bands_text(frame, 'Bars')}",
         chart=dots(
             frame,
             plain_x(title, zero=False, padding=12),
             list(SCORED_ON.values()),
-            tips=[*tips, *interval_tips(title, "x")],
+            tips=[*tips, *charts.tips(x=title, **charts.ENDS)],
             describe=f"{material.metric} of the best configurations: "
             f"{', '.join(dict.fromkeys(frame['kind']))}.",
         ),
@@ -180,7 +169,7 @@ QUESTION = Question(
         Column("at"),
         Column(
             "score",
-            _interval("score", ""),
+            measured("score", ""),
             "mean over the study's seeds. The setting was picked by it, so it is optimistic",
         ),
         Column(
@@ -198,8 +187,8 @@ QUESTION = Question(
             spare=1,
             optional=True,
         ),
-        Column("fresh seeds", _interval("fresh"), optional=True),
-        Column("test", _interval("test"), spare=3, optional=True),
+        Column("fresh seeds", measured("fresh"), optional=True),
+        Column("test", measured("test"), spare=3, optional=True),
     ),
     levels="score",
     rows=_with_fresh,

@@ -23,21 +23,9 @@ from clsweep.display.numbers import (
 )
 from clsweep.findings.material import Material
 from clsweep.findings.notes import notes
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.charts import (
-    alt,
-    bands_text,
-    interval_tips,
-    layers,
-    legend_place,
-    numbers,
-    objectives,
-    param_axis,
-    param_title,
-    score_axis,
-    slugs,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Question,
 )
@@ -286,7 +274,7 @@ def reproduction_figures(parts: Sequence[Layout], material: Material) -> list[Fi
     """A figure of each measured part of a paper's table that has two numbers across."""
     curves = [(part, _paper_points(part)) for part in parts if part.is_measured]
     drawn = [(part, frame) for part, frame in curves if frame["x"].nunique() > 1]
-    names = slugs("paper", [f"{part.item} {part.title}" for part, _ in drawn])
+    names = charts.slugs("paper", [f"{part.item} {part.title}" for part, _ in drawn])
     return [
         _paper_figure(name, part, frame, material)
         for name, (part, frame) in zip(names, drawn, strict=True)
@@ -297,7 +285,7 @@ def _paper_points(part: Layout) -> pd.DataFrame:
     """Rows with a place on the axis; none where names stand across."""
     rows = part.rows.assign(at=pd.to_numeric(part.rows[part.across], errors="coerce"))
     columns = {"x": "at", "printed": "value", "y": "measured", "low": "low", "high": "high"}
-    frame = pd.DataFrame({key: numbers(rows, column) for key, column in columns.items()})
+    frame = pd.DataFrame({key: charts.numbers(rows, column) for key, column in columns.items()})
     frame.insert(0, "objective", part.rows["objective"].to_list())
     frame.insert(1, "label", list(part.labels))
     settings = [
@@ -311,14 +299,14 @@ def _paper_points(part: Layout) -> pd.DataFrame:
 
 def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: Material) -> Figure:
     metric = str(part.rows["metric"].iloc[0])
-    param = param_title(material, part.across)
+    param = charts.param_title(material, part.across)
     place = ", ".join(str(part.rows[n].iloc[0]) for n in ("dataset", "encoder"))
     return Figure(
         name=name,
         title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
-        caption=f"Filled points: measured. {bands_text(frame, 'Bars')} Open points, dashed: "
+        caption=f"Filled points: measured. {charts.bands_text(frame, 'Bars')} Open points, dashed: "
         f"printed in {part.paper}.{_scale_note(frame)}",
-        chart=layers(
+        chart=charts.layers(
             _printed(frame, part.across, metric, material),
             describe=f"Measured and printed {metric} against {part.across}; two lines an "
             "objective.",
@@ -339,33 +327,37 @@ def _columns(labels: Sequence[str]) -> dict[str, int]:
 
 
 def _printed(frame: pd.DataFrame, param: str, metric: str, material: Material) -> list[alt.Chart]:
-    labels, known = list(dict.fromkeys(frame["objective"])), objectives(material)
+    labels, known = list(dict.fromkeys(frame["objective"])), charts.objectives(material)
     kinds = list(dict.fromkeys(frame["setting"]))
     hue = alt.Color(
         "objective",
         type="nominal",
         title=None,
         scale=alt.Scale(domain=[*known, *(label for label in labels if label not in known)]),
-        legend=alt.Legend(**legend_place() | _columns(labels), values=labels),
+        legend=alt.Legend(**charts.legend_place() | _columns(labels), values=labels),
     )
     form: alt.Shape | alt.ShapeValue = alt.ShapeValue("circle")
     if len(kinds) > 1:
-        scale, legend = alt.Scale(domain=kinds), alt.Legend(**legend_place() | _columns(kinds))
+        scale, legend = (
+            alt.Scale(domain=kinds),
+            alt.Legend(**charts.legend_place() | _columns(kinds)),
+        )
         form = alt.Shape("setting", type="nominal", title=None, scale=scale, legend=legend)
-    x = param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
-    tips = [
-        tooltip("label", "objective", number=False),
-        tooltip("x", param),
-        *interval_tips("measured"),
-        tooltip("printed", "printed"),
-        tooltip("verdict", "verdict", number=False),
-    ]
+    x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
+    tips = charts.tips(
+        label="objective",
+        x=param,
+        y="measured",
+        **charts.ENDS,
+        printed="printed",
+        verdict="verdict",
+    )
     base = alt.Chart(frame).encode(detail="label:N")
     measured = base.transform_filter("isValid(datum.y)")
     bars = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
 
     def y(field: str) -> alt.Y:
-        return score_axis(metric, field)
+        return charts.score_axis(metric, field)
 
     return [
         base.mark_line(strokeWidth=1.5, strokeDash=[4, 4], opacity=0.8).encode(
@@ -384,7 +376,7 @@ def _printed(frame: pd.DataFrame, param: str, metric: str, material: Material) -
 
 def _tables(asked: Asked) -> list[Table]:
     parts = _measured(asked)
-    names = slugs("paper", [f"{part.item} {part.title}" for part in parts])
+    names = charts.slugs("paper", [f"{part.item} {part.title}" for part in parts])
     return [
         Table(
             name=name,

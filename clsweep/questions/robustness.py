@@ -18,25 +18,16 @@ from clsweep.display.numbers import (
 )
 from clsweep.findings.material import Material
 from clsweep.findings.notes import text_of
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.charts import (
-    alt,
-    bands_text,
-    in_order,
-    in_points,
-    layers,
-    numbers,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Column,
     Question,
     level,
+    measured,
     settings_between,
     share,
-)
-from clsweep.questions.column import (
-    interval as _interval,
 )
 from clsweep.questions.comparison import spreads
 from clsweep.questions.marks import banded, curve_frame, forest, intervals, is_sparse, plain_x
@@ -176,12 +167,14 @@ def _band(row: Row) -> str:
 
 def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | None:
     """SD* of every objective with its interval, from `robustness`."""
-    if robustness.empty or np.isnan(numbers(robustness, "sd_star")).all():
+    if robustness.empty or np.isnan(charts.numbers(robustness, "sd_star")).all():
         return None
-    frame = in_order(intervals(robustness, "sd_star", "sd_star_low", "sd_star_high"), material)
+    frame = charts.in_order(
+        intervals(robustness, "sd_star", "sd_star_low", "sd_star_high"), material
+    )
     frame.loc[frame["low"].isna() | frame["high"].isna(), ["low", "high"]] = np.nan  # one is open
     frame["row"], frame["resolved"] = frame["objective"], True
-    title = in_points("SD* due to hyperparameters", material)
+    title = charts.in_points("SD* due to hyperparameters", material)
     chart = forest(
         frame,
         material,
@@ -193,7 +186,8 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
         name="robustness",
         title="Spread due to hyperparameters",
         caption=f"SD* is the standard deviation of {material.metric} over the swept space with "
-        f"seed noise taken out: the further left, the more robust. {bands_text(frame, 'Bars')}",
+        f"seed noise taken out: the further left, the more robust. "
+        f"{charts.bands_text(frame, 'Bars')}",
         chart=chart,
         data=robustness[
             ["objective", "sd_star", "sd_star_low", "sd_star_high", "reason", "note"]
@@ -215,22 +209,19 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
     x = alt.X(
         "x",
         type="quantitative",
-        title=in_points("δ, distance from the best", material),
+        title=charts.in_points("δ, distance from the best", material),
         axis=alt.Axis(tickCount=6),
     )
     tips = [
-        tooltip("objective", "objective", number=False),
-        tooltip("x", in_points("δ", material)),
-        alt.Tooltip("y", type="quantitative", title="share of the space", format=".3~p"),
-        alt.Tooltip("low", type="quantitative", title="95 % from", format=".3~p"),
-        alt.Tooltip("high", type="quantitative", title="95 % to", format=".3~p"),
+        *charts.tips(objective="objective", x=charts.in_points("δ", material)),
+        *charts.tips(form=".3~p", y="share of the space", **charts.ENDS),
     ]
     return Figure(
         name="tolerance",
         title="How much of the space is good enough",
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
-        f"early belongs to an objective that forgives a wrong setting. {bands_text(frame)}",
-        chart=layers(
+        f"early belongs to an objective that forgives a wrong setting. {charts.bands_text(frame)}",
+        chart=charts.layers(
             banded(frame, material, x, share, tips, marked=is_sparse(frame)),
             describe=f"Share of the space within delta of the best {material.metric}, a line an "
             "objective.",
@@ -270,7 +261,7 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
         Column("hi/lo", "band_ratio", "ratio of those ends", optional=True),
         Column(
             "per doubling",
-            _interval("slope"),
+            measured("slope"),
             "slope on log2 of the hyperparameter",
             optional=True,
         ),
@@ -285,7 +276,7 @@ COLUMNS = (
         "the best mean of a configuration. It was picked by that mean, so it is optimistic",
     ),
     Column("at", "best_at"),
-    Column("worst 10 %", _interval("worst_10", least=1), "level of that tenth of the space"),
+    Column("worst 10 %", measured("worst_10", least=1), "level of that tenth of the space"),
     Column(
         "within {near}",
         share("share_within", "share"),
@@ -295,11 +286,11 @@ COLUMNS = (
     ),
     Column(
         "sd*",
-        _interval("sd_star"),
+        measured("sd_star"),
         "spread over the swept configurations without the seeds' noise",
         spare=7,
     ),
-    Column("sd", _interval("sd"), "with it", spare=5),
+    Column("sd", measured("sd"), "with it", spare=5),
     Column("mean", level("mean", itemgetter("sd")), spare=4),
     Column(
         "range",
@@ -321,7 +312,7 @@ MORE_COLUMNS = (
     Column("at", "worst_at"),
     Column(
         "regret",
-        _interval("regret"),
+        measured("regret"),
         "mean loss against the best. One part of the seeds picks the best, another scores it",
     ),
     Column(
@@ -329,14 +320,14 @@ MORE_COLUMNS = (
         share("tolerance_area"),
         "mean share of the space that loses no more than 0 to D points, D = 10 x within",
     ),
-    Column("IQM", _interval("iqm"), "mean of the middle half"),
+    Column("IQM", measured("iqm"), "mean of the middle half"),
     *_band_columns(named=True),
 )
 BY_COLUMNS = (
     Column("by"),
     Column("objective"),
-    Column("sd", _interval("sd"), "spread over the values of this hyperparameter"),
-    Column("sd*", _interval("sd_star"), "without the seeds' noise"),
+    Column("sd", measured("sd"), "spread over the values of this hyperparameter"),
+    Column("sd*", measured("sd_star"), "without the seeds' noise"),
     Column("range", level("range", itemgetter("sd")), "best - worst value"),
     Column("best at", "best_at"),
     Column("worst at", "worst_at"),

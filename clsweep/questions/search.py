@@ -17,28 +17,14 @@ from clsweep.display.numbers import (
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured, status
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers
-from clsweep.questions.charts import (
-    HEIGHT,
-    alt,
-    colour,
-    in_order,
-    layers,
-    legend_place,
-    param_title,
-    score_axis,
-    settings_at,
-    shape,
-    slugs,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Column,
     Question,
+    measured,
     share,
-)
-from clsweep.questions.column import (
-    interval as _interval,
 )
 from clsweep.questions.model import Figure
 from clsweep.questions.words import (
@@ -135,12 +121,12 @@ def savings(table: pd.DataFrame) -> Sentences:
 def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
     """The score of every configuration in the order of the plan, and the best so far."""
     columns = {"tried": "x", "score": "y"}
-    frame = in_order(history.rename(columns=columns).dropna(subset=["y"]), material)
+    frame = charts.in_order(history.rename(columns=columns).dropna(subset=["y"]), material)
     if frame.empty:
         return None
     if len(frame) > MAX_POINTS:
         frame = frame.iloc[np.linspace(0, len(frame) - 1, MAX_POINTS).astype(int)]
-    frame = frame.assign(at=settings_at(material, frame))
+    frame = frame.assign(at=charts.settings_at(material, frame))
     frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
     title = material.metric_title
     x = alt.X(
@@ -150,16 +136,19 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         scale=alt.Scale(zero=False, nice=False, padding=8),
         axis=alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False),
     )
-    tips = [
-        tooltip("objective", "objective", number=False),
-        tooltip("at", "setting", number=False),
-        tooltip("y", title),
-        tooltip("state", "state", number=False),
-        tooltip("num_seeds", "seeds"),
-        tooltip("best", "best so far"),
-    ]
+    tips = charts.tips(
+        objective="objective",
+        at="setting",
+        y=title,
+        state="state",
+        num_seeds="seeds",
+        best="best so far",
+    )
     base = alt.Chart(frame)
-    hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
+    hue, form = (
+        charts.colour(material, frame["objective"]),
+        charts.shape(material, frame["objective"]),
+    )
     line = base.transform_filter("isValid(datum.best)").mark_line(
         strokeWidth=2.5, interpolate="step-after"
     )
@@ -168,7 +157,7 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
     marks = [
         base.transform_filter(condition)
         .mark_point(filled=filled, size=40, opacity=1, fillOpacity=0.75, strokeOpacity=0.6)
-        .encode(x, score_axis(title), hue, form, tooltip=tips)
+        .encode(x, charts.score_axis(title), hue, form, tooltip=tips)
         for filled, condition in points.items()
         if filled or stopped
     ]
@@ -177,8 +166,8 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         title="The search: every configuration, and the best so far",
         caption="A point is a configuration, in the order in which it was planned. The line is the "
         f"best so far.{' Open points were stopped early, raced out or failed.' if stopped else ''}",
-        chart=layers(
-            [line.encode(x, score_axis(title, "best"), hue), *marks],
+        chart=charts.layers(
+            [line.encode(x, charts.score_axis(title, "best"), hue), *marks],
             describe=f"{material.metric} of every configuration in the order of the search; a line "
             "an objective: the best so far.",
         ),
@@ -198,15 +187,9 @@ def parallel_figures(material: Material, scores: pd.DataFrame) -> list[Figure]:
         return []
     domain = [float(known["score"].min()), float(known["score"].max())]
     frames = {s.objective: _lines(s, known[known["objective"] == s.objective]) for s in sweeps}
-    frames = {name: frame for name, frame in frames.items() if not frame.empty}
-    return [
-        _parallel(slug, sweep, frames[sweep.objective], domain, material)
-        for slug, sweep in zip(
-            slugs("parallel", list(frames)),
-            [s for s in sweeps if s.objective in frames],
-            strict=True,
-        )
-    ]
+    return charts.each(
+        "parallel", frames, lambda slug, at, rows: _parallel(slug, at, rows, domain, material)
+    )
 
 
 def _lines(sweep: Sweep, scores: pd.DataFrame) -> pd.DataFrame:
@@ -248,7 +231,7 @@ def _places(sweep: Sweep, name: str) -> np.ndarray[tuple[int], np.dtype[np.float
 
 
 def _parallel(
-    slug: str, sweep: Sweep, frame: pd.DataFrame, domain: list[float], material: Material
+    slug: str, objective: str, frame: pd.DataFrame, domain: list[float], material: Material
 ) -> Figure:
     title, names = material.metric_title, list(dict.fromkeys(frame["param"]))
     x = alt.X(
@@ -264,9 +247,9 @@ def _parallel(
         type="quantitative",
         title=title,
         scale=alt.Scale(domain=domain, range="heatmap"),
-        legend=alt.Legend(**legend_place() | {"gradientLength": 160}),
+        legend=alt.Legend(**charts.legend_place() | {"gradientLength": 160}),
     )
-    tips = [tooltip("at", "setting", number=False), tooltip("score", title)]
+    tips = charts.tips(at="setting", score=title)
     base = alt.Chart(frame)
     ends = _ends(frame)
     rules = alt.Chart(pd.DataFrame({"param": names})).mark_rule(color=GREY)
@@ -275,11 +258,11 @@ def _parallel(
     order = "best first" if material.mode == "max" else "lowest first"
     return Figure(
         name=slug,
-        title=f"{sweep.objective}: every configuration across its hyperparameters",
+        title=f"{objective}: every configuration across its hyperparameters",
         caption="A line is a configuration, its colour the score. Each axis runs from its lowest "
         "value, below, to its highest, on its own scale. Lines of one colour that meet at a value "
         f"show what good settings share. Rows of the numbers: {order}.",
-        chart=layers(
+        chart=charts.layers(
             [
                 rules.encode(x),
                 base.mark_line(strokeWidth=1.8, opacity=1, strokeOpacity=0.7).encode(
@@ -293,9 +276,9 @@ def _parallel(
                 .mark_text(dy=-10, style="soft")
                 .encode(x, y, text=text),
             ],
-            height=HEIGHT,
-            describe=f"{material.metric} of {sweep.objective}: each configuration as a line across "
-            f"{', '.join(param_title(material, name) for name in names)}.",
+            height=charts.HEIGHT,
+            describe=f"{material.metric} of {objective}: each configuration as a line across "
+            f"{', '.join(charts.param_title(material, name) for name in names)}.",
         ),
         data=frame[["config", "param", "value", "score"]],
         settings=("value",),
@@ -339,7 +322,7 @@ TOP = Question(
         Column("at"),
         Column(
             "score",
-            _interval("score", ""),
+            measured("score", ""),
             "mean over the seeds, with its 95 % interval. These were picked by it, so it is "
             "optimistic",
         ),

@@ -16,16 +16,8 @@ from clsweep.display.numbers import (
 )
 from clsweep.findings.material import Material
 from clsweep.findings.notes import status
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
-from clsweep.questions.charts import (
-    bands_text,
-    interval_tips,
-    numbers,
-    objectives,
-    param_title,
-    slugs,
-    tooltip,
-)
 from clsweep.questions.column import (
     Column,
     Look,
@@ -152,14 +144,12 @@ def sensitivity_figures(sensitivity: pd.DataFrame, material: Material) -> list[F
     if sensitivity.empty:
         return []
     tables = {
-        name: _terms(sensitivity[sensitivity["objective"] == name]) for name in objectives(material)
+        name: _terms(sensitivity[sensitivity["objective"] == name])
+        for name in charts.objectives(material)
     }
-    shown = {name: rows for name, rows in tables.items() if not rows.empty}
-    names = slugs("sensitivity", list(shown))
-    return [
-        _effect_figure(slug, name, shown[name], material)
-        for slug, name in zip(names, shown, strict=True)
-    ]
+    return charts.each(
+        "sensitivity", tables, lambda slug, at, rows: _effect_figure(slug, at, rows, material)
+    )
 
 
 def _terms(rows: pd.DataFrame) -> pd.DataFrame:
@@ -168,10 +158,12 @@ def _terms(rows: pd.DataFrame) -> pd.DataFrame:
     """
     rows = rows[
         rows["term"].fillna("").ne("")
-        & ~(np.isnan(numbers(rows, "total")) & np.isnan(numbers(rows, "first")))
+        & ~(np.isnan(charts.numbers(rows, "total")) & np.isnan(charts.numbers(rows, "first")))
     ]
-    size = pd.Series(np.fmax(numbers(rows, "total"), numbers(rows, "first")), index=rows.index)
-    order = numbers(rows, "order")
+    size = pd.Series(
+        np.fmax(charts.numbers(rows, "total"), charts.numbers(rows, "first")), index=rows.index
+    )
+    order = charts.numbers(rows, "order")
     parts = [
         size[order == 1],
         size[order == 2].nlargest(MAX_INTERACTIONS),
@@ -193,7 +185,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
     ]
     labels = [_term(str(term), material) for term in rows["term"]]
     frame = pd.concat(
-        [part.assign(row=labels, null=numbers(rows, "null")) for part in parts]
+        [part.assign(row=labels, null=charts.numbers(rows, "null")) for part in parts]
     ).dropna(subset=["x"])
     frame = frame.reset_index(drop=True)
     method = "Sobol indices" if (rows["method"] == "sobol").any() else "Shares of variance (ANOVA)"
@@ -203,12 +195,9 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
         frame,
         x,
         list(EFFECTS.values()),
-        tips=[
-            tooltip("row", "term", number=False),
-            tooltip("kind", "effect", number=False),
-            *interval_tips(title, "x"),
-            tooltip("null", "an inert one reaches"),
-        ],
+        tips=charts.tips(
+            row="term", kind="effect", x=title, **charts.ENDS, null="an inert one reaches"
+        ),
         describe=f"{method} of {name}: the share of the variance of {material.metric} due to each "
         "hyperparameter.",
         null=True,
@@ -218,7 +207,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
         title=f"What matters for {name}",
         caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
         "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
-        f"resolved. {bands_text(frame, 'Bars')}",
+        f"resolved. {charts.bands_text(frame, 'Bars')}",
         chart=chart,
         data=rows.reset_index(drop=True),
     )
@@ -226,7 +215,7 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
 
 def _term(term: str, material: Material) -> str:
     names = term.split(" x ")
-    return param_title(material, term) if len(names) == 1 else " × ".join(names)
+    return charts.param_title(material, term) if len(names) == 1 else " × ".join(names)
 
 
 def _resolved(row: Row, _: Look) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
 from clsweep.display.numbers import (
     count,
     fixed,
@@ -15,24 +14,9 @@ from clsweep.display.numbers import (
     settings,
 )
 from clsweep.findings.material import Material
+from clsweep.questions import charts
 from clsweep.questions.answers import Asked
-from clsweep.questions.charts import (
-    alt,
-    colour,
-    in_order,
-    layers,
-    legend_place,
-    numbers,
-    param_axis,
-    param_title,
-    reference_lines,
-    score_axis,
-    scored,
-    settings_at,
-    shape,
-    slugs,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Question,
 )
@@ -75,49 +59,43 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     table of trials.
     """
     params = _by_importance(material, sensitivity)[:MAX_SCATTERS]
-    trials, drawn = scored(material), drawn_trials(material)
-    if trials.empty:
+    drawn = drawn_trials(material)
+    if drawn.empty:
         return []
-    drawn = drawn.assign(**{_SETTING: settings_at(material, drawn)})  # once for all figures
+    drawn = drawn.assign(**{_SETTING: charts.settings_at(material, drawn)})  # once for all figures
     tables = {param: drawn[drawn[param].notna()] for param in params}
-    tables = {param: rows for param, rows in tables.items() if not rows.empty}
-    totals = {param: int(trials[param].notna().sum()) for param in tables}
-    return [
-        _scatter(slug, param, tables[param], totals[param], material)
-        for slug, param in zip(slugs("trials", list(tables)), tables, strict=True)
-    ]
+    return charts.each("trials", tables, lambda slug, at, rows: _scatter(slug, at, rows, material))
 
 
 def drawn_trials(material: Material) -> pd.DataFrame:
     """The trials that scatter figures show: all with a score, or `MAX_POINTS` of them, drawn at
     random with a fixed seed.
     """
-    return _sampled(scored(material), MAX_POINTS)
+    return _sampled(charts.scored(material), MAX_POINTS)
 
 
 def point_figures(material: Material) -> list[Figure]:
     """The t-SNE map of the scored images by the best trial of each objective (DCL Fig. 4, DimCL
     Fig. 7-8).
     """
-    points, trials = material.points, scored(material)
+    points, trials = material.points, charts.scored(material)
     if points.empty or trials.empty:
         return []
     trials = trials[trials["trial_id"].isin(points["trial_id"].unique())]
     best = trials.sort_values(material.metric, ascending=material.mode == "min", kind="stable")
-    best = in_order(best.drop_duplicates("objective"), material)
-    return [
-        _panel(slug, row, points[points["trial_id"] == row["trial_id"]], material)
-        for slug, row in zip(
-            slugs("map", list(best["objective"])), best.to_dict("records"), strict=True
-        )
-    ]
+    best = charts.in_order(best.drop_duplicates("objective"), material)
+    trial = {row["objective"]: row for row in records_of(best)}
+    tables = {name: points[points["trial_id"] == row["trial_id"]] for name, row in trial.items()}
+    return charts.each(
+        "map", tables, lambda slug, name, rows: _panel(slug, trial[name], rows, material)
+    )
 
 
 def _by_importance(material: Material, sensitivity: pd.DataFrame | None) -> list[str]:
     swept = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
     if sensitivity is None or sensitivity.empty:
         return swept
-    size = np.fmax(numbers(sensitivity, "total"), numbers(sensitivity, "first"))
+    size = np.fmax(charts.numbers(sensitivity, "total"), charts.numbers(sensitivity, "first"))
     largest = pd.Series(size).groupby(sensitivity["term"].to_numpy()).max()
     return sorted(swept, key=lambda param: -float(np.nan_to_num(largest.get(param, 0.0))))
 
@@ -130,8 +108,9 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
     return rows.iloc[np.sort(chosen)]
 
 
-def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Material) -> Figure:
-    called, title = param_title(material, param), material.metric_title
+def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> Figure:
+    total = int(charts.scored(material)[param].notna().sum())
+    called, title = charts.param_title(material, param), material.metric_title
     frame = pd.DataFrame(
         {
             "objective": rows["objective"].to_numpy(),
@@ -139,7 +118,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
             "setting": rows[_SETTING].to_numpy(),
             "seed": rows["seed"].to_numpy(),
             "link": [f"#{trial_anchor(str(name))}" for name in rows["trial_id"]],
-            "y": numbers(rows, material.metric).round(4),
+            "y": charts.numbers(rows, material.metric).round(4),
         }
     )
     if any(sweep.scales.get(param) == "category" for sweep in material.sweeps):
@@ -153,19 +132,18 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
             axis=axis,
         )
     else:
-        frame["x"] = numbers(rows, param)
-        x = param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
-    tips = [
-        tooltip("trial", "trial", number=False),
-        tooltip("objective", "objective", number=False),
-        tooltip("setting", "setting", number=False),
-        tooltip("seed", "seed", number=False),
-        tooltip("y", title),
-    ]
-    lines, said = reference_lines(material, frame["y"].to_numpy(dtype=float), title)
-    hue, form = colour(material, frame["objective"]), shape(material, frame["objective"])
+        frame["x"] = charts.numbers(rows, param)
+        x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
+    tips = charts.tips(
+        trial="trial", objective="objective", setting="setting", seed="seed", y=title
+    )
+    lines, said = charts.reference_lines(material, frame["y"].to_numpy(dtype=float), title)
+    hue, form = (
+        charts.colour(material, frame["objective"]),
+        charts.shape(material, frame["objective"]),
+    )
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
-    lost = len(material.trials) - len(scored(material))
+    lost = len(material.trials) - len(charts.scored(material))
     sampled = (
         f"{count(len(frame))} of {count(total)} trials, drawn at random with a fixed seed"
         if len(frame) < total
@@ -176,12 +154,12 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
         title=f"Every trial against {called}",
         caption=f"{sampled}. Hover over a point for its setting, or click it for its row in the "
         f"table of trials.{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
-        chart=layers(
+        chart=charts.layers(
             [
                 *lines,
                 cloud.encode(
                     x,
-                    score_axis(title),
+                    charts.score_axis(title),
                     hue,
                     form,
                     alt.Href("link", type="nominal"),
@@ -197,9 +175,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, total: int, material: Ma
     )
 
 
-def _panel(
-    slug: str, trial: Mapping[Hashable, Any], points: pd.DataFrame, material: Material
-) -> Figure:
+def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> Figure:
     drawn = _sampled(points, MAX_PANEL_POINTS)
     places = drawn[["x", "y"]].to_numpy(dtype=float)
     places = (places - places.mean(axis=0)) / max(
@@ -217,7 +193,7 @@ def _panel(
     scale = alt.Scale(domain=labels, scheme={"name": "sinebow", "count": len(labels) + 1})
     shapes = alt.Scale(domain=labels)
     legend = (
-        alt.Legend(**legend_place() | {"columns": alt.ExprRef("width > 460 ? 10 : 5")})
+        alt.Legend(**charts.legend_place() | {"columns": alt.ExprRef("width > 460 ? 10 : 5")})
         if len(labels) <= MAX_LABELS
         else None
     )
@@ -235,14 +211,14 @@ def _panel(
         caption=f"t-SNE of the {'test' if material.on_test else 'validation'} images by the best "
         f"trial ({trial['trial_id']}, {score}), coloured by class. "
         f"Distances between groups mean nothing.{shown}",
-        chart=layers(
+        chart=charts.layers(
             [
                 chart.encode(
                     alt.X("x", type="quantitative", axis=none, scale=span),
                     alt.Y("y", type="quantitative", axis=none, scale=span),
                     alt.Color("label", type="nominal", title="class", scale=scale, legend=legend),
                     alt.Shape("label", type="nominal", title="class", scale=shapes, legend=legend),
-                    tooltip=[tooltip("label", "class", number=False)],
+                    tooltip=charts.tips(label="class"),
                 )
             ],
             height=300,

@@ -13,16 +13,9 @@ from clsweep.display.numbers import (
     is_number,
 )
 from clsweep.findings.material import Material
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers
-from clsweep.questions.charts import (
-    alt,
-    bands_text,
-    interval_tips,
-    layers,
-    reference_lines,
-    score_axis,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Column,
     Look,
@@ -30,9 +23,7 @@ from clsweep.questions.column import (
     ends,
     half,
     level,
-)
-from clsweep.questions.column import (
-    interval as _interval,
+    measured,
 )
 from clsweep.questions.marks import banded, curve_frame, is_sparse
 from clsweep.questions.model import Figure
@@ -115,25 +106,26 @@ def best_of_k_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
             values=_halvings(frame["x"].max()), format="d", labelOverlap="greedy", grid=False
         ),
     )
-    tips = [
-        tooltip("objective", "objective", number=False),
-        tooltip("x", "tries"),
-        *interval_tips(title),
-    ]
-    lines, said = reference_lines(
+    tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
+    lines, said = charts.reference_lines(
         material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
     )
-    charts = banded(
-        frame, material, x, lambda field: score_axis(title, field), tips, marked=is_sparse(frame)
+    marks = banded(
+        frame,
+        material,
+        x,
+        lambda field: charts.score_axis(title, field),
+        tips,
+        marked=is_sparse(frame),
     )
     return Figure(
         name="best-of-k",
         title="What tuning costs",
         caption="Score to expect of the best of k configurations tried at random. A curve that is "
         "flat from the start "
-        f"belongs to an objective that needs no tuning. {bands_text(frame)}{said}",
-        chart=layers(
-            [*lines, *charts],
+        f"belongs to an objective that needs no tuning. {charts.bands_text(frame)}{said}",
+        chart=charts.layers(
+            [*lines, *marks],
             describe=f"Expected best {material.metric} of k configurations, against k; a line an "
             "objective.",
         ),
@@ -168,7 +160,7 @@ QUESTION = Question(
         Column("tries to within {near}", _tries),
         Column("default at", "default_at", optional=True),
         Column("default", level("default", half("tunability")), optional=True),
-        Column("gain over it", _interval("tunability"), optional=True),
+        Column("gain over it", measured("tunability"), optional=True),
     ),
     levels="best_level",
     say=lambda asked: tuning(asked.ask(tuning_cost, within=asked.within), asked.words),

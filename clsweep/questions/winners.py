@@ -13,26 +13,15 @@ from clsweep.display.cells import records_of
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
 from clsweep.findings.notes import status, verdict
+from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.charts import (
-    alt,
-    colour,
-    in_points,
-    layers,
-    numbers,
-    param_title,
-    points_unit,
-    slugs,
-    tooltip,
-)
+from clsweep.questions.charts import alt
 from clsweep.questions.column import (
     Column,
     Question,
     half,
     level,
-)
-from clsweep.questions.column import (
-    interval as _interval,
+    measured,
 )
 from clsweep.questions.model import Figure
 from clsweep.questions.words import (
@@ -110,25 +99,23 @@ def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
         for by, rows in winners.groupby("by", sort=False)
         if rows["objective"].notna().any()
     }
-    names = slugs("winners", list(tables))
-    return [
-        _winner_figure(slug, by, tables[by], material)
-        for slug, by in zip(names, tables, strict=True)
-    ]
+    return charts.each(
+        "winners", tables, lambda slug, at, rows: _winner_figure(slug, at, rows, material)
+    )
 
 
 def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
-    unit = points_unit(material)
+    unit = charts.points_unit(material)
     frame = pd.DataFrame(
         {
             "objective": rows["winner"].to_numpy(),
             "best": rows["objective"].astype(str).to_numpy(),
             "second": rows["runner_up"].fillna("").astype(str).to_numpy(),
             "region": rows["region"].astype(str).to_numpy(),
-            "mean": numbers(rows, "mean"),
-            "lead": numbers(rows, "lead"),
-            "low": numbers(rows, "low"),
-            "high": numbers(rows, "high"),
+            "mean": charts.numbers(rows, "mean"),
+            "lead": charts.numbers(rows, "lead"),
+            "low": charts.numbers(rows, "low"),
+            "high": charts.numbers(rows, "high"),
             "resolved": rows["resolved"].to_numpy(dtype=bool),
             "status": rows["reason"].map(status).to_numpy(),
         }
@@ -149,15 +136,15 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
             axis=alt.Axis(ticks=False, domain=False),
         ),
         x=alt.value(0),
-        tooltip=[
-            tooltip("region", "region", number=False),
-            tooltip("best", "best mean", number=False),
-            tooltip("mean", material.metric_title),
-            tooltip("second", "runner-up", number=False),
-            tooltip("lead", in_points("lead", material)),
-            tooltip("low", "95 % from"),
-            tooltip("high", "95 % to"),
-        ],
+        tooltip=charts.tips(
+            "best",
+            region="region",
+            best="best mean",
+            mean=material.metric_title,
+            second="runner-up",
+            lead=charts.in_points("lead", material),
+            **charts.ENDS,
+        ),
     )
     cell = base.mark_rect(opacity=0.35, height={"band": 0.86}).encode(x2=alt.value("width"))
     open_cell = base.transform_filter("!datum.resolved").mark_rect(
@@ -165,14 +152,14 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
     )
     return Figure(
         name=slug,
-        title=f"Who wins where along {param_title(material, by)}",
+        title=f"Who wins where along {charts.param_title(material, by)}",
         caption=f"The objective with the best mean {material.metric} in each region of {by}. In a "
         "dashed frame its lead over some other one is not resolved. A lead was picked for being "
         "the largest, and so is a little too large.",
-        chart=layers(
+        chart=charts.layers(
             [
                 cell.transform_filter("datum.resolved").encode(
-                    colour(material, won["objective"], legend=False)
+                    charts.colour(material, won["objective"], legend=False)
                 ),
                 open_cell.encode(x2=alt.value("width")),
                 base.mark_text(
@@ -197,7 +184,7 @@ QUESTION = Question(
         Column("ahead", "objective"),
         Column("mean", level("mean", half("lead", ""))),
         Column("next", "runner_up"),
-        Column("lead", _interval("lead", "")),
+        Column("lead", measured("lead", "")),
         Column("p Holm", "p_holm"),
         Column("verdict", lambda row, _: verdict(row)),
     ),

@@ -14,7 +14,7 @@ from clsweep.findings.material import Material
 from clsweep.findings.notes import version_notes
 from clsweep.questions import comparison, leaderboard, reproduction
 from clsweep.questions.answers import Asked
-from clsweep.questions.column import filled, with_levels
+from clsweep.questions.column import with_levels
 from clsweep.questions.leaderboard import board, cautions, verdict_of
 from clsweep.questions.learning import learning, learning_figures
 from clsweep.questions.marginals import marginal_figures, marginals
@@ -123,14 +123,12 @@ def notes(asked: Asked) -> Sentences:
 
 def board_table(asked: Asked) -> Table:
     """The leaderboard as a table."""
-    frame, asks = board(asked), leaderboard.QUESTION
-    return Table(
-        name=asks.name,
-        title=asks.title,
-        caption=filled(asks.caption, asked.within),
-        frame=frame,
-        shown=with_levels(frame, asks.shown(frame, asked.material, asked.within)),
-        soft=tuple(i for i, kind in enumerate(frame["kind"]) if kind == "reference"),
+    (table,) = leaderboard.QUESTION.tables_of(asked)
+    kinds = table.frame["kind"]
+    return replace(
+        table,
+        shown=with_levels(table.frame, table.shown),
+        soft=tuple(i for i, kind in enumerate(kinds) if kind == "reference"),
     )
 
 
