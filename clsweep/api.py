@@ -102,7 +102,7 @@ class Results(StudyResults, Findings):
     @cached_property
     def cells(self) -> tuple[CellFindings, ...]:
         """The cells of a study with factors, each with statistics of its own; else none."""
-        from clsweep.questions.cells import cells_of_study
+        from clsweep.questions.findings import cells_of_study
 
         if self._table or len(self._folders) != 1:
             return self._cells
@@ -111,7 +111,7 @@ class Results(StudyResults, Findings):
     @cached_property
     def material(self) -> Material:
         from clsweep.findings.from_studies import of_studies
-        from clsweep.questions.cells import require_alone, whole_material
+        from clsweep.questions.findings import require_alone, whole_material
 
         if self._table:
             return self._table
@@ -166,7 +166,7 @@ class Results(StudyResults, Findings):
             within: points from the best that still count as good.
             progress: called with a word on what is done next.
         """
-        from clsweep.report.writing import write_report
+        from clsweep.report.formats.folder import write_report
 
         return write_report(self, out, within=within, progress=progress)[1]
 
@@ -310,7 +310,7 @@ def _of_table(
 ) -> Results:
     """The results of a table of trials, cell by cell where it has factors."""
     from clsweep.findings.from_trials import of_trials
-    from clsweep.questions.cells import cells_of_table, whole_material
+    from clsweep.questions.findings import cells_of_table, whole_material
 
     def read(rows: pd.DataFrame) -> Material:
         return of_trials(rows, source=source, **options)

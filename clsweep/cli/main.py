@@ -285,7 +285,7 @@ def status(
         study_notes,
     )
     from clsweep.display.printing import print_note
-    from clsweep.findings.references import reference_notes
+    from clsweep.findings.notes import reference_notes
 
     while True:
         goes_on = follow and is_any_running([path])
@@ -331,7 +331,7 @@ def trials(
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import TRIALS_SPARE, study_notes, trial_rows
     from clsweep.display.printing import print_note
-    from clsweep.findings.references import reference_notes
+    from clsweep.findings.notes import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), _opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None
@@ -581,7 +581,7 @@ def report(
     say(f"Reading {', '.join(paths)} ...")
     from clsweep.cli.statistics import default_report, progress
     from clsweep.cli.status import followed, is_any_running, told_at
-    from clsweep.report.writing import write_report
+    from clsweep.report.formats.folder import write_report
 
     def read() -> Results:
         return _opened(paths, metric, mode, params, scales, failed)

@@ -19,8 +19,7 @@ from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 from clsweep.findings.notes import notes as notes_of
-from clsweep.findings.notes import version_notes
-from clsweep.findings.references import reference_notes
+from clsweep.findings.notes import reference_notes, version_notes
 from clsweep.questions import reproduction as paper
 from clsweep.questions import robustness
 from clsweep.questions.column import Question, filled, with_levels

@@ -1,10 +1,10 @@
 """What stands in a report: its first screen, and a section of each chapter of the registry that has
-something to say.
+something to say; of a study with factors, those of its cells side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,12 +12,12 @@ import pandas as pd
 
 from clsweep.analysis import reasons
 from clsweep.display.numbers import count
-from clsweep.questions.answers import Answers, Asked, ask_ahead
+from clsweep.questions.answers import Answers, Asked, ask_ahead, cell_name, in_cell, told_of
 from clsweep.questions.column import plain
-from clsweep.questions.model import Figure, Table
+from clsweep.questions.model import Figure, Table, slug
 from clsweep.questions.registry import CHAPTERS, Chapter, ahead, formulas
 from clsweep.questions.words import left_open, told
-from clsweep.report import cells, first
+from clsweep.report import first
 from clsweep.report.glossary import terms_in
 from clsweep.report.model import Report, Section
 
@@ -53,7 +53,7 @@ def build_report(
     if findings.cells:
         each = [_report(Asked(answers=cell, within=near, say=say)) for cell in findings.cells]
         reproduction = section_of(CHAPTERS[0], asked)
-        report = cells.of_cells(findings.cells, each, reproduction, first.board_table(asked))
+        report = _of_cells(findings.cells, each, reproduction, first.board_table(asked))
     else:
         report = _report(asked, made)
     report = replace(
@@ -137,7 +137,7 @@ def _facts(asked: Asked) -> dict[str, str]:
         "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
         f"{', of the test split' if material.on_test else ''}",
         "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
-        **({"Cells": cells.named(asked.answers.cells)} if asked.answers.cells else {}),
+        **({"Cells": _named(asked.answers.cells)} if asked.answers.cells else {}),
         "Near the best": f"within {asked.words.amount(asked.within)}",
         "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
@@ -188,3 +188,114 @@ def _samples(asked: Asked) -> pd.DataFrame:
         for sweep in sweeps
     ]
     return pd.DataFrame(counts)
+
+
+_ALIKE = ("formulas",)  # tables that say the same of every cell
+
+
+def _of_cells(
+    cells: Sequence[Answers],
+    reports: Sequence[Report],
+    reproduction: Section,
+    board: Table,
+) -> Report:
+    """One report of all cells.
+
+    Args:
+        cells: the cells.
+        reports: of each.
+        reproduction: the paper's tables, which may span cells.
+        board: the leaderboard of all cells.
+    """
+    names = [cell_name(cell) for cell in cells]
+    parts = _side_by_side(cells, [report.sections for report in reports])
+    others = tuple(part for part in parts if part.id != reproduction.id)
+    return replace(
+        reports[0],
+        question=_common([report.question for report in reports], _named(cells)),
+        verdicts=told_of({n: r.verdicts for n, r in zip(names, reports, strict=True)}),
+        notes=told_of({n: r.notes for n, r in zip(names, reports, strict=True)}),
+        board=board,
+        hero=tuple(
+            _figure(figure, name)
+            for name, report in zip(names, reports, strict=True)
+            for figure in report.hero[:1]
+        ),
+        steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
+        open=told_of({n: r.open for n, r in zip(names, reports, strict=True)}),
+        sections=(*(() if reproduction.is_empty else (reproduction,)), *others),
+    )
+
+
+def _common(questions: Sequence[str], cells: str) -> str:
+    """What all cells ask; of several questions the first, with the cells."""
+    asked = dict.fromkeys(questions)
+    return next(iter(asked)) if len(asked) == 1 else f"{next(iter(asked))} {cells}."
+
+
+def _named(cells: Sequence[Answers]) -> str:
+    """`4 of dataset and encoder: digits, conv4; ...`."""
+    return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
+
+
+def _side_by_side(
+    cells: Sequence[Answers], made: Sequence[Sequence[Section]]
+) -> tuple[Section, ...]:
+    """The sections of all cells: a table has the factors as columns, a sentence and a figure the
+    cell in front.
+
+    Args:
+        cells: the cells.
+        made: the sections of each.
+    """
+    found = {cell_name(cell): sections for cell, sections in zip(cells, made, strict=True)}
+    levels = {cell_name(cell): cell.levels for cell in cells}
+    ids = dict.fromkeys(section.id for sections in made for section in sections)
+    return tuple(_section(id_, found, levels) for id_ in ids)
+
+
+def _section(
+    id_: str, made: Mapping[str, Sequence[Section]], levels: Mapping[str, Mapping[str, str]]
+) -> Section:
+    found = {
+        name: section
+        for name, sections in made.items()
+        for section in sections
+        if section.id == id_
+    }
+    names = dict.fromkeys(table.name for section in found.values() for table in section.tables)
+    return replace(
+        next(iter(found.values())),
+        sentences=told_of({name: section.sentences for name, section in found.items()}),
+        open=told_of({name: section.open for name, section in found.items()}),
+        notes=told_of({name: section.notes for name, section in found.items()}),
+        tables=tuple(_table(name, found, levels) for name in names),
+        figures=tuple(
+            _figure(figure, name) for name, section in found.items() for figure in section.figures
+        ),
+    )
+
+
+def _table(
+    name: str, sections: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]]
+) -> Table:
+    found = {
+        cell: table
+        for cell, section in sections.items()
+        for table in section.tables
+        if table.name == name
+    }
+    first = next(iter(found.values()))
+    if name in _ALIKE:
+        return first
+    frames = [in_cell(table.frame, levels[cell]) for cell, table in found.items()]
+    shown = [in_cell(table.shown, levels[cell]) for cell, table in found.items()]
+    return replace(
+        first,
+        frame=pd.concat(frames, ignore_index=True),
+        shown=pd.concat(shown, ignore_index=True).astype(object).fillna(""),
+    )
+
+
+def _figure(figure: Figure, cell: str) -> Figure:
+    return replace(figure, name=f"{figure.name}-{slug(cell)}", title=f"{cell}: {figure.title}")

@@ -14,7 +14,7 @@ from clsweep.display.printing import Format
 from clsweep.questions import registry
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Question, interval
+from clsweep.questions.column import Column, Question, measured
 from clsweep.questions.model import Figure
 from clsweep.report import glossary
 from clsweep.report.formats.folder import write_bundle
@@ -42,7 +42,7 @@ QUESTION = Question(
     table=medians,
     columns=(
         Column("objective"),
-        Column("midpoint", interval("median", ""), "as many trials are better as worse"),
+        Column("midpoint", measured("median", ""), "as many trials are better as worse"),
         Column("tried", "num", "trials with a score", spare=1),
     ),
     levels="median",
