@@ -142,10 +142,7 @@ def of_trials(
         chance=chance,
         defaults=defaults_of(trials, swept),
         notes=tuple(
-            filter(
-                None,
-                [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)],
-            )
+            filter(None, [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)])
         ),
         within=within_of(unit, sweeps),
         on_test=bool(on_test),

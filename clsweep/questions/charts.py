@@ -107,6 +107,13 @@ def numbers(table: pd.DataFrame, column: str) -> NDArray[np.float64]:
     return np.where(np.isfinite(values), values, np.nan)
 
 
+def columns(table: pd.DataFrame, **names: str) -> pd.DataFrame:
+    """The objectives and these columns of a table as `numbers`, under plain names."""
+    frame = pd.DataFrame({plain: numbers(table, name) for plain, name in names.items()})
+    frame.insert(0, "objective", table["objective"].to_numpy())
+    return frame
+
+
 def is_log(material: Material, param: str, values: NDArray[np.float64]) -> bool:
     """Whether a parameter's axis is logarithmic: it is read so in some sweep, and every value can
     be.
@@ -127,8 +134,7 @@ def param_axis(
     axis = {"values": levels, "labelExpr": _exact(levels)} if is_marked else {"format": NUMBER}
     kind = {"type": "log"} if is_log(material, param, values) else {"zero": False}
     return alt.X(
-        "x",
-        type="quantitative",
+        "x:Q",
         title=param_title(material, param),
         scale=alt.Scale(**kind, nice=False, padding=12),
         axis=alt.Axis(**axis, labelOverlap="greedy", labelSeparation=5, grid=False),
@@ -148,6 +154,11 @@ def colour(material: Material, shown: Iterable[str], *, legend: bool = True) -> 
 def shape(material: Material, shown: Iterable[str], *, legend: bool = True) -> alt.Shape:
     """Shape by objective, for those who see no difference of colours."""
     return alt.Shape("objective", **_by_objective(material, shown, legend))
+
+
+def looks(material: Material, frame: pd.DataFrame) -> tuple[alt.Color, alt.Shape]:
+    """Colour and shape by objective, with those of `frame` in the legend."""
+    return colour(material, frame["objective"]), shape(material, frame["objective"])
 
 
 def _by_objective(material: Material, shown: Iterable[str], is_named: bool) -> dict[str, Any]:
@@ -241,7 +252,7 @@ def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
 
 
 def reference_lines(
-    material: Material, scores: NDArray[np.float64], title: str
+    material: Material, frame: pd.DataFrame, title: str
 ) -> tuple[list[alt.Chart], str]:
     """On the axis y of this title, lines at what is reached without training, and a sentence for
     the caption.
@@ -249,6 +260,7 @@ def reference_lines(
     A reference further away than the scores are spread would squeeze them into a strip: it is said,
     not drawn.
     """
+    scores = frame[[name for name in ("y", "low", "high") if name in frame]].to_numpy(dtype=float)
     levels = _references(material)
     if not levels or not np.isfinite(scores).any():
         return [], ""
@@ -268,7 +280,7 @@ def reference_lines(
         tooltip=tips("name", name="without training")
     )
     text = base.mark_text(align="left", dx=4, dy=-5, style="soft").encode(
-        x=alt.value(0), text=alt.Text("name", type="nominal")
+        x=alt.value(0), text=alt.Text("name:N")
     )
     return [rule, text], f" Dashed: without training.{said}"
 

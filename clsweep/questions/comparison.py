@@ -13,16 +13,7 @@ from clsweep.questions import charts
 from clsweep.questions import pairs as sentences
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Cell,
-    Column,
-    Look,
-    Question,
-    half,
-    level,
-    measured,
-    whole,
-)
+from clsweep.questions.column import Cell, Column, Look, Question, half, level, measured, whole
 from clsweep.questions.marks import forest, intervals, plain_x
 from clsweep.questions.model import Figure
 
@@ -101,7 +92,7 @@ def ratio_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
         chart=forest(
             frame,
             material,
-            alt.X("x", type="quantitative", title=title, scale=scale, axis=axis),
+            alt.X("x:Q", title=title, scale=scale, axis=axis),
             line=1.0,
             describe="Ratio of the spreads due to hyperparameters with its interval, a row a pair "
             "of objectives.",

@@ -10,36 +10,15 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import (
-    ROUNDING,
-    Number,
-    count,
-    is_number,
-    work,
-)
+from clsweep.display.numbers import ROUNDING, Number, count, is_number, work
 from clsweep.findings.notes import is_measured
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.column import (
-    Column,
-    Look,
-    Question,
-    level,
-    measured,
-    share,
-)
+from clsweep.questions.column import Column, Look, Question, level, measured, share
 from clsweep.questions.health import health
 from clsweep.questions.pairs import is_resolved, robust
 from clsweep.questions.recommend import recommend
 from clsweep.questions.robustness import robustness
-from clsweep.questions.words import (
-    Sentences,
-    Wording,
-    counted,
-    interval,
-    known,
-    listed,
-    text,
-)
+from clsweep.questions.words import Sentences, Wording, counted, interval, known, listed, text
 
 FORMULAS = {
     "objective": "name; of a reference what it is",

@@ -14,10 +14,8 @@ from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Question,
-)
-from clsweep.questions.marks import banded
+from clsweep.questions.column import Question
+from clsweep.questions.marks import curves
 from clsweep.questions.model import Figure
 from clsweep.questions.recommend import recommend
 
@@ -87,9 +85,7 @@ def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]
 
 def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) -> Figure:
     """The metric against one of `EFFORTS`, a line an objective."""
-    columns = {"x": axis, "y": "mean", "low": "low", "high": "high", "num": "num_seeds"}
-    frame = pd.DataFrame({key: charts.numbers(learning, name) for key, name in columns.items()})
-    frame.insert(0, "objective", learning["objective"].to_numpy())
+    frame = charts.columns(learning, x=axis, y="mean", low="low", high="high", num="num_seeds")
     has_band = bool((frame["num"] >= LEAST_SEEDS).any())
     few = frame["num"] < LEAST_SEEDS
     frame.loc[few, ["low", "high"]] = np.nan
@@ -100,14 +96,11 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
         objective="objective", x=called, y=f"mean {title}", **charts.ENDS, num="seeds"
     )
     x = alt.X(
-        "x",
-        type="quantitative",
+        "x:Q",
         title=called,
         axis=alt.Axis(format="~s" if axis != "epoch" else "d", tickCount=6, grid=False),
     )
-    lines, said = charts.reference_lines(
-        material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
-    )
+    drawn, said = curves(frame, material, x, title, tips)
     bands = (
         "Bands are 95 % intervals over the seeds."
         if has_band
@@ -119,18 +112,7 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
         caption=f"Mean {material.metric} of the best configuration of each objective. {bands}"
         f"{said}",
         chart=charts.layers(
-            [
-                *lines,
-                *banded(
-                    frame,
-                    material,
-                    x,
-                    lambda field: charts.score_axis(title, field),
-                    tips,
-                    marked=True,
-                ),
-            ],
-            describe=f"{material.metric} against {called}, a line an objective.",
+            drawn, describe=f"{material.metric} against {called}, a line an objective."
         ),
         data=learning,
     )
@@ -155,7 +137,7 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
         return None
     ends = frame.groupby("trial_id", sort=False).tail(1)
     hue = charts.colour(material, frame["objective"])
-    x = alt.X("x", type="quantitative", title="epochs", axis=alt.Axis(format="d", grid=False))
+    x = alt.X("x:Q", title="epochs", axis=alt.Axis(format="d", grid=False))
     y = charts.score_axis(title)
     tips = charts.tips(
         trial_id="trial", objective="objective", status="status", x="epochs", y=title

@@ -14,10 +14,8 @@ from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Question,
-)
-from clsweep.questions.marks import banded
+from clsweep.questions.column import Question
+from clsweep.questions.marks import curves
 from clsweep.questions.model import Figure
 from clsweep.questions.sensitivity import sensitivity
 
@@ -61,36 +59,27 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
 
 
 def _marginal(rows: pd.DataFrame, material: Material) -> pd.DataFrame:
-    columns = {"x": "position", "y": "mean", "low": "low", "high": "high", "num": "num_configs"}
-    frame = pd.DataFrame({key: charts.numbers(rows, column) for key, column in columns.items()})
-    frame.insert(0, "objective", rows["objective"].to_numpy())
+    frame = charts.columns(rows, x="position", y="mean", low="low", high="high", num="num_configs")
     frame.insert(1, "at", rows["label"].astype(str).to_numpy())
     frame["binned"] = charts.numbers(rows, "value_low") < charts.numbers(rows, "value_high")
     return charts.in_order(frame.dropna(subset=["y"]), material)
 
 
 def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
-    metric, title, called = (
-        material.metric,
-        material.metric_title,
-        charts.param_title(material, param),
-    )
+    metric, title = material.metric, material.metric_title
+    called = charts.param_title(material, param)
     by_name = bool(frame["x"].isna().any())
     tips = charts.tips(
         objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
     )
-    lines, said = charts.reference_lines(
-        material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
-    )
     if by_name:
-        marks = _side_by_side(frame, material, called, title, tips)
+        lines, said = charts.reference_lines(material, frame, title)
+        drawn = [*lines, *_side_by_side(frame, material, called, title, tips)]
     else:
         x = charts.param_axis(
             material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        marks = banded(
-            frame, material, x, lambda field: charts.score_axis(title, field), tips, marked=True
-        )
+        drawn, said = curves(frame, material, x, title, tips)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     return Figure(
         name=name,
@@ -98,8 +87,7 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
         f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
         chart=charts.layers(
-            [*lines, *marks],
-            describe=f"Mean {metric} against {param}, with intervals; a line an objective.",
+            drawn, describe=f"Mean {metric} against {param}, with intervals; a line an objective."
         ),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
@@ -112,20 +100,14 @@ def _side_by_side(
 ) -> list[alt.Chart]:
     """Points with error bars, for a hyperparameter whose values are names."""
     place = alt.X(
-        "at",
-        type="nominal",
+        "at:N",
         title=called,
         scale=alt.Scale(domain=list(dict.fromkeys(frame["at"]))),
         axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False),
     )
-    beside = alt.XOffset(
-        "objective", type="nominal", scale=alt.Scale(domain=charts.objectives(material))
-    )
+    beside = alt.XOffset("objective:N", scale=alt.Scale(domain=charts.objectives(material)))
     base = alt.Chart(frame)
-    hue, form = (
-        charts.colour(material, frame["objective"]),
-        charts.shape(material, frame["objective"]),
-    )
+    hue, form = charts.looks(material, frame)
     bar = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(
         strokeWidth=2
     )
@@ -210,10 +192,8 @@ def _heatmap(
     columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
     cells = cells.astype({"x": str, "y": str})
     base = alt.Chart(cells).encode(
-        alt.X("x", type="nominal", title=x, scale=alt.Scale(domain=columns), axis=_level_axis()),
-        alt.Y(
-            "y", type="nominal", title=y, scale=alt.Scale(domain=lines[::-1]), axis=_level_axis()
-        ),
+        alt.X("x:N", title=x, scale=alt.Scale(domain=columns), axis=_level_axis()),
+        alt.Y("y:N", title=y, scale=alt.Scale(domain=lines[::-1]), axis=_level_axis()),
         tooltip=charts.tips(
             "x",
             "y",
@@ -231,9 +211,7 @@ def _heatmap(
         format=".4~r",
         tickCount=4,
     )
-    hue = alt.Color(
-        "mean", type="quantitative", title=title, scale=alt.Scale(domain=domain), legend=legend
-    )
+    hue = alt.Color("mean:Q", title=title, scale=alt.Scale(domain=domain), legend=legend)
     marks = [
         base.transform_filter("!isValid(datum.mean)").mark_rect(style="missing"),
         base.transform_filter("isValid(datum.mean)").mark_rect().encode(hue),
@@ -247,9 +225,7 @@ def _heatmap(
         )
         known = base.transform_filter("isValid(datum.mean)")
         marks.append(
-            known.mark_text(fontSize=11).encode(
-                text=alt.Text("mean", type="quantitative", format=".3r"), color=ink
-            )
+            known.mark_text(fontSize=11).encode(text=alt.Text("mean:Q", format=".3r"), color=ink)
         )
         marks.append(
             base.transform_filter("!isValid(datum.mean)").mark_text(text="failed", style="soft")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,12 +96,12 @@ def dots(
     shown = [kind for kind in kinds if kind in set(frame["kind"])]
     scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**charts.legend_place(), values=shown)
     shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
-    hue = alt.Color("kind", type="nominal", title=None, scale=shades, legend=legend)
-    form = alt.Shape("kind", type="nominal", title=None, scale=scale, legend=legend)
+    hue = alt.Color("kind:N", title=None, scale=shades, legend=legend)
+    form = alt.Shape("kind:N", title=None, scale=scale, legend=legend)
     row_height = charts.ROW_HEIGHT / 2 + 14 * len(shown)
     base = alt.Chart(frame).encode(_rows(frame["row"]), tooltip=list(tips))
     spread = alt.Scale(domain=shown, range=[charts.ROW_HEIGHT / 2 - 2, row_height - 5])
-    beside = alt.YOffset("kind", type="nominal", scale=spread)
+    beside = alt.YOffset("kind:N", scale=spread)
     marks = [
         _labels(frame, row_height),
         _bars(base, x).encode(beside, hue),
@@ -121,14 +122,14 @@ def dots(
 def _rows(names: Iterable[str]) -> alt.Y:
     """A band for each row. Its label stands in it, not beside it: a phone has no room there."""
     scale = alt.Scale(domain=list(dict.fromkeys(names)), paddingInner=0, paddingOuter=0)
-    return alt.Y("row", type="nominal", title=None, scale=scale, axis=None)
+    return alt.Y("row:N", title=None, scale=scale, axis=None)
 
 
 def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
     text = alt.Chart(frame[["row"]].drop_duplicates()).mark_text(
         align="left", dy=10 - row_height / 2, limit=alt.ExprRef("width"), style="ink"
     )
-    return text.encode(_rows(frame["row"]), x=alt.value(0), text=alt.Text("row", type="nominal"))
+    return text.encode(_rows(frame["row"]), x=alt.value(0), text=alt.Text("row:N"))
 
 
 def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:
@@ -150,16 +151,14 @@ def _column(x: alt.X, field: str) -> alt.X:
 
 def plain_x(title: str, **scale: Any) -> alt.X:
     axis = alt.Axis(labelOverlap="greedy", labelSeparation=5, tickCount=6, format=".4~r")
-    return alt.X("x", type="quantitative", title=title, scale=alt.Scale(**scale), axis=axis)
+    return alt.X("x:Q", title=title, scale=alt.Scale(**scale), axis=axis)
 
 
 def curve_frame(curves: pd.DataFrame, material: Material, *, x: str, y: str) -> pd.DataFrame:
     """The columns of every curve; rows without a value are left out."""
     if curves.empty:
         return pd.DataFrame(columns=["objective", "x", "y", "low", "high"])
-    columns = {"x": x, "y": y, "low": "low", "high": "high"}
-    frame = pd.DataFrame({key: charts.numbers(curves, column) for key, column in columns.items()})
-    frame.insert(0, "objective", curves["objective"].to_numpy())
+    frame = charts.columns(curves, x=x, y=y, low="low", high="high")
     return charts.in_order(frame.dropna(subset=["x", "y"]), material)
 
 
@@ -176,10 +175,7 @@ def banded(
     only hover.
     """
     base = alt.Chart(frame)
-    hue, form = (
-        charts.colour(material, frame["objective"]),
-        charts.shape(material, frame["objective"]),
-    )
+    hue, form = charts.looks(material, frame)
     band = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_area(
         opacity=0.16
     )
@@ -190,6 +186,23 @@ def banded(
         line.encode(x, y("y"), hue),
         point.encode(x, y("y"), hue, form, tooltip=list(tips)),
     ]
+
+
+def curves(
+    frame: pd.DataFrame,
+    material: Material,
+    x: alt.X,
+    title: str,
+    tips: Sequence[alt.Tooltip],
+    *,
+    marked: bool = True,
+) -> tuple[list[alt.Chart], str]:
+    """The same over an axis of scores, beside what is reached without training; and a sentence on
+    that.
+    """
+    lines, said = charts.reference_lines(material, frame, title)
+    drawn = banded(frame, material, x, partial(charts.score_axis, title), tips, marked=marked)
+    return [*lines, *drawn], said
 
 
 def is_sparse(frame: pd.DataFrame) -> bool:

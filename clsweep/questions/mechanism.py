@@ -10,20 +10,13 @@ import pandas as pd
 from clsweep.analysis import mechanism as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import (
-    setting,
-)
+from clsweep.display.numbers import setting
 from clsweep.findings.material import Material
 from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Column,
-    Look,
-    Question,
-    share,
-)
+from clsweep.questions.column import Column, Look, Question, share
 from clsweep.questions.model import Figure, Table
 from clsweep.questions.words import (
     ALPHA,
@@ -138,22 +131,10 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) ->
     called = charts.param_title(material, "batch_size")
     legend = alt.Legend(**charts.legend_place(), values=sizes) if len(sizes) > 1 else None
     hue = alt.Color(
-        "size",
-        type="ordinal",
-        title=called,
-        sort=sizes,
-        scale=alt.Scale(domain=sizes),
-        legend=legend,
+        "size:O", title=called, sort=sizes, scale=alt.Scale(domain=sizes), legend=legend
     )
-    x = alt.X(
-        "middle", type="quantitative", title="q_B of an anchor", scale=alt.Scale(domain=[0, 1])
-    )
-    y = alt.Y(
-        "share",
-        type="quantitative",
-        title="share of the anchors",
-        axis=alt.Axis(format="%", tickCount=5),
-    )
+    x = alt.X("middle:Q", title="q_B of an anchor", scale=alt.Scale(domain=[0, 1]))
+    y = alt.Y("share:Q", title="share of the anchors", axis=alt.Axis(format="%", tickCount=5))
     tips = [
         *charts.tips(size=called, bin_low="q_B from", bin_high="q_B to"),
         *charts.tips(form=".3~p", share="share of the anchors"),

@@ -9,12 +9,7 @@ from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Column,
-    Question,
-    measured,
-    whole,
-)
+from clsweep.questions.column import Column, Question, measured, whole
 from clsweep.questions.model import Figure
 
 MAX_COSTS = 750  # beside those on a front: a page has to stay small
@@ -49,10 +44,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
     tips = charts.tips(
         objective="objective", at="setting", y=title, seconds="worker seconds", num_seeds="seeds"
     )
-    hue, form = (
-        charts.colour(material, frame["objective"]),
-        charts.shape(material, frame["objective"]),
-    )
+    hue, form = charts.looks(material, frame)
     marks = [
         alt.Chart(frame)
         .transform_filter(f"datum.on_front == {condition}")
@@ -66,8 +58,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         caption="A point is a configuration. Filled: none scored alike is cheaper and as good, or "
         "better and as cheap, by the means over the seeds.",
         chart=charts.layers(
-            marks,
-            describe=f"{material.metric} against the worker seconds of a trial.",
+            marks, describe=f"{material.metric} against the worker seconds of a trial."
         ),
         data=costs,
     )

@@ -6,20 +6,10 @@ import pandas as pd
 
 from clsweep.analysis import picks as analysis
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import (
-    is_number,
-)
+from clsweep.display.numbers import is_number
 from clsweep.findings.reading_rules import label_free_scores
 from clsweep.questions.answers import Answers
-from clsweep.questions.column import (
-    Column,
-    Look,
-    Question,
-    half,
-    level,
-    measured,
-    share,
-)
+from clsweep.questions.column import Column, Look, Question, half, level, measured, share
 
 
 def picks(of: Answers) -> pd.DataFrame:

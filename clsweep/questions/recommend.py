@@ -14,23 +14,10 @@ from clsweep.display.cells import records_of
 from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
-from clsweep.questions.column import (
-    Column,
-    Question,
-    half,
-    level,
-    measured,
-    whole,
-)
+from clsweep.questions.column import Column, Question, half, level, measured, whole
 from clsweep.questions.marks import dots, intervals, plain_x
 from clsweep.questions.model import Figure
-from clsweep.questions.words import (
-    Sentences,
-    Wording,
-    counted,
-    interval,
-    known,
-)
+from clsweep.questions.words import Sentences, Wording, counted, interval, known
 
 SCORED_ON = {"search": "search", "fresh": "fresh seeds", "test": "test split"}
 _FRESH = ("fresh", "fresh_low", "fresh_high", "test", "test_low", "test_high")

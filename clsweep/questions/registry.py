@@ -29,20 +29,18 @@ from clsweep.questions.answers import Asked, Expected
 from clsweep.questions.column import Question
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Chapter:
     """A section of the report: what a reader asks, and the questions that answer it.
 
     Attributes:
         is_asked: whether the trials can answer it at all.
-        doing: what a report says while it makes this.
     """
 
     id: str
     title: str
     questions: tuple[Question, ...]
     is_asked: Callable[[Asked], bool] = lambda _: True
-    doing: str = ""
 
 
 def _says_of_space(asked: Asked) -> bool:
@@ -50,74 +48,50 @@ def _says_of_space(asked: Asked) -> bool:
 
 
 CHAPTERS = (
+    Chapter("reproduction", "Does it agree with the paper?", (reproduction.QUESTION,)),
     Chapter(
-        id="reproduction",
-        title="Does it agree with the paper?",
-        questions=(reproduction.QUESTION,),
+        "comparison",
+        "Which objective is better, and where?",
+        (comparison.MEANS, comparison.SPREADS, comparison.SHARES, winners.QUESTION),
+        _says_of_space,
     ),
     Chapter(
-        id="comparison",
-        title="Which objective is better, and where?",
-        questions=(comparison.MEANS, comparison.SPREADS, comparison.SHARES, winners.QUESTION),
-        is_asked=_says_of_space,
+        "robustness",
+        "How much depends on the settings?",
+        (robustness.QUESTION, robustness.MORE, robustness.BY, robustness.TOLERANCE),
+        _says_of_space,
     ),
     Chapter(
-        id="robustness",
-        title="How much depends on the settings?",
-        questions=(robustness.QUESTION, robustness.MORE, robustness.BY, robustness.TOLERANCE),
-        is_asked=_says_of_space,
+        "sensitivity",
+        "Which hyperparameter matters?",
+        (sensitivity.QUESTION, marginals.QUESTION),
+        _says_of_space,
     ),
     Chapter(
-        id="sensitivity",
-        title="Which hyperparameter matters?",
-        questions=(sensitivity.QUESTION, marginals.QUESTION),
-        is_asked=_says_of_space,
+        "recommendation",
+        "What should be set?",
+        (recommend.REPORTED, pareto.QUESTION, recommend.CONFIRMATION),
     ),
     Chapter(
-        id="recommendation",
-        title="What should be set?",
-        questions=(recommend.REPORTED, pareto.QUESTION, recommend.CONFIRMATION),
+        "search",
+        "What did the search try and find?",
+        (search.HISTORY, search.TOP, search.IMPORTANCE, search.SAVED),
+        lambda asked: asked.is_search,
     ),
     Chapter(
-        id="search",
-        title="What did the search try and find?",
-        questions=(search.HISTORY, search.TOP, search.IMPORTANCE, search.SAVED),
-        is_asked=lambda asked: asked.is_search,
+        "tuning",
+        "How many tries does tuning take?",
+        (tuning.QUESTION, tuning.BEST_OF_K),
+        _says_of_space,
     ),
+    Chapter("learning", "How did training go?", (learning.QUESTION,)),
+    Chapter("mechanism", "What goes with the scores?", (mechanism.QUESTION, mechanism.LINKS)),
+    Chapter("picks", "What would be picked without labels?", (picks.QUESTION,)),
+    Chapter("trials", "What did every trial give?", (trials.QUESTION,)),
     Chapter(
-        id="tuning",
-        title="How many tries does tuning take?",
-        questions=(tuning.QUESTION, tuning.BEST_OF_K),
-        is_asked=_says_of_space,
-        doing="tuning cost",
-    ),
-    Chapter(
-        id="learning",
-        title="How did training go?",
-        questions=(learning.QUESTION,),
-        doing="learning curves",
-    ),
-    Chapter(
-        id="mechanism",
-        title="What goes with the scores?",
-        questions=(mechanism.QUESTION, mechanism.LINKS),
-    ),
-    Chapter(
-        id="picks",
-        title="What would be picked without labels?",
-        questions=(picks.QUESTION,),
-        doing="without labels",
-    ),
-    Chapter(
-        id="trials",
-        title="What did every trial give?",
-        questions=(trials.QUESTION,),
-    ),
-    Chapter(
-        id="health",
-        title="What did it cost, and what failed?",
-        questions=(health.QUESTION, health.ERRORS, health.REGIONS),
-        doing="cost and failures",
+        "health",
+        "What did it cost, and what failed?",
+        (health.QUESTION, health.ERRORS, health.REGIONS),
     ),
 )
 

@@ -15,26 +15,15 @@ import pandas as pd
 from clsweep.analysis import reference as analysis
 from clsweep.analysis.reference import RESOLVABLE, Verdict
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import (
-    count,
-    is_number,
-    setting,
-    settings,
-)
+from clsweep.display.numbers import count, is_number, setting, settings
 from clsweep.findings.material import Material
 from clsweep.findings.notes import notes
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Question,
-)
+from clsweep.questions.column import Question
 from clsweep.questions.model import Figure, Table
-from clsweep.questions.words import (
-    Sentences,
-    interval,
-    number,
-)
+from clsweep.questions.words import Sentences, interval, number
 
 ABOUT = ("paper", "item")
 
@@ -330,8 +319,7 @@ def _printed(frame: pd.DataFrame, param: str, metric: str, material: Material) -
     labels, known = list(dict.fromkeys(frame["objective"])), charts.objectives(material)
     kinds = list(dict.fromkeys(frame["setting"]))
     hue = alt.Color(
-        "objective",
-        type="nominal",
+        "objective:N",
         title=None,
         scale=alt.Scale(domain=[*known, *(label for label in labels if label not in known)]),
         legend=alt.Legend(**charts.legend_place() | _columns(labels), values=labels),
@@ -342,7 +330,7 @@ def _printed(frame: pd.DataFrame, param: str, metric: str, material: Material) -
             alt.Scale(domain=kinds),
             alt.Legend(**charts.legend_place() | _columns(kinds)),
         )
-        form = alt.Shape("setting", type="nominal", title=None, scale=scale, legend=legend)
+        form = alt.Shape("setting:N", title=None, scale=scale, legend=legend)
     x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
     tips = charts.tips(
         label="objective",

@@ -13,22 +13,13 @@ from clsweep.analysis.robustness import table as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import (
-    settings,
-)
+from clsweep.display.numbers import settings
 from clsweep.findings.material import Material
 from clsweep.findings.notes import text_of
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Column,
-    Question,
-    level,
-    measured,
-    settings_between,
-    share,
-)
+from clsweep.questions.column import Column, Question, level, measured, settings_between, share
 from clsweep.questions.comparison import spreads
 from clsweep.questions.marks import banded, curve_frame, forest, intervals, is_sparse, plain_x
 from clsweep.questions.model import Figure
@@ -207,8 +198,7 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         return alt.Y(field, type="quantitative", title=title, scale=scale, axis=axis)
 
     x = alt.X(
-        "x",
-        type="quantitative",
+        "x:Q",
         title=charts.in_points("δ, distance from the best", material),
         axis=alt.Axis(tickCount=6),
     )
@@ -260,10 +250,7 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
         ),
         Column("hi/lo", "band_ratio", "ratio of those ends", optional=True),
         Column(
-            "per doubling",
-            measured("slope"),
-            "slope on log2 of the hyperparameter",
-            optional=True,
+            "per doubling", measured("slope"), "slope on log2 of the hyperparameter", optional=True
         ),
     )
 

@@ -8,33 +8,16 @@ import pandas as pd
 from clsweep.analysis import searching as analysis
 from clsweep.analysis.sweep import Sweep
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import (
-    count,
-    mentioned,
-    settings,
-    work,
-)
+from clsweep.display.numbers import count, mentioned, settings, work
 from clsweep.display.theme import GREY
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured, status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Column,
-    Question,
-    measured,
-    share,
-)
+from clsweep.questions.column import Column, Question, measured, share
 from clsweep.questions.model import Figure
-from clsweep.questions.words import (
-    Open,
-    Sentences,
-    Wording,
-    known,
-    listed,
-    number,
-)
+from clsweep.questions.words import Open, Sentences, Wording, known, listed, number
 
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
 
@@ -130,8 +113,7 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
     frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
     title = material.metric_title
     x = alt.X(
-        "x",
-        type="quantitative",
+        "x:Q",
         title="configurations tried",
         scale=alt.Scale(zero=False, nice=False, padding=8),
         axis=alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False),
@@ -145,10 +127,7 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         best="best so far",
     )
     base = alt.Chart(frame)
-    hue, form = (
-        charts.colour(material, frame["objective"]),
-        charts.shape(material, frame["objective"]),
-    )
+    hue, form = charts.looks(material, frame)
     line = base.transform_filter("isValid(datum.best)").mark_line(
         strokeWidth=2.5, interpolate="step-after"
     )
@@ -235,16 +214,14 @@ def _parallel(
 ) -> Figure:
     title, names = material.metric_title, list(dict.fromkeys(frame["param"]))
     x = alt.X(
-        "param",
-        type="nominal",
+        "param:N",
         title=None,
         scale=alt.Scale(domain=names, type="point", padding=0.25),
         axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120, domain=False, ticks=False),
     )
-    y = alt.Y("place", type="quantitative", axis=None, scale=alt.Scale(domain=[0, 1], padding=16))
+    y = alt.Y("place:Q", axis=None, scale=alt.Scale(domain=[0, 1], padding=16))
     hue = alt.Color(
-        "score",
-        type="quantitative",
+        "score:Q",
         title=title,
         scale=alt.Scale(domain=domain, range="heatmap"),
         legend=alt.Legend(**charts.legend_place() | {"gradientLength": 160}),
@@ -254,7 +231,7 @@ def _parallel(
     ends = _ends(frame)
     rules = alt.Chart(pd.DataFrame({"param": names})).mark_rule(color=GREY)
     labels = alt.Chart(ends)
-    text = alt.Text("value", type="nominal")
+    text = alt.Text("value:N")
     order = "best first" if material.mode == "max" else "lowest first"
     return Figure(
         name=slug,
@@ -378,12 +355,10 @@ SAVED = Question(
     columns=(
         Column("objective"),
         Column(
-            "stopped",
-            lambda row, _: f"{count(row['stopped'])} of {count(row['trials'])} trials",
+            "stopped", lambda row, _: f"{count(row['stopped'])} of {count(row['trials'])} trials"
         ),
         Column(
-            "epochs",
-            lambda row, _: f"{count(row['epochs'])} of {count(row['planned_epochs'])}",
+            "epochs", lambda row, _: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"
         ),
         Column("saved", share("saved", most=2), "share of the epochs that were not trained"),
         Column("hours", optional=True),

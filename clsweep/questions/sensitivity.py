@@ -11,31 +11,15 @@ from clsweep.analysis.reasons import Reason
 from clsweep.analysis.sensitivity import table as analysis
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import (
-    is_number,
-)
+from clsweep.display.numbers import is_number
 from clsweep.findings.material import Material
 from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
-from clsweep.questions.column import (
-    Column,
-    Look,
-    Question,
-    share,
-)
+from clsweep.questions.column import Column, Look, Question, share
 from clsweep.questions.marks import dots, intervals, plain_x
 from clsweep.questions.model import Figure
-from clsweep.questions.words import (
-    Open,
-    Sentences,
-    interval,
-    is_true,
-    known,
-    listed,
-    number,
-    text,
-)
+from clsweep.questions.words import Open, Sentences, interval, is_true, known, listed, number, text
 
 SMALL = 0.01  # of the variance: an effect below is real and hardly matters
 MAX_INTERACTIONS = 10

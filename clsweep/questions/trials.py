@@ -7,19 +7,12 @@ import pandas as pd
 
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import (
-    count,
-    fixed,
-    setting,
-    settings,
-)
+from clsweep.display.numbers import count, fixed, setting, settings
 from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Question,
-)
+from clsweep.questions.column import Question
 from clsweep.questions.model import Figure, Table, trial_anchor
 from clsweep.questions.search import history, parallel_figures
 from clsweep.questions.sensitivity import sensitivity
@@ -125,11 +118,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> F
         frame["x"] = [setting(value) for value in rows[param]]
         axis = alt.Axis(labelAngle=0, labelOverlap="greedy", grid=False)
         x = alt.X(
-            "x",
-            type="nominal",
-            title=called,
-            scale=alt.Scale(domain=list(dict.fromkeys(frame["x"]))),
-            axis=axis,
+            "x:N", title=called, scale=alt.Scale(domain=list(dict.fromkeys(frame["x"]))), axis=axis
         )
     else:
         frame["x"] = charts.numbers(rows, param)
@@ -137,11 +126,8 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> F
     tips = charts.tips(
         trial="trial", objective="objective", setting="setting", seed="seed", y=title
     )
-    lines, said = charts.reference_lines(material, frame["y"].to_numpy(dtype=float), title)
-    hue, form = (
-        charts.colour(material, frame["objective"]),
-        charts.shape(material, frame["objective"]),
-    )
+    lines, said = charts.reference_lines(material, frame, title)
+    hue, form = charts.looks(material, frame)
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
     lost = len(material.trials) - len(charts.scored(material))
     sampled = (
@@ -158,12 +144,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> F
             [
                 *lines,
                 cloud.encode(
-                    x,
-                    charts.score_axis(title),
-                    hue,
-                    form,
-                    alt.Href("link", type="nominal"),
-                    tooltip=tips,
+                    x, charts.score_axis(title), hue, form, alt.Href("link:N"), tooltip=tips
                 ),
             ],
             describe=f"{material.metric} of every trial against {param}, a point a trial.",
@@ -214,10 +195,10 @@ def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> F
         chart=charts.layers(
             [
                 chart.encode(
-                    alt.X("x", type="quantitative", axis=none, scale=span),
-                    alt.Y("y", type="quantitative", axis=none, scale=span),
-                    alt.Color("label", type="nominal", title="class", scale=scale, legend=legend),
-                    alt.Shape("label", type="nominal", title="class", scale=shapes, legend=legend),
+                    alt.X("x:Q", axis=none, scale=span),
+                    alt.Y("y:Q", axis=none, scale=span),
+                    alt.Color("label:N", title="class", scale=scale, legend=legend),
+                    alt.Shape("label:N", title="class", scale=shapes, legend=legend),
                     tooltip=charts.tips(label="class"),
                 )
             ],
@@ -245,11 +226,7 @@ def _table(asked: Asked) -> list[Table]:
         is_shown.iloc[: MAX_LISTED - len(drawn)] = True
         listed = frame[is_shown]
     shown = listed.rename(
-        columns={
-            "trial_id": "trial",
-            "epochs_trained": "epochs trained",
-            "wall_time_s": "seconds",
-        }
+        columns={"trial_id": "trial", "epochs_trained": "epochs trained", "wall_time_s": "seconds"}
     )
     return [
         Table(

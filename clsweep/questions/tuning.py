@@ -8,35 +8,15 @@ from clsweep.analysis import tuning as analysis
 from clsweep.analysis.reasons import Reason
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
-from clsweep.display.numbers import (
-    count,
-    is_number,
-)
+from clsweep.display.numbers import count, is_number
 from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Column,
-    Look,
-    Question,
-    ends,
-    half,
-    level,
-    measured,
-)
-from clsweep.questions.marks import banded, curve_frame, is_sparse
+from clsweep.questions.column import Column, Look, Question, ends, half, level, measured
+from clsweep.questions.marks import curve_frame, curves, is_sparse
 from clsweep.questions.model import Figure
-from clsweep.questions.words import (
-    Open,
-    Sentences,
-    Wording,
-    counted,
-    interval,
-    known,
-    listed,
-    text,
-)
+from clsweep.questions.words import Open, Sentences, Wording, counted, interval, known, listed, text
 
 
 def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
@@ -90,16 +70,15 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
     return (*out, *gains)
 
 
-def best_of_k_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
+def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | None:
     """Expected score of the best of k configurations against k, from `best_of_k`."""
-    frame = curve_frame(curves, material, x="k", y="expected")
+    frame = curve_frame(expected, material, x="k", y="expected")
     frame = frame[frame["x"] > 0]
     if frame.empty:
         return None
     title = f"best {material.metric_title}"
     x = alt.X(
-        "x",
-        type="quantitative",
+        "x:Q",
         title="k, configurations tried",
         scale=alt.Scale(type="log", nice=False, padding=8),
         axis=alt.Axis(
@@ -107,17 +86,7 @@ def best_of_k_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         ),
     )
     tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
-    lines, said = charts.reference_lines(
-        material, frame[["y", "low", "high"]].to_numpy(dtype=float), title
-    )
-    marks = banded(
-        frame,
-        material,
-        x,
-        lambda field: charts.score_axis(title, field),
-        tips,
-        marked=is_sparse(frame),
-    )
+    drawn, said = curves(frame, material, x, title, tips, marked=is_sparse(frame))
     return Figure(
         name="best-of-k",
         title="What tuning costs",
@@ -125,7 +94,7 @@ def best_of_k_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         "flat from the start "
         f"belongs to an objective that needs no tuning. {charts.bands_text(frame)}{said}",
         chart=charts.layers(
-            [*lines, *marks],
+            drawn,
             describe=f"Expected best {material.metric} of k configurations, against k; a line an "
             "objective.",
         ),

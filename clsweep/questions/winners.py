@@ -16,13 +16,7 @@ from clsweep.findings.notes import status, verdict
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import (
-    Column,
-    Question,
-    half,
-    level,
-    measured,
-)
+from clsweep.questions.column import Column, Question, half, level, measured
 from clsweep.questions.model import Figure
 from clsweep.questions.words import (
     ALPHA,
@@ -129,8 +123,7 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
     won = frame[frame["resolved"]]
     base = alt.Chart(frame).encode(
         alt.Y(
-            "region",
-            type="nominal",
+            "region:N",
             title=None,
             scale=alt.Scale(domain=list(dict.fromkeys(frame["region"]))),
             axis=alt.Axis(ticks=False, domain=False),

@@ -102,7 +102,7 @@ def section_of(chapter: Chapter, asked: Asked) -> Section:
     """
     if not chapter.is_asked(asked):
         return Section(id=chapter.id, title=chapter.title)
-    asked.say(chapter.doing or chapter.id)
+    asked.say(chapter.id)
     questions = chapter.questions
     said = tuple(sentence for question in questions for sentence in question.say(asked))
     notes = [note for question in questions for note in question.notes_of(asked)]
@@ -194,10 +194,7 @@ _ALIKE = ("formulas",)  # tables that say the same of every cell
 
 
 def _of_cells(
-    cells: Sequence[Answers],
-    reports: Sequence[Report],
-    reproduction: Section,
-    board: Table,
+    cells: Sequence[Answers], reports: Sequence[Report], reproduction: Section, board: Table
 ) -> Report:
     """One report of all cells.
 
