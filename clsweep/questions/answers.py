@@ -26,7 +26,6 @@ from clsweep.questions.words import Sentences, Wording
 
 Ask = Callable[..., pd.DataFrame]  # (answers, what else is asked) -> a table
 Expected = tuple[Ask, Mapping[str, Any]]
-
 FEWEST_TRIALS = 200  # of fewer, the answers are there before other processes are
 
 

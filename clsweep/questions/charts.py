@@ -38,7 +38,6 @@ else:
     alt = _Altair()
 
 T = TypeVar("T")
-
 ENDS = {"low": "95 % from", "high": "95 % to"}  # of an interval, in a tooltip
 NAMES = {  # fields of texts
     "objective", "at", "state", "setting", "trial", "seed", "trial_id", "status", "kind", "row",

@@ -15,7 +15,7 @@ from clsweep.findings.notes import is_measured
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Look, Question, level, measured, share
 from clsweep.questions.health import health
-from clsweep.questions.pairs import is_resolved, robust
+from clsweep.questions.pairs import is_resolved, robust, seen_from
 from clsweep.questions.recommend import recommend
 from clsweep.questions.robustness import robustness
 from clsweep.questions.words import Sentences, Wording, counted, interval, known, listed, text
@@ -177,9 +177,9 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
     if leads[rank[1]][0] < 0:  # it leads the others by more, but not this one
         winner, leads = rank[1], _leads(measured, rank[1])
     beaten = [
-        other
+        seen_from(row, winner)["b"]
         for row in measured
-        if is_resolved(row, 0.0) and (other := _other(row, winner)) and row["winner"] == winner
+        if is_resolved(row, 0.0) and row["winner"] == winner
     ]
     rest = [name for name in rank if name in leads]
     second = next((name for name in rest if name not in beaten), rest[0])
@@ -202,21 +202,10 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
     )
 
 
-def _other(row: Row, name: str) -> str:
-    """Whom the row compares `name` with; empty if it does not."""
-    a, b = row["a"], row["b"]
-    return b if a == name else a if b == name else ""
-
-
 def _leads(measured: list[Row], name: str) -> dict[str, tuple[float, float, float]]:
     """Whom it is compared with -> its lead and the interval of that."""
-    return {
-        other: (row["estimate"], row["low"], row["high"])
-        if row["a"] == name
-        else (-row["estimate"], -row["high"], -row["low"])
-        for row in measured
-        if (other := _other(row, name))
-    }
+    pairs = [seen_from(row, name) for row in measured if name in (row["a"], row["b"])]
+    return {pair["b"]: (pair["estimate"], pair["low"], pair["high"]) for pair in pairs}
 
 
 def _ranked(measured: list[Row]) -> list[str]:

@@ -25,8 +25,6 @@ EFFORTS = {
     "pairs": ("pairs", "pairs of views compared"),
     "seconds": ("seconds", "seconds of training"),
 }
-
-
 LEAST_SEEDS = 3  # for a band: two seeds give one that fills the chart
 
 

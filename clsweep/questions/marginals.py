@@ -20,11 +20,7 @@ from clsweep.questions.model import Figure
 from clsweep.questions.sensitivity import sensitivity
 
 FAVOURITES = ("tau", "batch_size")
-
-
 MAX_CELLS_WITH_TEXT = 8  # a row of more has no room for numbers on a phone
-
-
 # On an axis the edges of a bin have two digits, or three of a hundred and more; the tooltips have
 # them all.
 SHORT_EDGES = (

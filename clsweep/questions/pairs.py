@@ -31,12 +31,9 @@ from clsweep.questions.words import (
 )
 
 AHEAD = {"mean": "is better", "std": "is more robust", "within": "has more settings near its best"}
-
-
 FEW_PAIRS = 3  # more unresolved pairs than this share one sentence
-
-
 MANY_PAIRS = 12  # more are counted, not named
+_TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
 
 
 def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
@@ -191,32 +188,15 @@ def _champion(
     )
 
 
-def _spread_claim(row: Row, words: Wording) -> str:
-    first = row["winner"] == row["a"]
-    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
-    own, other = (row["value_a"], row["value_b"]) if first else (row["value_b"], row["value_a"])
-    if not known(own, other) or own < 0 or other <= 0:
-        return ""
-    start = f"{winner} is more robust than {loser}: "
-    if own == 0:
-        return (
-            f"{start}its {words.metric} has no spread due to hyperparameters that shows above the "
-            f"seed noise, against SD* {words.amount(other)}."
-        )
-    if not known(row["estimate"]) or row["estimate"] <= 0:
-        return ""
-    ratio = row["estimate"] if first else 1 / row["estimate"]
-    low, high = (row["low"], row["high"]) if first else (_inverse(row["high"]), 1 / row["low"])
-    seen = (
-        interval(low, high, apart_from=1.0)
-        if known(low) and low > 0
-        else f", at most {number(high, apart_from=1.0)}"
-    )
-    return (
-        f"{start}the spread of {words.metric} due to hyperparameters is "
-        f"{number(ratio, apart_from=1.0)} times as large"
-        f"{seen} (SD* {number(own)} against {words.amount(other)})."
-    )
+def seen_from(row: Row, name: str) -> Row:
+    """A pair as one of both sees it: `a` is that one, and the numbers are turned with it."""
+    if row["a"] == name:
+        return row
+    low, high, lead = row["low"], row["high"], row["estimate"]
+    turned = {"estimate": -lead, "low": -high, "high": -low}
+    if row.get("stat") == "std":
+        turned = {"estimate": _inverse(lead), "low": _inverse(high), "high": _inverse(low)}
+    return row | turned | {new: row[old] for new, old in _TURNED.items()}
 
 
 def _inverse(value: float) -> float:
@@ -224,49 +204,65 @@ def _inverse(value: float) -> float:
     return 1 / value if known(value) and value > 0 else 0.0
 
 
-def _ratio_seen(row: Row) -> str:
-    """The ratio with its interval, where neither is made with a zero."""
-    if not known(row["estimate"], row["value_a"], row["value_b"]):
+def _spread_claim(row: Row, words: Wording) -> str:
+    pair = seen_from(row | {"stat": "std"}, row["winner"])
+    own, other, ratio, low = (pair[name] for name in ("value_a", "value_b", "estimate", "low"))
+    if not known(own, other) or own < 0 or other <= 0:
         return ""
-    if min(row["estimate"], row["value_a"], row["value_b"]) <= 0:
+    start = f"{pair['a']} is more robust than {pair['b']}: "
+    if own == 0:
+        return (
+            f"{start}its {words.metric} has no spread due to hyperparameters that shows above the "
+            f"seed noise, against SD* {words.amount(other)}."
+        )
+    if not known(ratio) or ratio <= 0:
         return ""
-    low_known, high_known = known(row["low"]) and row["low"] > 0, known(row["high"])
-    if not low_known and not high_known:
-        return ""
-    seen = f" (SD* ratio {row['a']} / {row['b']} {number(row['estimate'])}"
-    if low_known and high_known:
-        return f"{seen}{interval(row['low'], row['high'])})"
+    seen = f", at most {number(pair['high'], apart_from=1.0)}"
+    if known(low) and low > 0:
+        seen = interval(low, pair["high"], apart_from=1.0)
     return (
-        f"{seen}, at most {number(row['high'])})"
-        if high_known
-        else f"{seen}, at least {number(row['low'])})"
+        f"{start}the spread of {words.metric} due to hyperparameters is "
+        f"{number(ratio, apart_from=1.0)} times as large"
+        f"{seen} (SD* {number(own)} against {words.amount(other)})."
     )
 
 
 def _mean_claim(row: Row, words: Wording) -> str:
-    first = row["winner"] == row["a"]
-    winner, loser = (row["a"], row["b"]) if first else (row["b"], row["a"])
-    low, high = (row["low"], row["high"]) if first else (-row["high"], -row["low"])
-    lead = row["estimate"] if first else -row["estimate"]
+    pair = seen_from(row, row["winner"])
+    lead, low, high = pair["estimate"], pair["low"], pair["high"]
     if not known(lead, low, high) or lead <= 0:
         return ""
     side = "higher" if words.mode == "max" else "lower"
     return (
-        f"{winner} scores {words.amount(lead)} {side} than {loser} on average over the shared space"
-        f"{interval(low, high, apart_from=0.0)}."
+        f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} on average over the "
+        f"shared space{interval(low, high, apart_from=0.0)}."
     )
 
 
 def _share_claim(row: Row, near: str) -> str:
-    values = (row["a"], row["value_a"]), (row["b"], row["value_b"])
-    first = row["winner"] == row["a"]
-    (winner, own), (loser, other) = values if first else values[::-1]
+    pair = seen_from(row, row["winner"])
+    own, other = pair["value_a"], pair["value_b"]
     if not known(own, other) or own <= other:
         return ""
     return (
-        f"{winner} has more of its settings {near} than {loser}: a share of {number(own)}, against "
-        f"{number(other)}."
+        f"{pair['a']} has more of its settings {near} than {pair['b']}: a share of {number(own)}, "
+        f"against {number(other)}."
     )
+
+
+def _ratio_seen(row: Row) -> str:
+    """The ratio with its interval, where neither is made with a zero."""
+    ratio, low, high = row["estimate"], row["low"], row["high"]
+    sizes = ratio, row["value_a"], row["value_b"]
+    if not known(*sizes) or min(sizes) <= 0:
+        return ""
+    ends = known(low) and low > 0, known(high)
+    if not any(ends):
+        return ""
+    seen = f", at most {number(high)}" if ends[1] else f", at least {number(low)}"
+    if all(ends):
+        seen = interval(low, high)
+    return f" (SD* ratio {row['a']} / {row['b']} {number(ratio)}{seen})"
 
 
 def _difference_seen(row: Row, words: Wording) -> str:
@@ -316,8 +312,8 @@ def _needed(row: Row) -> str:
     return counted(configs, "configuration", "configurations") if known(configs) else ""
 
 
-def _pair(row: Row) -> tuple[str, str]:
-    return row["a"], row["b"]
+def _loser(row: Row) -> str:
+    return str(row["b"] if row["winner"] == row["a"] else row["a"])
 
 
 def robust(spreads: pd.DataFrame) -> Sentences:
@@ -325,7 +321,7 @@ def robust(spreads: pd.DataFrame) -> Sentences:
     measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
     if not measured:
         return ()
-    names = list(dict.fromkeys(name for row in measured for name in _pair(row)))
+    names = list(dict.fromkeys(name for row in measured for name in (row["a"], row["b"])))
     resolved = [row for row in measured if is_resolved(row, 1.0)]
     for name in names:
         won = [row for row in resolved if row["winner"] == name]
@@ -333,20 +329,13 @@ def robust(spreads: pd.DataFrame) -> Sentences:
             return (f"{name} depends least on its settings: {_against(won, name)}.",)
     if not resolved:
         return ("No objective is shown to depend less on its settings than another.",)
-    pairs = [
-        f"{row['winner']} less than {row['b'] if row['winner'] == row['a'] else row['a']}"
-        for row in resolved[:2]
-    ]
+    pairs = [f"{row['winner']} less than {_loser(row)}" for row in resolved[:2]]
     more = f", and {len(resolved) - 2} more such pairs" if len(resolved) > 2 else ""
     return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
 
 
 def _against(won: list[Row], name: str) -> str:
     """`SD* 0.8, against 2.1 of dcl`, of the next best one."""
-    own, others = math.nan, []
-    for row in won:
-        first = row["a"] == name
-        own = row["value_a" if first else "value_b"]
-        others.append((row["value_b" if first else "value_a"], row["b" if first else "a"]))
-    other, whose = min(others)
-    return f"SD* {number(own)}, against {number(other)} of {whose}"
+    pairs = [seen_from(row | {"stat": "std"}, name) for row in won]
+    other, whose = min((pair["value_b"], pair["b"]) for pair in pairs)
+    return f"SD* {number(pairs[-1]['value_a'])}, against {number(other)} of {whose}"

@@ -26,25 +26,15 @@ from clsweep.questions.model import Figure, Table
 from clsweep.questions.words import Sentences, interval, number
 
 ABOUT = ("paper", "item")
-
-
 PLACES = ("dataset", "encoder", "metric")
-
-
 KEYS = (*ABOUT, "objective", *PLACES)
-
-
 PARTS = ("measured", "paper", "verdict")  # of a cell, one under the other
-
-
 LEGEND = (
     "measured: mean over the seeds +- half of its 95 % interval, - where there is none; paper: the "
     "printed number; agrees: they differ by {within} at most, with 95 % confidence; differs: they "
     "are not the same, with 95 % confidence; other scale: the run fixes something otherwise than "
     "the paper"
 )
-
-
 LONG = 18  # letters of a name of which four do not fit side by side
 
 

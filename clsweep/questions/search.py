@@ -20,11 +20,7 @@ from clsweep.questions.model import Figure
 from clsweep.questions.words import Open, Sentences, Wording, known, listed, number
 
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
-
-
 MAX_LINES = 150  # more configurations than this are a grey mass
-
-
 MAX_POINTS = 1500
 
 

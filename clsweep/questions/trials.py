@@ -18,29 +18,13 @@ from clsweep.questions.search import history, parallel_figures
 from clsweep.questions.sensitivity import sensitivity
 
 MAX_LISTED = 1000  # rows of the table of trials
-
-
 TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
-
-
 TRIAL_OUTCOMES = ("epochs_trained", "wall_time_s")
-
-
 MAX_POINTS = 750  # of each scatter figure, the same in all: a page has to stay small
-
-
 MAX_PANEL_POINTS = 1000
-
-
 MAX_SCATTERS = 4
-
-
 MAX_LABELS = 20  # more classes than this have no legend
-
-
 SEED = 0
-
-
 _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
