@@ -183,49 +183,23 @@ def _heatmap(
     material: Material,
     domain: list[float],
 ) -> Figure:
-    x, y = (charts.param_title(material, param) for param in pair)
-    title = material.metric_title
     columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
     cells = cells.astype({"x": str, "y": str})
+    x, y = (charts.param_title(material, param) for param in pair)
+    tips = charts.tips(
+        "x",
+        "y",
+        x=x,
+        y=y,
+        mean=f"mean {material.metric_title}",
+        scored="configurations with a score",
+        num="configurations tried",
+    )
     base = alt.Chart(cells).encode(
         alt.X("x:N", title=x, scale=alt.Scale(domain=columns), axis=_level_axis()),
         alt.Y("y:N", title=y, scale=alt.Scale(domain=lines[::-1]), axis=_level_axis()),
-        tooltip=charts.tips(
-            "x",
-            "y",
-            x=x,
-            y=y,
-            mean=f"mean {title}",
-            scored="configurations with a score",
-            num="configurations tried",
-        ),
+        tooltip=tips,
     )
-    legend = alt.Legend(
-        orient="top",
-        gradientLength=alt.ExprRef("min(width, 260)"),
-        gradientThickness=10,
-        format=".4~r",
-        tickCount=4,
-    )
-    hue = alt.Color("mean:Q", title=title, scale=alt.Scale(domain=domain), legend=legend)
-    marks = [
-        base.transform_filter("!isValid(datum.mean)").mark_rect(style="missing"),
-        base.transform_filter("isValid(datum.mean)").mark_rect().encode(hue),
-    ]
-    if len(columns) <= MAX_CELLS_WITH_TEXT:
-        middle = (domain[0] + domain[1]) / 2
-        ink = (
-            alt.when(f"datum.mean > {middle}")
-            .then(alt.value("#101216"))
-            .otherwise(alt.value("#ffffff"))
-        )
-        known = base.transform_filter("isValid(datum.mean)")
-        marks.append(
-            known.mark_text(fontSize=11).encode(text=alt.Text("mean:Q", format=".3r"), color=ink)
-        )
-        marks.append(
-            base.transform_filter("!isValid(datum.mean)").mark_text(text="failed", style="soft")
-        )
     empty = " Empty cells hold no configuration." if len(cells) < len(columns) * len(lines) else ""
     said = f"{empty} Grey cells: every trial failed." if cells["mean"].isna().any() else empty
     return Figure(
@@ -235,7 +209,7 @@ def _heatmap(
         "other hyperparameters. Failed trials are left out. "
         f"The colours mean the same in every such figure.{said}",
         chart=charts.layers(
-            marks,
+            _coloured(base, material, domain, has_text=len(columns) <= MAX_CELLS_WITH_TEXT),
             height=max(charts.HEIGHT / 2, 30 * len(lines)),
             describe=f"{material.metric} of {name} over {pair[0]} and {pair[1]}, as coloured "
             "cells.",
@@ -244,6 +218,31 @@ def _heatmap(
             columns={"x": f"{pair[0]} (across)", "y": f"{pair[1]} (up)", "num": "num_configs"}
         ),
     )
+
+
+def _coloured(
+    base: alt.Chart, material: Material, domain: list[float], *, has_text: bool
+) -> list[alt.Chart]:
+    """The cells, those without a mean grey; with their numbers where there is room."""
+    legend = alt.Legend(
+        orient="top",
+        gradientLength=alt.ExprRef("min(width, 260)"),
+        gradientThickness=10,
+        format=".4~r",
+        tickCount=4,
+    )
+    scale, title = alt.Scale(domain=domain), material.metric_title
+    hue = alt.Color("mean:Q", title=title, scale=scale, legend=legend)
+    missing = base.transform_filter("!isValid(datum.mean)")
+    known = base.transform_filter("isValid(datum.mean)")
+    cells = [missing.mark_rect(style="missing"), known.mark_rect().encode(hue)]
+    if not has_text:
+        return cells
+    dark, light = alt.value("#101216"), alt.value("#ffffff")
+    ink = alt.when(f"datum.mean > {(domain[0] + domain[1]) / 2}").then(dark).otherwise(light)
+    text = alt.Text("mean:Q", format=".3r")
+    numbers = known.mark_text(fontSize=11).encode(text=text, color=ink)
+    return [*cells, numbers, missing.mark_text(text="failed", style="soft")]
 
 
 def _level_axis() -> alt.Axis:

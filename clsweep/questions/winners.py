@@ -98,28 +98,29 @@ def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
     )
 
 
-def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
-    unit = charts.points_unit(material)
+def _regions_drawn(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
-            "objective": rows["winner"].to_numpy(),
-            "best": rows["objective"].astype(str).to_numpy(),
-            "second": rows["runner_up"].fillna("").astype(str).to_numpy(),
-            "region": rows["region"].astype(str).to_numpy(),
-            "mean": charts.numbers(rows, "mean"),
-            "lead": charts.numbers(rows, "lead"),
-            "low": charts.numbers(rows, "low"),
-            "high": charts.numbers(rows, "high"),
-            "resolved": rows["resolved"].to_numpy(dtype=bool),
-            "status": rows["reason"].map(status).to_numpy(),
+            "objective": rows["winner"],
+            "best": rows["objective"].astype(str),
+            "second": rows["runner_up"].fillna("").astype(str),
+            "region": rows["region"].astype(str),
+            **{name: charts.numbers(rows, name) for name in ("mean", "lead", "low", "high")},
+            "resolved": rows["resolved"].astype(bool),
+            "status": rows["reason"].map(status),
         }
-    )
+    ).reset_index(drop=True)
     frame["text"] = [
         f"{row['best']}, by {number(row['lead'])} {unit}".rstrip()
         if row["resolved"]
         else str(row["status"])
-        for row in frame.to_dict("records")
+        for row in records_of(frame)
     ]
+    return frame
+
+
+def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
+    frame = _regions_drawn(rows, charts.points_unit(material))
     won = frame[frame["resolved"]]
     base = alt.Chart(frame).encode(
         alt.Y(
