@@ -1,4 +1,5 @@
-"""Parts that the charts share: names, axes, colours by objective, tooltips, lines of reference.
+"""What the charts share: names, axes, colours by objective, tooltips, lines of reference; points
+with intervals in rows, and lines with bands.
 
 A table is first brought into columns with plain names ("objective", "x", "y", "low", "high", "at"),
 because Vega-Lite reads dots and brackets in a field name as a path. Names that people give are only
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -44,6 +46,8 @@ NAMES = {  # fields of texts
     "note", "label", "verdict", "size", "region", "second",
 }  # fmt: skip
 NUMBER = ".4~r"  # four significant digits, never an exponent
+SHADES = ("#5f6773", "#878d97", "#a7acb5")  # of kinds; legible on white and on black
+LOWER = 7  # pixels from the middle of a row, below its label
 HEIGHT = 260
 _SCORED: WeakKeyDictionary[Material, pd.DataFrame] = WeakKeyDictionary()
 ROW_HEIGHT = 40
@@ -304,3 +308,175 @@ def scored(material: Material) -> pd.DataFrame:
         finished = trials[(trials["status"] == "finished") & has_score]
         _SCORED[material] = in_order(finished, material)
     return _SCORED[material]
+
+
+# Points with intervals in rows, and lines with bands
+
+
+def intervals(table: pd.DataFrame, x: str, low: str, high: str) -> pd.DataFrame:
+    """Objective, x, low, high and note of every row; a column that is not there is NaN."""
+    frame = columns(table.reindex(columns=["objective", x, low, high]), x=x, low=low, high=high)
+    frame["note"] = table["note"].fillna("").to_numpy() if "note" in table.columns else ""
+    return frame
+
+
+def forest(
+    frame: pd.DataFrame,
+    material: Material,
+    x: alt.X,
+    *,
+    describe: str,
+    line: float | None = None,
+    legend: bool = True,
+) -> alt.LayerChart:
+    """Rows of points and intervals in their objective's colour, grey where nothing is resolved."""
+    winners = frame["objective"][frame["resolved"]]
+    legend = legend and not winners.empty
+    told = alt.when("datum.resolved")
+    hue = told.then(colour(material, winners, legend=legend)).otherwise(alt.value(GREY))
+    form = told.then(shape(material, winners, legend=legend)).otherwise(alt.value("circle"))
+    place = alt.Chart(frame).encode(_rows(frame["row"]))
+    noted = {"note": "note"} if frame["note"].ne("").any() else {}
+    known = place.transform_filter("isValid(datum.x)")
+    missing = place.transform_filter("!isValid(datum.x)")
+    at = pd.DataFrame({"x": [] if line is None else [line]})
+    marks = [alt.Chart(at).mark_rule(color=GREY, strokeDash=[5, 4]).encode(x)][: len(at)]
+    marks += [
+        _labels(frame, ROW_HEIGHT),
+        _bars(place, x, yOffset=LOWER).encode(color=hue),
+        known.mark_point(filled=True, size=90, opacity=1, yOffset=LOWER).encode(
+            x, color=hue, shape=form, tooltip=tips(row="row", x="estimate", **ENDS, **noted)
+        ),
+        missing.mark_text(align="left", yOffset=LOWER, style="soft", text="not measured").encode(
+            x=alt.value(0)
+        ),
+    ]
+    for end, arrow in {"low": "triangle-left", "high": "triangle-right"}.items():
+        if f"{end}_open" in frame and frame[f"{end}_open"].any():
+            open_end = place.transform_filter(f"datum.{end}_open")
+            head = open_end.mark_point(filled=True, size=60, shape=arrow, opacity=1, yOffset=LOWER)
+            marks.append(head.encode(_column(x, end), color=hue))
+    return layers(marks, height=ROW_HEIGHT * frame["row"].nunique(), describe=describe)
+
+
+def dots(
+    frame: pd.DataFrame,
+    x: alt.X,
+    kinds: Sequence[str],
+    *,
+    tips: Sequence[alt.Tooltip],
+    describe: str,
+    null: bool = False,
+) -> alt.LayerChart:
+    """Rows with one point for each of the kinds, apart in shape, shade and place: colours are the
+    objectives'. `null` adds ticks.
+    """
+    shown = [kind for kind in kinds if kind in set(frame["kind"])]
+    scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**legend_place(), values=shown)
+    shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
+    hue = alt.Color("kind:N", title=None, scale=shades, legend=legend)
+    form = alt.Shape("kind:N", title=None, scale=scale, legend=legend)
+    row_height = ROW_HEIGHT / 2 + 14 * len(shown)
+    base = alt.Chart(frame).encode(_rows(frame["row"]), tooltip=list(tips))
+    spread = alt.Scale(domain=shown, range=[ROW_HEIGHT / 2 - 2, row_height - 5])
+    beside = alt.YOffset("kind:N", scale=spread)
+    marks = [
+        _labels(frame, row_height),
+        _bars(base, x).encode(beside, hue),
+        base.mark_point(filled=True, size=70, opacity=1).encode(beside, x, hue, form),
+    ]
+    if null:
+        known = base.transform_filter("isValid(datum.null)")
+        tick = known.mark_tick(
+            color=GREY,
+            thickness=2,
+            size=row_height - ROW_HEIGHT / 2,
+            yOffset=ROW_HEIGHT / 4,
+        )
+        marks.insert(0, tick.encode(_column(x, "null")))
+    return layers(marks, height=row_height * frame["row"].nunique(), describe=describe)
+
+
+def _rows(names: Iterable[str]) -> alt.Y:
+    """A band for each row. Its label stands in it, not beside it: a phone has no room there."""
+    scale = alt.Scale(domain=list(dict.fromkeys(names)), paddingInner=0, paddingOuter=0)
+    return alt.Y("row:N", title=None, scale=scale, axis=None)
+
+
+def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
+    text = alt.Chart(frame[["row"]].drop_duplicates()).mark_text(
+        align="left", dy=10 - row_height / 2, limit=alt.ExprRef("width"), style="ink"
+    )
+    return text.encode(_rows(frame["row"]), x=alt.value(0), text=alt.Text("row:N"))
+
+
+def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:
+    whole = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    return whole.mark_rule(strokeWidth=2.5, **options).encode(_column(x, "low"), alt.X2("high"))
+
+
+def _column(x: alt.X, field: str) -> alt.X:
+    """The same axis over another column."""
+    other = x.copy()
+    other.shorthand = f"{field}:Q"
+    return other
+
+
+def plain_x(title: str, **scale: Any) -> alt.X:
+    axis = alt.Axis(labelOverlap="greedy", labelSeparation=5, tickCount=6, format=".4~r")
+    return alt.X("x:Q", title=title, scale=alt.Scale(**scale), axis=axis)
+
+
+def curve_frame(curves: pd.DataFrame, material: Material, *, x: str, y: str) -> pd.DataFrame:
+    """The columns of every curve; rows without a value are left out."""
+    if curves.empty:
+        return pd.DataFrame(columns=["objective", "x", "y", "low", "high"])
+    frame = columns(curves, x=x, y=y, low="low", high="high")
+    return in_order(frame.dropna(subset=["x", "y"]), material)
+
+
+def banded(
+    frame: pd.DataFrame,
+    material: Material,
+    x: alt.X,
+    y: Callable[[str], alt.Y],
+    tips: Sequence[alt.Tooltip],
+    *,
+    marked: bool,
+) -> list[alt.Chart]:
+    """A band, a line and, where `marked`, points of each objective; unmarked lines have points that
+    only hover.
+    """
+    base = alt.Chart(frame)
+    hue, form = looks(material, frame)
+    band = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_area(
+        opacity=0.16
+    )
+    line = base.mark_line(strokeWidth=2)
+    point = base.mark_point(filled=True, size=60, opacity=1 if marked else 0)
+    return [
+        *([band.encode(x, y("low"), alt.Y2("high"), hue)] if has_interval(frame) else []),
+        line.encode(x, y("y"), hue),
+        point.encode(x, y("y"), hue, form, tooltip=list(tips)),
+    ]
+
+
+def curves(
+    frame: pd.DataFrame,
+    material: Material,
+    x: alt.X,
+    title: str,
+    tips: Sequence[alt.Tooltip],
+    *,
+    marked: bool = True,
+) -> tuple[list[alt.Chart], str]:
+    """The same over an axis of scores, beside what is reached without training; and a sentence on
+    that.
+    """
+    lines, said = reference_lines(material, frame, title)
+    drawn = banded(frame, material, x, partial(score_axis, title), tips, marked=marked)
+    return [*lines, *drawn], said
+
+
+def is_sparse(frame: pd.DataFrame) -> bool:
+    return bool(frame["x"].nunique() <= 12)

@@ -14,7 +14,6 @@ from clsweep.questions import pairs as sentences
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Cell, Column, Look, Question, half, level, measured, whole
-from clsweep.questions.marks import forest, intervals, plain_x
 from clsweep.questions.model import Figure
 
 _ENDS = ("x", "low", "high")
@@ -89,7 +88,7 @@ def ratio_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
         name="sd-ratios",
         title="Which objective is more robust",
         caption=f"Left of 1 the first of the pair is more robust. {_pair_text(frame, pairs)}",
-        chart=forest(
+        chart=charts.forest(
             frame,
             material,
             alt.X("x:Q", title=title, scale=scale, axis=axis),
@@ -112,10 +111,10 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
         title="Which objective is better on average",
         caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
         f"the pair is better. {_pair_text(frame, pairs)}",
-        chart=forest(
+        chart=charts.forest(
             frame,
             material,
-            plain_x(title, zero=True, padding=8),
+            charts.plain_x(title, zero=True, padding=8),
             line=0.0,
             describe=f"Difference of mean {material.metric} with its interval, a row a pair of "
             "objectives.",
@@ -140,7 +139,7 @@ def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
     """A row a pair, in the table's order; `objective` is the one it is resolved for."""
     if pairs.empty:
         return pd.DataFrame(columns=["objective", *_ENDS, "row", "resolved", "note", "p"])
-    frame = intervals(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
+    frame = charts.intervals(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
     frame["p"] = charts.numbers(pairs, "p_holm")
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)

@@ -15,7 +15,6 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
-from clsweep.questions.marks import curves
 from clsweep.questions.model import Figure
 from clsweep.questions.recommend import recommend
 
@@ -98,7 +97,7 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
         title=called,
         axis=alt.Axis(format="~s" if axis != "epoch" else "d", tickCount=6, grid=False),
     )
-    drawn, said = curves(frame, material, x, title, tips)
+    drawn, said = charts.curves(frame, material, x, title, tips)
     bands = (
         "Bands are 95 % intervals over the seeds."
         if has_band

@@ -15,7 +15,6 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
-from clsweep.questions.marks import curves
 from clsweep.questions.model import Figure
 from clsweep.questions.sensitivity import sensitivity
 
@@ -75,7 +74,7 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         x = charts.param_axis(
             material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
         )
-        drawn, said = curves(frame, material, x, title, tips)
+        drawn, said = charts.curves(frame, material, x, title, tips)
     binned = " Each point stands for a range of values." if frame["binned"].any() else ""
     return Figure(
         name=name,

@@ -15,7 +15,6 @@ from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.column import Column, Question, half, level, measured, whole
-from clsweep.questions.marks import dots, intervals, plain_x
 from clsweep.questions.model import Figure
 from clsweep.questions.words import Sentences, Wording, counted, interval, known
 
@@ -95,7 +94,7 @@ def confirmation_figure(material: Material) -> Figure | None:
     if table.empty:
         return None
     parts = [
-        intervals(table, column, f"{column}_low", f"{column}_high").assign(
+        charts.intervals(table, column, f"{column}_low", f"{column}_high").assign(
             kind=kind, row=_ranks(table), at=table["at"]
         )
         for column, kind in SCORED_ON.items()
@@ -116,9 +115,9 @@ def confirmation_figure(material: Material) -> Figure | None:
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
         f"in the picking. {charts.bands_text(frame, 'Bars')}",
-        chart=dots(
+        chart=charts.dots(
             frame,
-            plain_x(title, zero=False, padding=12),
+            charts.plain_x(title, zero=False, padding=12),
             list(SCORED_ON.values()),
             tips=[*tips, *charts.tips(x=title, **charts.ENDS)],
             describe=f"{material.metric} of the best configurations: "

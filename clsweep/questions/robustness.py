@@ -21,7 +21,6 @@ from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, level, measured, settings_between, share
 from clsweep.questions.comparison import spreads
-from clsweep.questions.marks import banded, curve_frame, forest, intervals, is_sparse, plain_x
 from clsweep.questions.model import Figure
 from clsweep.questions.pairs import spreads as more_robust
 from clsweep.questions.words import (
@@ -161,15 +160,15 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
     if robustness.empty or np.isnan(charts.numbers(robustness, "sd_star")).all():
         return None
     frame = charts.in_order(
-        intervals(robustness, "sd_star", "sd_star_low", "sd_star_high"), material
+        charts.intervals(robustness, "sd_star", "sd_star_low", "sd_star_high"), material
     )
     frame.loc[frame["low"].isna() | frame["high"].isna(), ["low", "high"]] = np.nan  # one is open
     frame["row"], frame["resolved"] = frame["objective"], True
     title = charts.in_points("SD* due to hyperparameters", material)
-    chart = forest(
+    chart = charts.forest(
         frame,
         material,
-        plain_x(title, domainMin=0, padding=8),
+        charts.plain_x(title, domainMin=0, padding=8),
         legend=False,
         describe=f"SD* of {material.metric} with its interval, a row an objective.",
     )
@@ -188,7 +187,7 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
 
 def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
     """Share of the space within delta of the best against delta, from `tolerance_curve`."""
-    frame = curve_frame(curves, material, x="delta", y="share")
+    frame = charts.curve_frame(curves, material, x="delta", y="share")
     if frame.empty:
         return None
     title = "share of the space within δ"
@@ -212,7 +211,7 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
         f"early belongs to an objective that forgives a wrong setting. {charts.bands_text(frame)}",
         chart=charts.layers(
-            banded(frame, material, x, share, tips, marked=is_sparse(frame)),
+            charts.banded(frame, material, x, share, tips, marked=charts.is_sparse(frame)),
             describe=f"Share of the space within delta of the best {material.metric}, a line an "
             "objective.",
         ),

@@ -17,7 +17,6 @@ from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.column import Column, Look, Question, share
-from clsweep.questions.marks import dots, intervals, plain_x
 from clsweep.questions.model import Figure
 from clsweep.questions.words import Open, Sentences, interval, is_true, known, listed, number, text
 
@@ -164,7 +163,7 @@ def _terms(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material) -> Figure:
     parts = [
-        intervals(rows, column, f"{column}_low", f"{column}_high").assign(kind=kind)
+        charts.intervals(rows, column, f"{column}_low", f"{column}_high").assign(kind=kind)
         for column, kind in EFFECTS.items()
     ]
     labels = [_term(str(term), material) for term in rows["term"]]
@@ -174,8 +173,8 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
     frame = frame.reset_index(drop=True)
     method = "Sobol indices" if (rows["method"] == "sobol").any() else "Shares of variance (ANOVA)"
     title = "share of the variance"
-    x = plain_x(title, zero=True, padding=8)
-    chart = dots(
+    x = charts.plain_x(title, zero=True, padding=8)
+    chart = charts.dots(
         frame,
         x,
         list(EFFECTS.values()),

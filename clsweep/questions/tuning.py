@@ -14,7 +14,6 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Look, Question, ends, half, level, measured
-from clsweep.questions.marks import curve_frame, curves, is_sparse
 from clsweep.questions.model import Figure
 from clsweep.questions.words import Open, Sentences, Wording, counted, interval, known, listed, text
 
@@ -72,7 +71,7 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
 
 def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | None:
     """Expected score of the best of k configurations against k, from `best_of_k`."""
-    frame = curve_frame(expected, material, x="k", y="expected")
+    frame = charts.curve_frame(expected, material, x="k", y="expected")
     frame = frame[frame["x"] > 0]
     if frame.empty:
         return None
@@ -86,7 +85,7 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
         ),
     )
     tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
-    drawn, said = curves(frame, material, x, title, tips, marked=is_sparse(frame))
+    drawn, said = charts.curves(frame, material, x, title, tips, marked=charts.is_sparse(frame))
     return Figure(
         name="best-of-k",
         title="What tuning costs",
