@@ -22,7 +22,7 @@ from clsweep.errors import RequestError, UserError, nearest
 from clsweep.findings.material import Material
 from clsweep.findings.notes import worded
 from clsweep.processes import are_beside, beside, shared
-from clsweep.questions.words import Sentences, Wording
+from clsweep.questions.model import Sentences, Wording
 
 Ask = Callable[..., pd.DataFrame]  # (answers, what else is asked) -> a table
 Expected = tuple[Ask, Mapping[str, Any]]

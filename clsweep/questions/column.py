@@ -20,8 +20,7 @@ from clsweep.display.numbers import Number, is_number, setting, settings, texts_
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured, levels_of, notes
 from clsweep.questions.answers import Ask, Asked
-from clsweep.questions.model import Figure, Table
-from clsweep.questions.words import Sentences
+from clsweep.questions.model import Figure, Sentences, Table
 
 
 @dataclass(frozen=True, kw_only=True)

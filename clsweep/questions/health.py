@@ -9,7 +9,8 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import is_number
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, plain, share
-from clsweep.questions.words import ALPHA, Sentences, counted, interval, is_true, known, number
+from clsweep.questions.model import Sentences
+from clsweep.questions.words import ALPHA, counted, interval, is_true, known, number
 
 ERROR_COLUMNS = ("objective", "error_class", "error_message")
 

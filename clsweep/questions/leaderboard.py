@@ -15,10 +15,11 @@ from clsweep.findings.notes import is_measured
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Look, Question, level, measured, share
 from clsweep.questions.health import health
+from clsweep.questions.model import Sentences, Wording
 from clsweep.questions.pairs import is_resolved, robust, seen_from
 from clsweep.questions.recommend import recommend
 from clsweep.questions.robustness import robustness
-from clsweep.questions.words import Sentences, Wording, counted, interval, known, listed, text
+from clsweep.questions.words import counted, interval, known, listed, text
 
 FORMULAS = {
     "objective": "name; of a reference what it is",

@@ -17,18 +17,8 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Look, Question, share
-from clsweep.questions.model import Figure, Table
-from clsweep.questions.words import (
-    ALPHA,
-    Open,
-    Sentences,
-    Wording,
-    interval,
-    is_true,
-    known,
-    listed,
-    number,
-)
+from clsweep.questions.model import Figure, Open, Sentences, Table, Wording
+from clsweep.questions.words import ALPHA, interval, is_true, known, listed, number
 
 
 def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:

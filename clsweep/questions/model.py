@@ -1,4 +1,4 @@
-"""A figure and a table, before they are a page, a text or files."""
+"""A sentence, a figure and a table, before they are a page, a text or files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,60 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from clsweep.display.numbers import number
 from clsweep.display.theme import Picture, draw, legible_spec, themed
 
 if TYPE_CHECKING:
     import altair as alt
 
 _LINE_SEPARATORS = {0x2028: " ", 0x2029: " "}
+
+
+Sentences = tuple[str, ...]
+
+
+class Open(str):
+    """A sentence that says what is not resolved, or not compared, and what would resolve it."""
+
+    __slots__ = ()
+
+
+def told(sentences: Sentences) -> Sentences:
+    """Those that say something."""
+    return tuple(sentence for sentence in sentences if not isinstance(sentence, Open))
+
+
+def left_open(sentences: Sentences) -> Sentences:
+    """Those that say what is not resolved."""
+    return tuple(sentence for sentence in sentences if isinstance(sentence, Open))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """What the sentences call things.
+
+    Attributes:
+        unit: of the metric: "%", "nats" or "".
+        mode: "max" or "min", which values of the metric are good.
+        within: how far from the best still counts as good, in points.
+    """
+
+    metric: str
+    unit: str = ""
+    mode: str = "max"
+    within: float = 1.0
+
+    def level(self, value: float) -> str:
+        """A value of the metric: `94.1 %`."""
+        return f"{number(value)} {self.unit}".rstrip()
+
+    def amount(self, value: float) -> str:
+        """A difference of two values: `1.8 points`, `1 point`."""
+        text = number(value)
+        unit = {"%": "points", "nats": "nats"}.get(self.unit, self.unit)
+        if text in ("1", "-1"):
+            unit = unit.removesuffix("s")
+        return f"{text} {unit}".rstrip()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

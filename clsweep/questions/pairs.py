@@ -14,11 +14,9 @@ import pandas as pd
 from clsweep.catalog.rows import Row
 from clsweep.display.cells import records_of
 from clsweep.findings.notes import is_measured, said
+from clsweep.questions.model import Open, Sentences, Wording
 from clsweep.questions.words import (
     ALPHA,
-    Open,
-    Sentences,
-    Wording,
     along,
     counted,
     interval,

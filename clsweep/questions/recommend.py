@@ -15,8 +15,8 @@ from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.column import Column, Question, half, level, measured, whole
-from clsweep.questions.model import Figure
-from clsweep.questions.words import Sentences, Wording, counted, interval, known
+from clsweep.questions.model import Figure, Sentences, Wording
+from clsweep.questions.words import counted, interval, known
 
 SCORED_ON = {"search": "search", "fresh": "fresh seeds", "test": "test split"}
 _FRESH = ("fresh", "fresh_low", "fresh_high", "test", "test_low", "test_high")

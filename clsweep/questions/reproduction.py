@@ -22,8 +22,8 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
-from clsweep.questions.model import Figure, Table
-from clsweep.questions.words import Sentences, interval, number
+from clsweep.questions.model import Figure, Sentences, Table
+from clsweep.questions.words import interval, number
 
 ABOUT = ("paper", "item")
 PLACES = ("dataset", "encoder", "metric")

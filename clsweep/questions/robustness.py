@@ -21,19 +21,9 @@ from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, level, measured, settings_between, share
 from clsweep.questions.comparison import spreads
-from clsweep.questions.model import Figure
+from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.pairs import spreads as more_robust
-from clsweep.questions.words import (
-    Open,
-    Sentences,
-    Wording,
-    counted,
-    interval,
-    known,
-    listed,
-    number,
-    text,
-)
+from clsweep.questions.words import counted, interval, known, listed, number, text
 
 
 def robustness(of: Answers, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:

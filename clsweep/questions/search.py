@@ -16,8 +16,8 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, measured, share
-from clsweep.questions.model import Figure
-from clsweep.questions.words import Open, Sentences, Wording, known, listed, number
+from clsweep.questions.model import Figure, Open, Sentences, Wording
+from clsweep.questions.words import known, listed, number
 
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
 MAX_LINES = 150  # more configurations than this are a grey mass

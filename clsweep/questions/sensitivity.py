@@ -17,8 +17,8 @@ from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.column import Column, Look, Question, share
-from clsweep.questions.model import Figure
-from clsweep.questions.words import Open, Sentences, interval, is_true, known, listed, number, text
+from clsweep.questions.model import Figure, Open, Sentences
+from clsweep.questions.words import interval, is_true, known, listed, number, text
 
 SMALL = 0.01  # of the variance: an effect below is real and hardly matters
 MAX_INTERACTIONS = 10

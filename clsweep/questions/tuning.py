@@ -14,8 +14,8 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Look, Question, ends, half, level, measured
-from clsweep.questions.model import Figure
-from clsweep.questions.words import Open, Sentences, Wording, counted, interval, known, listed, text
+from clsweep.questions.model import Figure, Open, Sentences, Wording
+from clsweep.questions.words import counted, interval, known, listed, text
 
 
 def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:

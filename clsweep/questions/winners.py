@@ -17,19 +17,8 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, half, level, measured
-from clsweep.questions.model import Figure
-from clsweep.questions.words import (
-    ALPHA,
-    Open,
-    Sentences,
-    Wording,
-    along,
-    is_true,
-    known,
-    listed,
-    number,
-    places_of,
-)
+from clsweep.questions.model import Figure, Open, Sentences, Wording
+from clsweep.questions.words import ALPHA, along, is_true, known, listed, number, places_of
 
 REGION_HEIGHT = 30
 

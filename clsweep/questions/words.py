@@ -4,61 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import interval as interval
 from clsweep.display.numbers import number as number
 
-Sentences = tuple[str, ...]
-
-
-class Open(str):
-    """A sentence that says what is not resolved, or not compared, and what would resolve it."""
-
-    __slots__ = ()
-
-
-def told(sentences: Sentences) -> Sentences:
-    """Those that say something."""
-    return tuple(sentence for sentence in sentences if not isinstance(sentence, Open))
-
-
-def left_open(sentences: Sentences) -> Sentences:
-    """Those that say what is not resolved."""
-    return tuple(sentence for sentence in sentences if isinstance(sentence, Open))
-
-
 ALPHA = 0.05 + 1e-12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wording:
-    """What the sentences call things.
-
-    Attributes:
-        unit: of the metric: "%", "nats" or "".
-        mode: "max" or "min", which values of the metric are good.
-        within: how far from the best still counts as good, in points.
-    """
-
-    metric: str
-    unit: str = ""
-    mode: str = "max"
-    within: float = 1.0
-
-    def level(self, value: float) -> str:
-        """A value of the metric: `94.1 %`."""
-        return f"{number(value)} {self.unit}".rstrip()
-
-    def amount(self, value: float) -> str:
-        """A difference of two values: `1.8 points`, `1 point`."""
-        text = number(value)
-        unit = {"%": "points", "nats": "nats"}.get(self.unit, self.unit)
-        if text in ("1", "-1"):
-            unit = unit.removesuffix("s")
-        return f"{text} {unit}".rstrip()
 
 
 def known(*values: Any) -> bool:

@@ -18,12 +18,12 @@ from clsweep.questions.column import with_levels
 from clsweep.questions.leaderboard import board, cautions, verdict_of
 from clsweep.questions.learning import learning, learning_figures
 from clsweep.questions.marginals import marginal_figures, marginals
-from clsweep.questions.model import Figure, Table
+from clsweep.questions.model import Figure, Sentences, Table
 from clsweep.questions.recommend import recommend
 from clsweep.questions.reproduction import printed_numbers, summary
 from clsweep.questions.robustness import unmeasured
 from clsweep.questions.search import history, history_figure
-from clsweep.questions.words import Sentences, counted, known, listed
+from clsweep.questions.words import counted, known, listed
 from clsweep.report.model import Section, Step
 
 MANY_VALUES = 3  # of the protocol: more are given as a range

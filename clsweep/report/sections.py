@@ -14,9 +14,8 @@ from clsweep.analysis import reasons
 from clsweep.display.numbers import count
 from clsweep.questions.answers import Answers, Asked, ask_ahead, cell_name, in_cell, told_of
 from clsweep.questions.column import plain
-from clsweep.questions.model import Figure, Table, slug
+from clsweep.questions.model import Figure, Table, left_open, slug, told
 from clsweep.questions.registry import CHAPTERS, Chapter, ahead, formulas
-from clsweep.questions.words import left_open, told
 from clsweep.report import first
 from clsweep.report.glossary import terms_in
 from clsweep.report.model import Report, Section

@@ -7,10 +7,10 @@ from clsweep.questions import pairs as sentences
 from clsweep.questions import robustness as spreads
 from clsweep.questions.answers import Answers, Asked, asked_of, of_each
 from clsweep.questions.leaderboard import best, best_settings, board
+from clsweep.questions.model import Sentences, told
 from clsweep.questions.recommend import confirmed
 from clsweep.questions.sensitivity import effects
 from clsweep.questions.sensitivity import sensitivity as shares
-from clsweep.questions.words import Sentences, told
 from clsweep.report import first
 from clsweep.report.model import Step
 

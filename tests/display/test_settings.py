@@ -13,7 +13,7 @@ from clsweep.api import open_results
 from clsweep.display.cells import cells_of
 from clsweep.questions import robustness as sentences
 from clsweep.questions.charts import param_axis
-from clsweep.questions.words import Wording
+from clsweep.questions.model import Wording
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study

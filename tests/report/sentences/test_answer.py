@@ -10,7 +10,7 @@ import clsweep
 from clsweep.analysis.reasons import Reason
 from clsweep.questions import pairs
 from clsweep.questions.leaderboard import cautions, verdict_of
-from clsweep.questions.words import Open, Wording, left_open
+from clsweep.questions.model import Open, Wording, left_open
 from clsweep.report.sections import build_report
 from tests.planted import planted
 

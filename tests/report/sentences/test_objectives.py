@@ -12,7 +12,8 @@ from clsweep.analysis.sweep import read_sweeps
 from clsweep.questions import health, mechanism, recommend, sensitivity, tuning, winners
 from clsweep.questions import pairs as contrasts
 from clsweep.questions import robustness as spreads
-from clsweep.questions.words import Wording, interval, known, listed, number
+from clsweep.questions.model import Wording
+from clsweep.questions.words import interval, known, listed, number
 from tests.analysis.draws import drawing
 from tests.planted import planted
 

@@ -5,7 +5,7 @@ import pytest
 
 from clsweep.analysis.reasons import Reason
 from clsweep.questions import pairs
-from clsweep.questions.words import Open
+from clsweep.questions.model import Open
 
 ROW = {"a": "dcl", "b": "simclr", "p_holm": 0.001, "low": 1.0, "high": 3.0, "reason": ""}
 WON = ROW | {"winner": "dcl", "resolved": True}
