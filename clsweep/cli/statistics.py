@@ -159,11 +159,12 @@ def print_question(
         chosen = with_levels(frame, question.shown(frame, material, near))
     if material.on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
+    heading = filled(question.heading or str(question.title), near, material.metric_title)
     left_out = print_table(
         records_of(chosen),
         list(map(str, chosen)),
         format=format,
-        title=f"\n{filled(question.heading, near, material.metric_title)}{along}",
+        title=f"\n{heading}{along}",
         spare=question.spare,
         wide=style.wide,
     )

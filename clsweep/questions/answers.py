@@ -74,6 +74,10 @@ class Answers:
         """The papers' tables that the studies have, with the trials that may answer them."""
         return ()
 
+    def near(self, within: float | None) -> float:
+        """How far from the best still counts as good: as asked, or as the trials have it."""
+        return self.material.within if within is None else within
+
     def ask(self, table: Ask, *args: object, **options: object) -> pd.DataFrame:
         """The table of a question, computed once, its notes as text; who asks gets a copy.
 
@@ -271,7 +275,7 @@ class Asked:
 
 def asked_of(answers: Answers, within: float | None = None) -> Asked:
     """What is asked of the answers; `within` is that of the trials by default."""
-    return Asked(answers=answers, within=answers.material.within if within is None else within)
+    return Asked(answers=answers, within=answers.near(within))
 
 
 def of_each(

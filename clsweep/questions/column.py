@@ -76,8 +76,8 @@ class Question:
 
     Attributes:
         name: of its table and files in a report; a slug.
-        title: of its table in a report; texts stand for values as in a `Column`.
-        heading: above its table on a screen.
+        title: of its table in a report, or what makes it; as the heading of a `Column`.
+        heading: above its table on a screen, where that is not the title.
         table: the full table.
         options: what a report asks `table` with.
         frame: the full table in a report, where that takes more than `table`.
@@ -98,7 +98,7 @@ class Question:
     """
 
     name: str
-    title: str = ""
+    title: str | Callable[[Asked], str] = ""
     heading: str = ""
     table: Ask | None = None
     options: Callable[[Asked], Mapping[str, Any]] = lambda _: {}
@@ -137,10 +137,8 @@ class Question:
         """The table for eyes."""
         if self.show or not self.columns:
             return (self.show or plain)(frame)
-        sizes = [abs(x) for x in frame[self.levels] if is_number(x)] if self.levels else []
         rows = self.rows(frame, material)
-        if self.levels and len(rows) != len(frame):
-            sizes = [abs(x) for x in rows[self.levels] if is_number(x)]
+        sizes = [abs(x) for x in rows[self.levels] if is_number(x)] if self.levels else []
         look = Look(is_fine=bool(sizes) and max(sizes) <= 1)
         names = [filled(each.heading, within, material.metric_title) for each in self.columns]
         found = pd.DataFrame(
@@ -185,10 +183,11 @@ class Question:
         if frame.empty or ("reason" in frame and not frame["reason"].map(is_measured).any()):
             return []
         said = "; ".join(self.explained(asked.within))
+        title = self.title(asked) if callable(self.title) else self.title
         return [
             Table(
                 name=self.name,
-                title=filled(self.title, asked.within, asked.material.metric),
+                title=filled(title, asked.within, asked.material.metric),
                 caption=filled(self.caption.replace("{columns}", said), asked.within),
                 frame=frame,
                 shown=self.shown(frame, asked.material, asked.within),

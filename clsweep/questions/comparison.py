@@ -30,16 +30,13 @@ def compare(
     within: float | None = None,
 ) -> pd.DataFrame:
     """One row per pair, or per pair and value of `by`, see `analysis.comparison`."""
-    found = of.material
-    near = found.within if within is None else within
-    pairs = analysis.compare(found.sweeps, a, b, stat=stat, by=by, within=near)
-    return _comparable(pairs, found)
+    sweeps, near = of.material.sweeps, of.near(within)
+    pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
+    return _comparable(pairs, of.material)
 
 
 def _comparable(pairs: pd.DataFrame, material: Material) -> pd.DataFrame:
     """Pairs whose scores come from different yardsticks lose their numbers."""
-    import pandas as pd
-
     yardsticks = [
         pairs[side].map(lambda name: material.yardsticks.get(name, "")) for side in ("a", "b")
     ]
@@ -211,19 +208,9 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
     )
 
 
-_MEAN_TITLE = "Lead of a over b in {metric}, over what both sweep, with 95 % intervals"
-_STD_TITLE = (
-    "Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with 95 % "
-    "intervals"
-)
-_WITHIN_TITLE = (
-    "Difference of the shares of the space within {points} of the best of {metric}, with 95 % "
-    "intervals"
-)
 MEANS = Question(
     name="comparison-mean",
-    title=_MEAN_TITLE,
-    heading=_MEAN_TITLE,
+    title="Lead of a over b in {metric}, over what both sweep, with 95 % intervals",
     frame=means,
     ahead=lambda _: [(compare, {"stat": "mean"})],
     columns=_columns(
@@ -238,8 +225,8 @@ MEANS = Question(
 )
 SPREADS = Question(
     name="comparison-std",
-    title=_STD_TITLE,
-    heading=_STD_TITLE,
+    title="Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with 95 "
+    "% intervals",
     frame=spreads,
     ahead=lambda _: [(compare, {"stat": "std"})],
     columns=_columns(
@@ -249,8 +236,8 @@ SPREADS = Question(
 )
 SHARES = Question(
     name="comparison-within",
-    title=_WITHIN_TITLE,
-    heading=_WITHIN_TITLE,
+    title="Difference of the shares of the space within {points} of the best of {metric}, with 95 "
+    "% intervals",
     frame=_shares,
     ahead=lambda asked: [(compare, {"stat": "within", "within": asked.within})],
     columns=_columns(

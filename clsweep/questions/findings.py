@@ -38,7 +38,7 @@ class Findings(Answers):
         """
         from clsweep.questions.robustness import robustness
 
-        return self.ask(robustness, by=by, within=self._near(within))
+        return self.ask(robustness, by=by, within=self.near(within))
 
     def tolerance(self) -> pd.DataFrame:
         """Share of the space within delta points of the best, one row per objective and delta, with
@@ -107,7 +107,7 @@ class Findings(Answers):
         """Tries until within so many points of the best, and what tuning gains over the default."""
         from clsweep.questions.tuning import tuning_cost
 
-        return self.ask(tuning_cost, within=self._near(within))
+        return self.ask(tuning_cost, within=self.near(within))
 
     def recommend(self) -> pd.DataFrame:
         """The best configuration of each objective, and the one whose worst neighbour is best."""
@@ -129,7 +129,7 @@ class Findings(Answers):
         """
         from clsweep.questions.leaderboard import leaderboard
 
-        return self.ask(leaderboard, within=self._near(within))
+        return self.ask(leaderboard, within=self.near(within))
 
     def top(self, num: int = 5) -> pd.DataFrame:
         """The best configurations of each objective with the score of every seed."""
@@ -211,9 +211,6 @@ class Findings(Answers):
         from clsweep.questions.reproduction import reproduce
 
         return self.ask_whole(reproduce, within=within)
-
-    def _near(self, within: float | None) -> float:
-        return self.material.within if within is None else within
 
 
 class CellFindings(Findings):

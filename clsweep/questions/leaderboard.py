@@ -47,9 +47,8 @@ FORMULAS = {
 def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     """One row per objective and reference with the columns of `FORMULAS`, the best score first."""
     material = of.material
-    near = material.within if within is None else within
     best = of.ask(recommend).query("kind == 'best'").set_index("objective")
-    spread = of.ask(robustness, within=near).set_index("objective")
+    spread = of.ask(robustness, within=of.near(within)).set_index("objective")
     cost = of.ask(health).set_index("objective")
     swept = {sweep.objective for sweep in material.sweeps if sweep.params}
     again = _confirmed(of.side_table("confirmation"))

@@ -113,7 +113,7 @@ def _side_by_side(
     ]
 
 
-def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None) -> list[Figure]:
+def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figure]:
     """Mean metric over two hyperparameters of every objective that sweeps two, all on one scale of
     colours. A failed trial has no colour.
 
@@ -137,12 +137,12 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame | None = None)
     )
 
 
-def _two_params(sweep: Sweep, sensitivity: pd.DataFrame | None) -> tuple[str, str] | None:
+def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str] | None:
     if len(sweep.params) < 2:
         return None
     if set(FAVOURITES) <= set(sweep.params):
         return FAVOURITES
-    if sensitivity is not None and len(sensitivity):
+    if len(sensitivity):
         rows = sensitivity[
             (sensitivity["objective"] == sweep.objective)
             & (charts.numbers(sensitivity, "order") == 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -17,7 +16,7 @@ from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Look, Question, share
-from clsweep.questions.model import Figure, Open, Sentences, Table, Wording
+from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import ALPHA, interval, is_true, known, listed, number
 
 
@@ -149,10 +148,9 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) ->
     )
 
 
-def _table(asked: Asked) -> list[Table]:
+def _title(asked: Asked) -> str:
     by = _by(asked)["by"]
-    title = f"{{metric}} and the diagnostics{f' by {by}' if by else ''}"
-    return replace(QUESTION, tables=None, title=title).tables_of(asked)
+    return f"{{metric}} and the diagnostics{f' by {by}' if by else ''}"
 
 
 def _direction(row: Row, _: Look) -> str:
@@ -168,7 +166,7 @@ QUESTION = Question(
     table=mechanism,
     options=_by,
     ahead=True,
-    tables=_table,
+    title=_title,
     draw=lambda asked: histogram_figures(asked.material),
     formulas={"mechanism": analysis.COLUMNS},
 )

@@ -31,15 +31,11 @@ def confirmed(confirmation: pd.DataFrame, words: Wording) -> Sentences:
     """What the best configuration of each objective keeps on fresh seeds."""
     if confirmation.empty:
         return ()
-    rows = (
-        confirmation.sort_values("rank", kind="stable")
-        if "rank" in confirmation.columns
-        else confirmation
+    first = confirmation.sort_values("rank", kind="stable").drop_duplicates("objective")
+    by_name = {row["objective"]: _confirmed(row, words) for row in records_of(first)}
+    return tuple(
+        by_name[name] for name in dict.fromkeys(confirmation["objective"]) if by_name[name]
     )
-    first = rows.drop_duplicates("objective")
-    order = dict.fromkeys(confirmation["objective"])
-    by_name = {row["objective"]: row for row in records_of(first)}
-    return tuple(sentence for name in order if (sentence := _confirmed(by_name[name], words)))
 
 
 def _confirmed(row: Row, words: Wording) -> str:
@@ -129,8 +125,8 @@ def confirmation_figure(material: Material) -> Figure | None:
 
 def _ranks(table: pd.DataFrame) -> list[str]:
     """`dcl, 2nd of the search`: what a confirmed configuration is called."""
-    ranks = table["rank"] if "rank" in table.columns else table.groupby("objective").cumcount() + 1
-    return [f"{name} #{int(rank)}" for name, rank in zip(table["objective"], ranks, strict=True)]
+    pairs = zip(table["objective"], table["rank"], strict=True)
+    return [f"{name} #{int(rank)}" for name, rank in pairs]
 
 
 def _with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:

@@ -28,8 +28,7 @@ from clsweep.questions.words import counted, interval, known, listed, number, te
 
 def robustness(of: Answers, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
     """One row per objective, see `analysis.robustness`."""
-    near = of.material.within if within is None else within
-    return analysis.robustness(of.material.sweeps, by=by, within=near)
+    return analysis.robustness(of.material.sweeps, by=by, within=of.near(within))
 
 
 def tolerance(of: Answers) -> pd.DataFrame:

@@ -28,12 +28,12 @@ SEED = 0
 _SETTING = "setting of the configuration"  # no trial has a column of this name
 
 
-def scatter_figures(material: Material, sensitivity: pd.DataFrame | None = None) -> list[Figure]:
+def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figure]:
     """Every trial's score against a hyperparameter, one figure for each of the most important ones.
 
-    Importance is the largest effect that any objective has in `sensitivity`; without one the order
-    is the study's. The trials are those of `drawn_trials`; each point is a link to its row in the
-    table of trials.
+    Importance is the largest effect that any objective has in `sensitivity`; where it is empty
+    the order is the study's. The trials are those of `drawn_trials`; each point is a link to its
+    row in the table of trials.
     """
     params = _by_importance(material, sensitivity)[:MAX_SCATTERS]
     drawn = drawn_trials(material)
@@ -68,9 +68,9 @@ def point_figures(material: Material) -> list[Figure]:
     )
 
 
-def _by_importance(material: Material, sensitivity: pd.DataFrame | None) -> list[str]:
+def _by_importance(material: Material, sensitivity: pd.DataFrame) -> list[str]:
     swept = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
-    if sensitivity is None or sensitivity.empty:
+    if sensitivity.empty:
         return swept
     size = np.fmax(charts.numbers(sensitivity, "total"), charts.numbers(sensitivity, "first"))
     largest = pd.Series(size).groupby(sensitivity["term"].to_numpy()).max()

@@ -23,8 +23,7 @@ def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     default.
     """
     found = of.material
-    near = found.within if within is None else within
-    return analysis.tuning_cost(found.sweeps, defaults=found.defaults, within=near)
+    return analysis.tuning_cost(found.sweeps, defaults=found.defaults, within=of.near(within))
 
 
 def best_of_k(of: Answers) -> pd.DataFrame:

@@ -46,7 +46,7 @@ def build_report(
         progress: called with a word on what is computed next.
         made: called with figures of the report, as soon as they are there.
     """
-    near = findings.material.within if within is None else within
+    near = findings.near(within)
     say = progress or (lambda _: None)
     asked = Asked(answers=findings, within=near, say=say)
     if findings.cells:

@@ -243,7 +243,7 @@ def test_one_point_and_several():
     assert any("lose no more than 2 points" in text for text in robustness.MORE.explained(2))
     assert any(text.startswith("within 1 point: ") for text in robustness.BY.explained(1))
     asked = (robustness.QUESTION, *comparison.BY_STAT.values())
-    said = [text for question in asked for text in (question.title, *question.explained(1))]
+    said = [text for question in asked for text in (str(question.title), *question.explained(1))]
     assert not any("points" in text.replace("{points}", "") for text in said)
 
 

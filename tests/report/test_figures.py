@@ -572,7 +572,7 @@ def test_references_are_drawn_near_the_scores_and_told_elsewhere(drawn):
 
 
 def test_heatmaps_share_one_scale_and_show_what_failed(material):
-    first, second = heatmap_figures(material)
+    first, second = heatmap_figures(material, pd.DataFrame())
     domains = [
         re.findall(r'"scale": {"domain": (\[[0-9., ]+\])', json.dumps(spec_of(f)))[0]
         for f in (first, second)
@@ -597,21 +597,21 @@ def test_heatmaps_take_the_largest_interaction_where_tau_is_not_swept():
     params = ("batch_size", "weight_decay", "optimizer")
     sweeps = tuple(read_sweeps(trials, metric="knn_top1", params=params))
     other = make_material(trials, sweeps=sweeps)
-    assert "over batch_size and weight_decay" in heatmap_figures(other)[0].title
+    assert "over batch_size and weight_decay" in heatmap_figures(other, pd.DataFrame())[0].title
     assert "over batch_size and optimizer" in heatmap_figures(other, sensitivity_of(other))[0].title
 
 
 def test_heatmaps_bin_sampled_values_and_skip_adaptive_designs():
     sampled = make_material(make_trials(sampler="qmc"))
-    assert heatmap_figures(sampled)[0].data["tau (across)"].nunique() == 6
-    assert heatmap_figures(make_material(make_trials(sampler="tpe"))) == []
+    assert heatmap_figures(sampled, pd.DataFrame())[0].data["tau (across)"].nunique() == 6
+    assert heatmap_figures(make_material(make_trials(sampler="tpe")), pd.DataFrame()) == []
 
 
 def test_the_regions_of_heatmaps_are_those_of_the_statistics():
     sampled = make_trials(sampler="qmc").assign(batch_size=lambda t: t["config"] * 7 % 30 + 1)
     sweeps = tuple(read_sweeps(sampled, metric="knn_top1", params=("tau", "batch_size")))
     for figure, sweep in zip(
-        heatmap_figures(make_material(sampled, sweeps=sweeps)), sweeps, strict=True
+        heatmap_figures(make_material(sampled, sweeps=sweeps), pd.DataFrame()), sweeps, strict=True
     ):
         regions = cut("batch_size", [sweep])
         assert set(figure.data["batch_size (up)"]) == set(regions.labels)
@@ -626,7 +626,7 @@ def test_a_spread_begins_at_zero(drawn):
 def test_a_metric_to_be_small_keeps_its_sign():
     trials = make_trials().assign(knn_top1=lambda t: 100 - t["knn_top1"])
     sweeps = tuple(read_sweeps(trials, metric="knn_top1", params=["tau", "batch_size"], mode="min"))
-    figure = heatmap_figures(make_material(trials, sweeps=sweeps, mode="min"))[0]
+    figure = heatmap_figures(make_material(trials, sweeps=sweeps, mode="min"), pd.DataFrame())[0]
     assert figure.data["mean"].between(5, 15).all()
 
 
@@ -667,11 +667,11 @@ def test_scatter_shows_every_trial_or_says_that_it_is_a_sample(drawn):
     assert len(figure.data) == 36
     assert "12 without a score are not shown" in figure.caption
     trials = make_trials(seeds=60)
-    first, *rest = scatter_figures(make_material(trials))
+    first, *rest = scatter_figures(make_material(trials), pd.DataFrame())
     assert len(first.data) == 750
     assert "750 of 1,440 trials, drawn at random with a fixed seed" in first.caption
     assert all(set(figure.data["trial_id"]) == set(first.data["trial_id"]) for figure in rest)
-    again = scatter_figures(make_material(trials))[0]
+    again = scatter_figures(make_material(trials), pd.DataFrame())[0]
     pd.testing.assert_frame_equal(first.data, again.data)
 
 
@@ -690,7 +690,7 @@ def test_confirmation_leaves_out_a_split_that_was_not_read(drawn):
 def test_nothing_is_drawn_where_nothing_finished():
     trials = make_trials(lost=TAUS)
     lost = make_material(trials, **sides_of(trials))
-    assert heatmap_figures(lost) == scatter_figures(lost) == []
+    assert heatmap_figures(lost, pd.DataFrame()) == scatter_figures(lost, pd.DataFrame()) == []
     assert histogram_figures(lost) == point_figures(lost) == []
 
 
