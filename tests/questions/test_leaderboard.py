@@ -7,7 +7,7 @@ from clsweep.objective import views as drawn
 from clsweep.questions.answers import Answers
 from clsweep.questions.leaderboard import leaderboard
 from clsweep.questions.learning import pairs_of_views
-from tests.report.test_figures import make_material
+from tests.questions.test_figures import make_material
 
 REFERENCES = pd.DataFrame(
     {
