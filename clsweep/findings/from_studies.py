@@ -15,14 +15,11 @@ from clsweep.findings.confirmed import confirmed
 from clsweep.findings.material import Material
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.findings.reading_rules import (
-    SYMBOLS,
     chance_of,
-    defaults_of,
-    diagnostics_of,
+    material_of,
     mode_of,
     sweeps_of,
     unit_of,
-    within_of,
 )
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
@@ -95,21 +92,18 @@ def of_studies(
         failed=failed,
         chance=chance,
     )
-    return Material(
+    return material_of(
+        trials,
+        name,
+        unit_of(name),
+        params,
+        sweeps,
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
-        metric=name,
-        unit=unit_of(name),
         mode=mode,
-        params=params,
-        diagnostics=diagnostics_of(trials, name),
-        symbols=SYMBOLS,
-        sweeps=sweeps,
         chance=chance,
-        defaults=defaults_of(trials, params),
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
         left=sum(_num_left(study) for study in studies),
-        within=within_of(unit_of(name), sweeps),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=_yardsticks(studies, prefixes, name),
         confirmable={
@@ -119,7 +113,6 @@ def of_studies(
             if study.metric == name
         },
         fresh_seeds={study.path: seeds for study in studies if (seeds := _fresh_seeds(study))},
-        trials=trials,
     )
 
 

@@ -16,15 +16,12 @@ from clsweep.errors import RequestError, nearest
 from clsweep.findings.material import Material
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.findings.reading_rules import (
-    SYMBOLS,
     chance_of,
-    defaults_of,
-    diagnostics_of,
+    material_of,
     mode_of,
     percent_of,
     sweeps_of,
     unit_of,
-    within_of,
 )
 from clsweep.findings.tidy import (
     LABELS,
@@ -128,23 +125,18 @@ def of_trials(
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
-    return Material(
+    notes = [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)]
+    return material_of(
+        trials,
+        name,
+        unit,
+        swept,
+        sweeps,
         title=source,
         sources=(source,),
-        trials=trials,
-        metric=name,
-        unit=unit,
         mode=mode,
-        params=tuple(swept),
-        diagnostics=diagnostics_of(trials, name),
-        symbols=SYMBOLS,
-        sweeps=sweeps,
         chance=chance,
-        defaults=defaults_of(trials, swept),
-        notes=tuple(
-            filter(None, [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)])
-        ),
-        within=within_of(unit, sweeps),
+        notes=tuple(filter(None, notes)),
         on_test=bool(on_test),
     )
 
