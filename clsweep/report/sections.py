@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pandas as pd
 
@@ -203,24 +204,23 @@ def _of_cells(
         reproduction: the paper's tables, which may span cells.
         board: the leaderboard of all cells.
     """
-    names = [cell_name(cell) for cell in cells]
+    each = dict(zip(map(cell_name, cells), reports, strict=True))
     parts = _side_by_side(cells, [report.sections for report in reports])
     others = tuple(part for part in parts if part.id != reproduction.id)
     return replace(
         reports[0],
         question=_common([report.question for report in reports], _named(cells)),
-        verdicts=told_of({n: r.verdicts for n, r in zip(names, reports, strict=True)}),
-        notes=told_of({n: r.notes for n, r in zip(names, reports, strict=True)}),
+        **_told(each, "verdicts", "notes", "open"),
         board=board,
-        hero=tuple(
-            _figure(figure, name)
-            for name, report in zip(names, reports, strict=True)
-            for figure in report.hero[:1]
-        ),
+        hero=tuple(_figure(f, name) for name, report in each.items() for f in report.hero[:1]),
         steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
-        open=told_of({n: r.open for n, r in zip(names, reports, strict=True)}),
         sections=(*(() if reproduction.is_empty else (reproduction,)), *others),
     )
+
+
+def _told(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
+    """What each cell says, part by part."""
+    return {p: told_of({name: getattr(x, p) for name, x in made.items()}) for p in parts}
 
 
 def _common(questions: Sequence[str], cells: str) -> str:
@@ -262,9 +262,7 @@ def _section(
     names = dict.fromkeys(table.name for section in found.values() for table in section.tables)
     return replace(
         next(iter(found.values())),
-        sentences=told_of({name: section.sentences for name, section in found.items()}),
-        open=told_of({name: section.open for name, section in found.items()}),
-        notes=told_of({name: section.notes for name, section in found.items()}),
+        **_told(found, "sentences", "open", "notes"),
         tables=tuple(_table(name, found, levels) for name in names),
         figures=tuple(
             _figure(figure, name) for name, section in found.items() for figure in section.figures
