@@ -123,22 +123,16 @@ class Results(StudyResults, Findings):
     def side_table(self, kind: str) -> pd.DataFrame:
         from clsweep.findings.from_studies import side_table
 
-        if self._table:
-            return super().side_table(kind)
         return side_table(self.studies, kind, metric=self.material.metric)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
         from clsweep.findings.from_studies import epochs_of
 
-        if self._table:
-            return super().epochs_of(trials)
         return epochs_of(self.studies, trials, metric=self.material.metric)
 
     def under_way(self) -> pd.DataFrame:
         from clsweep.findings.from_studies import under_way
 
-        if self._table:
-            return super().under_way()
         return under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:

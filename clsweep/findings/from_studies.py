@@ -208,7 +208,7 @@ def _together(
     frames = [
         _named(table_of(study), prefix) for study, prefix in zip(studies, prefixes, strict=True)
     ]
-    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else [*frames, pd.DataFrame()][0]
 
 
 def _by_objective(
