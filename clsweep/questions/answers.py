@@ -11,11 +11,10 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from clsweep.analysis.reference import Printed
 from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, Sweep
 from clsweep.catalog.plugins import Plugin, active, declare
 from clsweep.errors import RequestError, UserError, nearest
@@ -23,6 +22,9 @@ from clsweep.findings.material import Material
 from clsweep.findings.notes import worded
 from clsweep.processes import are_beside, beside, shared
 from clsweep.questions.model import Sentences, Wording
+
+if TYPE_CHECKING:
+    from clsweep.analysis.reference import Printed
 
 Ask = Callable[..., pd.DataFrame]  # (answers, what else is asked) -> a table
 Expected = tuple[Ask, Mapping[str, Any]]
