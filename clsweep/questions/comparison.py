@@ -121,15 +121,11 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
 
 
 def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame) -> str:
-    cut = (
-        f" Shown are the {len(frame)} of {len(pairs)} pairs that differ most clearly."
-        if len(frame) < len(pairs)
-        else ""
+    cut = f" Shown are the {len(frame)} of {len(pairs)} pairs that differ most clearly."
+    return (
+        "A coloured row is resolved, in favour of the objective of that colour. A grey one is not. "
+        f"{charts.bands_text(frame, 'Bars')}{cut if len(frame) < len(pairs) else ''}"
     )
-    resolved = (
-        "A coloured row is resolved, in favour of the objective of that colour. A grey one is not."
-    )
-    return f"{resolved} {charts.bands_text(frame, 'Bars')}{cut}"
 
 
 def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:

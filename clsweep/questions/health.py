@@ -39,12 +39,8 @@ def failures(regions: pd.DataFrame) -> Sentences:
     """Where trials fail more often than elsewhere, from `failure_regions`."""
     out = []
     for row in records_of(regions):
-        if (
-            not is_true(row["resolved"])
-            or not known(row["p_holm"], row["rate"])
-            or row["p_holm"] > ALPHA
-            or not row["failed"] > 0
-        ):
+        is_seen = is_true(row["resolved"]) and known(row["p_holm"], row["rate"])
+        if not is_seen or row["p_holm"] > ALPHA or not row["failed"] > 0:
             continue
         share = f"{number(100 * row['rate'])} %"
         if known(row["low"], row["high"]):

@@ -41,12 +41,8 @@ def confirmed(confirmation: pd.DataFrame, words: Wording) -> Sentences:
 def _confirmed(row: Row, words: Wording) -> str:
     name, fresh, num = row["objective"], row["fresh"], row.get("fresh_seeds", math.nan)
     if not known(fresh):
-        failed = row.get("fresh_failed", math.nan)
-        return (
-            f"The best {name} setting failed on every fresh seed."
-            if known(failed) and failed > 0
-            else ""
-        )
+        all_failed = known(failed := row.get("fresh_failed", math.nan)) and failed > 0
+        return f"The best {name} setting failed on every fresh seed." if all_failed else ""
     low, high, search = row["fresh_low"], row["fresh_high"], row["search"]
     seeds = f"{counted(num, 'fresh seed', 'fresh seeds')}" if known(num) else "fresh seeds"
     out = f"The best {name} setting keeps {words.level(fresh)}{interval(low, high)} on {seeds}"
@@ -54,10 +50,8 @@ def _confirmed(row: Row, words: Wording) -> str:
         sign = 1 if words.mode == "max" else -1
         out += f"; the search said {words.level(search)}{_excess(row, sign, words)}"
     if known(row.get("test")):
-        out += (
-            "; the test split says "
-            f"{words.level(row['test'])}{interval(row['test_low'], row['test_high'])}"
-        )
+        seen = f"{words.level(row['test'])}{interval(row['test_low'], row['test_high'])}"
+        out += f"; the test split says {seen}"
     return f"{out}."
 
 
@@ -68,10 +62,8 @@ def _excess(row: Row, sign: int, words: Wording) -> str:
     Half the interval of the difference: t sd sqrt(1 / n + 1 / m) for n fresh seeds and m of the
     search, one noise; it is half the fresh interval times sqrt(1 + n / m).
     """
-    num, searched, low, high = (
-        row.get(key) for key in ("fresh_seeds", "search_seeds", "fresh_low", "fresh_high")
-    )
-    if num is None or searched is None or not known(num, searched, low, high) or searched < 1:
+    num, searched = (row.get(name, math.nan) for name in ("fresh_seeds", "search_seeds"))
+    if not known(num, searched, row.get("fresh_low"), row.get("fresh_high")) or searched < 1:
         return ""
     excess = sign * (row["search"] - row["fresh"])
     # The longer side: the other one may end where the metric ends.
@@ -79,9 +71,8 @@ def _excess(row: Row, sign: int, words: Wording) -> str:
     half = side * math.sqrt(1 + num / searched)
     if excess <= half:
         return ""
-    return (
-        f", {words.amount(excess)} too good{interval(excess - half, excess + half, apart_from=0.0)}"
-    )
+    seen = interval(excess - half, excess + half, apart_from=0.0)
+    return f", {words.amount(excess)} too good{seen}"
 
 
 def confirmation_figure(material: Material) -> Figure | None:

@@ -85,31 +85,27 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     noisy: dict[tuple[str, str], list[str]] = {}
     for row in records_of(robustness):
         param, name = text(row.get("band_param")), row["objective"]
-        if not param or not known(
-            *(row.get(key) for key in ("band_low", "band_high", "level_noise"))
-        ):
+        there = [row.get(key) for key in ("band_low", "band_high", "level_noise")]
+        if not param or not known(*there):
             continue
         if known(row["band_sure_low"], row["band_sure_high"]):
-            failed = row.get("num_failed")
-            lost = (
-                f", with {counted(failed, 'failed trial', 'failed trials')}"
-                if failed is not None and known(failed) and failed > 0
-                else ""
-            )
+            lost, failed = "", row.get("num_failed", 0)
+            if known(failed) and failed > 0:
+                lost = f", with {counted(failed, 'failed trial', 'failed trials')}"
             found.setdefault(param, []).append(f"{name} {_band(row)}{lost}")
         else:
             noisy.setdefault((param, text(row["noise_of"])), []).append(name)
-    near, apart = (
-        f"within {words.amount(words.within)} of the best",
-        f"{words.amount(words.within)} apart",
-    )
+    amount = words.amount(words.within)
     causes = {
-        "seeds": f"the seeds' noise is too large to tell levels {apart}",
+        "seeds": f"the seeds' noise is too large to tell levels {amount} apart",
         "configurations": "the configurations that share a value or bin differ too much to tell "
-        f"levels {apart}, which more of them would mend, not more seeds",
+        f"levels {amount} apart, which more of them would mend, not more seeds",
     }
     return (
-        *(f"Usable band of {param}, {near}: {'; '.join(each)}." for param, each in found.items()),
+        *(
+            f"Usable band of {param}, within {amount} of the best: {'; '.join(each)}."
+            for param, each in found.items()
+        ),
         *(
             Open(
                 f"The usable band of {param} is not resolved for {listed(names)}: "
@@ -136,11 +132,8 @@ def _band(row: Row) -> str:
     if at_low and at_high:
         return f"at every swept value, {first} to {last}"
     start, stop = ", the lowest swept value," * at_low, ", the highest swept value" * at_high
-    factor = (
-        f" (a factor of {number(ratio)})"
-        if known(ratio) and not (least or at_low or at_high)
-        else ""
-    )
+    is_inside = known(ratio) and not (least or at_low or at_high)
+    factor = f" (a factor of {number(ratio)})" if is_inside else ""
     return f"{least}from {first}{start} to {last}{stop}{factor}"
 
 

@@ -175,23 +175,17 @@ def _lines(sweep: Sweep, scores: pd.DataFrame) -> pd.DataFrame:
     row_of = {config: row for row, config in enumerate(sweep.configs)}
     rows = best["config"].map(row_of).to_numpy(dtype=int)
     at = [sweep.label(row) for row in rows]
-    parts = []
-    for name in sweep.params:
-        values = sweep.settings[name].iloc[rows]
-        parts.append(
-            pd.DataFrame(
-                {
-                    "param": name,
-                    "place": _places(sweep, name)[rows],
-                    "value": settings(values.tolist()),
-                    "config": best["config"].to_numpy(),
-                    "score": best["score"].to_numpy(),
-                    "at": at,
-                }
-            )
+    parts = [
+        best[["config", "score"]].assign(
+            param=name,
+            place=_places(sweep, name)[rows],
+            value=settings(sweep.settings[name].iloc[rows].tolist()),
+            at=at,
         )
+        for name in sweep.params
+    ]
     found = pd.concat(parts, ignore_index=True)
-    return found.dropna(subset=["place"])
+    return found[["param", "place", "value", "config", "score", "at"]].dropna(subset=["place"])
 
 
 def _places(sweep: Sweep, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

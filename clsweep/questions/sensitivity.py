@@ -49,10 +49,8 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
             yield Open(f"What matters for {name} is {status(reason)}{f': {why}' if why else ''}.")
         return
     real = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
-    matter, small = (
-        [row for row in real if _size(row)[0] >= SMALL],
-        [row for row in real if _size(row)[0] < SMALL],
-    )
+    matter = [row for row in real if _size(row)[0] >= SMALL]
+    small = [row for row in real if _size(row)[0] < SMALL]
     own = " on its own" if singles[0]["method"] == "anova" else ""
     if not real:
         lines = [row["null"] for row in singles if known(row["null"])]
@@ -68,8 +66,7 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
         yield f"{name}: {_effect(matter[0], 'matters')}."
         yield Open(f"{name}: that the others matter less is not resolved.")
     elif matter:
-        all_of_them = listed([_effect(row) for row in matter])
-        yield f"{name}: {all_of_them} matter."
+        yield f"{name}: {listed([_effect(row) for row in matter])} matter."
         yield Open(f"{name}: which of them matters most{own} is not resolved.")
     if small:
         verb = "has a small effect" if len(small) == 1 else "have small effects"

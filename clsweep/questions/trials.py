@@ -142,17 +142,10 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> F
 
 def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> Figure:
     drawn = _sampled(points, MAX_PANEL_POINTS)
-    places = drawn[["x", "y"]].to_numpy(dtype=float)
-    places = (places - places.mean(axis=0)) / max(
-        float(np.abs(places - places.mean(axis=0)).max()), 1e-12
-    )
-    frame = pd.DataFrame(
-        {
-            "x": places[:, 0].round(3),
-            "y": places[:, 1].round(3),
-            "label": drawn["label"].astype(str).to_numpy(),
-        }
-    )
+    places = drawn[["x", "y"]].astype(float)
+    places -= places.mean()
+    frame = (places / max(float(places.abs().to_numpy().max()), 1e-12)).round(3)
+    frame = frame.assign(label=drawn["label"].astype(str)).reset_index(drop=True)
     labels = sorted(frame["label"].unique(), key=lambda text: (len(text), text))
     # No colour of an objective: what is coloured here are classes.
     scale = alt.Scale(domain=labels, scheme={"name": "sinebow", "count": len(labels) + 1})
@@ -162,13 +155,10 @@ def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> F
         if len(labels) <= MAX_LABELS
         else None
     )
-    span, none = alt.Scale(domain=[-1.05, 1.05]), None
+    span = alt.Scale(domain=[-1.05, 1.05])
     chart = alt.Chart(frame).mark_point(filled=True, size=26, opacity=1, fillOpacity=0.75)
-    shown = (
-        f" {count(len(frame))} of {count(len(points))} images, drawn at random with a fixed seed."
-        if len(frame) < len(points)
-        else ""
-    )
+    part = f"{count(len(frame))} of {count(len(points))} images"
+    shown = f" {part}, drawn at random with a fixed seed." * (len(frame) < len(points))
     score = f"{material.metric} {fixed(trial[material.metric])}"
     return Figure(
         name=slug,
@@ -179,8 +169,8 @@ def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> F
         chart=charts.layers(
             [
                 chart.encode(
-                    alt.X("x:Q", axis=none, scale=span),
-                    alt.Y("y:Q", axis=none, scale=span),
+                    alt.X("x:Q", axis=None, scale=span),
+                    alt.Y("y:Q", axis=None, scale=span),
                     alt.Color("label:N", title="class", scale=scale, legend=legend),
                     alt.Shape("label:N", title="class", scale=shapes, legend=legend),
                     tooltip=charts.tips(label="class"),
@@ -212,12 +202,11 @@ def _table(asked: Asked) -> list[Table]:
     shown = listed.rename(
         columns={"trial_id": "trial", "epochs_trained": "epochs trained", "wall_time_s": "seconds"}
     )
+    is_whole = len(listed) == len(frame)
     return [
         Table(
             name="trials",
-            title="All trials, the best first"
-            if len(listed) == len(frame)
-            else "Trials, best first",
+            title="All trials, the best first" if is_whole else "Trials, best first",
             caption="Click a heading to sort.",
             frame=frame,
             shown=shown.assign(**{name: settings(listed[name].tolist()) for name in asked.swept}),

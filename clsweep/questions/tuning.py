@@ -39,10 +39,8 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
             continue
         name, k = row["objective"], row["k_within"]
         if known(k, row["k_low"], row["k_high"]):
-            tries.append(
-                f"{name} after about "
-                f"{counted(k, 'try', 'tries')}{interval(row['k_low'], row['k_high'])}"
-            )
+            num = f"{counted(k, 'try', 'tries')}{interval(row['k_low'], row['k_high'])}"
+            tries.append(f"{name} after about {num}")
         else:
             unknown.append(name)
         gain, low, high = row["tunability"], row["tunability_low"], row["tunability_high"]
@@ -53,12 +51,8 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
         if low > 0:
             gains.append(f"Tuning {name} gains {seen} over its default{at}.")
         else:
-            gains.append(
-                Open(
-                    f"Whether tuning {name} gains anything over its default{at} is not resolved "
-                    f"({seen})."
-                )
-            )
+            whether = f"Whether tuning {name} gains anything over its default{at}"
+            gains.append(Open(f"{whether} is not resolved ({seen})."))
     near = f"within {words.amount(words.within)} of the objective's best"
     out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []
     if unknown:
