@@ -349,11 +349,8 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
     differing = [name for name in shared if len({values[name] for values in fixed}) > 1]
     listed = [f"{name} ({' / '.join(values[name] for values in fixed)})" for name in differing]
-    return (
-        [f"the studies differ in what each of them holds fixed: {', '.join(listed)}"]
-        if listed
-        else []
-    )
+    said = f"the studies differ in what each of them holds fixed: {', '.join(listed)}"
+    return [said] if listed else []
 
 
 def _fresh_seeds(study: StudyResults) -> tuple[int, ...]:

@@ -291,11 +291,8 @@ def _settled_notes(settled: Followers, sweeps: Sequence[Sweep], *, kept: bool) -
     for (name, leaders), where in objectives.items():
         sweeping = [sweep.objective for sweep in sweeps if name in sweep.params]
         place = "" if where == sweeping else f"{', '.join(where)}: "
-        what = (
-            "their effects cannot be told apart"
-            if kept
-            else f"{name} is left out; params keeps the axes that it names"
-        )
+        gone = f"{name} is left out; params keeps the axes that it names"
+        what = "their effects cannot be told apart" if kept else gone
         notes.append(f"{place}{name} has one value for each of {', '.join(leaders)}: {what}")
     return notes
 
@@ -307,11 +304,8 @@ def trials_file(path: str) -> str:
     if path.endswith(".parquet"):
         return path
     table = os.path.join(path, "trials.parquet")
-    return (
-        table
-        if os.path.isfile(table) and not os.path.exists(os.path.join(path, "study.yaml"))
-        else ""
-    )
+    is_study = os.path.exists(os.path.join(path, "study.yaml"))
+    return table if os.path.isfile(table) and not is_study else ""
 
 
 def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:

@@ -238,11 +238,8 @@ def has_interval(frame: pd.DataFrame) -> bool:
 
 
 def bands_text(frame: pd.DataFrame, what: str = "Bands") -> str:
-    return (
-        f"{what} are 95 % intervals."
-        if has_interval(frame)
-        else "No intervals: they need two seeds."
-    )
+    told = f"{what} are 95 % intervals."
+    return told if has_interval(frame) else "No intervals: they need two seeds."
 
 
 def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
@@ -268,17 +265,13 @@ def reference_lines(
     if not levels or not np.isfinite(scores).any():
         return [], ""
     low, high = np.nanmin(scores), np.nanmax(scores)
-    near = {
-        name: at for name, at in levels.items() if low - (high - low) <= at <= high + (high - low)
-    }
-    away = [f"{name} {mentioned(at)}" for name, at in levels.items() if name not in near]
+    named = {f"{name} {mentioned(at)}": at for name, at in levels.items()}
+    near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
+    away = [name for name in named if name not in near]
     said = f" Off the axis: {', '.join(away)}." if away else ""
     if not near:
         return [], said
-    frame = pd.DataFrame(
-        {"y": near.values(), "name": [f"{name} {mentioned(at)}" for name, at in near.items()]}
-    )
-    base = alt.Chart(frame).encode(score_axis(title))
+    base = alt.Chart(pd.DataFrame({"y": near.values(), "name": [*near]})).encode(score_axis(title))
     rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(
         tooltip=tips("name", name="without training")
     )
@@ -292,12 +285,9 @@ def _references(material: Material) -> dict[str, float]:
     table = material.references
     if table.empty or material.metric not in table.columns:
         return {}
-    mean = (
-        table.groupby(table["reference"].str.replace("_", " "), sort=False)[material.metric]
-        .mean()
-        .dropna()
-    )
-    return {str(name): float(at) for name, at in mean.items()}
+    names = table["reference"].str.replace("_", " ")
+    means = table.groupby(names, sort=False)[material.metric].mean().dropna()
+    return {str(name): float(at) for name, at in means.items()}
 
 
 def scored(material: Material) -> pd.DataFrame:

@@ -83,8 +83,8 @@ def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]
 def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) -> Figure:
     """The metric against one of `EFFORTS`, a line an objective."""
     frame = charts.columns(learning, x=axis, y="mean", low="low", high="high", num="num_seeds")
-    has_band = bool((frame["num"] >= LEAST_SEEDS).any())
     few = frame["num"] < LEAST_SEEDS
+    has_band = not few.all()
     frame.loc[few, ["low", "high"]] = np.nan
     frame = charts.in_order(frame.dropna(subset=["x", "y"]), material)
     short, called = EFFORTS[axis]
@@ -98,11 +98,8 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
         axis=alt.Axis(format="~s" if axis != "epoch" else "d", tickCount=6, grid=False),
     )
     drawn, said = charts.curves(frame, material, x, title, tips)
-    bands = (
-        "Bands are 95 % intervals over the seeds."
-        if has_band
-        else f"Bands need {LEAST_SEEDS} seeds."
-    )
+    over = "Bands are 95 % intervals over the seeds."
+    bands = over if has_band else f"Bands need {LEAST_SEEDS} seeds."
     return Figure(
         name=f"learning-{short}",
         title=f"Learning curves against {short}",

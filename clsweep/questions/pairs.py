@@ -266,9 +266,8 @@ def _ratio_seen(row: Row) -> str:
 def _difference_seen(row: Row, words: Wording) -> str:
     if not known(row["estimate"], row["low"], row["high"]):
         return ""
-    return (
-        f" (lead of {row['a']}: {words.amount(row['estimate'])}{interval(row['low'], row['high'])})"
-    )
+    seen = f"{words.amount(row['estimate'])}{interval(row['low'], row['high'])}"
+    return f" (lead of {row['a']}: {seen})"
 
 
 def _excludes(row: Row, null: float) -> bool:

@@ -34,7 +34,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
     if len(drawn) < 2 or not (drawn["seconds"] > 0).all():
         return None
     frame = drawn[["objective", "at", "seconds", "score", "on_front", "num_seeds"]]
-    frame = frame.rename(columns={"score": "y"}).assign(at=_labels(drawn, material))
+    frame = frame.rename(columns={"score": "y"}).assign(at=charts.settings_at(material, drawn))
     title = material.metric_title
     x = alt.X(
         "seconds:Q",
@@ -62,17 +62,6 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         ),
         data=costs,
     )
-
-
-def _labels(drawn: pd.DataFrame, material: Material) -> list[str]:
-    """The swept hyperparameters of each point."""
-    rows = {
-        (sweep.objective, config): (sweep, row)
-        for sweep in material.sweeps
-        for row, config in enumerate(sweep.configs.tolist())
-    }
-    found = (rows[key] for key in zip(drawn["objective"], drawn["config"], strict=True))
-    return [sweep.label(row) for sweep, row in found]
 
 
 QUESTION = Question(

@@ -114,11 +114,9 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> F
     hue, form = charts.looks(material, frame)
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
     lost = len(material.trials) - len(charts.scored(material))
-    sampled = (
-        f"{count(len(frame))} of {count(total)} trials, drawn at random with a fixed seed"
-        if len(frame) < total
-        else "Every trial with a score"
-    )
+    sampled = "Every trial with a score"
+    if len(frame) < total:
+        sampled = f"{count(len(frame))} of {count(total)} trials, drawn at random with a fixed seed"
     return Figure(
         name=slug,
         title=f"Every trial against {called}",
