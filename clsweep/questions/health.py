@@ -10,7 +10,7 @@ from clsweep.display.numbers import is_number
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, plain, share
 from clsweep.questions.model import Sentences
-from clsweep.questions.words import ALPHA, counted, interval, is_true, known, number
+from clsweep.questions.words import counted, interval, known, number, passes
 
 ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
@@ -39,8 +39,7 @@ def failures(regions: pd.DataFrame) -> Sentences:
     """Where trials fail more often than elsewhere, from `failure_regions`."""
     out = []
     for row in records_of(regions):
-        is_seen = is_true(row["resolved"]) and known(row["p_holm"], row["rate"])
-        if not is_seen or row["p_holm"] > ALPHA or not row["failed"] > 0:
+        if not passes(row, "rate") or not row["failed"] > 0:
             continue
         share = f"{number(100 * row['rate'])} %"
         if known(row["low"], row["high"]):

@@ -17,7 +17,7 @@ from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Look, Question, share
 from clsweep.questions.model import Figure, Open, Sentences, Wording
-from clsweep.questions.words import ALPHA, interval, is_true, known, listed, number
+from clsweep.questions.words import interval, listed, number, passes
 
 
 def mechanism(of: Answers, *, by: str | None = None) -> pd.DataFrame:
@@ -66,11 +66,10 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
 
 def _link(row: Row) -> str:
     """`q_b_mean is lower (Spearman -0.7 [-0.8, -0.5])` where test, interval and p-value agree."""
-    if not known(row["rho"], row["low"], row["high"], row["p_holm"]) or row["p_holm"] > ALPHA:
+    if not passes(row, "rho", "low", "high"):
         return ""
     side = "higher" if row["rho"] > 0 else "lower"
-    agrees = row["low"] > 0 if side == "higher" else row["high"] < 0
-    if not is_true(row["resolved"]) or not agrees:
+    if not (row["low"] > 0 if side == "higher" else row["high"] < 0):
         return ""
     seen = f"{number(row['rho'])}{interval(row['low'], row['high'], apart_from=0.0)}"
     return f"{row['diagnostic']} is {side} (Spearman {seen})"

@@ -20,10 +20,10 @@ from clsweep.questions.words import (
     along,
     counted,
     interval,
-    is_true,
     known,
     listed,
     number,
+    passes,
     places_of,
     text,
 )
@@ -167,7 +167,7 @@ def _pairwise(
 
 def is_resolved(row: Row, null: float) -> bool:
     """Whether there is a winner, and interval and p-value agree with it."""
-    if not is_true(row["resolved"]) or not known(row["p_holm"]) or row["p_holm"] > ALPHA:
+    if not passes(row):
         return False
     # The ratio of spreads is small where a is the better.
     above = (row["winner"] == row["a"]) == (null == 0.0)

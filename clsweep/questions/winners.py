@@ -18,7 +18,7 @@ from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Column, Question, half, level, measured
 from clsweep.questions.model import Figure, Open, Sentences, Wording
-from clsweep.questions.words import ALPHA, along, is_true, known, listed, number, places_of
+from clsweep.questions.words import along, listed, number, passes, places_of
 
 REGION_HEIGHT = 30
 
@@ -66,9 +66,7 @@ def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
 
 
 def _leads(row: Row) -> bool:
-    if not is_true(row["resolved"]) or not known(row["lead"], row["low"], row["p_holm"]):
-        return False
-    return bool(row["lead"] > 0 and row["low"] > 0 and row["p_holm"] <= ALPHA)
+    return passes(row, "lead", "low") and bool(row["lead"] > 0 and row["low"] > 0)
 
 
 def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:

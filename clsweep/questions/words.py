@@ -56,6 +56,14 @@ def is_true(value: Any) -> bool:
     return value in (True, 1)
 
 
+def passes(row: Row, *columns: str) -> bool:
+    """The gate of a claim: it is resolved, its corrected p-value is small enough, and these columns
+    are known.
+    """
+    needed = known(row["p_holm"], *(row[name] for name in columns))
+    return is_true(row["resolved"]) and needed and row["p_holm"] <= ALPHA
+
+
 def _plain(value: Any) -> Any:
     """A numpy number as a Python one; a truth value is no number."""
     item = value.item() if hasattr(value, "item") else value
