@@ -59,20 +59,7 @@ def of_studies(
     import pandas as pd
 
     _require_one_meaning(studies)
-    for study in studies:
-        if study.trials.empty:
-            raise RequestError(
-                f"{study.path}: no trial has finished yet; see clsweep status {study.path}"
-            )
-    asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
-    if metric is None and len(asked) > 1:
-        raise RequestError(
-            f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one"
-        )
-    name = metric or asked[0][0]
-    for study in studies:
-        _require_metric(name, study)
-    mode = mode_of(name, mode, dict(asked).get(name), studies[0].path)
+    name, mode = _metric_of(studies, metric, mode)
     prefixes = _prefixes(studies)
     trials = _together(studies, prefixes, _as_asked)
     axes = _by_objective(
@@ -163,6 +150,26 @@ def _require_one_meaning(studies: Sequence[StudyResults]) -> None:
                 f"{first.path} and {second.path} have different versions of {named}; analyse them "
                 "apart"
             )
+
+
+def _metric_of(
+    studies: Sequence[StudyResults], metric: str | None, mode: str | None
+) -> tuple[str, str]:
+    """The metric, which all studies have, and its mode."""
+    for study in studies:
+        if study.trials.empty:
+            raise RequestError(
+                f"{study.path}: no trial has finished yet; see clsweep status {study.path}"
+            )
+    asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
+    if metric is None and len(asked) > 1:
+        raise RequestError(
+            f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one"
+        )
+    name = metric or asked[0][0]
+    for study in studies:
+        _require_metric(name, study)
+    return name, mode_of(name, mode, dict(asked).get(name), studies[0].path)
 
 
 def _require_metric(name: str, study: StudyResults) -> None:

@@ -111,10 +111,7 @@ def of_trials(
     settled = _followers(sweeps)
     notes += _settled_notes(settled, sweeps, kept=params is not None)
     if params is None and any(settled.values()):
-        axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
-        gone = set.intersection(*(set(swept) - set(each) for each in axes.values()))
-        gone &= {name for found in settled.values() for name in found}
-        swept = [name for name in swept if name not in gone]
+        axes, swept = _unsettled(settled, sweeps, swept)
     whole, unlike = percent_of(name, sweeps)
     unit, limits = "" if unlike else unit_of(name), (0.0, whole) if whole else None
     chance = chance_of(name, trials["num_classes"]) if whole and "num_classes" in trials else None
@@ -279,6 +276,16 @@ def _followers(sweeps: Sequence[Sweep]) -> Followers:
         is_grid = sweep.samplers == ("grid",)
         found[sweep.objective] = followers(sweep.settings[preferred], is_grid=is_grid)
     return found
+
+
+def _unsettled(
+    settled: Followers, sweeps: Sequence[Sweep], swept: Sequence[str]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The axes of each objective that others do not settle, and those that are one in any."""
+    axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
+    gone = set.intersection(*(set(swept) - set(each) for each in axes.values()))
+    gone &= {name for found in settled.values() for name in found}
+    return axes, [name for name in swept if name not in gone]
 
 
 def _settled_notes(settled: Followers, sweeps: Sequence[Sweep], *, kept: bool) -> list[str]:
