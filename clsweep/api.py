@@ -12,7 +12,7 @@ from clsweep.analysis.sweep import STATUSES
 from clsweep.display.text import html_table
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import confirmed
-from clsweep.findings.statistics import CellFindings, Findings
+from clsweep.questions.findings import CellFindings, Findings
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.reading import StudyResults, open_folder
 from clsweep.study.design import Study
@@ -102,7 +102,7 @@ class Results(StudyResults, Findings):
     @cached_property
     def cells(self) -> tuple[CellFindings, ...]:
         """The cells of a study with factors, each with statistics of its own; else none."""
-        from clsweep.findings.of_cells import cells_of_study
+        from clsweep.questions.findings import cells_of_study
 
         if self._table or len(self._folders) != 1:
             return self._cells
@@ -111,7 +111,7 @@ class Results(StudyResults, Findings):
     @cached_property
     def material(self) -> Material:
         from clsweep.findings.from_studies import of_studies
-        from clsweep.findings.of_cells import require_alone, whole_material
+        from clsweep.questions.findings import require_alone, whole_material
 
         if self._table:
             return self._table
@@ -123,26 +123,20 @@ class Results(StudyResults, Findings):
     def side_table(self, kind: str) -> pd.DataFrame:
         from clsweep.findings.from_studies import side_table
 
-        if self._table:
-            return super().side_table(kind)
         return side_table(self.studies, kind, metric=self.material.metric)
 
     def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
         from clsweep.findings.from_studies import epochs_of
 
-        if self._table:
-            return super().epochs_of(trials)
         return epochs_of(self.studies, trials, metric=self.material.metric)
 
     def under_way(self) -> pd.DataFrame:
         from clsweep.findings.from_studies import under_way
 
-        if self._table:
-            return super().under_way()
         return under_way(self.studies, metric=self.material.metric)
 
     def printed(self, within: float | None) -> list[Printed]:
-        from clsweep.findings.reproduction import printed_of
+        from clsweep.findings.printed import printed_of
 
         return [table for study in self.studies for table in printed_of(study, within=within)]
 
@@ -166,7 +160,7 @@ class Results(StudyResults, Findings):
             within: points from the best that still count as good.
             progress: called with a word on what is done next.
         """
-        from clsweep.report.writing import write_report
+        from clsweep.report.formats.folder import write_report
 
         return write_report(self, out, within=within, progress=progress)[1]
 
@@ -310,7 +304,7 @@ def _of_table(
 ) -> Results:
     """The results of a table of trials, cell by cell where it has factors."""
     from clsweep.findings.from_trials import of_trials
-    from clsweep.findings.of_cells import cells_of_table, whole_material
+    from clsweep.questions.findings import cells_of_table, whole_material
 
     def read(rows: pd.DataFrame) -> Material:
         return of_trials(rows, source=source, **options)

@@ -19,7 +19,7 @@ import yaml
 from scipy.stats import t as student
 
 import clsweep
-from clsweep.report.figures.theme import themed, to_svg
+from clsweep.display.theme import themed, to_svg
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.model import Report
 from clsweep.report.sections import build_report

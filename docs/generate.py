@@ -13,7 +13,7 @@ from clsweep.catalog import PARAM
 from clsweep.cli.main import app
 from clsweep.cli.plan import catalog_tables
 from clsweep.display.text import cell, markdown_table
-from clsweep.report.formulas import FORMULAS
+from clsweep.questions.registry import formulas
 from clsweep.results import schemas
 
 
@@ -61,8 +61,8 @@ def columns_page() -> str:
     for name, schema in tables.items():
         parts += [f"### {name}", _table(["column", "type", "what"], map(_field, schema))]
     parts.append("## Statistics")
-    for name, formulas in FORMULAS.items():
-        parts += [f"### {name.capitalize()}", _formulas(formulas)]
+    for name, columns in formulas().items():
+        parts += [f"### {name.capitalize()}", _formulas(columns)]
     return _page(parts)
 
 
@@ -71,8 +71,8 @@ def _field(field: pa.Field) -> tuple[str, str, str]:
     return field.name, str(field.type), about.get(b"doc", b"").decode()
 
 
-def _formulas(formulas: Mapping[str, str]) -> str:
-    return _table(["column", "formula"], formulas.items())
+def _formulas(columns: Mapping[str, str]) -> str:
+    return _table(["column", "formula"], columns.items())
 
 
 def _table(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from clsweep.catalog import COMPONENT, DATASET, DIAGNOSTIC, METRIC, PARAM, builtin
 from clsweep.cli.main import app
-from clsweep.report.formulas import FORMULAS
+from clsweep.questions.registry import formulas
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -67,7 +67,7 @@ def test_the_reference_has_every_name(generate):
     words = set(re.findall(r"[\w-]+", pages["catalog"]))
     assert [name for name in rows if name not in words] == []
     assert all(f"## clsweep {name}" in pages["commands"] for name in ("run", "report", "recommend"))
-    columns = [column for formulas in FORMULAS.values() for column in formulas]
+    columns = [column for columns in formulas().values() for column in columns]
     words = set(re.findall(r"[\w-]+", pages["columns"].replace("\\", "")))
     assert [name for name in columns if not set(re.findall(r"[\w-]+", name)) <= words] == []
 

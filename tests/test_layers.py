@@ -33,7 +33,7 @@ LAYERS = {
     "files": (HEAVY, ""),
     "machine": (HEAVY, ""),
     "processes": (HEAVY, ""),
-    "display": (HEAVY, "errors"),
+    "display": (HEAVY, "errors processes"),
     "catalog": (HEAVY, "display errors files"),
     "model": (RAY | OPTUNA, "catalog display errors"),
     "data": (RAY | OPTUNA, "catalog display errors machine"),
@@ -42,22 +42,24 @@ LAYERS = {
     "analysis": (HEAVY, "display errors"),
     "results": (RAY | TORCH, "study analysis catalog display errors version"),
     "foreign": (RAY | TORCH, "catalog errors"),
-    "findings": (HEAVY, "analysis results study catalog display processes errors version"),
+    "findings": (HEAVY, "analysis results study catalog display errors version"),
+    "questions": (HEAVY, "findings analysis results study catalog display processes errors"),
     "train": (RAY | OPTUNA, "objective model data catalog display errors version"),
     "cluster": (set(), "train results study data catalog display errors machine version"),
     "report": (
         HEAVY,
-        "findings analysis results catalog display machine processes errors version",
+        "questions findings analysis results catalog display machine processes errors version",
     ),
     "trained": (RAY | OPTUNA, "train results study objective catalog display errors"),
     "api": (
         RAY | TORCH | OPTUNA,
-        "trained report cluster train findings analysis results study catalog display errors",
+        "trained report cluster train questions findings analysis results study catalog display "
+        "errors",
     ),
     "cli": (
         RAY | OPTUNA,
-        "api trained report cluster train findings foreign analysis results study objective model "
-        "data catalog display errors version",
+        "api trained report cluster train questions findings foreign analysis results study "
+        "objective model data catalog display errors version",
     ),
     "clsweep": (HEAVY, "api study"),
     "__main__": (HEAVY, "cli"),

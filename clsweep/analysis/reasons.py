@@ -1,138 +1,222 @@
-"""Why a table has no number, and what to beware of in one: causes with their figures, no words.
+"""Why a table has no number, and what to beware of in one: the one table of causes.
 
-`clsweep.findings.notes` turns them into what a reader is told, for the command line and the report
-alike.
+Tables hold causes with their figures, no words. `clsweep.findings.notes` fills the words in, for
+the command line and the report alike.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum, auto
-from typing import Any
+from typing import Any, Self
 
 
 class Reason(StrEnum):
-    """One cause each. In brackets: the figures that a `Note` of it has."""
+    """One cause each, with what a reader is told of it; in braces the figures of a `Note` of it."""
+
+    text: str
+
+    def __new__(cls, value: str, text: str) -> Self:
+        made = str.__new__(cls, value)
+        made._value_, made.text = value, text
+        return made
 
     # The samples say nothing of the space as a whole.
-    ADAPTIVE_SAMPLER = auto()  # the sampler favours good configurations (samplers)
-    MIXED_SAMPLERS = auto()  # not one even design (samplers)
-    TRIALS_STOPPED = auto()  # stopping hid the bad configurations (stopped, trials)
-
-    TRIALS_SKIPPED = auto()  # racing gave bad configurations fewer seeds (skipped, trials)
+    ADAPTIVE_SAMPLER = auto(), "{samplers} samples favour good configurations"
+    MIXED_SAMPLERS = auto(), "{samplers} mixed, not one even design"
+    TRIALS_STOPPED = (
+        auto(),
+        "{stopped} of {trials} trials were stopped early, which hides the bad ones",
+    )
+    TRIALS_SKIPPED = (
+        auto(),
+        "racing skipped {skipped} of {trials} planned trials, those of bad configurations",
+    )
 
     # There is nothing to measure.
-    NO_SCORE = auto()  # no trial has finished
-    ONE_CONFIG = auto()  # one configuration was tried
-    ONE_SCORED = auto()  # one configuration has a score
-    NOT_SWEPT = auto()  # this hyperparameter takes one value (param)
-    NOTHING_SWEPT = auto()  # all of them do
-    OFF_AXIS = auto()  # these are missing somewhere, or have no place on their axis (params)
-    FEW_SETTINGS = auto()  # too few for a spread (least, stat)
-    FEW_PAIRED = auto()  # configurations with diagnostic and metric (configs, least)
-    NO_PAIR = auto()  # no setting and seed has the scores of both (a, b)
-    NO_COUNTERPART = auto()  # a has one setting, at which b has no score (a, at, b)
-    NOBODY_COMPETES = auto()  # no objective sweeps this hyperparameter evenly
-    YARDSTICKS = auto()  # the scores were made in different ways (a, b)
-    PRINTED_SPREAD = auto()  # a paper's number is a spread over settings, without an interval
-    OTHER_SCALE = auto()  # the run fixes these otherwise than the paper (params)
-    NO_NEIGHBOURHOOD = auto()  # no configuration has enough neighbours
-    NEIGHBOURS_FAILED = auto()  # none has enough neighbours, or one of them failed
+    NO_SCORE = auto(), "no finished trial"
+    ONE_CONFIG = auto(), "one configuration: no spread, and nothing to tune"
+    ONE_SCORED = auto(), "one configuration has a score"
+    NOT_SWEPT = auto(), "does not sweep {param}"
+    NOTHING_SWEPT = auto(), "no hyperparameter takes two values"
+    OFF_AXIS = (
+        auto(),
+        "{params}: missing at some configurations, or without a place on the axis: left out, "
+        "and averaged over",
+    )
+    FEW_SETTINGS = auto(), "fewer than {least} settings: no {stat}"
+    FEW_PAIRED = auto(), "{configs} configurations have both, at least {least} are needed"
+    NO_PAIR = auto(), "no pair of {a} and {b} has both scores"
+    NO_COUNTERPART = auto(), "{a} has one setting ({at}), at which {b} has no score"
+    NOBODY_COMPETES = auto(), "no objective to compare"
+    YARDSTICKS = auto(), "scored by different yardsticks: {a} against {b}"
+    PRINTED_SPREAD = auto(), "a spread over settings, which clsweep robustness measures"
+    OTHER_SCALE = auto(), "not the paper's: {params}"
+    NO_NEIGHBOURHOOD = auto(), "no configuration has a neighbour in every direction"
+    NEIGHBOURS_FAILED = (
+        auto(),
+        "each configuration has a neighbour that failed, or too few neighbours",
+    )
 
     # It was measured, and nothing can be told.
-    EQUAL_SCORES = auto()  # of all trials
-    EQUAL_MEANS = auto()  # of all configurations
-    EQUAL_RANKS = auto()  # the diagnostic or the metric is the same everywhere
-    FEW_FOR_SURROGATE = auto()  # configurations (configs, least)
-    FEW_FOR_IMPORTANCE = auto()  # configurations (configs, least)
-    SURROGATE_WEAK = auto()  # it predicts too little of the possible (r2, ceiling)
-    SURROGATE_WEAK_ONE_SEED = auto()  # and the possible is not known (r2)
-    NO_EFFECT_PASSES = auto()  # no F test against the seed noise does
-    NO_DIFFERENCE = auto()  # none was seen
-    FAILURES_DECIDE = auto()  # counted or left out, failed trials give different winners
-    NO_NOISE = auto()  # the seeds show none, or one side has no repeat: no interval
-    NO_NOISE_OF_SETTINGS = auto()  # one setting, or none differs: no interval
-    ONE_SEED = auto()  # no interval
-    ONE_SEED_NO_SPREAD = auto()  # the spread cannot be told from the seed noise (stat)
-    NOBODY_ELSE = auto()  # has a score here
-    SEVERAL_SETTINGS = auto()  # may be the one of a paper's number (configs)
-    PROTOCOL_UNKNOWN = auto()  # the study does not plan a paper's number at the paper's scale
+    EQUAL_SCORES = auto(), "every trial has the same score"
+    EQUAL_MEANS = auto(), "every configuration has the same mean"
+    EQUAL_RANKS = auto(), "the same in all configurations: no correlation"
+    FEW_FOR_SURROGATE = (
+        auto(),
+        "{configs} configurations are too few for a surrogate, which needs {least}",
+    )
+    FEW_FOR_IMPORTANCE = (
+        auto(),
+        "{configs} configurations are too few to rank hyperparameters, which needs {least}",
+    )
+    SURROGATE_WEAK = auto(), "the surrogate explains R2 = {r2} of a possible {ceiling}"
+    SURROGATE_WEAK_ONE_SEED = (
+        auto(),
+        "the surrogate explains R2 = {r2}: with one seed the possible one is unknown",
+    )
+    NO_EFFECT_PASSES = auto(), "no effect passes its test against the seed noise"
+    NO_DIFFERENCE = auto(), "no difference seen"
+    FAILURES_DECIDE = auto(), "counted or left out, the failed trials give different winners"
+    NO_NOISE = auto(), "no interval: the seeds show no noise, or one side has no repeat"
+    NO_NOISE_OF_SETTINGS = auto(), "no interval: one setting, or none differs"
+    ONE_SEED = auto(), "one seed: no interval"
+    ONE_SEED_NO_SPREAD = auto(), "one seed: no {stat}, which needs the seed noise"
+    NOBODY_ELSE = auto(), "nobody else has a score here"
+    SEVERAL_SETTINGS = auto(), "{configs} configurations have the printed settings"
+    PROTOCOL_UNKNOWN = auto(), "the study does not plan it at the paper's scale"
 
     # What it would take.
-    NEEDS_CONFIGS = auto()  # or more seeds (needs_configs)
-    NEEDS_SEEDS = auto()  # for noise of a quarter of the spread (needs_seeds)
-    NEEDS_SEEDS_FOR_POWER = auto()  # to find the largest effect seen (needs_seeds)
-    NO_EFFECT_SEEN = auto()  # beyond what the noise makes
-    NO_SPREAD_SEEN = auto()  # beyond what the noise makes
+    NEEDS_CONFIGS = auto(), "needs more configurations, about {needs_configs}, or more seeds"
+    NEEDS_SEEDS = (
+        auto(),
+        "needs about {needs_seeds} seeds for the seed noise to be a quarter of the spread",
+    )
+    NEEDS_SEEDS_FOR_POWER = (
+        auto(),
+        "the largest that was seen needs about {needs_seeds} seeds for 80 % power",
+    )
+    NO_EFFECT_SEEN = auto(), "none was seen beyond what the noise makes"
+    NO_SPREAD_SEEN = auto(), "no spread was seen beyond what the seed noise makes"
 
     # What is missing.
-    UNFINISHED = auto()  # (configs, planned)
-    TRIALS_FAILED = auto()  # and are left out (failed, trials)
-    TRIALS_FAILED_AS_WORST = auto()  # count as the worst score of the table (failed, trials, level)
-    WORST_UNKNOWN = auto()  # configurations failed on most seeds: ends are open (lost)
-    TRIALS_FAILED_AS_CHANCE = auto()  # count as a guess (failed, trials, level)
-    LEFT_OUT = auto()  # configurations without a score are (lost, configs)
-    LOST_TRIES = auto()  # tries that bring nothing (lost, configs)
-    ONE_CONFIG_FINISHED = auto()  # no SD
-    ONE_VALUE_SCORED = auto()  # of these hyperparameters (params)
-    FAILING_VALUES = auto()  # more than half of their trials failed (values)
-    NO_WHOLE_CONFIG = auto()  # none has finished on all seeds (seeds)
-    RACED = auto()  # so means rest on unequal numbers of seeds (fewest, most)
-    FEWER_SEEDS = auto()  # than others have (seeds, most)
-    HIGHER_ON_FEWER = auto()  # a configuration that is not taken for it (at, seeds, most)
-    SEEDS_FAILED = auto()  # of this configuration (failed, seeds)
-    NEIGHBOUR_FAILED = auto()  # on every seed
-    DEFAULT_WITHOUT_SCORE = auto()
-    DEFAULT_UNKNOWN = auto()  # of these hyperparameters (params)
-    DEFAULT_NOT_TRIED = auto()  # nor a configuration near it (at)
-    DEFAULT_NEAREST = auto()  # a near configuration stands for it (at)
+    UNFINISHED = auto(), "{configs} of {planned} planned configurations so far"
+    TRIALS_FAILED = auto(), "{failed} of {trials} trials failed and are left out"
+    TRIALS_FAILED_AS_WORST = (
+        auto(),
+        "{failed} of {trials} trials failed and count as the worst score seen ({level})",
+    )
+    WORST_UNKNOWN = (
+        auto(),
+        "configurations that failed on most seeds: {lost}: how bad they are is not known, so "
+        "intervals are open at the end that they could move",
+    )
+    TRIALS_FAILED_AS_CHANCE = (
+        auto(),
+        "{failed} of {trials} trials failed and count as chance ({level})",
+    )
+    LEFT_OUT = auto(), "{lost} of {configs} configurations have no score and are left out"
+    LOST_TRIES = (
+        auto(),
+        "{lost} of {configs} configurations have no score and are tries that bring nothing",
+    )
+    ONE_CONFIG_FINISHED = auto(), "one configuration finished: no SD"
+    ONE_VALUE_SCORED = auto(), "{params}: one value with a score, so not measured"
+    FAILING_VALUES = auto(), "most trials at {values} failed: in no band"
+    NO_WHOLE_CONFIG = auto(), "no configuration has finished on all {seeds} seeds"
+    RACED = auto(), "racing: the means of configurations rest on {fewest} to {most} seeds"
+    FEWER_SEEDS = auto(), "rests on {seeds} of {most} seeds"
+    HIGHER_ON_FEWER = auto(), "{at} scores higher, on {seeds} of {most} seeds alone"
+    SEEDS_FAILED = auto(), "{failed} of its {seeds} seeds failed"
+    NEIGHBOUR_FAILED = auto(), "a neighbour failed on every seed"
+    DEFAULT_WITHOUT_SCORE = auto(), "the default has no score"
+    DEFAULT_UNKNOWN = auto(), "no default of {params} is given"
+    DEFAULT_NOT_TRIED = auto(), "the default ({at}) is not among the configurations"
+    DEFAULT_NEAREST = auto(), "the nearest configuration stands for the default ({at})"
 
     # How sure the numbers are.
-    UNEVEN_CELLS = auto()  # the seed noise differs between cells
-    SEEDS_AS_BLOCKS = auto()  # a seed shifts all cells, which is no noise of their differences
-    UNEVEN_UNSEEN = auto()  # one with more noise would be (settings, seeds, factor)
-    COPIES = auto()  # of other configurations, to the last digit at all seeds (copies, configs)
-    ONE_PER_VALUE = auto()  # one configuration per value: no interval
-    NOT_CORRECTED = auto()  # the SD holds the seed noise
-    OPTIMISTIC = auto()  # picked and scored on the same noise
-    PESSIMISTIC = auto()  # these columns, for that reason (columns)
-    PICKED = auto()  # for its score, which is too good
-    CEILING_UNKNOWN = auto()  # one seed: what a surrogate can explain is not known
-    SHARES_WITH_NOISE = auto()  # one seed: the shares hold effects and seed noise
-    OF_WHAT_WAS_TRIED = auto()  # a search's tries: no share of the variance over the space
-    FEW_SAMPLED = auto()  # the intervals may be too narrow (settings)
-    FEW_FLIPS = auto()  # p is that of the noise of all regions (pairs)
-    P_FLOOR = auto()  # of so many pairs or settings (draws, unit, p_min)
-    P_PER_SETTING = auto()  # the hypothesis is no difference at any setting
-    SEED_SHIFT = auto()  # a seed shifts all settings: its means are the draws (chance)
-    SEED_SHIFT_OF_LEVELS = auto()  # and all levels: their intervals hold it (p, seeds)
-    SPREAD_WITHIN_NOISE = auto()  # it counts as 0
-    SAME_AS_BEST = auto()  # configuration
-    AT_EDGE = auto()  # of the swept range (params)
+    UNEVEN_CELLS = auto(), "the seed noise differs between configurations: tests by each one's own"
+    SEEDS_AS_BLOCKS = auto(), "a seed shifts all scores alike: tests by what is left of the noise"
+    UNEVEN_UNSEEN = (
+        auto(),
+        "{settings} settings of {seeds} seeds: up to {factor} times the noise at the worst of "
+        "them may go unseen, and intervals are then too narrow",
+    )
+    COPIES = (
+        auto(),
+        "{copies} of {configs} configurations repeat the scores of others at every seed: "
+        "copies carry one draw of the noise",
+    )
+    ONE_PER_VALUE = auto(), "one configuration per value: no interval"
+    NOT_CORRECTED = auto(), "SD not corrected for seed noise"
+    OPTIMISTIC = auto(), "picked and scored on the same noise, so optimistic"
+    PESSIMISTIC = (
+        auto(),
+        "{columns}: the best is picked and scored on the same noise, so pessimistic",
+    )
+    PICKED = auto(), "picked on its own noise, so optimistic"
+    CEILING_UNKNOWN = auto(), "one seed: the surrogate's ceiling is not known"
+    SHARES_WITH_NOISE = (
+        auto(),
+        "one seed: effects and seed noise cannot be told apart, so the shares hold both",
+    )
+    OF_WHAT_WAS_TRIED = (
+        auto(),
+        "over what the search tried: it tried good regions more often, so this is no share of "
+        "the variance over the space",
+    )
+    FEW_SAMPLED = auto(), "{settings} sampled settings: intervals may be too narrow"
+    FEW_FLIPS = auto(), "{pairs} pairs are few for sign flips: p by the noise of all regions"
+    P_FLOOR = auto(), "{draws} {unit} can give no p below {p_min}"
+    P_PER_SETTING = auto(), "p is for no difference at any setting"
+    SEED_SHIFT = (
+        auto(),
+        "a seed seems to shift all settings (chance {chance}), so the seeds are the draws",
+    )
+    SEED_SHIFT_OF_LEVELS = (
+        auto(),
+        "a seed shifts all scores (F test, p = {p}): the intervals of levels rest on {seeds} seeds",
+    )
+    SPREAD_WITHIN_NOISE = auto(), "a spread that does not exceed the seed noise counts as 0"
+    SAME_AS_BEST = auto(), "same as the best"
+    AT_EDGE = auto(), "at the edge of the swept {params}: the optimum may lie outside"
 
     # What the numbers are made of.
-    BINNED = auto()  # numbers are cut by rank (param, bins)
-    BAND_OF_BINS = auto()  # (param, bins)
-    BAND_AT_END = auto()  # of the swept values
-    NOISE_OF_CONFIGS = auto()  # that share a value or bin (unit)
-    UNBALANCED = auto()  # values rest on different settings of the others (param)
-    SHARED_SETTINGS = auto()  # of the others alone are averaged (param, settings)
-    AVERAGED = auto()  # over what the other objective does not sweep (params)
-    UNPAIRED_FEW_MATCH = auto()  # settings (a, b: configurations)
-    UNPAIRED_NONE_SHARED = auto()  # hyperparameters (a, b: configurations)
-    COMMON_SETTINGS = auto()  # of both alone (common, a, b)
-    PAIRS_LEFT_OUT = auto()  # without a score on one side (lost, pairs)
-    SEEDS_LEFT_OUT = auto()  # without a partner (seeds)
-    SEEDS_IN_ORDER = auto()  # with other labels on either side are paired so (a, b)
-    SEEDS_BY_ORDER = auto()  # hardly any is in both: each side has noise of its own
+    BINNED = auto(), "{param} cut by rank into {bins} bins of equal count"
+    BAND_OF_BINS = auto(), "band over {bins} bins of {param}, of equal count"
+    BAND_AT_END = auto(), "band reaches the end of the swept values"
+    NOISE_OF_CONFIGS = auto(), "noise is the configurations that share a {unit}"
+    UNBALANCED = (
+        auto(),
+        "unbalanced: values of {param} rest on different settings of the others, so no band",
+    )
+    SHARED_SETTINGS = (
+        auto(),
+        "averaged over the settings of the others that every value of {param} has a score at "
+        "({settings} of them)",
+    )
+    AVERAGED = auto(), "averaged over its {params}"
+    UNPAIRED_FEW_MATCH = (
+        auto(),
+        "unpaired, few of their settings match: {a} against {b} configurations",
+    )
+    UNPAIRED_NONE_SHARED = (
+        auto(),
+        "unpaired, they sweep no hyperparameter in common: {a} against {b} configurations",
+    )
+    COMMON_SETTINGS = auto(), "over the {common} settings of both, of {a} and {b}"
+    PAIRS_LEFT_OUT = auto(), "{lost} of {pairs} pairs lack a score on one side and are left out"
+    SEEDS_LEFT_OUT = auto(), "seeds without a partner are left out: {seeds}"
+    SEEDS_IN_ORDER = auto(), "seeds in one of both are paired in their order: {a} with {b}"
+    SEEDS_BY_ORDER = auto(), "hardly any seed in common: settings are paired, seeds are not"
 
     # What was recorded.
-    SEVERAL_DEVICES = auto()
-    SEVERAL_VERSIONS = auto()  # (package)
-    VERSIONS_UNKNOWN = auto()
-    WORKERS_UNKNOWN = auto()  # one is counted
-    TIMES_UNKNOWN = auto()  # of all trials
-    SOME_TIMES_UNKNOWN = auto()  # (unknown, trials)
+    SEVERAL_DEVICES = auto(), "several devices"
+    SEVERAL_VERSIONS = auto(), "several versions of {package}"
+    VERSIONS_UNKNOWN = auto(), "versions not recorded"
+    WORKERS_UNKNOWN = auto(), "workers not recorded: one counted"
+    TIMES_UNKNOWN = auto(), "wall_time_s not recorded"
+    SOME_TIMES_UNKNOWN = auto(), "{unknown} of {trials} trials do not say how long they took"
 
 
 # The others say, as the reason of a row, that nothing was measured.

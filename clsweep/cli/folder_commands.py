@@ -42,7 +42,7 @@ def status(
         status_rows,
         study_notes,
     )
-    from clsweep.findings.references import reference_notes
+    from clsweep.findings.notes import reference_notes
 
     while True:
         goes_on = follow and is_any_running([path])
@@ -86,7 +86,7 @@ def trials(
 ) -> None:
     """Trial rows; csv and json have every column."""
     from clsweep.cli.status import TRIALS_SPARE, study_notes, trial_rows
-    from clsweep.findings.references import reference_notes
+    from clsweep.findings.notes import reference_notes
 
     every_column, results = format in (Format.csv, Format.json), Reading().opened([path])
     asked = [name.strip() for name in columns.split(",")] if columns else None

@@ -65,21 +65,16 @@ def sensitivity(
     style: Style,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
-    from clsweep.cli.statistics import print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import print_question
+    from clsweep.questions.sensitivity import QUESTION
     from clsweep.report import told
 
     findings = reading.opened(paths)
-    frame = findings.sensitivity(*objectives or ())
-    title = f"\nShares of the variance of {findings.material.metric_title}, with 95 % intervals"
-    print_frame(
-        frame,
-        shown.sensitivity(frame),
-        style=style,
-        title=title,
-        legend=shown.SENSITIVITY_LEGEND,
-        spare=shown.SENSITIVITY_SPARE,
+    print_question(
+        QUESTION,
+        findings.sensitivity(*objectives or ()),
         material=findings.material,
+        style=style,
         said=lambda: told.sensitivity(findings, *objectives or ()),
         following=reading.command("recommend", paths),
     )
@@ -93,9 +88,9 @@ def picks(
     style: Style,
 ) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
-    from clsweep.cli.statistics import print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import print_question
     from clsweep.findings.reading_rules import label_free_scores
+    from clsweep.questions.picks import QUESTION
 
     findings = reading.opened(paths)
     frame, material = findings.picks(), findings.material
@@ -103,17 +98,8 @@ def picks(
         needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
         say(f"The trials have no score without labels beside {material.metric_title}{needed}.")
         return
-    print_frame(
-        frame,
-        shown.picks(frame),
-        style=style,
-        title=f"\nWhat scores without labels would have picked, by {material.metric_title}, with "
-        "95 % intervals",
-        legend=shown.PICKS_LEGEND,
-        spare=shown.PICKS_SPARE,
-        material=material,
-        following=reading.command("recommend", paths),
-    )
+    following = reading.command("recommend", paths)
+    print_question(QUESTION, frame, material=material, style=style, following=following)
 
 
 @with_groups
@@ -140,23 +126,17 @@ def compare(
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import open_and_pair, print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import open_and_pair, print_question
+    from clsweep.questions.comparison import BY_STAT
     from clsweep.report import told
 
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
-    frame = findings.compare(*pair, stat=stat.value, by=by, within=within)
-    material = findings.material
-    near = shown.points(material.within if within is None else within)
-    title = shown.COMPARISON_TITLES[stat.value].format(metric=material.metric_title, within=near)
-    print_frame(
-        frame,
-        shown.comparison(frame),
+    print_question(
+        BY_STAT[stat.value],
+        findings.compare(*pair, stat=stat.value, by=by, within=within),
+        material=findings.material,
+        within=within,
         style=style,
-        title=f"\n{title}",
-        legend=shown.COMPARISON_LEGENDS[stat.value].format(within=near),
-        spare=shown.COMPARISON_SPARE,
-        material=material,
         said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
         following=reading.command("recommend", [p for p in paths if p not in pair]),
     )
@@ -171,10 +151,14 @@ def pareto(
     format: FormatOption = Format.table,
 ) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
-    from clsweep.cli.statistics import print_pareto
+    from clsweep.cli.statistics import print_question
+    from clsweep.questions.pareto import QUESTION
 
-    print_pareto(
-        reading.opened(paths),
+    findings = reading.opened(paths)
+    print_question(
+        QUESTION,
+        findings.pareto(),
+        material=findings.material,
         style=Style(format=format, explain=explain),
         following=reading.command("recommend", paths),
     )
@@ -190,20 +174,16 @@ def recommend(
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
-    from clsweep.cli.statistics import print_frame
-    from clsweep.findings import tables as shown
+    from clsweep.cli.statistics import print_question
+    from clsweep.questions.recommend import QUESTION
     from clsweep.report import told
 
     findings = reading.opened(paths)
-    frame = findings.recommend()
-    print_frame(
-        frame,
-        shown.recommendation(frame, findings.material.confirmation),
-        style=style,
-        title=f"\nSettings by {findings.material.metric_title}, with 95 % intervals",
-        legend=shown.RECOMMENDATION_LEGEND,
-        spare=shown.RECOMMENDATION_SPARE,
+    print_question(
+        QUESTION,
+        findings.recommend(),
         material=findings.material,
+        style=style,
         said=lambda: told.recommendation(findings),
         following=reading.command("report", paths),
     )
@@ -244,7 +224,7 @@ def report(
     say(f"Reading {', '.join(paths)} ...")
     from clsweep.cli.statistics import default_report, progress
     from clsweep.cli.status import followed, is_any_running, told_at
-    from clsweep.report.writing import write_report
+    from clsweep.report.formats.folder import write_report
 
     def read() -> Results:
         return reading.opened(paths)

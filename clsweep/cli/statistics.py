@@ -18,16 +18,17 @@ from clsweep.display.cells import records_of
 from clsweep.display.printing import Format, print_note, print_table
 from clsweep.display.text import say
 from clsweep.errors import RequestError
-from clsweep.findings import reproduction as paper
-from clsweep.findings import tables as shown
-from clsweep.findings.notes import version_notes
-from clsweep.findings.references import reference_notes
+from clsweep.findings.notes import notes as notes_of
+from clsweep.findings.notes import reference_notes, version_notes
+from clsweep.questions import reproduction as paper
+from clsweep.questions import robustness
+from clsweep.questions.column import Question, filled, with_levels
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from clsweep.findings.material import Material
-    from clsweep.findings.statistics import Findings
+    from clsweep.questions.findings import Findings
 
 PAGE_WIDTH = 80  # columns of a paper's table on the screen
 
@@ -35,43 +36,24 @@ PAGE_WIDTH = 80  # columns of a paper's table on the screen
 def print_robustness(
     findings: Findings,
     *,
-    by: str | None,
-    within: float | None,
+    by: str | None = None,
+    within: float | None = None,
     style: Style,
     said: Callable[[], Sequence[str]] = tuple,
     following: str = "",
 ) -> None:
     """The table of `clsweep robustness`, with which `clsweep run` ends too."""
-    frame = findings.robustness(by=by, within=within)
     material = findings.material
-    along = f", by {by}" if by else ""
-    title = f"\nRobustness of {material.metric_title}, with 95 % intervals{along}"
-    near = material.within if within is None else within
     references = reference_notes(findings.side_table("references"), metric=material.metric)
-    print_frame(
-        frame,
-        shown.robustness(frame, within=near),
+    print_question(
+        robustness.QUESTION,
+        findings.robustness(by=by, within=within),
+        material=material,
+        within=within,
         style=style,
         said=said,
-        following=following,
-        title=title,
-        legend=shown.ROBUSTNESS_LEGEND.format(within=shown.points(near)),
+        along=f", by {by}" if by else "",
         notes=[*references, *material.notes],
-        spare=shown.ROBUSTNESS_SPARE,
-        material=material,
-    )
-
-
-def print_pareto(findings: Findings, *, style: Style, following: str = "") -> None:
-    """The table of `clsweep pareto`, with which a run ends that was to weigh the cost."""
-    frame = findings.pareto()
-    print_frame(
-        frame,
-        shown.pareto(frame),
-        style=style,
-        title=f"\nAccuracy against cost by {findings.material.metric_title}, with 95 % intervals",
-        legend=shown.PARETO_LEGEND,
-        material=findings.material,
         following=following,
     )
 
@@ -138,17 +120,16 @@ def _pages(table: pd.DataFrame) -> Iterator[list[str]]:
     yield [*first, *page]
 
 
-def print_frame(
+def print_question(
+    question: Question,
     frame: pd.DataFrame,
-    shown_frame: pd.DataFrame,
     *,
-    style: Style,
-    title: str,
-    legend: str,
-    notes: Sequence[str] = (),
-    spare: Sequence[str] = (),
     material: Material,
+    style: Style,
+    within: float | None = None,
     said: Callable[[], Sequence[str]] = tuple,
+    along: str = "",
+    notes: Sequence[str] = (),
     following: str = "",
 ) -> None:
     """For programs the whole table. For eyes the shown one, with its notes, between what it comes
@@ -156,24 +137,32 @@ def print_frame(
 
     Scores of the test split have a column that says so where no title does.
     """
-    format = style.format
+    format, near = style.format, material.within if within is None else within
     if format is Format.table:
         for sentence in said():
             print_note(sentence)
-    chosen = frame if format in (Format.csv, Format.json) else shown.with_levels(frame, shown_frame)
+    chosen = frame
+    if format not in (Format.csv, Format.json):
+        rows = question.rows(frame, material)
+        chosen = with_levels(rows, question.shown(frame, material, near))
     if material.on_test and format is not Format.table:
         chosen = chosen.assign(score_on="test")
-    names = list(map(str, chosen))
+    heading = filled(question.heading or str(question.title), near, material.metric_title)
     left_out = print_table(
-        records_of(chosen), names, format=format, title=title, spare=spare, wide=style.wide
+        records_of(chosen),
+        list(map(str, chosen)),
+        format=format,
+        title=f"\n{heading}{along}",
+        spare=question.spare,
+        wide=style.wide,
     )
     if format is not Format.table:
         return
-    for note in [*notes, *version_notes(material.trials), *shown.notes(frame)]:
+    for note in [*notes, *version_notes(material.trials), *notes_of(frame)]:
         print_note(f"- {note}")
     if style.explain:
         say()
-        for line in legend.split("; "):
+        for line in question.explained(near):
             print_note(line)
     more = [f"--wide adds {', '.join(left_out)}"] if left_out else []
     more += [] if style.explain else ["--explain says what the columns are"]

@@ -324,13 +324,15 @@ def _print_cells(study: Study) -> None:
 
 def _print_answer(study: Study, results: Results, path: str) -> str:
     """What a study has come to; returns the command to type next, or ""."""
-    from clsweep.cli.statistics import print_answer, print_pareto, print_robustness
+    from clsweep.cli.statistics import print_answer, print_question, print_robustness
+    from clsweep.questions.pareto import QUESTION
 
     following = print_answer(results)
     style = Style(command=command_line("robustness", path))
     print_robustness(results, by=None, within=None, style=style)
     if study.sections.search.cost == "seconds":
-        print_pareto(results, style=Style(command=command_line("pareto", path)))
+        style = Style(command=command_line("pareto", path))
+        print_question(QUESTION, results.pareto(), material=results.material, style=style)
     return following
 
 

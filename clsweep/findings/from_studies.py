@@ -15,14 +15,11 @@ from clsweep.findings.confirmed import confirmed
 from clsweep.findings.material import Material
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
 from clsweep.findings.reading_rules import (
-    SYMBOLS,
     chance_of,
-    defaults_of,
-    diagnostics_of,
+    material_of,
     mode_of,
     sweeps_of,
     unit_of,
-    within_of,
 )
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
@@ -62,20 +59,7 @@ def of_studies(
     import pandas as pd
 
     _require_one_meaning(studies)
-    for study in studies:
-        if study.trials.empty:
-            raise RequestError(
-                f"{study.path}: no trial has finished yet; see clsweep status {study.path}"
-            )
-    asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
-    if metric is None and len(asked) > 1:
-        raise RequestError(
-            f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one"
-        )
-    name = metric or asked[0][0]
-    for study in studies:
-        _require_metric(name, study)
-    mode = mode_of(name, mode, dict(asked).get(name), studies[0].path)
+    name, mode = _metric_of(studies, metric, mode)
     prefixes = _prefixes(studies)
     trials = _together(studies, prefixes, _as_asked)
     axes = _by_objective(
@@ -95,21 +79,18 @@ def of_studies(
         failed=failed,
         chance=chance,
     )
-    return Material(
+    return material_of(
+        trials,
+        name,
+        unit_of(name),
+        params,
+        sweeps,
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
-        metric=name,
-        unit=unit_of(name),
         mode=mode,
-        params=params,
-        diagnostics=diagnostics_of(trials, name),
-        symbols=SYMBOLS,
-        sweeps=sweeps,
         chance=chance,
-        defaults=defaults_of(trials, params),
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
         left=sum(_num_left(study) for study in studies),
-        within=within_of(unit_of(name), sweeps),
         on_test=all(study.score_on == "test" for study in studies),
         yardsticks=_yardsticks(studies, prefixes, name),
         confirmable={
@@ -119,7 +100,6 @@ def of_studies(
             if study.metric == name
         },
         fresh_seeds={study.path: seeds for study in studies if (seeds := _fresh_seeds(study))},
-        trials=trials,
     )
 
 
@@ -172,6 +152,26 @@ def _require_one_meaning(studies: Sequence[StudyResults]) -> None:
             )
 
 
+def _metric_of(
+    studies: Sequence[StudyResults], metric: str | None, mode: str | None
+) -> tuple[str, str]:
+    """The metric, which all studies have, and its mode."""
+    for study in studies:
+        if study.trials.empty:
+            raise RequestError(
+                f"{study.path}: no trial has finished yet; see clsweep status {study.path}"
+            )
+    asked = list(dict.fromkeys((s.metric, s.mode) for s in studies))
+    if metric is None and len(asked) > 1:
+        raise RequestError(
+            f"the studies optimised different metrics: {', '.join(m for m, _ in asked)}; choose one"
+        )
+    name = metric or asked[0][0]
+    for study in studies:
+        _require_metric(name, study)
+    return name, mode_of(name, mode, dict(asked).get(name), studies[0].path)
+
+
 def _require_metric(name: str, study: StudyResults) -> None:
     """Refuse a metric that a study's trials do not have, and say which they have."""
     from pandas.api.types import is_numeric_dtype
@@ -215,7 +215,7 @@ def _together(
     frames = [
         _named(table_of(study), prefix) for study, prefix in zip(studies, prefixes, strict=True)
     ]
-    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    return pd.concat(frames, ignore_index=True) if len(frames) > 1 else [*frames, pd.DataFrame()][0]
 
 
 def _by_objective(
@@ -356,11 +356,8 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
     shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
     differing = [name for name in shared if len({values[name] for values in fixed}) > 1]
     listed = [f"{name} ({' / '.join(values[name] for values in fixed)})" for name in differing]
-    return (
-        [f"the studies differ in what each of them holds fixed: {', '.join(listed)}"]
-        if listed
-        else []
-    )
+    said = f"the studies differ in what each of them holds fixed: {', '.join(listed)}"
+    return [said] if listed else []
 
 
 def _fresh_seeds(study: StudyResults) -> tuple[int, ...]:

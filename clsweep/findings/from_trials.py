@@ -16,15 +16,12 @@ from clsweep.errors import RequestError, nearest
 from clsweep.findings.material import Material
 from clsweep.findings.notes import SCORED_ON_TEST
 from clsweep.findings.reading_rules import (
-    SYMBOLS,
     chance_of,
-    defaults_of,
-    diagnostics_of,
+    material_of,
     mode_of,
     percent_of,
     sweeps_of,
     unit_of,
-    within_of,
 )
 from clsweep.findings.tidy import (
     LABELS,
@@ -114,10 +111,7 @@ def of_trials(
     settled = _followers(sweeps)
     notes += _settled_notes(settled, sweeps, kept=params is not None)
     if params is None and any(settled.values()):
-        axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
-        gone = set.intersection(*(set(swept) - set(each) for each in axes.values()))
-        gone &= {name for found in settled.values() for name in found}
-        swept = [name for name in swept if name not in gone]
+        axes, swept = _unsettled(settled, sweeps, swept)
     whole, unlike = percent_of(name, sweeps)
     unit, limits = "" if unlike else unit_of(name), (0.0, whole) if whole else None
     chance = chance_of(name, trials["num_classes"]) if whole and "num_classes" in trials else None
@@ -128,26 +122,18 @@ def of_trials(
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
-    return Material(
+    notes = [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)]
+    return material_of(
+        trials,
+        name,
+        unit,
+        swept,
+        sweeps,
         title=source,
         sources=(source,),
-        trials=trials,
-        metric=name,
-        unit=unit,
         mode=mode,
-        params=tuple(swept),
-        diagnostics=diagnostics_of(trials, name),
-        symbols=SYMBOLS,
-        sweeps=sweeps,
         chance=chance,
-        defaults=defaults_of(trials, swept),
-        notes=tuple(
-            filter(
-                None,
-                [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)],
-            )
-        ),
-        within=within_of(unit, sweeps),
+        notes=tuple(filter(None, notes)),
         on_test=bool(on_test),
     )
 
@@ -292,6 +278,16 @@ def _followers(sweeps: Sequence[Sweep]) -> Followers:
     return found
 
 
+def _unsettled(
+    settled: Followers, sweeps: Sequence[Sweep], swept: Sequence[str]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The axes of each objective that others do not settle, and those that are one in any."""
+    axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
+    gone = set.intersection(*(set(swept) - set(each) for each in axes.values()))
+    gone &= {name for found in settled.values() for name in found}
+    return axes, [name for name in swept if name not in gone]
+
+
 def _settled_notes(settled: Followers, sweeps: Sequence[Sweep], *, kept: bool) -> list[str]:
     """One note on each axis that others settle, with the objectives if it is not so in all."""
     objectives: dict[tuple[str, tuple[str, ...]], list[str]] = {}
@@ -302,11 +298,8 @@ def _settled_notes(settled: Followers, sweeps: Sequence[Sweep], *, kept: bool) -
     for (name, leaders), where in objectives.items():
         sweeping = [sweep.objective for sweep in sweeps if name in sweep.params]
         place = "" if where == sweeping else f"{', '.join(where)}: "
-        what = (
-            "their effects cannot be told apart"
-            if kept
-            else f"{name} is left out; params keeps the axes that it names"
-        )
+        gone = f"{name} is left out; params keeps the axes that it names"
+        what = "their effects cannot be told apart" if kept else gone
         notes.append(f"{place}{name} has one value for each of {', '.join(leaders)}: {what}")
     return notes
 
@@ -318,11 +311,8 @@ def trials_file(path: str) -> str:
     if path.endswith(".parquet"):
         return path
     table = os.path.join(path, "trials.parquet")
-    return (
-        table
-        if os.path.isfile(table) and not os.path.exists(os.path.join(path, "study.yaml"))
-        else ""
-    )
+    is_study = os.path.exists(os.path.join(path, "study.yaml"))
+    return table if os.path.isfile(table) and not is_study else ""
 
 
 def as_told(trials: pd.DataFrame, **asked: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from clsweep.catalog import DIAGNOSTIC, METRIC, METRICS, OBJECTIVE_PARTS, PARAM,
 from clsweep.catalog.ownership import default_of
 from clsweep.display.numbers import mentioned
 from clsweep.errors import RequestError
+from clsweep.findings.material import Material
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,28 +68,48 @@ def sweeps_of(
     metric: str,
     mode: str,
     params: Sequence[str] | Mapping[str, Sequence[str]],
-    planned: Mapping[str, int] | None = None,
-    scales: Mapping[str, str] | None = None,
-    bounds: Mapping[str, tuple[float, float]] | None = None,
+    *,
     failed: str = "worst",
-    chance: float | None = None,
-    limits: tuple[float, float] | None = None,
+    **space: Any,
 ) -> tuple[Sweep, ...]:
     """The sweeps of `analysis.sweep.read_sweeps`, with `source` in front of a complaint.
 
     failed: what failed trials count as, one of `analysis.sweep.FAILED_AS`, as `left-out` too.
-    limits: of the metric, the catalog's by default.
+    space: what else `read_sweeps` takes; the limits of the metric are the catalog's by default.
     """
     from clsweep.analysis.sweep import read_sweeps
 
-    space: dict[str, Any] = {"planned": planned, "scales": scales, "bounds": bounds}
-    space |= {"failed_as": str(failed).replace("-", " "), "chance": chance}
-    if limits or metric in METRIC:
-        space["limits"] = limits or METRIC[metric].limits
+    space |= {"failed_as": str(failed).replace("-", " ")}
+    if metric in METRIC and not space.get("limits"):
+        space["limits"] = METRIC[metric].limits
+    told = {name: value for name, value in space.items() if value is not None}
     try:
-        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **space))
+        return tuple(read_sweeps(trials, metric=metric, params=params, mode=mode, **told))
     except (ValueError, TypeError) as error:  # a TypeError: of a column of lists and the like
         raise RequestError(f"{source}: {error}") from None
+
+
+def material_of(
+    trials: pd.DataFrame,
+    metric: str,
+    unit: str,
+    params: Sequence[str],
+    sweeps: tuple[Sweep, ...],
+    **others: Any,
+) -> Material:
+    """The trials with what follows from them: diagnostics, defaults, what is near the best."""
+    return Material(
+        trials=trials,
+        metric=metric,
+        unit=unit,
+        params=tuple(params),
+        diagnostics=diagnostics_of(trials, metric),
+        symbols=SYMBOLS,
+        sweeps=sweeps,
+        defaults=defaults_of(trials, params),
+        within=within_of(unit, sweeps),
+        **others,
+    )
 
 
 def percent_of(metric: str, sweeps: Sequence[Sweep]) -> tuple[float | None, str]:

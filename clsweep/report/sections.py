@@ -1,6 +1,5 @@
-"""What stands in a report, section by section: sentences behind their gates, tables, figures.
-
-Sections stand in the order of a reader's questions; one that has nothing to say is absent.
+"""What stands in a report: its first screen, and a section of each chapter of the registry that has
+something to say; of a study with factors, those of its cells side by side.
 """
 
 from __future__ import annotations
@@ -8,38 +7,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pandas as pd
 
+from clsweep.analysis import reasons
 from clsweep.display.numbers import count
-from clsweep.findings import reproduction as paper
-from clsweep.findings import tables as shown
-from clsweep.findings.ahead import ask_ahead
-from clsweep.findings.statistics import Findings
-from clsweep.report import cells, conduct, first
-from clsweep.report.computed import Say, Tables, section, table_of, words_of
-from clsweep.report.figures import configurations, curves, distributions, forests, maps
-from clsweep.report.figures.encodings import slugs
-from clsweep.report.model import Figure, Report, Section, Table
-from clsweep.report.sentences import answer, objectives, pairs
-from clsweep.report.sentences.glossary import terms_in
+from clsweep.questions.answers import Answers, Asked, ask_ahead, cell_name, in_cell, told_of
+from clsweep.questions.column import plain
+from clsweep.questions.model import Figure, Table, left_open, slug, told
+from clsweep.questions.registry import CHAPTERS, Chapter, ahead, formulas
+from clsweep.report import first
+from clsweep.report.glossary import terms_in
+from clsweep.report.model import Report, Section
 
+Say = Callable[[str], None]
 Made = Callable[[Sequence[Figure]], object]
 
-TITLES = {
-    "reproduction": "Does it agree with the paper?",
-    "comparison": "Which objective is better, and where?",
-    "robustness": "How much depends on the settings?",
-    "sensitivity": "Which hyperparameter matters?",
-    "recommendation": "What should be set?",
-    "tuning": "How many tries does tuning take?",
-    "mechanism": "What goes with the scores?",
-    "picks": "What would be picked without labels?",
-}
+_MODEL = (
+    "Scores are modelled as level of the configuration + noise of the seed, with one variance of "
+    "the noise in an objective. A grid is the whole space: its uncertainty is the seeds'. A qmc or "
+    "random design is a sample of the space: its configurations are resampled too. Intervals are "
+    "95 %."
+)
 
 
 def build_report(
-    findings: Findings,
+    findings: Answers,
     *,
     within: float | None = None,
     progress: Say | None = None,
@@ -53,50 +47,74 @@ def build_report(
         progress: called with a word on what is computed next.
         made: called with figures of the report, as soon as they are there.
     """
-    near = findings.material.within if within is None else within
+    near = findings.near(within)
     say = progress or (lambda _: None)
-    tables = Tables(findings=findings, within=near, say=say)
+    asked = Asked(answers=findings, within=near, say=say)
     if findings.cells:
-        each = [_report(Tables(findings=cell, within=near, say=say)) for cell in findings.cells]
-        report = cells.of_cells(findings.cells, each, _reproduction(tables), first.board(tables))
+        each = [_report(Asked(answers=cell, within=near, say=say)) for cell in findings.cells]
+        reproduction = section_of(CHAPTERS[0], asked)
+        report = _of_cells(findings.cells, each, reproduction, first.board_table(asked))
     else:
-        report = _report(tables, made)
+        report = _report(asked, made)
     report = replace(
         report,
-        title=tables.material.title,
-        facts=_facts(tables),
-        sources=tables.material.sources,
-        on_test=tables.material.on_test,
+        title=asked.material.title,
+        facts=_facts(asked),
+        sources=asked.material.sources,
+        on_test=asked.material.on_test,
     )
     return replace(report, terms=terms_in(_texts(report)))
 
 
-def _report(tables: Tables, made: Made = lambda _: None) -> Report:
+def _report(asked: Asked, made: Made = lambda _: None) -> Report:
     """What is to be said of trials that are compared with each other."""
     made(())
-    ask_ahead(tables.findings, tables.ahead())
-    hero, sections = first.hero(tables), []
+    ask_ahead(asked.answers, ahead(asked))
+    hero, sections = first.hero(asked), []
     made(hero)
     above = {figure.name for figure in hero}
-    for name, make in _SECTIONS.items():
-        if name in OF_THE_SPACE and not tables.says_of_space:
-            continue
-        tables.say(name)
-        part = make(tables)
+    for make in (*(_made_by(chapter) for chapter in CHAPTERS), _appendix):
+        part = make(asked)
         part = replace(part, figures=tuple(f for f in part.figures if f.name not in above))
         made(part.figures)
         if not part.is_empty:
             sections.append(part)
     return Report(
-        title=tables.material.title,
-        question=answer.question(tables.material, tables.board, tables.printed),
-        verdicts=first.verdicts(tables),
-        notes=first.notes(tables),
-        board=first.board(tables),
+        title=asked.material.title,
+        question=first.question(asked),
+        verdicts=first.verdicts(asked),
+        notes=first.notes(asked),
+        board=first.board_table(asked),
         hero=hero,
-        steps=first.next_steps(tables),
-        open=first.unresolved(tables, sections),
+        steps=first.next_steps(asked),
+        open=first.unresolved(asked, sections),
         sections=tuple(sections),
+    )
+
+
+def _made_by(chapter: Chapter) -> Callable[[Asked], Section]:
+    return lambda asked: section_of(chapter, asked)
+
+
+def section_of(chapter: Chapter, asked: Asked) -> Section:
+    """The sentences of its questions, parted into what is told and what stays open, their notes,
+    tables and figures; empty where it is not asked.
+    """
+    if not chapter.is_asked(asked):
+        return Section(id=chapter.id, title=chapter.title)
+    asked.say(chapter.id)
+    questions = chapter.questions
+    said = tuple(sentence for question in questions for sentence in question.say(asked))
+    notes = [note for question in questions for note in question.notes_of(asked)]
+    figures = (figure for question in questions for figure in question.draw(asked))
+    return Section(
+        id=chapter.id,
+        title=chapter.title,
+        sentences=told(said),
+        open=left_open(said),
+        notes=tuple(dict.fromkeys(notes)),
+        tables=tuple(table for question in questions for table in question.tables_of(asked)),
+        figures=tuple(figure for figure in figures if figure is not None),
     )
 
 
@@ -111,268 +129,169 @@ def _texts(report: Report) -> Iterator[str]:
     yield from (figure.caption for figure in report.figures)
 
 
-def _facts(tables: Tables) -> dict[str, str]:
-    material = tables.material
+def _facts(asked: Asked) -> dict[str, str]:
+    material = asked.material
     counts = material.trials["status"].value_counts()
     return {
         "Results": ", ".join(material.sources),
         "Metric": f"{material.metric} ({material.unit or 'no unit'}), {material.mode} is best"
         f"{', of the test split' if material.on_test else ''}",
         "Trials": ", ".join(f"{count(num)} {status}" for status, num in counts.items()),
-        **({"Cells": cells.named(tables.findings.cells)} if tables.findings.cells else {}),
-        "Near the best": f"within {words_of(tables).amount(tables.within)}",
+        **({"Cells": _named(asked.answers.cells)} if asked.answers.cells else {}),
+        "Near the best": f"within {asked.words.amount(asked.within)}",
         "Made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
 
-def _reproduction(tables: Tables) -> Section:
-    """A paper's tables; nothing where the studies have no printed numbers."""
-    printed, measured = tables.printed, tables.measured_layouts
-    if printed.empty:
-        return section(id="reproduction", title=TITLES["reproduction"])
-    names = slugs("paper", [f"{part.item} {part.title}" for part in measured])
-    return section(
-        id="reproduction",
-        title=TITLES["reproduction"],
-        said=(*answer.summary(printed), *answer.differing(printed)),
-        notes=(*paper.remarks(printed), *paper.unmeasured(tables.layouts)),
+def _appendix(asked: Asked) -> Section:
+    """Numbers of trials, and every formula."""
+    asked.say("formulas")
+    rows = [
+        {"table": table, "column": column, "meaning": meaning}
+        for table, columns in formulas().items()
+        for column, meaning in columns.items()
+        if meaning and (columns is reasons.COLUMNS or meaning != reasons.COLUMNS.get(column))
+    ]
+    tables = {
+        "samples": ("What was measured", "One row per objective.", _samples(asked)),
+        "formulas": ("Columns of the tables", "", pd.DataFrame(rows)),
+    }
+    return Section(
+        id="appendix",
+        title="How is every number computed?",
+        notes=(_MODEL,),
         tables=tuple(
-            Table(
-                name=name,
-                title=f"{part.paper}, {part.item}: {part.title}",
-                caption=paper.legend(part.rows),
-                frame=part.rows,
-                shown=part.shown,
-            )
-            for name, part in zip(names, measured, strict=True)
+            Table(name=name, title=title, caption=caption, frame=frame, shown=plain(frame))
+            for name, (title, caption, frame) in tables.items()
+            if not frame.empty
         ),
-        figures=tuple(curves.reproduction_figures(measured, tables.material)),
     )
 
 
-def _robustness(tables: Tables) -> Section:
-    words, within = words_of(tables), tables.within
-    near = shown.points(within)
-    spread = tables.findings.robustness(within=within)
-    return section(
-        id="robustness",
-        title=TITLES["robustness"],
-        said=(
-            *objectives.unmeasured(tables.material.sweeps),
-            *pairs.spreads(tables.spreads, words),
-            *objectives.bands(tables.robustness_by, words),
+def _samples(asked: Asked) -> pd.DataFrame:
+    sweeps = asked.material.sweeps
+    is_raced = any(sweep.num_skipped for sweep in sweeps)
+    counts = [
+        {
+            "objective": sweep.objective,
+            "design": ", ".join(sweep.samplers),
+            "configurations": len(sweep.configs),
+            "of planned": sweep.num_planned,
+            "seeds": len(sweep.seeds),
+            "trials": sweep.num_trials,
+            "failed": sweep.num_failed,
+            "stopped": sweep.num_stopped,
+            **({"skipped": sweep.num_skipped} if is_raced else {}),
+            "scores": int(pd.notna(sweep.without_failed().scores).sum()),
+            "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
+        }
+        for sweep in sweeps
+    ]
+    return pd.DataFrame(counts)
+
+
+_ALIKE = ("formulas",)  # tables that say the same of every cell
+
+
+def _of_cells(
+    cells: Sequence[Answers], reports: Sequence[Report], reproduction: Section, board: Table
+) -> Report:
+    """One report of all cells.
+
+    Args:
+        cells: the cells.
+        reports: of each.
+        reproduction: the paper's tables, which may span cells.
+        board: the leaderboard of all cells.
+    """
+    each = dict(zip(map(cell_name, cells), reports, strict=True))
+    parts = _side_by_side(cells, [report.sections for report in reports])
+    others = tuple(part for part in parts if part.id != reproduction.id)
+    return replace(
+        reports[0],
+        question=_common([report.question for report in reports], _named(cells)),
+        **_told(each, "verdicts", "notes", "open"),
+        board=board,
+        hero=tuple(_figure(f, name) for name, report in each.items() for f in report.hero[:1]),
+        steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
+        sections=(*(() if reproduction.is_empty else (reproduction,)), *others),
+    )
+
+
+def _told(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
+    """What each cell says, part by part."""
+    return {p: told_of({name: getattr(x, p) for name, x in made.items()}) for p in parts}
+
+
+def _common(questions: Sequence[str], cells: str) -> str:
+    """What all cells ask; of several questions the first, with the cells."""
+    asked = dict.fromkeys(questions)
+    return next(iter(asked)) if len(asked) == 1 else f"{next(iter(asked))} {cells}."
+
+
+def _named(cells: Sequence[Answers]) -> str:
+    """`4 of dataset and encoder: digits, conv4; ...`."""
+    return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
+
+
+def _side_by_side(
+    cells: Sequence[Answers], made: Sequence[Sequence[Section]]
+) -> tuple[Section, ...]:
+    """The sections of all cells: a table has the factors as columns, a sentence and a figure the
+    cell in front.
+
+    Args:
+        cells: the cells.
+        made: the sections of each.
+    """
+    found = {cell_name(cell): sections for cell, sections in zip(cells, made, strict=True)}
+    levels = {cell_name(cell): cell.levels for cell in cells}
+    ids = dict.fromkeys(section.id for sections in made for section in sections)
+    return tuple(_section(id_, found, levels) for id_ in ids)
+
+
+def _section(
+    id_: str, made: Mapping[str, Sequence[Section]], levels: Mapping[str, Mapping[str, str]]
+) -> Section:
+    found = {
+        name: section
+        for name, sections in made.items()
+        for section in sections
+        if section.id == id_
+    }
+    names = dict.fromkeys(table.name for section in found.values() for table in section.tables)
+    return replace(
+        next(iter(found.values())),
+        **_told(found, "sentences", "open", "notes"),
+        tables=tuple(_table(name, found, levels) for name in names),
+        figures=tuple(
+            _figure(figure, name) for name, section in found.items() for figure in section.figures
         ),
-        notes=tuple(shown.notes(spread)),
-        tables=[
-            table_of(
-                "robustness",
-                f"Spread of {tables.material.metric} over the swept space",
-                shown.ROBUSTNESS_LEGEND.format(within=near),
-                spread,
-                lambda frame: shown.robustness(frame, within=within),
-            ),
-            table_of(
-                "robustness-more",
-                "Regret, tolerance and worst settings",
-                shown.MORE_LEGEND.format(within=near),
-                spread,
-                shown.robustness_more,
-            ),
-            table_of(
-                "robustness-by-parameter",
-                "Each hyperparameter alone, the others averaged over",
-                shown.ROBUSTNESS_BY_LEGEND.format(within=near),
-                tables.robustness_by,
-                lambda frame: shown.robustness_by(frame, within=within),
-            ),
-        ],
-        figures=[
-            forests.robustness_forest(spread, tables.material),
-            curves.tolerance_curves(tables.findings.tolerance(), tables.material),
-        ],
     )
 
 
-def _sensitivity(tables: Tables) -> Section:
-    material = tables.material
-    effects = tables.findings.sensitivity()
-    return section(
-        id="sensitivity",
-        title=TITLES["sensitivity"],
-        said=objectives.effects(effects),
-        notes=tuple(shown.notes(effects)),
-        tables=[
-            table_of(
-                "sensitivity",
-                f"Shares of the variance of {material.metric}",
-                shown.SENSITIVITY_LEGEND,
-                effects,
-                shown.sensitivity,
-            )
-        ],
-        figures=[
-            *forests.sensitivity_figures(effects, material),
-            *curves.marginal_figures(tables.findings.marginals(), material),
-            *maps.heatmap_figures(material, effects),
-        ],
+def _table(
+    name: str, sections: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]]
+) -> Table:
+    found = {
+        cell: table
+        for cell, section in sections.items()
+        for table in section.tables
+        if table.name == name
+    }
+    first = next(iter(found.values()))
+    if name in _ALIKE:
+        return first
+    frames = [in_cell(table.frame, levels[cell]) for cell, table in found.items()]
+    shown = [in_cell(table.shown, levels[cell]) for cell, table in found.items()]
+    return replace(
+        first,
+        frame=pd.concat(frames, ignore_index=True),
+        shown=pd.concat(shown, ignore_index=True).astype(object).fillna(""),
+        anchors=tuple(anchor for table in found.values() for anchor in table.anchors),
+        more=sum(table.more for table in found.values()),
     )
 
 
-def _comparison(tables: Tables) -> Section:
-    words, material = words_of(tables), tables.material
-    return section(
-        id="comparison",
-        title=TITLES["comparison"],
-        said=(
-            *pairs.means(tables.means, words),
-            *objectives.best_regions(tables.winners, words),
-        ),
-        notes=tuple(dict.fromkeys([*shown.notes(tables.means), *shown.notes(tables.spreads)])),
-        tables=[
-            _comparison_table(tables, "mean", tables.means),
-            _comparison_table(tables, "std", tables.spreads),
-            _comparison_table(tables, "within", tables.shares),
-            table_of(
-                "winners",
-                "Who is ahead at each value",
-                "lead: over the next objective, with its 95 % interval; p adjusted by Holm.",
-                tables.winners,
-                shown.winners,
-            ),
-        ],
-        figures=[
-            forests.difference_forest(tables.means, material),
-            forests.ratio_forest(tables.spreads, material),
-            *maps.winner_figures(tables.winners, material),
-        ],
-    )
-
-
-def _comparison_table(tables: Tables, stat: str, frame: pd.DataFrame) -> Table | None:
-    title = shown.COMPARISON_TITLES[stat].format(
-        metric=tables.material.metric, within=shown.points(tables.within)
-    )
-    legend = shown.COMPARISON_LEGENDS[stat].format(within=shown.points(tables.within))
-    return table_of(f"comparison-{stat}", title, legend, frame, shown.comparison)
-
-
-def _tuning(tables: Tables) -> Section:
-    cost = tables.findings.tuning_cost(within=tables.within)
-    return section(
-        id="tuning",
-        title=TITLES["tuning"],
-        said=objectives.tuning(cost, words_of(tables)),
-        notes=tuple(shown.notes(cost)),
-        tables=[
-            table_of(
-                "tuning-cost",
-                "Tries to come near the best, and the gain over the default",
-                "Tries are random configurations of the space; the best of them is picked on other "
-                "seeds than it is scored on.",
-                cost,
-                lambda frame: shown.tuning_cost(frame, within=tables.within),
-            )
-        ],
-        figures=[curves.best_of_k_curves(tables.findings.best_of_k(), tables.material)],
-    )
-
-
-def _mechanism(tables: Tables) -> Section:
-    by = tables.mechanism_by
-    measured = tables.findings.mechanism(by=by)
-    linked = tables.findings.links()
-    return section(
-        id="mechanism",
-        title=TITLES["mechanism"],
-        said=objectives.associations(linked, words_of(tables)),
-        notes=tuple(dict.fromkeys([*shown.notes(measured), *shown.notes(linked)])),
-        tables=[
-            table_of(
-                "mechanism",
-                f"{tables.material.metric} and the diagnostics{f' by {by}' if by else ''}",
-                "Means over the configurations, each the mean of its finished trials.",
-                measured,
-                shown.plain,
-            ),
-            table_of(
-                "links",
-                "Diagnostics that rise or fall with the metric",
-                "Spearman's rank correlation over the configurations, with 95 % intervals: "
-                "association, not cause.",
-                linked,
-                shown.links,
-            ),
-        ],
-        figures=[*distributions.histogram_figures(tables.material)],
-    )
-
-
-def _picks(tables: Tables) -> Section:
-    """Scores without labels; nothing where the trials have none."""
-    picked = tables.findings.picks()
-    return section(
-        id="picks",
-        title=TITLES["picks"],
-        notes=tuple(shown.notes(picked)),
-        tables=[
-            table_of(
-                "picks",
-                f"Scores without labels as judges of {tables.material.metric}",
-                f"With 95 % intervals. {shown.PICKS_LEGEND}.",
-                picked,
-                shown.picks,
-            )
-        ],
-    )
-
-
-def _recommendation(tables: Tables) -> Section:
-    confirmed = tables.material.confirmation
-    recommended = tables.findings.recommend()
-    costs = tables.findings.pareto()
-    return section(
-        id="recommendation",
-        title=TITLES["recommendation"],
-        said=objectives.confirmed(confirmed, words_of(tables)),
-        notes=tuple(shown.notes(recommended)),
-        tables=[
-            table_of(
-                "recommendation",
-                "The best setting, and the one whose worst neighbour is best",
-                shown.RECOMMENDATION_LEGEND,
-                recommended,
-                lambda frame: shown.recommendation(frame[frame["config"].notna()], confirmed),
-            ),
-            table_of(
-                "pareto",
-                "Accuracy against cost",
-                f"{shown.PARETO_LEGEND}. With 95 % intervals.",
-                costs,
-                shown.pareto,
-            ),
-            table_of("confirmation", "On fresh seeds and the test set", "", confirmed, shown.plain),
-        ],
-        figures=[
-            forests.confirmation_figure(tables.material),
-            configurations.pareto_figure(costs, tables.material),
-        ],
-    )
-
-
-OF_THE_SPACE = ("comparison", "robustness", "sensitivity", "tuning cost")
-# In the order of a reader's questions.
-_SECTIONS: Mapping[str, Callable[[Tables], Section]] = {
-    "reproduction": _reproduction,
-    "comparison": _comparison,
-    "robustness": _robustness,
-    "sensitivity": _sensitivity,
-    "recommendation": _recommendation,
-    "search": conduct.search,
-    "tuning cost": _tuning,
-    "learning curves": conduct.learning,
-    "mechanism": _mechanism,
-    "without labels": _picks,
-    "trials": conduct.trials,
-    "cost and failures": conduct.health,
-    "formulas": conduct.appendix,
-}
+def _figure(figure: Figure, cell: str) -> Figure:
+    return replace(figure, name=f"{figure.name}-{slug(cell)}", title=f"{cell}: {figure.title}")

@@ -10,7 +10,7 @@ import clsweep
 from clsweep.analysis import recommend
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.pareto import on_front
-from clsweep.findings import tables as shown
+from clsweep.questions import pareto as question
 from tests.planted import planted
 
 
@@ -61,7 +61,7 @@ def test_the_front_of_a_study_is_over_its_objectives():
     assert front["seconds"].tolist() == [16, 32, 64, 128, 456]
     assert front["score"].tolist() == [50, 60, 70, 80, 90]
     assert len(table) == 10
-    lines = shown.pareto(table)
+    lines = question.QUESTION.shown(table, found.material, 1.0)
     assert len(lines) == 5
     assert lines["at"].iloc[-1] == "width=128"
 

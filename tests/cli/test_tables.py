@@ -7,15 +7,15 @@ import re
 import pandas as pd
 import pytest
 
-from clsweep.findings import tables as shown
+from clsweep.questions import comparison, recommend, robustness, sensitivity
 from tests.planted import planted
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
 COMMANDS = {
-    "robustness": shown.ROBUSTNESS_LEGEND,
-    "sensitivity": shown.SENSITIVITY_LEGEND,
-    "compare": shown.COMPARISON_LEGENDS["mean"],
-    "recommend": shown.RECOMMENDATION_LEGEND,
+    "robustness": robustness.QUESTION,
+    "sensitivity": sensitivity.QUESTION,
+    "compare": comparison.MEANS,
+    "recommend": recommend.QUESTION,
 }
 
 
@@ -57,7 +57,7 @@ def test_a_table_is_no_wider_than_the_screen_and_names_what_it_leaves_out(
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_columns_are_is_said_where_asked(cli_command, monkeypatch, file, command):
     monkeypatch.setenv("COLUMNS", "400")
-    legend = COMMANDS[command].split("; ")[-1].format(within="1 point")
+    legend = COMMANDS[command].explained(1.0)[-1]
     said = [cli_command(command, file, *words)[1] for words in ((), ("--explain",))]
     assert [" ".join(legend.split()) in " ".join(text.split()) for text in said] == [False, True]
 

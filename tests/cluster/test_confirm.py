@@ -20,8 +20,9 @@ from clsweep.cli.status import confirm_headline, confirm_notes, confirm_rows
 from clsweep.cluster.asha import Rules
 from clsweep.cluster.confirm import confirming_study, plan_confirmation
 from clsweep.errors import RequestError, UserError
+from clsweep.questions.answers import asked_of
+from clsweep.questions.registry import CHAPTERS
 from clsweep.report import first, sections
-from clsweep.report.computed import Tables
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -261,8 +262,9 @@ def test_the_table_shows_what_is_best_now(write_study: WriteStudy, tmp_path: Pat
 def recommendation_of(*folders: ResultsFolder, **how: str) -> tuple[str, pd.DataFrame]:
     """The text of the report's section on it, and its first table as shown."""
     findings = clsweep.open_results(*(folder.path for folder in folders), **how)
-    tables = Tables(findings=findings, within=1.0, say=lambda _: None)
-    section, steps = sections._recommendation(tables), first.next_steps(tables)
+    asks, chapters = asked_of(findings, 1.0), {chapter.id: chapter for chapter in CHAPTERS}
+    section = sections.section_of(chapters["recommendation"], asks)
+    steps = first.next_steps(asks)
     asked = [f"{step.sentence}: {step.command}." for step in steps]
     return "\n".join([*section.sentences, *section.notes, *asked]), section.tables[0].shown
 

@@ -11,10 +11,9 @@ import pytest
 
 from clsweep.api import open_results
 from clsweep.display.cells import cells_of
-from clsweep.findings import tables as shown
-from clsweep.report.figures.encodings import param_axis
-from clsweep.report.sentences import objectives as sentences
-from clsweep.report.sentences.words import Wording
+from clsweep.questions import robustness as sentences
+from clsweep.questions.charts import param_axis
+from clsweep.questions.model import Wording
 from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.resolve import load_study
@@ -138,6 +137,6 @@ def test_bands_in_tables_and_sentences(texts):
         "level_noise": 0.1,
     }
     row |= {"band_low": low, "band_high": high, "band_sure_low": low, "band_sure_high": high}
-    assert shown._band(row, "band", named=True) == f"x {texts[0]} to {texts[1]}"
+    assert sentences.shown_band(row, "band", named=True) == f"x {texts[0]} to {texts[1]}"
     (sentence,) = sentences.bands(pd.DataFrame([row]), Wording(metric="knn_top1"))
     assert f"from {texts[0]} to {texts[1]}" in sentence

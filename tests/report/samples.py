@@ -3,7 +3,8 @@
 import altair as alt
 import pandas as pd
 
-from clsweep.report.model import Figure, Report, Section, Step, Table
+from clsweep.questions.model import Figure, Table
+from clsweep.report.model import Report, Section, Step
 
 EVIL = (
     "<script>alert(1)</script><img src=x "

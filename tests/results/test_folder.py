@@ -22,7 +22,7 @@ import pytest
 from clsweep.api import open_results
 from clsweep.cli.status import trial_rows
 from clsweep.errors import RequestError, UserError
-from clsweep.findings.references import reference_notes
+from clsweep.findings.notes import reference_notes
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.schemas import (
     POINTS_SCHEMA,

@@ -8,18 +8,24 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from clsweep.display.theme import scripts
 from clsweep.errors import RequestError
+from clsweep.machine import num_cores
+from clsweep.processes import processes_beside
+from clsweep.questions.answers import Answers
+from clsweep.questions.model import Figure, Table
 from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, vega_versions
-from clsweep.report.model import NAME, Figure, Report, Table
+from clsweep.report.model import NAME, Report
+from clsweep.report.sections import Say, build_report
 from clsweep.results.disk import Disk
 from clsweep.version import VERSION
 
@@ -168,3 +174,26 @@ def _figure(figure: Figure, data: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
 def _table(table: Table, frame: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
     yield f"tables/{table.name}.parquet", to_parquet(frame)
     yield f"tables/{table.name}.csv", to_csv(frame)
+
+
+MOST_PROCESSES = 4
+
+
+def write_report(
+    findings: Answers,
+    out: str | os.PathLike[str],
+    *,
+    within: float | None = None,
+    progress: Say | None = None,
+) -> tuple[Report, Path]:
+    """The report and the path of its page; as `build_report` and `write_bundle`."""
+    with processes_beside(min(MOST_PROCESSES, num_cores())):
+        scripts()
+        report = build_report(findings, within=within, progress=progress, made=_draw)
+        return report, write_bundle(report, out, progress=progress)
+
+
+def _draw(figures: Iterable[Figure]) -> None:
+    """Begin with these pictures."""
+    for figure in figures:
+        _ = figure.picture

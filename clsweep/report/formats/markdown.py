@@ -11,7 +11,8 @@ import pandas as pd
 
 from clsweep.display.cells import cells_of
 from clsweep.display.text import markdown, markdown_table
-from clsweep.report.model import Figure, Report, Section, Step, Table, check
+from clsweep.questions.model import Figure, Table
+from clsweep.report.model import Report, Section, Step, check
 
 MAX_ROWS = 200  # of one table; all are in its files
 

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -15,13 +14,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from clsweep.display.cells import Cells, cells_of
+from clsweep.display.cells import cells_of
 from clsweep.display.text import legible
-from clsweep.report.figures.drawing import scripts
-from clsweep.report.figures.theme import themed
+from clsweep.display.theme import scripts, themed
+from clsweep.questions.model import Figure, Table, slug
 from clsweep.report.formats.frames import to_csv
-from clsweep.report.model import Figure, Report, Table, check, slug
-from clsweep.report.sentences.glossary import pattern, term_of
+from clsweep.report.glossary import pattern, term_of
+from clsweep.report.model import Report, check
 
 MAX_NUMBERS = 60  # rows of the numbers behind a figure
 MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one lies beside it
@@ -29,36 +28,6 @@ MAX_INSIDE = 150_000  # bytes of a CSV file that the page holds; a larger one li
 # JSON between <script> tags: nothing in it may look like a tag, nor be a line break that JavaScript
 # knows and JSON not.
 _ESCAPES = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A figure as the page needs it: `spec` is JSON, the chart for a light page and what a dark one
-    changes of it.
-    """
-
-    figure: Figure
-    spec: Markup
-    numbers: Cells
-    csv: Download
-
-
-@dataclass(frozen=True, kw_only=True)
-class Laid:
-    """A table as the page needs it; `left` rows are in its file alone."""
-
-    cells: Cells
-    left: int
-    csv: Download
-
-
-@dataclass(frozen=True, kw_only=True)
-class Download:
-    """A file that the page holds as a data URI, or, where that is empty, that lies at `place`."""
-
-    name: str
-    place: str
-    uri: str
 
 
 def render_page(report: Report) -> str:
@@ -109,7 +78,10 @@ def escape_json(value: Any) -> Markup:
     return Markup(text.translate(_ESCAPES))
 
 
-def _drawing(figure: Figure, report: Report) -> Drawing:
+def _drawing(figure: Figure, report: Report) -> dict[str, Any]:
+    """A figure as the page needs it: `spec` is JSON, the chart for a light page and what a dark one
+    changes of it.
+    """
     spec = figure.spec
     light, dark = (themed(spec, dark=is_dark) for is_dark in (False, True))
     # The data, most of a chart, are the same for both.
@@ -121,21 +93,23 @@ def _drawing(figure: Figure, report: Report) -> Drawing:
     both = escape_json({"light": light, "dark": changed})
     cells = cells_of(figure.data, limit=MAX_NUMBERS, digits=None, settings=figure.settings)
     csv = _download(f"figures/{figure.name}.csv", report.marked(figure.data))
-    return Drawing(figure=figure, spec=both, numbers=cells, csv=csv)
+    return {"figure": figure, "spec": both, "numbers": cells, "csv": csv}
 
 
-def _table(table: Table, report: Report) -> Laid:
+def _table(table: Table, report: Report) -> dict[str, Any]:
+    """A table as the page needs it; `left` rows are in its file alone."""
     cells = cells_of(table.shown, limit=table.limit)
     csv = _download(f"tables/{table.name}.csv", report.marked(table.frame))
-    return Laid(cells=cells, left=cells.left + table.more, csv=csv)
+    return {"cells": cells, "left": cells.left + table.more, "csv": csv}
 
 
-def _download(place: str, frame: pd.DataFrame) -> Download:
+def _download(place: str, frame: pd.DataFrame) -> dict[str, str]:
+    """A file that the page holds as a data URI, or, where that is empty, that lies at `place`."""
     # Of a large table the CSV would not fit: it is not even made.
     data = to_csv(frame) if frame.size <= MAX_INSIDE // 4 else b""
     text = base64.b64encode(data).decode() if 0 < len(data) <= MAX_INSIDE else ""
     uri = f"data:text/csv;charset=utf-8;base64,{text}" if text else ""
-    return Download(name=place.rpartition("/")[2], place=place, uri=uri)
+    return {"name": place.rpartition("/")[2], "place": place, "uri": uri}
 
 
 def _policy(scripts: Iterable[str]) -> str:

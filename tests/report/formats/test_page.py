@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 from clsweep.display.cells import cells_of
-from clsweep.report.figures.theme import svg_to_png, themed, to_svg
+from clsweep.display.theme import svg_to_png, themed, to_svg
+from clsweep.questions.model import slug
 from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, escape_json, render_page, vega
-from clsweep.report.model import slug
 from tests.report.samples import (
     CONTROL,
     EVIL,

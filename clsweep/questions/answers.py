@@ -1,0 +1,301 @@
+"""Who answers questions: the trials of one or several studies, each table computed once, or by
+other processes before it is asked for; and what a report asks them by.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from clsweep.analysis.sweep import ADAPTIVE_SAMPLERS, Sweep
+from clsweep.catalog.plugins import Plugin, active, declare
+from clsweep.errors import RequestError, UserError, nearest
+from clsweep.findings.material import Material
+from clsweep.findings.notes import worded
+from clsweep.processes import are_beside, beside, shared
+from clsweep.questions.model import Sentences, Wording
+
+if TYPE_CHECKING:
+    from clsweep.analysis.reference import Printed
+
+Ask = Callable[..., pd.DataFrame]  # (answers, what else is asked) -> a table
+Expected = tuple[Ask, Mapping[str, Any]]
+FEWEST_TRIALS = 200  # of fewer, the answers are there before other processes are
+
+
+class Answers:
+    """The tables on `material`, and what few of them need beside it.
+
+    Attributes:
+        levels: factor -> label, of one cell of a study with factors.
+    """
+
+    levels: Mapping[str, str] = {}
+
+    @cached_property
+    def _known(self) -> dict[str, pd.DataFrame]:
+        return {}
+
+    @cached_property
+    def _expected(self) -> dict[str, Future[pd.DataFrame]]:
+        return {}
+
+    @property
+    def material(self) -> Material:
+        """The trials and all that is needed to read them."""
+        raise NotImplementedError
+
+    @property
+    def cells(self) -> Sequence[Answers]:
+        """The cells of a study with factors, each with answers of its own; else none."""
+        return ()
+
+    def side_table(self, kind: str) -> pd.DataFrame:
+        """What few statistics ask for: references, histograms, points or confirmation; may be
+        empty.
+        """
+        return pd.DataFrame()
+
+    def epochs_of(self, trials: Collection[str]) -> pd.DataFrame:
+        """The rows of the epochs of these trials; may be empty."""
+        return pd.DataFrame()
+
+    def under_way(self) -> pd.DataFrame:
+        """The epochs of trials that have not ended; may be empty. No statistic counts them."""
+        return pd.DataFrame()
+
+    def printed(self, within: float | None) -> Sequence[Printed]:
+        """The papers' tables that the studies have, with the trials that may answer them."""
+        return ()
+
+    def near(self, within: float | None) -> float:
+        """How far from the best still counts as good: as asked, or as the trials have it."""
+        return self.material.within if within is None else within
+
+    def ask(self, table: Ask, *args: object, **options: object) -> pd.DataFrame:
+        """The table of a question, computed once, its notes as text; who asks gets a copy.
+
+        Of a study with factors it has the answers of all cells, one under the other.
+
+        Raises:
+            RequestError: the trials cannot answer.
+        """
+        if not self.cells:
+            return self.ask_whole(table, *args, **options)
+        return self._remembered(
+            _key(table, args, options),
+            lambda: side_by_side(self.cells, lambda cell: cell.ask(table, *args, **options)),
+        )
+
+    def ask_whole(self, table: Ask, *args: object, **options: object) -> pd.DataFrame:
+        """The same of all cells together."""
+        return self._remembered(
+            _key(table, args, options), lambda: self._answer(table, args, options)
+        )
+
+    def _remembered(self, key: str, answer: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        if key in self._expected:
+            with suppress(CancelledError):  # of a report that was interrupted
+                self._known[key] = self._expected.pop(key).result()
+        if key not in self._known:
+            self._known[key] = answer()
+        return self._known[key].copy()
+
+    def expect(
+        self, table: Ask, options: Mapping[str, object], answer: Future[pd.DataFrame]
+    ) -> None:
+        """The answer to this is being computed elsewhere."""
+        self._expected[_key(table, (), options)] = answer
+
+    def _answer(
+        self, table: Ask, args: Sequence[object], options: Mapping[str, object]
+    ) -> pd.DataFrame:
+        """The answer; a complaint has the place in front."""
+        sources = self.material.sources
+        try:
+            return worded(_signless(table(self, *args, **options)))
+        except UserError:
+            raise
+        except ValueError as error:
+            raise RequestError(f"{', '.join(sources)}: {error}") from None
+
+
+def _key(table: Ask, args: Sequence[object], options: Mapping[str, object]) -> str:
+    given = {name: value for name, value in options.items() if value is not None}
+    return f"{table.__module__}.{table.__name__}{tuple(args)}{sorted(given.items())}"
+
+
+def side_by_side(cells: Sequence[Answers], ask: Callable[[Answers], pd.DataFrame]) -> pd.DataFrame:
+    """The tables of all cells, one under the other, with the factors as first columns.
+
+    A cell that cannot answer, as without one of the objectives, has no rows.
+
+    Raises:
+        RequestError: none of the cells can answer; the first one's reason.
+    """
+    frames, errors = [], []
+    for cell in cells:
+        try:
+            frames.append(in_cell(ask(cell), cell.levels))
+        except RequestError as error:
+            errors.append(error)
+    if not frames:
+        raise errors[0]
+    return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+
+
+def in_cell(frame: pd.DataFrame, levels: Mapping[str, str]) -> pd.DataFrame:
+    """A table of one cell with the factors in front."""
+    others = [name for name in frame if name not in levels]
+    return frame.assign(**levels)[[*levels, *others]]
+
+
+def cell_name(cell: Answers) -> str:
+    """`stl10, resnet18`."""
+    return ", ".join(cell.levels.values())
+
+
+def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep]:
+    """The sweeps of these objectives; all where none is named."""
+    names = [sweep.objective for sweep in sweeps]
+    for name in objectives:
+        if name not in names:
+            raise ValueError(
+                f"no objective {name!r}.{nearest(name, names)} Objectives: {', '.join(names)}"
+            )
+    return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
+
+
+def _signless(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the sign of a zero, which a metric of which low values are good has."""
+    floats = [str(name) for name in table if table[name].dtype.kind == "f"]
+    return table.assign(**{name: table[name] + 0.0 for name in floats})
+
+
+# Ahead
+
+
+def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
+    """Have these answered beside each other, the first ones first, where there are processes for
+    that and trials enough to be worth it.
+
+    The questions are such as need nothing but `Answers.material`.
+    """
+    if not are_beside() or len(answers.material.trials) < FEWEST_TRIALS:
+        return
+    try:
+        at_hand = shared(answers.material), shared(active())
+    except (pickle.PickleError, TypeError, AttributeError):  # a table of anything at all
+        return
+    for table, options in questions:
+        answers.expect(table, options, beside(_answered, *at_hand, table, options))
+
+
+def _answered(
+    material: Material, plugins: Sequence[Plugin], table: Ask, options: Mapping[str, Any]
+) -> pd.DataFrame:
+    declare(plugins)  # the scores are rows of the catalog
+    return _of(material).ask(table, **options)
+
+
+@lru_cache(maxsize=1)
+def _of(material: Material) -> Answers:
+    return _OfMaterial(material)
+
+
+class _OfMaterial(Answers):
+    def __init__(self, material: Material):
+        self._material = material
+
+    @property
+    def material(self) -> Material:
+        return self._material
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a report asks, of whom, and what it comes back to; `say` is called with a word on what
+    comes next.
+
+    Attributes:
+        within: points from the best that count as good.
+    """
+
+    answers: Answers
+    within: float
+    say: Callable[[str], None] = lambda _: None
+
+    def ask(self, table: Ask, *args: object, **options: object) -> pd.DataFrame:
+        """`Answers.ask`."""
+        return self.answers.ask(table, *args, **options)
+
+    @cached_property
+    def material(self) -> Material:
+        """With the side tables, which the statistics do not need."""
+        self.say("reading")
+        kinds = ("references", "histograms", "points", "confirmation")
+        side: dict[str, Any] = {kind: self.answers.side_table(kind) for kind in kinds}
+        return dataclasses.replace(self.answers.material, **side)
+
+    @cached_property
+    def words(self) -> Wording:
+        """What the sentences call things."""
+        found = self.answers.material
+        return Wording(metric=found.metric, unit=found.unit, mode=found.mode, within=self.within)
+
+    @cached_property
+    def swept(self) -> list[str]:
+        """Hyperparameters that any objective sweeps, those that most of them share first."""
+        names = [name for sweep in self.answers.material.sweeps for name in sweep.params]
+        return sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
+
+    @cached_property
+    def shared(self) -> list[str]:
+        """Those that at least two objectives sweep."""
+        sweeps = self.answers.material.sweeps
+        return [name for name in self.swept if sum(name in s.params for s in sweeps) > 1]
+
+    @property
+    def says_of_space(self) -> bool:
+        """Whether any objective's samples say something of the space as a whole."""
+        return any(sweep.not_measured is None for sweep in self.answers.material.sweeps)
+
+    @property
+    def is_search(self) -> bool:
+        """Whether any objective was searched, and not swept evenly."""
+        sweeps = self.answers.material.sweeps
+        return any(set(sweep.samplers) & set(ADAPTIVE_SAMPLERS) for sweep in sweeps)
+
+
+def asked_of(answers: Answers, within: float | None = None) -> Asked:
+    """What is asked of the answers; `within` is that of the trials by default."""
+    return Asked(answers=answers, within=answers.near(within))
+
+
+def of_each(
+    answers: Answers, say: Callable[[Asked], Sentences], within: float | None = None
+) -> Sentences:
+    """What is said of all trials, or of each cell of a study with factors."""
+    if not answers.cells:
+        return say(asked_of(answers, within))
+    return told_of({cell_name(cell): say(asked_of(cell, within)) for cell in answers.cells})
+
+
+def told_of(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Every line with the cells that say it in front, unless all do."""
+    about: dict[str, list[str]] = {}
+    for name, lines in said.items():
+        for line in lines:
+            about.setdefault(line, []).append(name)
+    return tuple(
+        line if len(names) == len(said) else f"{'; '.join(names)}: {line}"
+        for line, names in about.items()
+    )

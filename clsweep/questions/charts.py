@@ -1,0 +1,472 @@
+"""What the charts share: names, axes, colours by objective, tooltips, lines of reference; points
+with intervals in rows, and lines with bands.
+
+A table is first brought into columns with plain names ("objective", "x", "y", "low", "high", "at"),
+because Vega-Lite reads dots and brackets in a field name as a path. Names that people give are only
+ever values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from clsweep.display.numbers import mentioned, settings
+from clsweep.display.theme import GREY
+from clsweep.findings.material import Material
+from clsweep.questions.model import slug
+
+if TYPE_CHECKING:
+    import altair
+
+    alt = altair
+else:
+
+    class _Altair:
+        """Altair, loaded once something is drawn: a terminal's answer needs none."""
+
+        def __getattr__(self, name: str) -> Any:
+            import altair
+
+            return getattr(altair, name)
+
+    alt = _Altair()
+
+T = TypeVar("T")
+ENDS = {"low": "95 % from", "high": "95 % to"}  # of an interval, in a tooltip
+NAMES = {  # fields of texts
+    "objective", "at", "state", "setting", "trial", "seed", "trial_id", "status", "kind", "row",
+    "note", "label", "verdict", "size", "region", "second",
+}  # fmt: skip
+NUMBER = ".4~r"  # four significant digits, never an exponent
+SHADES = ("#5f6773", "#878d97", "#a7acb5")  # of kinds; legible on white and on black
+LOWER = 7  # pixels from the middle of a row, below its label
+HEIGHT = 260
+_SCORED: WeakKeyDictionary[Material, pd.DataFrame] = WeakKeyDictionary()
+ROW_HEIGHT = 40
+MAX_TICKS = 12  # more grid values than this and the axis picks its own
+# No chart's width crosses this once its axes are laid out, which would cut the legend off.
+LEGEND_COLUMNS = "width > 380 ? 3 : 2"
+
+
+def slugs(prefix: str, texts: Sequence[str]) -> list[str]:
+    """One different name for each of the texts, not too long for a file, even where their slugs
+    agree.
+    """
+    names: list[str] = []
+    for text in texts:
+        start = f"{prefix}-{slug(text)[:60].rstrip('-')}"
+        name, count = start, 2
+        while name in names:
+            name, count = f"{start}-{count}", count + 1
+        names.append(name)
+    return names
+
+
+def each(
+    prefix: str, tables: Mapping[str, pd.DataFrame], draw: Callable[[str, str, pd.DataFrame], T]
+) -> list[T]:
+    """A figure of each table that has rows, drawn by the name of its files, its own and the
+    table.
+    """
+    filled = {name: table for name, table in tables.items() if not table.empty}
+    names = slugs(prefix, list(filled))
+    return [draw(slug, *each) for slug, each in zip(names, filled.items(), strict=True)]
+
+
+def objectives(material: Material) -> list[str]:
+    """In the order that fixes every objective's colour and shape."""
+    return [sweep.objective for sweep in material.sweeps]
+
+
+def points_unit(material: Material) -> str:
+    """Of a difference: percentages differ by points."""
+    return "points" if material.unit == "%" else material.unit
+
+
+def in_points(title: str, material: Material) -> str:
+    unit = points_unit(material)
+    return f"{title} ({unit})" if unit else title
+
+
+def param_title(material: Material, param: str) -> str:
+    """`τ (tau)`: one symbol may stand for two parameters, and a name has to be found again in the
+    tables.
+    """
+    symbol = material.symbols.get(param, "")
+    return f"{symbol} ({param})" if symbol and symbol != param else param
+
+
+def numbers(table: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """A column as floats; what is missing or infinite is NaN, which a chart leaves out."""
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def columns(table: pd.DataFrame, **names: str) -> pd.DataFrame:
+    """The objectives and these columns of a table as `numbers`, under plain names."""
+    frame = pd.DataFrame({plain: numbers(table, name) for plain, name in names.items()})
+    frame.insert(0, "objective", table["objective"].to_numpy())
+    return frame
+
+
+def is_log(material: Material, param: str, values: NDArray[np.float64]) -> bool:
+    """Whether a parameter's axis is logarithmic: it is read so in some sweep, and every value can
+    be.
+    """
+    return any(sweep.scales.get(param) == "log" for sweep in material.sweeps) and bool(
+        (values > 0).all()
+    )
+
+
+def param_axis(
+    material: Material, param: str, values: NDArray[np.float64], *, ticks: bool
+) -> alt.X:
+    """A numeric parameter's axis; with `ticks` it is marked at the values themselves, if they are
+    few.
+    """
+    levels = np.unique(values[np.isfinite(values)]).tolist()
+    is_marked = ticks and len(levels) <= MAX_TICKS
+    axis = {"values": levels, "labelExpr": _exact(levels)} if is_marked else {"format": NUMBER}
+    kind = {"type": "log"} if is_log(material, param, values) else {"zero": False}
+    return alt.X(
+        "x:Q",
+        title=param_title(material, param),
+        scale=alt.Scale(**kind, nice=False, padding=12),
+        axis=alt.Axis(**axis, labelOverlap="greedy", labelSeparation=5, grid=False),
+    )
+
+
+def _exact(levels: Sequence[float]) -> str:
+    """Vega's expression for the label of a tick at one of these values."""
+    return f"{json.dumps(settings(levels))}[indexof({json.dumps(levels)}, datum.value)]"
+
+
+def colour(material: Material, shown: Iterable[str], *, legend: bool = True) -> alt.Color:
+    """Colour by objective, the same in every chart; the legend names those that are `shown`."""
+    return alt.Color("objective", **_by_objective(material, shown, legend))
+
+
+def shape(material: Material, shown: Iterable[str], *, legend: bool = True) -> alt.Shape:
+    """Shape by objective, for those who see no difference of colours."""
+    return alt.Shape("objective", **_by_objective(material, shown, legend))
+
+
+def looks(material: Material, frame: pd.DataFrame) -> tuple[alt.Color, alt.Shape]:
+    """Colour and shape by objective, with those of `frame` in the legend."""
+    return colour(material, frame["objective"]), shape(material, frame["objective"])
+
+
+def _by_objective(material: Material, shown: Iterable[str], is_named: bool) -> dict[str, Any]:
+    names = list(dict.fromkeys(shown))
+    return {
+        "type": "nominal",
+        "title": None,
+        "scale": alt.Scale(domain=objectives(material)),
+        "legend": alt.Legend(**legend_place(), values=names) if is_named else None,
+    }
+
+
+def legend_place() -> dict[str, Any]:
+    """On top, in columns that fit a phone."""
+    return {
+        "orient": "top",
+        "columns": alt.ExprRef(LEGEND_COLUMNS),
+        "labelLimit": 130,
+        "symbolOpacity": 1,
+        "offset": 6,
+    }
+
+
+def tips(*names: str, form: str = NUMBER, **titles: str) -> list[alt.Tooltip]:
+    """What hovering shows: field -> title, in this order; `names` hold texts, as those of
+    `NAMES` do.
+    """
+    return [
+        alt.Tooltip(field, type="nominal", title=title)
+        if field in {*NAMES, *names}
+        else alt.Tooltip(field, type="quantitative", title=title, format=form)
+        for field, title in titles.items()
+    ]
+
+
+def score_axis(title: str, field: str = "y") -> alt.Y:
+    """Layers that share an axis need one title, also where they read other columns."""
+    return alt.Y(
+        field,
+        type="quantitative",
+        title=title,
+        scale=alt.Scale(zero=False, padding=8),
+        axis=alt.Axis(tickCount=6),
+    )
+
+
+def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT, describe: str) -> alt.LayerChart:
+    """Several marks as one chart that is as wide as its place."""
+    return alt.LayerChart(layer=list(charts)).properties(
+        width="container", height=height, description=describe
+    )
+
+
+def settings_at(material: Material, rows: pd.DataFrame) -> list[str]:
+    """The setting of the configuration of each row, by objective and config: `tau=0.2, lr=1`.
+
+    Few rows: each costs a look at all configurations.
+    """
+    place = {
+        sweep.objective: {config: i for i, config in enumerate(sweep.configs)}
+        for sweep in material.sweeps
+    }
+    labels = {sweep.objective: sweep.label for sweep in material.sweeps}
+    found: dict[tuple[str, object], str] = {}
+    keys = list(zip(rows["objective"], rows["config"], strict=True))
+    for name, config in keys:
+        if (name, config) not in found:
+            found[name, config] = labels[name](place[name][config])
+    return [found[key] for key in keys]
+
+
+def has_interval(frame: pd.DataFrame) -> bool:
+    return bool((frame["low"].notna() & frame["high"].notna()).any())
+
+
+def bands_text(frame: pd.DataFrame, what: str = "Bands") -> str:
+    told = f"{what} are 95 % intervals."
+    return told if has_interval(frame) else "No intervals: they need two seeds."
+
+
+def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
+    """Rows of the objectives that have a colour, in their order and numbered anew."""
+    place = {name: number for number, name in enumerate(objectives(material))}
+    places = frame["objective"].map(place)
+    return frame[places.notna()].sort_values(
+        "objective", key=lambda names: names.map(place), kind="stable", ignore_index=True
+    )
+
+
+def reference_lines(
+    material: Material, frame: pd.DataFrame, title: str
+) -> tuple[list[alt.Chart], str]:
+    """On the axis y of this title, lines at what is reached without training, and a sentence for
+    the caption.
+
+    A reference further away than the scores are spread would squeeze them into a strip: it is said,
+    not drawn.
+    """
+    scores = frame[[name for name in ("y", "low", "high") if name in frame]].to_numpy(dtype=float)
+    levels = _references(material)
+    if not levels or not np.isfinite(scores).any():
+        return [], ""
+    low, high = np.nanmin(scores), np.nanmax(scores)
+    named = {f"{name} {mentioned(at)}": at for name, at in levels.items()}
+    near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
+    away = [name for name in named if name not in near]
+    said = f" Off the axis: {', '.join(away)}." if away else ""
+    if not near:
+        return [], said
+    base = alt.Chart(pd.DataFrame({"y": near.values(), "name": [*near]})).encode(score_axis(title))
+    rule = base.mark_rule(color=GREY, strokeDash=[5, 4]).encode(
+        tooltip=tips("name", name="without training")
+    )
+    text = base.mark_text(align="left", dx=4, dy=-5, style="soft").encode(
+        x=alt.value(0), text=alt.Text("name:N")
+    )
+    return [rule, text], f" Dashed: without training.{said}"
+
+
+def _references(material: Material) -> dict[str, float]:
+    table = material.references
+    if table.empty or material.metric not in table.columns:
+        return {}
+    names = table["reference"].str.replace("_", " ")
+    means = table.groupby(names, sort=False)[material.metric].mean().dropna()
+    return {str(name): float(at) for name, at in means.items()}
+
+
+def scored(material: Material) -> pd.DataFrame:
+    """Finished trials with a finite score, of objectives that have a colour; found once."""
+    if material not in _SCORED:
+        trials = material.trials
+        has_score = np.isfinite(numbers(trials, material.metric))
+        finished = trials[(trials["status"] == "finished") & has_score]
+        _SCORED[material] = in_order(finished, material)
+    return _SCORED[material]
+
+
+# Points with intervals in rows, and lines with bands
+
+
+def intervals(table: pd.DataFrame, x: str, low: str, high: str) -> pd.DataFrame:
+    """Objective, x, low, high and note of every row; a column that is not there is NaN."""
+    frame = columns(table.reindex(columns=["objective", x, low, high]), x=x, low=low, high=high)
+    frame["note"] = table["note"].fillna("").to_numpy() if "note" in table.columns else ""
+    return frame
+
+
+def forest(
+    frame: pd.DataFrame,
+    material: Material,
+    x: alt.X,
+    *,
+    describe: str,
+    line: float | None = None,
+    legend: bool = True,
+) -> alt.LayerChart:
+    """Rows of points and intervals in their objective's colour, grey where nothing is resolved."""
+    winners = frame["objective"][frame["resolved"]]
+    legend = legend and not winners.empty
+    told = alt.when("datum.resolved")
+    hue = told.then(colour(material, winners, legend=legend)).otherwise(alt.value(GREY))
+    form = told.then(shape(material, winners, legend=legend)).otherwise(alt.value("circle"))
+    place = alt.Chart(frame).encode(_rows(frame["row"]))
+    noted = {"note": "note"} if frame["note"].ne("").any() else {}
+    known = place.transform_filter("isValid(datum.x)")
+    missing = place.transform_filter("!isValid(datum.x)")
+    at = pd.DataFrame({"x": [] if line is None else [line]})
+    marks = [alt.Chart(at).mark_rule(color=GREY, strokeDash=[5, 4]).encode(x)][: len(at)]
+    marks += [
+        _labels(frame, ROW_HEIGHT),
+        _bars(place, x, yOffset=LOWER).encode(color=hue),
+        known.mark_point(filled=True, size=90, opacity=1, yOffset=LOWER).encode(
+            x, color=hue, shape=form, tooltip=tips(row="row", x="estimate", **ENDS, **noted)
+        ),
+        missing.mark_text(align="left", yOffset=LOWER, style="soft", text="not measured").encode(
+            x=alt.value(0)
+        ),
+    ]
+    for end, arrow in {"low": "triangle-left", "high": "triangle-right"}.items():
+        if f"{end}_open" in frame and frame[f"{end}_open"].any():
+            open_end = place.transform_filter(f"datum.{end}_open")
+            head = open_end.mark_point(filled=True, size=60, shape=arrow, opacity=1, yOffset=LOWER)
+            marks.append(head.encode(_column(x, end), color=hue))
+    return layers(marks, height=ROW_HEIGHT * frame["row"].nunique(), describe=describe)
+
+
+def dots(
+    frame: pd.DataFrame,
+    x: alt.X,
+    kinds: Sequence[str],
+    *,
+    tips: Sequence[alt.Tooltip],
+    describe: str,
+    null: bool = False,
+) -> alt.LayerChart:
+    """Rows with one point for each of the kinds, apart in shape, shade and place: colours are the
+    objectives'. `null` adds ticks.
+    """
+    shown = [kind for kind in kinds if kind in set(frame["kind"])]
+    scale, legend = alt.Scale(domain=list(kinds)), alt.Legend(**legend_place(), values=shown)
+    shades = alt.Scale(domain=list(kinds), range=SHADES[: len(kinds)])
+    hue = alt.Color("kind:N", title=None, scale=shades, legend=legend)
+    form = alt.Shape("kind:N", title=None, scale=scale, legend=legend)
+    row_height = ROW_HEIGHT / 2 + 14 * len(shown)
+    base = alt.Chart(frame).encode(_rows(frame["row"]), tooltip=list(tips))
+    spread = alt.Scale(domain=shown, range=[ROW_HEIGHT / 2 - 2, row_height - 5])
+    beside = alt.YOffset("kind:N", scale=spread)
+    marks = [
+        _labels(frame, row_height),
+        _bars(base, x).encode(beside, hue),
+        base.mark_point(filled=True, size=70, opacity=1).encode(beside, x, hue, form),
+    ]
+    if null:
+        known = base.transform_filter("isValid(datum.null)")
+        tick = known.mark_tick(
+            color=GREY,
+            thickness=2,
+            size=row_height - ROW_HEIGHT / 2,
+            yOffset=ROW_HEIGHT / 4,
+        )
+        marks.insert(0, tick.encode(_column(x, "null")))
+    return layers(marks, height=row_height * frame["row"].nunique(), describe=describe)
+
+
+def _rows(names: Iterable[str]) -> alt.Y:
+    """A band for each row. Its label stands in it, not beside it: a phone has no room there."""
+    scale = alt.Scale(domain=list(dict.fromkeys(names)), paddingInner=0, paddingOuter=0)
+    return alt.Y("row:N", title=None, scale=scale, axis=None)
+
+
+def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
+    text = alt.Chart(frame[["row"]].drop_duplicates()).mark_text(
+        align="left", dy=10 - row_height / 2, limit=alt.ExprRef("width"), style="ink"
+    )
+    return text.encode(_rows(frame["row"]), x=alt.value(0), text=alt.Text("row:N"))
+
+
+def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:
+    whole = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    return whole.mark_rule(strokeWidth=2.5, **options).encode(_column(x, "low"), alt.X2("high"))
+
+
+def _column(x: alt.X, field: str) -> alt.X:
+    """The same axis over another column."""
+    other = x.copy()
+    other.shorthand = f"{field}:Q"
+    return other
+
+
+def plain_x(title: str, **scale: Any) -> alt.X:
+    axis = alt.Axis(labelOverlap="greedy", labelSeparation=5, tickCount=6, format=".4~r")
+    return alt.X("x:Q", title=title, scale=alt.Scale(**scale), axis=axis)
+
+
+def curve_frame(curves: pd.DataFrame, material: Material, *, x: str, y: str) -> pd.DataFrame:
+    """The columns of every curve; rows without a value are left out."""
+    if curves.empty:
+        return pd.DataFrame(columns=["objective", "x", "y", "low", "high"])
+    frame = columns(curves, x=x, y=y, low="low", high="high")
+    return in_order(frame.dropna(subset=["x", "y"]), material)
+
+
+def banded(
+    frame: pd.DataFrame,
+    material: Material,
+    x: alt.X,
+    y: Callable[[str], alt.Y],
+    tips: Sequence[alt.Tooltip],
+    *,
+    marked: bool,
+) -> list[alt.Chart]:
+    """A band, a line and, where `marked`, points of each objective; unmarked lines have points that
+    only hover.
+    """
+    base = alt.Chart(frame)
+    hue, form = looks(material, frame)
+    band = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_area(
+        opacity=0.16
+    )
+    line = base.mark_line(strokeWidth=2)
+    point = base.mark_point(filled=True, size=60, opacity=1 if marked else 0)
+    return [
+        *([band.encode(x, y("low"), alt.Y2("high"), hue)] if has_interval(frame) else []),
+        line.encode(x, y("y"), hue),
+        point.encode(x, y("y"), hue, form, tooltip=list(tips)),
+    ]
+
+
+def curves(
+    frame: pd.DataFrame,
+    material: Material,
+    x: alt.X,
+    title: str,
+    tips: Sequence[alt.Tooltip],
+    *,
+    marked: bool = True,
+) -> tuple[list[alt.Chart], str]:
+    """The same over an axis of scores, beside what is reached without training; and a sentence on
+    that.
+    """
+    lines, said = reference_lines(material, frame, title)
+    drawn = banded(frame, material, x, partial(score_axis, title), tips, marked=marked)
+    return [*lines, *drawn], said
+
+
+def is_sparse(frame: pd.DataFrame) -> bool:
+    return bool(frame["x"].nunique() <= 12)

@@ -1,0 +1,300 @@
+"""A question with its table for eyes: an interval stands beside its number, what is empty
+everywhere is left out.
+
+The command line prints that table, the report sets it. Whatever is in the unit of the metric is
+text already, with as many decimals as its column needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of, texts_of_values
+from clsweep.display.numbers import Number, is_number, setting, settings, texts_of
+from clsweep.findings.material import Material
+from clsweep.findings.notes import is_measured, levels_of, notes
+from clsweep.questions.answers import Ask, Asked
+from clsweep.questions.model import Figure, Sentences, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How the cells of one table are shown.
+
+    Attributes:
+        is_fine: numbers in the unit of the metric have two digits of what resolves them; of percent
+            and the like, two decimals do as long as they show it.
+    """
+
+    is_fine: bool
+
+
+Cell = Callable[[Row, Look], Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table for eyes.
+
+    Attributes:
+        heading: its name; `{near}`, `{points}` and `{metric}` stand for what the table is asked by.
+        cell: the column of the full table, or what makes a cell of a row; the heading's by default.
+        means: what `--explain` and the report's caption say of it.
+        spare: a screen without room does without it, 1 goes first; 0 always stays.
+        optional: left out where it has no value.
+        called: how the explanation names it, where that is not the heading.
+    """
+
+    heading: str
+    cell: str | Cell = ""
+    means: str = ""
+    _: KW_ONLY
+    spare: int = 0
+    optional: bool = False
+    called: str = ""
+
+    def value(self, row: Row, look: Look) -> Any:
+        """The cell of a row."""
+        if callable(self.cell):
+            return self.cell(row, look)
+        return row[self.cell or self.heading]
+
+
+def _nothing(_: Asked) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A statistic: its table, and what a report says and draws of it.
+
+    Attributes:
+        name: of its table and files in a report; a slug.
+        title: of its table in a report, or what makes it; as the heading of a `Column`.
+        heading: above its table on a screen, where that is not the title.
+        table: the full table.
+        options: what a report asks `table` with.
+        frame: the full table in a report, where that takes more than `table`.
+        columns: of the table for eyes; the full table as it is where there are none.
+        levels: the column of the full table whose size tells how fine the unit of the metric is.
+        rows: what is shown of the full table.
+        show: the table for eyes, where columns alone do not make it.
+        intro: what an explanation begins with.
+        caption: of the table in a report, around what its columns mean.
+        has_notes: whether a report has the notes of the full table.
+        say: sentences of a report.
+        draw: figures of a report; what is None is left out.
+        tables: of a report, where they are not the one of this question.
+        notes: of a report, likewise.
+        ahead: whether `table` takes so long that a report has it computed ahead, or what it does.
+        formulas: name -> what the columns of the full table are, for the appendix.
+        terms: words that a reader may not know, and what they mean.
+    """
+
+    name: str
+    title: str | Callable[[Asked], str] = ""
+    heading: str = ""
+    table: Ask | None = None
+    options: Callable[[Asked], Mapping[str, Any]] = lambda _: {}
+    frame: Callable[[Asked], pd.DataFrame] | None = None
+    columns: tuple[Column, ...] = ()
+    levels: str = ""
+    rows: Callable[[pd.DataFrame, Material], pd.DataFrame] = lambda frame, _: frame
+    show: Callable[[pd.DataFrame], pd.DataFrame] | None = None
+    intro: str = ""
+    caption: str = "{columns}"
+    has_notes: bool = True
+    say: Callable[[Asked], Sentences] = _nothing
+    draw: Callable[[Asked], Iterable[Figure | None]] = _nothing
+    tables: Callable[[Asked], Iterable[Table | None]] | None = None
+    notes: Callable[[Asked], Iterable[str]] | None = None
+    ahead: bool | Callable[[Asked], Iterable[tuple[Ask, Mapping[str, Any]]]] = False
+    formulas: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    terms: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def spare(self) -> list[str]:
+        """The columns that a screen without room for all of them does without, in that order."""
+        going = sorted((column for column in self.columns if column.spare), key=lambda c: c.spare)
+        return [column.heading for column in going]
+
+    def explained(self, within: float) -> list[str]:
+        """What its columns mean, a text each."""
+        said = [
+            f"{column.called or column.heading}: {column.means}"
+            for column in self.columns
+            if column.means
+        ]
+        return [filled(text, within) for text in ([self.intro] if self.intro else []) + said]
+
+    def shown(self, frame: pd.DataFrame, material: Material, within: float) -> pd.DataFrame:
+        """The table for eyes."""
+        if self.show or not self.columns:
+            return (self.show or plain)(frame)
+        rows = self.rows(frame, material)
+        sizes = [abs(x) for x in rows[self.levels] if is_number(x)] if self.levels else []
+        look = Look(is_fine=bool(sizes) and max(sizes) <= 1)
+        names = [filled(each.heading, within, material.metric_title) for each in self.columns]
+        found = pd.DataFrame(
+            [
+                dict(zip(names, (c.value(row, look) for c in self.columns), strict=True))
+                for row in records_of(rows)
+            ],
+            dtype=object,
+        )
+        for name in found:
+            values = found[name].tolist()
+            if any(isinstance(value, Number) for value in values):
+                found[name] = texts_of([v if isinstance(v, Number) else None for v in values])
+        empty = [
+            name
+            for name, column in zip(names, self.columns, strict=True)
+            if column.optional
+            and name in found
+            and (found[name].isna() | found[name].isin([""])).all()
+        ]
+        return found.drop(columns=empty)
+
+    def full(self, asked: Asked) -> pd.DataFrame:
+        """The full table of a report; empty where it has none."""
+        if self.frame:
+            return self.frame(asked)
+        return asked.ask(self.table, **self.options(asked)) if self.table else pd.DataFrame()
+
+    def expected(self, asked: Asked) -> Iterable[tuple[Ask, Mapping[str, Any]]]:
+        """What a report has computed ahead."""
+        if callable(self.ahead):
+            return self.ahead(asked)
+        return [(self.table, self.options(asked))] if self.ahead and self.table else []
+
+    def tables_of(self, asked: Asked) -> list[Table]:
+        """The tables of a report; none without rows, or of which nothing was measured."""
+        if self.tables:
+            return [table for table in self.tables(asked) if table is not None]
+        if not self.title:
+            return []
+        frame = self.full(asked)
+        if frame.empty or ("reason" in frame and not frame["reason"].map(is_measured).any()):
+            return []
+        said = "; ".join(self.explained(asked.within))
+        title = self.title(asked) if callable(self.title) else self.title
+        return [
+            Table(
+                name=self.name,
+                title=filled(title, asked.within, asked.material.metric),
+                caption=filled(self.caption.replace("{columns}", said), asked.within),
+                frame=frame,
+                shown=self.shown(frame, asked.material, asked.within),
+            )
+        ]
+
+    def notes_of(self, asked: Asked) -> list[str]:
+        """The notes of a report."""
+        if self.notes:
+            return list(self.notes(asked))
+        return notes(self.full(asked)) if self.has_notes else []
+
+
+def filled(text: str, within: float, metric: str = "") -> str:
+    """A text with what its table is asked by."""
+    values = {"near": setting(within), "points": points(within), "metric": metric}
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+def points(within: float) -> str:
+    """`1 point`, `2.5 points`."""
+    return f"{setting(within)} point{'' if within == 1 else 's'}"
+
+
+def plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """As it is, without columns that have no value, and without the notes, which stand apart."""
+    apart = ("reason", "note")
+    kept = frame[[name for name in frame if name not in apart and frame[name].notna().any()]]
+    return kept.apply(
+        lambda column: texts_of_values(column.tolist()) if column.dtype.kind == "f" else column
+    )
+
+
+def with_levels(frame: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """What a question shows of `frame`, with the factors of `frame` in front."""
+    others = [name for name in table if name not in levels_of(frame)]
+    levels = {name: frame[name].tolist() for name in levels_of(frame)}
+    return table.assign(**levels)[[*levels, *others]]
+
+
+# Cells
+
+
+def measured(name: str, stem: str | None = None, least: int = 2) -> Cell:
+    """A value in the unit of the metric with its interval, in the columns that `ends` says."""
+
+    def cell(row: Row, look: Look) -> Number | None:
+        low, high = ends(row, name, stem)
+        return Number.of(row.get(name), low=low, high=high, is_fine=look.is_fine, least=least)
+
+    return cell
+
+
+def level(name: str, spread: Callable[[Row], float | None] | None = None) -> Cell:
+    """A value in the unit of the metric alone. `spread` says how fine it is; where that is not
+    known a hundredth of the value does, where it is None all of it.
+    """
+
+    def cell(row: Row, look: Look) -> Number | None:
+        value, size = row[name], spread(row) if spread else math.nan
+        if size is not None and is_number(value) and not (is_number(size) and size):
+            size = value / 100
+        return Number.of(value, spread=math.nan if size is None else size, is_fine=look.is_fine)
+
+    return cell
+
+
+def share(name: str, stem: str | None = None, most: int = 4) -> Cell:
+    """A number between 0 and 1, or -1 and 1, with its interval."""
+
+    def cell(row: Row, _: Look) -> Number | None:
+        low, high = ends(row, name, stem)
+        return Number.of(row[name], low=low, high=high, most=most)
+
+    return cell
+
+
+def whole(name: str) -> Cell:
+    """A number rounded up."""
+    return lambda row, _: (
+        math.ceil(row[name]) if is_number(row[name]) and math.isfinite(row[name]) else None
+    )
+
+
+def half(name: str, stem: str | None = None) -> Callable[[Row], float]:
+    """What a value is resolved to: half its interval, or its own size."""
+
+    def spread(row: Row) -> float:
+        low, high = ends(row, name, stem)
+        if not is_number(row[name]):
+            return math.nan
+        return Number(value=row[name], low=low, high=high).resolution
+
+    return spread
+
+
+def ends(row: Row, name: str, stem: str | None = None) -> tuple[float, float]:
+    """The interval of a value: columns `<stem>_low` and `<stem>_high`, of `name` itself by default;
+    `low` and `high` for stem "".
+    """
+    before = name if stem is None else stem
+    low, high = (row.get(f"{before}_{end}" if before else end, math.nan) for end in ("low", "high"))
+    return (low, high) if is_number(low) and is_number(high) else (math.nan, math.nan)
+
+
+def settings_between(low: Any, high: Any) -> str:
+    """`0.1 to 0.4`; empty where there is no lowest one."""
+    return " to ".join(settings([low, high])) if is_number(low) else ""

@@ -1,0 +1,247 @@
+"""Which objective is better, and which depends less on its settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis.comparison import table as analysis
+from clsweep.analysis.reasons import Reason, note
+from clsweep.findings.material import Material
+from clsweep.findings.notes import verdict
+from clsweep.questions import charts
+from clsweep.questions import pairs as sentences
+from clsweep.questions.answers import Answers, Asked
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Cell, Column, Look, Question, half, level, measured, whole
+from clsweep.questions.model import Figure
+
+_ENDS = ("x", "low", "high")
+MAX_PAIRS = 45  # those of ten objectives; of more the ones that are told apart best
+
+
+def compare(
+    of: Answers,
+    a: str | None = None,
+    b: str | None = None,
+    *,
+    stat: str = "mean",
+    by: str | None = None,
+    within: float | None = None,
+) -> pd.DataFrame:
+    """One row per pair, or per pair and value of `by`, see `analysis.comparison`."""
+    sweeps, near = of.material.sweeps, of.near(within)
+    pairs = analysis.compare(sweeps, a, b, stat=stat, by=by, within=near)
+    return _comparable(pairs, of.material)
+
+
+def _comparable(pairs: pd.DataFrame, material: Material) -> pd.DataFrame:
+    """Pairs whose scores come from different yardsticks lose their numbers."""
+    yardsticks = [
+        pairs[side].map(lambda name: material.yardsticks.get(name, "")) for side in ("a", "b")
+    ]
+    apart = yardsticks[0] != yardsticks[1]
+    measured = pairs.columns[pairs.columns.get_loc("value_a") : pairs.columns.get_loc("winner")]
+    pairs.loc[apart, measured] = float("nan")
+    pairs.loc[apart, ["winner", "resolved", "reason"]] = "", False, Reason.YARDSTICKS
+    notes = [
+        (note(Reason.YARDSTICKS, a=a, b=b),) if a != b else notes
+        for a, b, notes in zip(*yardsticks, pairs["note"], strict=True)
+    ]
+    return pairs.assign(note=pd.Series(notes, index=pairs.index, dtype=object))
+
+
+def means(asked: Asked) -> pd.DataFrame:
+    """Every pair by its means."""
+    return asked.ask(compare, stat="mean")
+
+
+def spreads(asked: Asked) -> pd.DataFrame:
+    """Every pair by its spreads."""
+    return _of_sweeping(asked, asked.ask(compare, stat="std"))
+
+
+def _shares(asked: Asked) -> pd.DataFrame:
+    return _of_sweeping(asked, asked.ask(compare, stat="within", within=asked.within))
+
+
+def _of_sweeping(asked: Asked, pairs: pd.DataFrame) -> pd.DataFrame:
+    """Without the pairs of a baseline that sweeps nothing, which has no spread to compare."""
+    names = [sweep.objective for sweep in asked.answers.material.sweeps if sweep.params]
+    return pairs[pairs["a"].isin(names) & pairs["b"].isin(names)].reset_index(drop=True)
+
+
+def ratio_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
+    """Ratio of the SD* of every pair of objectives, from `compare` of stat "std"."""
+    frame = _pairs(pairs, "/")
+    frame.loc[~(frame["x"] > 0), list(_ENDS)] = np.nan
+    if frame["x"].isna().all():
+        return None
+    frame = _with_open_ends(frame)
+    axis = alt.Axis(grid=False, format=".3~r", labelOverlap="greedy", tickCount=6)
+    scale = alt.Scale(type="log", nice=False, padding=8)
+    title = "SD* of the first / SD* of the second"
+    return Figure(
+        name="sd-ratios",
+        title="Which objective is more robust",
+        caption=f"Left of 1 the first of the pair is more robust. {_pair_text(frame, pairs)}",
+        chart=charts.forest(
+            frame,
+            material,
+            alt.X("x:Q", title=title, scale=scale, axis=axis),
+            line=1.0,
+            describe="Ratio of the spreads due to hyperparameters with its interval, a row a pair "
+            "of objectives.",
+        ),
+        data=_pair_data(pairs),
+    )
+
+
+def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
+    """Difference of the means of every pair of objectives, from `compare` of stat "mean"."""
+    frame = _pairs(pairs, "−")
+    if frame["x"].isna().all():
+        return None
+    title = charts.in_points("lead of the first over the second", material)
+    return Figure(
+        name="mean-differences",
+        title="Which objective is better on average",
+        caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
+        f"the pair is better. {_pair_text(frame, pairs)}",
+        chart=charts.forest(
+            frame,
+            material,
+            charts.plain_x(title, zero=True, padding=8),
+            line=0.0,
+            describe=f"Difference of mean {material.metric} with its interval, a row a pair of "
+            "objectives.",
+        ),
+        data=_pair_data(pairs),
+    )
+
+
+def _pair_text(frame: pd.DataFrame, pairs: pd.DataFrame) -> str:
+    cut = f" Shown are the {len(frame)} of {len(pairs)} pairs that differ most clearly."
+    return (
+        "A coloured row is resolved, in favour of the objective of that colour. A grey one is not. "
+        f"{charts.bands_text(frame, 'Bars')}{cut if len(frame) < len(pairs) else ''}"
+    )
+
+
+def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
+    """A row a pair, in the table's order; `objective` is the one it is resolved for."""
+    if pairs.empty:
+        return pd.DataFrame(columns=["objective", *_ENDS, "row", "resolved", "note", "p"])
+    frame = charts.intervals(pairs.assign(objective=pairs["winner"]), "estimate", "low", "high")
+    frame["p"] = charts.numbers(pairs, "p_holm")
+    frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
+    frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
+    return frame.loc[frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]].sort_index(
+        ignore_index=True
+    )
+
+
+def _pair_data(pairs: pd.DataFrame) -> pd.DataFrame:
+    names = ["a", "b", "estimate", "low", "high", "p_holm", "winner", "reason", "note"]
+    return pairs[names].reset_index(drop=True)
+
+
+def _with_open_ends(frame: pd.DataFrame) -> pd.DataFrame:
+    """On a log axis an end at 0 or infinity is drawn at the edge of the others, with an arrow that
+    points on.
+    """
+    ends = frame[list(_ENDS)].where(frame[list(_ENDS)] > 0)
+    drawn = ends.to_numpy(dtype=float)
+    edges = {"low": np.nanmin(drawn) / 1.5, "high": np.nanmax(drawn) * 1.5}
+    one_end = ends["low"].notna() ^ ends["high"].notna()
+    for end, edge in edges.items():
+        frame[f"{end}_open"] = one_end & ends[end].isna()
+        frame[end] = ends[end].where(~frame[f"{end}_open"], edge)
+    return frame
+
+
+def _value(name: str, stat: str) -> Cell:
+    """A level of one side; of ratios it is fine, of others than means all of it is shown."""
+    shown = level(name, half("estimate", "") if stat == "mean" else lambda _: None)
+    return lambda row, look: shown(row, Look(is_fine=True) if stat == "std" else look)
+
+
+def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Column, ...]:
+    of_means = stat == "mean"
+    return (
+        Column("a"),
+        Column("b"),
+        Column("region", optional=True),
+        Column("value a", _value("value_a", stat), spare=8),
+        Column("value b", _value("value_b", stat), spare=7),
+        Column(heading, measured("estimate", ""), means, called=called),
+        Column(
+            "p",
+            means="by flipping signs, least p: the least it could be" if of_means else "",
+            spare=4,
+            optional=True,
+        ),
+        Column("p Holm", "p_holm", optional=True),
+        Column("least p", "p_min", spare=1, optional=True),
+        Column(
+            "P(a > b)",
+            lambda row, _: row["superiority"] if of_means else None,
+            "a's chance to be ahead in a pair" if of_means else "",
+            spare=3,
+            optional=True,
+        ),
+        Column(
+            "detectable",
+            level("detectable", lambda _: None),
+            "what would be found in four of five studies" if of_means else "",
+            spare=2,
+            optional=True,
+        ),
+        Column("seeds", "num_seeds", spare=6),
+        Column("needs seeds", whole("needs_seeds"), optional=True),
+        Column("needs configs", whole("needs_configs"), spare=5, optional=True),
+        Column("verdict", lambda row, _: verdict(row)),
+    )
+
+
+MEANS = Question(
+    name="comparison-mean",
+    title="Lead of a over b in {metric}, over what both sweep, with 95 % intervals",
+    frame=means,
+    ahead=lambda _: [(compare, {"stat": "mean"})],
+    columns=_columns(
+        "mean",
+        "lead",
+        "by how much a is better than b, in the direction that is good. Below 0, b is better",
+    ),
+    levels="value_a",
+    say=lambda asked: sentences.means(means(asked), asked.words),
+    draw=lambda asked: [difference_forest(means(asked), asked.material)],
+    formulas={"comparison": analysis.COLUMNS},
+)
+SPREADS = Question(
+    name="comparison-std",
+    title="Ratio of the spreads of {metric} due to hyperparameters (sd* of a / sd* of b), with 95 "
+    "% intervals",
+    frame=spreads,
+    ahead=lambda _: [(compare, {"stat": "std"})],
+    columns=_columns(
+        "std", "ratio of sd*", "a depends less on its hyperparameters", called="below 1"
+    ),
+    draw=lambda asked: [ratio_forest(spreads(asked), asked.material)],
+)
+SHARES = Question(
+    name="comparison-within",
+    title="Difference of the shares of the space within {points} of the best of {metric}, with 95 "
+    "% intervals",
+    frame=_shares,
+    ahead=lambda asked: [(compare, {"stat": "within", "within": asked.within})],
+    columns=_columns(
+        "within",
+        "difference of shares",
+        "more of a's space is within {points} of a's own best",
+        called="positive",
+    ),
+    has_notes=False,
+)
+BY_STAT = {"mean": MEANS, "std": SPREADS, "within": SHARES}

@@ -1,0 +1,355 @@
+"""Every statistic of one or several studies as a DataFrame, the public face of the questions; and a
+study with factors: its cells as studies of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from clsweep.errors import RequestError
+from clsweep.findings.from_studies import of_studies, side_table
+from clsweep.findings.material import Material
+from clsweep.questions.answers import Answers
+from clsweep.results.reading import CellResults, StudyResults
+from clsweep.study.factors import FACTORS, Cell, cells_of, factors_of, told_of_cells
+
+
+class Findings(Answers):
+    """The statistics on `material`. What a table's columns mean stands in the `formulas` of its
+    question.
+
+    Every method raises RequestError where the trials cannot answer: none has ended, an unknown
+    objective or parameter.
+    """
+
+    def robustness(self, *, by: str | None = None, within: float | None = None) -> pd.DataFrame:
+        """One row per objective: spread of the metric over the swept space, with intervals
+        (`analysis.robustness`).
+
+        Args:
+            by: one swept hyperparameter, for its marginal effect alone.
+            within: how far from the best still counts as good: 1 point by default, for a metric
+                that is not percent about a twentieth of the range seen.
+        """
+        from clsweep.questions.robustness import robustness
+
+        return self.ask(robustness, by=by, within=self.near(within))
+
+    def tolerance(self) -> pd.DataFrame:
+        """Share of the space within delta points of the best, one row per objective and delta, with
+        intervals.
+        """
+        from clsweep.questions.robustness import tolerance
+
+        return self.ask(tolerance)
+
+    def sensitivity(self, *objectives: str) -> pd.DataFrame:
+        """Which hyperparameter matters, per objective: ANOVA shares of a grid, Sobol indices of a
+        sampled design.
+
+        An objective whose effects are not told from seed noise, or whose surrogate predicts too
+        little, has one row that says so (`analysis.sensitivity`).
+        """
+        from clsweep.questions.sensitivity import sensitivity
+
+        return self.ask(sensitivity, *objectives)
+
+    def marginals(self, *objectives: str) -> pd.DataFrame:
+        """The metric at each value of each swept hyperparameter, averaged over the others, with
+        bands.
+        """
+        from clsweep.questions.marginals import marginals
+
+        return self.ask(marginals, *objectives)
+
+    def compare(
+        self,
+        a: str | None = None,
+        b: str | None = None,
+        *,
+        stat: str = "mean",
+        by: str | None = None,
+        within: float | None = None,
+    ) -> pd.DataFrame:
+        """Objective `a` against `b`, or every pair: difference or ratio, interval, p, what could
+        have been seen.
+
+        Args:
+            stat: "mean" (difference of the metric), "std" (ratio of the noise-corrected spreads) or
+                "within" (difference of the shares of the space near the best).
+            by: a hyperparameter: one row per value of it.
+            within: how far from the best counts as near, of stat "within"; as in `robustness` by
+                default.
+        """
+        from clsweep.questions.comparison import compare
+
+        pair = [each for each in (a, b) if each is not None]
+        return self.ask(compare, *pair, stat=stat, by=by, within=within)
+
+    def winners(self, by: str) -> pd.DataFrame:
+        """The best objective at each value of one hyperparameter, where its lead is resolved."""
+        from clsweep.questions.winners import winners
+
+        return self.ask(winners, by=by)
+
+    def best_of_k(self) -> pd.DataFrame:
+        """Expected score of the best of k configurations tried at random, with intervals."""
+        from clsweep.questions.tuning import best_of_k
+
+        return self.ask(best_of_k)
+
+    def tuning_cost(self, *, within: float | None = None) -> pd.DataFrame:
+        """Tries until within so many points of the best, and what tuning gains over the default."""
+        from clsweep.questions.tuning import tuning_cost
+
+        return self.ask(tuning_cost, within=self.near(within))
+
+    def recommend(self) -> pd.DataFrame:
+        """The best configuration of each objective, and the one whose worst neighbour is best."""
+        from clsweep.questions.recommend import recommend
+
+        return self.ask(recommend)
+
+    def pareto(self) -> pd.DataFrame:
+        """Score against worker seconds of every configuration, and which of them no other one beats
+        in both.
+        """
+        from clsweep.questions.pareto import pareto
+
+        return self.ask(pareto)
+
+    def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
+        """Each objective at its best setting, with its spread and cost, and what is reached without
+        training; the best first (`questions.leaderboard`).
+        """
+        from clsweep.questions.leaderboard import leaderboard
+
+        return self.ask(leaderboard, within=self.near(within))
+
+    def top(self, num: int = 5) -> pd.DataFrame:
+        """The best configurations of each objective with the score of every seed."""
+        from clsweep.questions.search import top
+
+        return self.ask(top, num)
+
+    def history(self) -> pd.DataFrame:
+        """Every configuration in the order of the plan, with the best score so far."""
+        from clsweep.questions.search import history
+
+        return self.ask(history)
+
+    def importance(self) -> pd.DataFrame:
+        """Which hyperparameters go with good scores among those that a search tried."""
+        from clsweep.questions.search import importance
+
+        return self.ask(importance)
+
+    def saved(self) -> pd.DataFrame:
+        """What stopping trials early saved; none where none was stopped."""
+        from clsweep.questions.search import saved
+
+        return self.ask(saved)
+
+    def learning(self) -> pd.DataFrame:
+        """The metric at every scored epoch in the best configuration of each objective, against
+        epochs, images, pairs of views and seconds.
+        """
+        from clsweep.questions.learning import learning
+
+        return self.ask(learning)
+
+    def health(self) -> pd.DataFrame:
+        """Trials, failures, hours, devices and versions per objective."""
+        from clsweep.questions.health import health
+
+        return self.ask(health)
+
+    def failure_regions(self) -> pd.DataFrame:
+        """Where in the swept space trials fail more often than elsewhere."""
+        from clsweep.questions.health import failure_regions
+
+        return self.ask(failure_regions)
+
+    def mechanism(self, *, by: str | None = None) -> pd.DataFrame:
+        """The metric beside the diagnostics: q_B, gradient variation, feature diversity and the
+        like.
+        """
+        from clsweep.questions.mechanism import mechanism
+
+        return self.ask(mechanism, by=by)
+
+    def links(self) -> pd.DataFrame:
+        """Rank correlation of each diagnostic with the metric over the configurations: association,
+        not cause.
+        """
+        from clsweep.questions.mechanism import links
+
+        return self.ask(links)
+
+    def picks(self) -> pd.DataFrame:
+        """What each score without labels would have picked, and what that loses against the best by
+        the metric, per objective and over all of them. Empty where the metric needs no labels
+        itself.
+        """
+        from clsweep.questions.picks import picks
+
+        return self.ask(picks)
+
+    def reproduce(self, *, within: float | None = None) -> pd.DataFrame:
+        """A paper's numbers beside what was measured: one row per printed number
+        (`analysis.reference`); none where no study has such numbers.
+
+        Args:
+            within: the largest difference that still agrees: 1 point by default, for a metric that
+                is not percent about a twentieth of the range that was printed.
+        """
+        from clsweep.questions.reproduction import reproduce
+
+        return self.ask_whole(reproduce, within=within)
+
+
+class CellFindings(Findings):
+    """The statistics of one cell of a study with factors.
+
+    Attributes:
+        levels: factor -> label.
+    """
+
+    def __init__(
+        self,
+        levels: Mapping[str, str],
+        material: Material,
+        side_table: Callable[[str], pd.DataFrame],
+    ) -> None:
+        self.levels, self._material, self._side_table = levels, material, side_table
+
+    def __repr__(self) -> str:
+        return f"CellFindings({', '.join(f'{name}={at}' for name, at in self.levels.items())})"
+
+    @property
+    def material(self) -> Material:
+        return self._material
+
+    def side_table(self, kind: str) -> pd.DataFrame:
+        return self._side_table(kind)
+
+
+def require_alone(studies: Sequence[StudyResults]) -> None:
+    """Refuse a study with factors among several folders.
+
+    Raises:
+        RequestError: there is one.
+    """
+    for study in studies if len(studies) > 1 else ():
+        if factors := factors_of(study.study):
+            raise RequestError(
+                f"{study.path}: a study with factors ({', '.join(factors)}) is analysed alone, "
+                f"given {len(studies)} folders"
+            )
+
+
+def cells_of_study(
+    study: StudyResults, *, metric: str | None, mode: str | None, failed: str
+) -> tuple[CellFindings, ...]:
+    """The cells in which a trial has ended; none of a study without factors.
+
+    All have one tolerance: where it follows from the scores, the largest of theirs.
+
+    Raises:
+        RequestError: no trial has ended, or there is no such metric.
+    """
+    cells = [(cell, CellResults(study.folder, study, cell)) for cell in cells_of(study.study)]
+    begun = [(cell, results) for cell, results in cells if results.trials_table.num_rows]
+    if cells and not begun:
+        begun = cells  # whose complaint is the one to tell
+
+    def found(results: CellResults) -> CellFindings:
+        material = of_studies([results], metric=metric, mode=mode, failed=failed)
+        side = partial(side_table, [results], metric=material.metric)
+        return CellFindings(results.cell.levels, material, side)
+
+    return _alike([found(results) for _, results in begun])
+
+
+def cells_of_table(
+    trials: Any, factors: Sequence[str] | None, source: str, read: Callable[[Any], Material]
+) -> tuple[CellFindings, ...]:
+    """The cells of a table of trials; none where it has no factor.
+
+    Args:
+        trials: the table.
+        factors: the columns that are factors; by default `dataset`, where it has several names.
+        source: what messages call it.
+        read: makes the material of one cell.
+
+    Raises:
+        RequestError: no such column, or one that cannot be a factor.
+    """
+    if not isinstance(trials, pd.DataFrame):
+        return ()  # `read` refuses it
+    for name in factors or ():
+        if name not in FACTORS or name not in trials:
+            known = [name for name in FACTORS if name in trials]
+            expected = f"expected of its columns {' or '.join(known) or 'none'}, given {name!r}"
+            raise RequestError(f"{source}: factors: {expected}")
+    if factors is None:
+        factors = ["dataset"] if _is_named(trials.get("dataset")) else []
+    names = [name for name in FACTORS if name in factors]
+    if not names:
+        return ()
+    texts = trials[names].astype(str)
+    found = []
+    for values, rows in texts.groupby(names, sort=False):
+        levels = dict(zip(names, map(str, values), strict=True))
+        found.append(CellFindings(levels, read(trials.loc[rows.index]), lambda _: pd.DataFrame()))
+    return _alike(found)
+
+
+def _is_named(column: Any) -> bool:
+    """Whether a column has several names: numbers may be what a table swept."""
+    if column is None or not all(isinstance(value, str) for value in column):
+        return False
+    return len(set(column)) > 1
+
+
+def _alike(cells: Sequence[CellFindings]) -> tuple[CellFindings, ...]:
+    """The cells with one tolerance."""
+    within = max((cell.material.within for cell in cells), default=1.0)
+    return tuple(
+        CellFindings(cell.levels, replace(cell.material, within=within), cell.side_table)
+        for cell in cells
+    )
+
+
+def whole_material(
+    cells: Sequence[CellFindings], trials: pd.DataFrame, planned: Sequence[Cell] = ()
+) -> Material:
+    """All cells together, for what is said of them as a whole; no statistic is made of it.
+
+    Args:
+        cells: those in which a trial has ended.
+        trials: of all of them.
+        planned: all cells of the study.
+    """
+    materials = [cell.material for cell in cells]
+    begun = [Cell(cell.levels) for cell in cells]
+    waiting = [cell.name for cell in planned if cell not in begun]
+    notes = [f"no trial has ended yet: {', '.join(waiting)}"] if waiting else []
+    said = [(cell, each.notes) for cell, each in zip(begun, materials, strict=True)]
+    return replace(
+        materials[0],
+        trials=trials,
+        params=tuple(dict.fromkeys(name for each in materials for name in each.params)),
+        diagnostics=tuple(dict.fromkeys(n for each in materials for n in each.diagnostics)),
+        sweeps=tuple(sweep for each in materials for sweep in each.sweeps),
+        chance=None,
+        defaults={},
+        yardsticks={},
+        confirmable={},
+        notes=(*told_of_cells(said), *notes),
+    )

@@ -1,0 +1,252 @@
+"""Who stands where, at which setting, how sure, at what cost; what is reached without training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import ROUNDING, Number, count, is_number, work
+from clsweep.findings.notes import is_measured
+from clsweep.questions.answers import Answers, Asked
+from clsweep.questions.column import Column, Look, Question, level, measured, share
+from clsweep.questions.health import health
+from clsweep.questions.model import Sentences, Wording
+from clsweep.questions.pairs import is_resolved, robust, seen_from
+from clsweep.questions.recommend import recommend
+from clsweep.questions.robustness import robustness
+from clsweep.questions.words import counted, interval, known, listed, text
+
+FORMULAS = {
+    "objective": "name; of a reference what it is",
+    "kind": '"objective", or "reference": what is reached without training',
+    "at": "swept hyperparameters of its best configuration",
+    "score": "mean of that configuration over the seeds; picked on its own noise, so optimistic. "
+    "Of a reference the mean over its seeds",
+    "low": "t-interval of score; none of a reference",
+    "high": "",
+    "num_seeds": "seeds that score rests on",
+    "fresh": "mean of the same configuration on fresh seeds, where clsweep confirm has run it",
+    "fresh_low": "its interval",
+    "fresh_high": "",
+    "sd_star": "spread over the swept space with seed noise taken out",
+    "sd_star_low": "its interval",
+    "sd_star_high": "",
+    "share_within": "share of the swept space near the best",
+    "share_low": "its interval",
+    "share_high": "",
+    "trials": "trials that ended",
+    "hours": "worker hours of all its trials",
+}
+
+
+def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
+    """One row per objective and reference with the columns of `FORMULAS`, the best score first."""
+    material = of.material
+    best = of.ask(recommend).query("kind == 'best'").set_index("objective")
+    spread = of.ask(robustness, within=of.near(within)).set_index("objective")
+    cost = of.ask(health).set_index("objective")
+    swept = {sweep.objective for sweep in material.sweeps if sweep.params}
+    again = _confirmed(of.side_table("confirmation"))
+    rows = []
+    for name in best.index:
+        row: dict[str, Any] = {"objective": name, "kind": "objective", **best.loc[name].to_dict()}
+        row |= spread.loc[name].to_dict() | cost.loc[name].to_dict()
+        row |= again.get((name, best.loc[name, "config"]), {})
+        row |= {"num_seeds": best.loc[name, "num_seeds"], "kind": "objective"}
+        rows.append(row if name in swept else row | {"at": ""})
+    rows += _references(of.side_table("references"), material.metric)
+    frame = pd.DataFrame(rows).reindex(columns=list(FORMULAS))
+    numbers = [name for name in FORMULAS if name not in ("objective", "kind", "at")]
+    frame[numbers] = frame[numbers].astype(float)
+    return frame.sort_values(
+        "score", ascending=material.mode == "min", kind="stable", ignore_index=True
+    )
+
+
+def _confirmed(table: pd.DataFrame) -> Mapping[tuple[str, Any], Mapping[str, Any]]:
+    names = ("fresh", "fresh_low", "fresh_high")
+    return {
+        (row["objective"], row["config"]): {name: row[name] for name in names}
+        for row in table.to_dict("records")
+    }
+
+
+def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
+    """A row of each way to have features without training, and of each encoder."""
+    if table.empty or metric not in table:
+        return []
+    known = table[table[metric].notna()]
+    several = known.loc[known["reference"] != "raw_pixels", "encoder"].nunique() > 1
+    by = ["reference", "encoder"] if several else ["reference"]
+    rows = []
+    for _, group in known.groupby(by, sort=False, dropna=False):
+        first = group.iloc[0]
+        name = str(first["reference"]).replace("_", " ")
+        if is_encoder := first["reference"] != "raw_pixels":
+            name += f" {first['encoder'] if several else 'encoder'}"
+        seeds = group.drop_duplicates("seed") if is_encoder else group.head(1)
+        rows.append(
+            {
+                "objective": name,
+                "kind": "reference",
+                "score": float(seeds[metric].mean()),
+                "num_seeds": len(seeds),
+            }
+        )
+    return rows
+
+
+def board(asked: Asked) -> pd.DataFrame:
+    """The leaderboard."""
+    return asked.ask(leaderboard, within=asked.within)
+
+
+def verdict_of(
+    board: pd.DataFrame, means: pd.DataFrame, spreads: pd.DataFrame, words: Wording
+) -> Sentences:
+    """Who scores best, and who depends least on its settings, in a sentence each.
+
+    Args:
+        board: the leaderboard.
+        means, spreads: every pair, from `compare`.
+    """
+    return (*best(board, means, words), *(() if scored(board).empty else robust(spreads)))
+
+
+def scored(board: pd.DataFrame) -> pd.DataFrame:
+    """The objectives of `Findings.leaderboard` that have a score."""
+    return board[(board["kind"] == "objective") & board["score"].notna()]
+
+
+def cautions(board: pd.DataFrame, words: Wording, *, is_search: bool) -> Sentences:
+    """References that no objective beats, and that the best of many is too good."""
+    ours = scored(board)
+    if ours.empty:
+        return ()
+    sign = 1 if words.mode == "max" else -1
+    highest = (sign * ours["score"]).max()
+    out = [
+        f"{str(row['objective']).capitalize()}, without any training, reaches "
+        f"{words.level(row['score'])}: no trained setting is better."
+        for row in records_of(board[board["kind"] == "reference"])
+        if sign * row["score"] >= highest
+    ]
+    if is_search and ours["fresh"].isna().all():
+        out.append(
+            "The best of many tries is picked on its own noise, so its score is too good. Fresh "
+            "seeds say what it keeps."
+        )
+    return tuple(out)
+
+
+def best_settings(board: pd.DataFrame, words: Wording) -> Sentences:
+    """The best setting of the best objective, and what the best of the second reaches."""
+    ours = records_of(scored(board))
+    if not ours:
+        return ("No trial has finished with a score.",)
+    first = ours[0]
+    at = f" at {text(first['at'])}" if text(first["at"]) else ""
+    seen = f"{words.level(first['score'])}{interval(first['low'], first['high'])}"
+    if len(ours) == 1:
+        of = f"the mean of {counted(first['num_seeds'], 'seed', 'seeds')}"
+        return (f"{first['objective']} scores best{at}: {seen}, {of}.",)
+    second = ours[1]
+    return (
+        f"The best setting is of {first['objective']}{at}: {seen}.",
+        f"The best of {second['objective']} reaches {words.level(second['score'])}"
+        f"{interval(second['low'], second['high'])}.",
+    )
+
+
+def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
+    """Who scores best on average, and by how much; of one objective its best setting."""
+    ours = records_of(scored(board))
+    measured = [
+        row for row in records_of(means) if is_measured(row["reason"]) and known(row["estimate"])
+    ]
+    rank = _ranked(measured)
+    leads = _leads(measured, rank[0]) if rank else {}
+    if len(ours) < 2 or not {*rank[1:2]} & {*leads}:
+        return best_settings(board, words)
+    winner = rank[0]
+    if leads[rank[1]][0] < 0:  # it leads the others by more, but not this one
+        winner, leads = rank[1], _leads(measured, rank[1])
+    beaten = [
+        seen_from(row, winner)["b"]
+        for row in measured
+        if is_resolved(row, 0.0) and row["winner"] == winner
+    ]
+    rest = [name for name in rank if name in leads]
+    second = next((name for name in rest if name not in beaten), rest[0])
+    lead, low, high = leads[second]
+    if math.isclose(lead, 0, abs_tol=ROUNDING * (high - low)):
+        return (f"No winner is shown: {winner} and {second} score the same on average.",)
+    side = "higher" if words.mode == "max" else "lower"
+    where = " on average over the swept settings" if any(text(one["at"]) for one in ours) else ""
+    seen = interval(low, high, apart_from=0.0)
+    if len(beaten) == len(rank) - 1:
+        return (
+            f"{winner} is best: it scores {words.amount(lead)} {side} than {second}{where}{seen}.",
+        )
+    # An interval without 0 is not enough where several pairs had their chance.
+    among = f" among {count(len(measured))} pairs" if low > 0 else ""
+    also = f" It is better than {listed(beaten)}." if beaten else ""
+    return (
+        f"No winner is shown: {winner} leads {second} by {words.amount(lead)}{where}{seen}, "
+        f"which may be chance{among}.{also}",
+    )
+
+
+def _leads(measured: list[Row], name: str) -> dict[str, tuple[float, float, float]]:
+    """Whom it is compared with -> its lead and the interval of that."""
+    pairs = [seen_from(row, name) for row in measured if name in (row["a"], row["b"])]
+    return {pair["b"]: (pair["estimate"], pair["low"], pair["high"]) for pair in pairs}
+
+
+def _ranked(measured: list[Row]) -> list[str]:
+    """The names by their mean lead over all others, the best first."""
+    leads: dict[str, list[float]] = {}
+    for row in measured:
+        leads.setdefault(row["a"], []).append(row["estimate"])
+        leads.setdefault(row["b"], []).append(-row["estimate"])
+    return sorted(leads, key=lambda name: -sum(leads[name]) / len(leads[name]))
+
+
+def _best(row: Row, look: Look) -> Number | None:
+    shown = measured("score", "") if is_number(row["low"]) else level("score")
+    found: Number | None = shown(row, look)
+    return found
+
+
+QUESTION = Question(
+    name="leaderboard",
+    title="Leaderboard",
+    caption="Each at its best setting, with 95 % intervals. A best that was picked by its score is "
+    "a little too good. Near the best: within {points}. In italics: without training.",
+    table=leaderboard,
+    options=lambda asked: {"within": asked.within},
+    columns=(
+        Column("objective"),
+        Column(
+            "best setting",
+            lambda row, _: row["at"] if isinstance(row["at"], str) else "",
+            optional=True,
+        ),
+        Column("best {metric}", _best),
+        Column("fresh seeds", measured("fresh"), optional=True),
+        Column("SD*", measured("sd_star"), optional=True),
+        Column("near the best", share("share_within", "share", most=2), optional=True),
+        Column(
+            "cost",
+            lambda row, _: work(row["hours"]) if is_number(row["hours"]) else "",
+            optional=True,
+        ),
+    ),
+    levels="score",
+    formulas={"leaderboard": FORMULAS},
+)

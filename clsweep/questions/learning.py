@@ -1,0 +1,175 @@
+"""How training went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis import learning as analysis
+from clsweep.catalog import COMPONENT, METRIC
+from clsweep.findings.material import Material
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Question
+from clsweep.questions.model import Figure
+from clsweep.questions.recommend import recommend
+
+EFFORTS = {
+    "epoch": ("epochs", "epochs"),
+    "images": ("images", "images trained on"),
+    "pairs": ("pairs", "pairs of views compared"),
+    "seconds": ("seconds", "seconds of training"),
+}
+LEAST_SEEDS = 3  # for a band: two seeds give one that fills the chart
+
+
+def learning(of: Answers) -> pd.DataFrame:
+    """`analysis.learning` of the best configuration of each objective."""
+    material, recommended = of.material, of.ask(recommend)
+    best = recommended[recommended["kind"] == "best"]
+    keys = set(zip(best["objective"], best["config"], strict=True))
+    trials = material.trials
+    chosen = trials[trials["status"] == "finished"]
+    picked = [key in keys for key in zip(chosen["objective"], chosen["config"], strict=True)]
+    chosen = chosen.loc[picked]  # of no trial, an empty list would choose among columns
+    known = METRIC.get(material.metric)
+    return analysis.learning_curves(
+        of.epochs_of(set(chosen["trial_id"])),
+        chosen,
+        metric=material.metric,
+        pairs={row["trial_id"]: pairs_of_views(row) for row in chosen.to_dict("records")},
+        limits=known.limits if known else (-float("inf"), float("inf")),
+    )
+
+
+def pairs_of_views(trial: Mapping[Any, Any]) -> float:
+    """Pairs of views of an image that a trial compares: t (V - 1) - t (t - 1) / 2 for t target
+    views of V (ECPP Table 1); NaN where the catalog does not know.
+    """
+    views = COMPONENT["views"].get(str(trial.get("views")))
+    if views is None:
+        return float("nan")
+    num = _count(trial.get("num_views"), 2) if views.name != "two" else 2
+    num_targets = {"all": num, "first": 1, "global": _count(trial.get("num_global_views"), 2)}
+    targets = num_targets[views.targets]
+    return targets * (num - 1) - targets * (targets - 1) / 2
+
+
+def _count(value: Any, otherwise: int) -> int:
+    return int(value) if value is not None and value == value else otherwise
+
+
+def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]:
+    """The metric against each measure of effort that orders the objectives in another way than
+    those before it: an axis on which all curves are only stretched alike is left out.
+    """
+    if learning.empty or learning.groupby("objective")["epoch"].nunique().max() < 2:
+        return []
+    drawn: list[str] = []
+    found: list[Figure] = []
+    for axis in EFFORTS:
+        known = learning[np.isfinite(charts.numbers(learning, axis))]
+        if len(known) < len(learning) or any(_is_alike(learning, axis, one) for one in drawn):
+            continue
+        drawn.append(axis)
+        found.append(learning_figure(learning, material, axis=axis))
+    return found
+
+
+def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) -> Figure:
+    """The metric against one of `EFFORTS`, a line an objective."""
+    frame = charts.columns(learning, x=axis, y="mean", low="low", high="high", num="num_seeds")
+    few = frame["num"] < LEAST_SEEDS
+    has_band = not few.all()
+    frame.loc[few, ["low", "high"]] = np.nan
+    frame = charts.in_order(frame.dropna(subset=["x", "y"]), material)
+    short, called = EFFORTS[axis]
+    title = material.metric_title
+    tips = charts.tips(
+        objective="objective", x=called, y=f"mean {title}", **charts.ENDS, num="seeds"
+    )
+    x = alt.X(
+        "x:Q",
+        title=called,
+        axis=alt.Axis(format="~s" if axis != "epoch" else "d", tickCount=6, grid=False),
+    )
+    drawn, said = charts.curves(frame, material, x, title, tips)
+    over = "Bands are 95 % intervals over the seeds."
+    bands = over if has_band else f"Bands need {LEAST_SEEDS} seeds."
+    return Figure(
+        name=f"learning-{short}",
+        title=f"Learning curves against {short}",
+        caption=f"Mean {material.metric} of the best configuration of each objective. {bands}"
+        f"{said}",
+        chart=charts.layers(
+            drawn, describe=f"{material.metric} against {called}, a line an objective."
+        ),
+        data=learning,
+    )
+
+
+def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
+    """The trials that have not ended, a line each: the metric where any of them has been scored,
+    else the training loss.
+
+    Args:
+        epochs: `Findings.under_way`.
+    """
+    if epochs.empty:
+        return None
+    is_scored = bool(np.isfinite(charts.numbers(epochs, material.metric)).any())
+    name = material.metric if is_scored else "train_loss"
+    title = material.metric_title if is_scored else "training loss"
+    frame = pd.DataFrame({"x": charts.numbers(epochs, "epoch"), "y": charts.numbers(epochs, name)})
+    frame = frame.assign(**epochs[["trial_id", "objective", "status"]])
+    frame = charts.in_order(frame.dropna(), material)
+    if frame.empty:
+        return None
+    ends = frame.groupby("trial_id", sort=False).tail(1)
+    hue = charts.colour(material, frame["objective"])
+    x = alt.X("x:Q", title="epochs", axis=alt.Axis(format="d", grid=False))
+    y = charts.score_axis(title)
+    tips = charts.tips(
+        trial_id="trial", objective="objective", status="status", x="epochs", y=title
+    )
+    line = alt.Chart(frame).mark_line(strokeWidth=1.5, strokeDash=[4, 3])
+    point = alt.Chart(ends).mark_point(filled=True, size=50, opacity=1)
+    num = frame["trial_id"].nunique()
+    left_out = epochs["trial_id"].nunique() - num
+    more = f" Not drawn: {left_out}, not scored yet or without an ended trial of their objective."
+    return Figure(
+        name="under-way",
+        title="Trials under way",
+        caption=f"{title[0].upper()}{title[1:]} of {num} trials that have not ended, a line each. "
+        f"No number of this page counts them.{more if left_out else ''}",
+        chart=charts.layers(
+            [line.encode(x, y, hue, detail="trial_id:N"), point.encode(x, y, hue, tooltip=tips)],
+            describe=f"{title} against epochs, a line for each trial that has not ended.",
+        ),
+        data=epochs,
+    )
+
+
+def _is_alike(learning: pd.DataFrame, axis: str, other: str) -> bool:
+    """Whether two axes differ by one factor, the same for all objectives. Of seconds always where
+    the times of equal work differ by less than a tenth.
+    """
+    ratio = charts.numbers(learning, axis) / np.maximum(charts.numbers(learning, other), 1e-12)
+    ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
+    return bool(len(ratio) and ratio.max() <= 1.1 * ratio.min())
+
+
+QUESTION = Question(
+    name="learning",
+    table=learning,
+    has_notes=False,
+    draw=lambda asked: (
+        *learning_figures(asked.ask(learning), asked.material),
+        under_way_figure(asked.answers.under_way(), asked.material),
+    ),
+    formulas={"learning curves": analysis.COLUMNS},
+)

@@ -1,0 +1,268 @@
+"""The metric over one hyperparameter and over two, the others averaged over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis.regions import cut
+from clsweep.analysis.robustness import marginals as analysis
+from clsweep.analysis.sweep import Sweep
+from clsweep.findings.material import Material
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers, chosen
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Question
+from clsweep.questions.model import Figure
+from clsweep.questions.sensitivity import sensitivity
+
+FAVOURITES = ("tau", "batch_size")
+MAX_CELLS_WITH_TEXT = 8  # a row of more has no room for numbers on a phone
+# On an axis the edges of a bin have two digits, or three of a hundred and more; the tooltips have
+# them all.
+SHORT_EDGES = (
+    r"test(/^-?[0-9][0-9.e+-]*\.\.-?[0-9][0-9.e+-]*$/, datum.label) ? "
+    + " + '..' + ".join(
+        f"format(+split(datum.label, '..')[{end}], abs(+split(datum.label, '..')[{end}]) < 100 ? "
+        "'.2~r' : '.3~r')"
+        for end in (0, 1)
+    )
+    + " : datum.label"
+)
+
+
+def marginals(of: Answers, *objectives: str) -> pd.DataFrame:
+    """One row per value of each swept hyperparameter, see `analysis.robustness.marginals`."""
+    return analysis.marginals(chosen(of.material.sweeps, objectives))
+
+
+def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure]:
+    """The metric against each hyperparameter, averaged over the others, with all objectives that
+    sweep it.
+    """
+    if marginals.empty:
+        return []
+    tables = {
+        str(param): _marginal(rows, material)
+        for param, rows in marginals.groupby("param", sort=False)
+    }
+    return charts.each(
+        "marginal", tables, lambda slug, at, rows: _marginal_figure(slug, at, rows, material)
+    )
+
+
+def _marginal(rows: pd.DataFrame, material: Material) -> pd.DataFrame:
+    frame = charts.columns(rows, x="position", y="mean", low="low", high="high", num="num_configs")
+    frame.insert(1, "at", rows["label"].astype(str).to_numpy())
+    frame["binned"] = charts.numbers(rows, "value_low") < charts.numbers(rows, "value_high")
+    return charts.in_order(frame.dropna(subset=["y"]), material)
+
+
+def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
+    metric, title = material.metric, material.metric_title
+    called = charts.param_title(material, param)
+    by_name = bool(frame["x"].isna().any())
+    tips = charts.tips(
+        objective="objective", at=called, y=f"mean {title}", **charts.ENDS, num="configurations"
+    )
+    if by_name:
+        lines, said = charts.reference_lines(material, frame, title)
+        drawn = [*lines, *_side_by_side(frame, material, called, title, tips)]
+    else:
+        x = charts.param_axis(
+            material, param, frame["x"].to_numpy(dtype=float), ticks=not frame["binned"].any()
+        )
+        drawn, said = charts.curves(frame, material, x, title, tips)
+    binned = " Each point stands for a range of values." if frame["binned"].any() else ""
+    return Figure(
+        name=name,
+        title=f"{metric} against {called}",
+        caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
+        f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
+        chart=charts.layers(
+            drawn, describe=f"Mean {metric} against {param}, with intervals; a line an objective."
+        ),
+        data=frame.drop(columns=["x", "binned"]).rename(
+            columns={"at": "value", "y": "mean", "num": "num_configs"}
+        ),
+    )
+
+
+def _side_by_side(
+    frame: pd.DataFrame, material: Material, called: str, title: str, tips: Sequence[alt.Tooltip]
+) -> list[alt.Chart]:
+    """Points with error bars, for a hyperparameter whose values are names."""
+    place = alt.X(
+        "at:N",
+        title=called,
+        scale=alt.Scale(domain=list(dict.fromkeys(frame["at"]))),
+        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelLimit=100, grid=False),
+    )
+    beside = alt.XOffset("objective:N", scale=alt.Scale(domain=charts.objectives(material)))
+    base = alt.Chart(frame)
+    hue, form = charts.looks(material, frame)
+    bar = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(
+        strokeWidth=2
+    )
+    point = base.mark_point(filled=True, size=70, opacity=1)
+    return [
+        bar.encode(place, beside, charts.score_axis(title, "low"), alt.Y2("high"), hue),
+        point.encode(place, beside, charts.score_axis(title), hue, form, tooltip=list(tips)),
+    ]
+
+
+def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figure]:
+    """Mean metric over two hyperparameters of every objective that sweeps two, all on one scale of
+    colours. A failed trial has no colour.
+
+    The two are tau and batch_size if both are swept, else those of the largest interaction in
+    `sensitivity`, else the first two. Their regions are those of `analysis.regions.cut`.
+    """
+    pairs, tables = {}, {}
+    for sweep in material.sweeps:
+        pair = None if sweep.not_measured else _two_params(sweep, sensitivity)
+        if pair is not None and sweep.alive.any():
+            pairs[sweep.objective] = pair
+            tables[sweep.objective] = _cells(sweep.without_failed(), *pair)
+    means = pd.concat([cells["mean"] for cells in tables.values()] or [pd.Series(dtype=float)])
+    if means.isna().all():
+        return []
+    domain = [float(means.min()), float(means.max())]
+    return charts.each(
+        "heatmap",
+        tables,
+        lambda slug, name, cells: _heatmap(slug, name, pairs[name], cells, material, domain),
+    )
+
+
+def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str] | None:
+    if len(sweep.params) < 2:
+        return None
+    if set(FAVOURITES) <= set(sweep.params):
+        return FAVOURITES
+    if len(sensitivity):
+        rows = sensitivity[
+            (sensitivity["objective"] == sweep.objective)
+            & (charts.numbers(sensitivity, "order") == 2)
+        ]
+        size = pd.Series(
+            np.fmax(charts.numbers(rows, "first"), charts.numbers(rows, "total")), index=rows.index
+        ).dropna()
+        for term in rows.loc[size.sort_values(ascending=False).index, "term"]:
+            names = str(term).split(" x ")
+            if len(names) == 2 and set(names) <= set(sweep.params):
+                return names[0], names[1]
+    return sweep.params[0], sweep.params[1]
+
+
+def _cells(sweep: Sweep, x: str, y: str) -> pd.DataFrame:
+    """Mean over the configurations of every cell, in the metric's own sign; a cell where all failed
+    has none.
+    """
+    frame = pd.DataFrame(
+        {"x": _levels(sweep, x), "y": _levels(sweep, y), "score": sweep.sign * sweep.means}
+    )
+    cells = frame.groupby(["x", "y"], observed=True)["score"]
+    return cells.agg(mean="mean", num="size", scored="count").reset_index()
+
+
+def _levels(sweep: Sweep, param: str) -> pd.Categorical[str]:
+    """Text of the region of each configuration, in the order of the regions."""
+    regions = cut(param, [sweep])
+    return pd.Categorical.from_codes(regions.place(sweep.settings[param]), pd.Index(regions.labels))
+
+
+def _heatmap(
+    slug: str,
+    name: str,
+    pair: tuple[str, str],
+    cells: pd.DataFrame,
+    material: Material,
+    domain: list[float],
+) -> Figure:
+    columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
+    cells = cells.astype({"x": str, "y": str})
+    x, y = (charts.param_title(material, param) for param in pair)
+    tips = charts.tips(
+        "x",
+        "y",
+        x=x,
+        y=y,
+        mean=f"mean {material.metric_title}",
+        scored="configurations with a score",
+        num="configurations tried",
+    )
+    base = alt.Chart(cells).encode(
+        alt.X("x:N", title=x, scale=alt.Scale(domain=columns), axis=_level_axis()),
+        alt.Y("y:N", title=y, scale=alt.Scale(domain=lines[::-1]), axis=_level_axis()),
+        tooltip=tips,
+    )
+    empty = " Empty cells hold no configuration." if len(cells) < len(columns) * len(lines) else ""
+    said = f"{empty} Grey cells: every trial failed." if cells["mean"].isna().any() else empty
+    return Figure(
+        name=slug,
+        title=f"{name}: {material.metric} over {pair[0]} and {pair[1]}",
+        caption=f"Mean {material.metric} of the configurations in each cell, averaged over the "
+        "other hyperparameters. Failed trials are left out. "
+        f"The colours mean the same in every such figure.{said}",
+        chart=charts.layers(
+            _coloured(base, material, domain, has_text=len(columns) <= MAX_CELLS_WITH_TEXT),
+            height=max(charts.HEIGHT / 2, 30 * len(lines)),
+            describe=f"{material.metric} of {name} over {pair[0]} and {pair[1]}, as coloured "
+            "cells.",
+        ),
+        data=cells.rename(
+            columns={"x": f"{pair[0]} (across)", "y": f"{pair[1]} (up)", "num": "num_configs"}
+        ),
+    )
+
+
+def _coloured(
+    base: alt.Chart, material: Material, domain: list[float], *, has_text: bool
+) -> list[alt.Chart]:
+    """The cells, those without a mean grey; with their numbers where there is room."""
+    legend = alt.Legend(
+        orient="top",
+        gradientLength=alt.ExprRef("min(width, 260)"),
+        gradientThickness=10,
+        format=".4~r",
+        tickCount=4,
+    )
+    scale, title = alt.Scale(domain=domain), material.metric_title
+    hue = alt.Color("mean:Q", title=title, scale=scale, legend=legend)
+    missing = base.transform_filter("!isValid(datum.mean)")
+    known = base.transform_filter("isValid(datum.mean)")
+    cells = [missing.mark_rect(style="missing"), known.mark_rect().encode(hue)]
+    if not has_text:
+        return cells
+    dark, light = alt.value("#101216"), alt.value("#ffffff")
+    ink = alt.when(f"datum.mean > {(domain[0] + domain[1]) / 2}").then(dark).otherwise(light)
+    text = alt.Text("mean:Q", format=".3r")
+    numbers = known.mark_text(fontSize=11).encode(text=text, color=ink)
+    return [*cells, numbers, missing.mark_text(text="failed", style="soft")]
+
+
+def _level_axis() -> alt.Axis:
+    return alt.Axis(
+        labelExpr=SHORT_EDGES,
+        labelAngle=0,
+        labelOverlap="greedy",
+        labelLimit=90,
+        ticks=False,
+        domain=False,
+        grid=False,
+    )
+
+
+QUESTION = Question(
+    name="marginals",
+    table=marginals,
+    has_notes=False,
+    draw=lambda asked: (
+        *marginal_figures(asked.ask(marginals), asked.material),
+        *heatmap_figures(asked.material, asked.ask(sensitivity)),
+    ),
+    formulas={"marginals": analysis.COLUMNS},
+)

@@ -1,0 +1,182 @@
+"""What should be set, and what it is worth on fresh seeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+
+from clsweep.analysis import confirmation
+from clsweep.analysis import recommend as analysis
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.findings.material import Material
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers
+from clsweep.questions.column import Column, Question, half, level, measured, whole
+from clsweep.questions.model import Figure, Sentences, Wording
+from clsweep.questions.words import counted, interval, known
+
+SCORED_ON = {"search": "search", "fresh": "fresh seeds", "test": "test split"}
+_FRESH = ("fresh", "fresh_low", "fresh_high", "test", "test_low", "test_high")
+
+
+def recommend(of: Answers) -> pd.DataFrame:
+    """The best configuration of each objective, and the one whose worst neighbour is best."""
+    return analysis.recommend(of.material.sweeps)
+
+
+def confirmed(confirmation: pd.DataFrame, words: Wording) -> Sentences:
+    """What the best configuration of each objective keeps on fresh seeds."""
+    if confirmation.empty:
+        return ()
+    first = confirmation.sort_values("rank", kind="stable").drop_duplicates("objective")
+    by_name = {row["objective"]: _confirmed(row, words) for row in records_of(first)}
+    return tuple(
+        by_name[name] for name in dict.fromkeys(confirmation["objective"]) if by_name[name]
+    )
+
+
+def _confirmed(row: Row, words: Wording) -> str:
+    name, fresh, num = row["objective"], row["fresh"], row.get("fresh_seeds", math.nan)
+    if not known(fresh):
+        all_failed = known(failed := row.get("fresh_failed", math.nan)) and failed > 0
+        return f"The best {name} setting failed on every fresh seed." if all_failed else ""
+    low, high, search = row["fresh_low"], row["fresh_high"], row["search"]
+    seeds = f"{counted(num, 'fresh seed', 'fresh seeds')}" if known(num) else "fresh seeds"
+    out = f"The best {name} setting keeps {words.level(fresh)}{interval(low, high)} on {seeds}"
+    if known(search):
+        sign = 1 if words.mode == "max" else -1
+        out += f"; the search said {words.level(search)}{_excess(row, sign, words)}"
+    if known(row.get("test")):
+        seen = f"{words.level(row['test'])}{interval(row['test_low'], row['test_high'])}"
+        out += f"; the test split says {seen}"
+    return f"{out}."
+
+
+def _excess(row: Row, sign: int, words: Wording) -> str:
+    """By how much the search's score is too good, where the noise of both scores does not explain
+    it.
+
+    Half the interval of the difference: t sd sqrt(1 / n + 1 / m) for n fresh seeds and m of the
+    search, one noise; it is half the fresh interval times sqrt(1 + n / m).
+    """
+    num, searched = (row.get(name, math.nan) for name in ("fresh_seeds", "search_seeds"))
+    if not known(num, searched, row.get("fresh_low"), row.get("fresh_high")) or searched < 1:
+        return ""
+    excess = sign * (row["search"] - row["fresh"])
+    # The longer side: the other one may end where the metric ends.
+    side = max(row["fresh"] - row["fresh_low"], row["fresh_high"] - row["fresh"])
+    half = side * math.sqrt(1 + num / searched)
+    if excess <= half:
+        return ""
+    seen = interval(excess - half, excess + half, apart_from=0.0)
+    return f", {words.amount(excess)} too good{seen}"
+
+
+def confirmation_figure(material: Material) -> Figure | None:
+    """Scores of the confirmed configurations: in the search, on fresh seeds, on the test split."""
+    table = material.confirmation
+    if table.empty:
+        return None
+    parts = [
+        charts.intervals(table, column, f"{column}_low", f"{column}_high").assign(
+            kind=kind, row=_ranks(table), at=table["at"]
+        )
+        for column, kind in SCORED_ON.items()
+        if column in table.columns
+    ]
+    frame = charts.in_order(pd.concat(parts).dropna(subset=["x"]), material)
+    if frame.empty:
+        return None
+    frame = frame.sort_values(
+        "row",
+        key=lambda rows: rows.map({row: i for i, row in enumerate(_ranks(table))}),
+        kind="stable",
+    )
+    title = material.metric_title
+    tips = charts.tips(row="configuration", at="setting", kind="scored on")
+    return Figure(
+        name="confirmation",
+        title="The best settings on fresh seeds",
+        caption="The score of the search was picked for being good. The fresh seeds took no part "
+        f"in the picking. {charts.bands_text(frame, 'Bars')}",
+        chart=charts.dots(
+            frame,
+            charts.plain_x(title, zero=False, padding=12),
+            list(SCORED_ON.values()),
+            tips=[*tips, *charts.tips(x=title, **charts.ENDS)],
+            describe=f"{material.metric} of the best configurations: "
+            f"{', '.join(dict.fromkeys(frame['kind']))}.",
+        ),
+        data=table,
+    )
+
+
+def _ranks(table: pd.DataFrame) -> list[str]:
+    """`dcl, 2nd of the search`: what a confirmed configuration is called."""
+    pairs = zip(table["objective"], table["rank"], strict=True)
+    return [f"{name} #{int(rank)}" for name, rank in pairs]
+
+
+def _with_fresh(frame: pd.DataFrame, material: Material) -> pd.DataFrame:
+    """Beside the study's scores, what fresh seeds and the test say."""
+    again = material.confirmation
+    if again.empty:
+        return frame
+    keys = ["objective", "config"]
+    return frame.merge(again[[*keys, *(n for n in _FRESH if n in again)]], how="left", on=keys)
+
+
+QUESTION = Question(
+    name="recommendation",
+    title="The best setting, and the one whose worst neighbour is best",
+    heading="Settings by {metric}, with 95 % intervals",
+    table=recommend,
+    ahead=True,
+    columns=(
+        Column("objective"),
+        Column("pick", "kind"),
+        Column("config", whole("config"), spare=2),
+        Column("at"),
+        Column(
+            "score",
+            measured("score", ""),
+            "mean over the study's seeds. The setting was picked by it, so it is optimistic",
+        ),
+        Column(
+            "worst neighbour",
+            level("neighbourhood_worst", half("score", "")),
+            "the worst level among the setting and its neighbours. Each level is drawn towards the "
+            "mean around it, by as much as seed noise explains",
+            spare=4,
+            optional=True,
+        ),
+        Column(
+            "neighbours",
+            "num_neighbours",
+            "one step away on a grid, else the nearest",
+            spare=1,
+            optional=True,
+        ),
+        Column("fresh seeds", measured("fresh"), optional=True),
+        Column("test", measured("test"), spare=3, optional=True),
+    ),
+    levels="score",
+    rows=_with_fresh,
+    formulas={"recommendation": analysis.COLUMNS},
+)
+REPORTED = replace(
+    QUESTION,
+    rows=lambda frame, material: _with_fresh(frame[frame["config"].notna()], material),
+    say=lambda asked: confirmed(asked.material.confirmation, asked.words),
+    draw=lambda asked: [confirmation_figure(asked.material)],
+)
+CONFIRMATION = Question(
+    name="confirmation",
+    title="On fresh seeds and the test set",
+    frame=lambda asked: asked.material.confirmation,
+    has_notes=False,
+    formulas={"confirmation": confirmation.FRESH_COLUMNS},
+)

@@ -1,0 +1,388 @@
+"""A paper's table: its numbers with the trials that may answer them, out of a results folder alone;
+and its own layout, objectives down, the swept setting across, in each cell the measured number over
+the printed one and what they say together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from clsweep.analysis import reference as analysis
+from clsweep.analysis.reference import RESOLVABLE, Verdict
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import count, is_number, setting, settings
+from clsweep.findings.material import Material
+from clsweep.findings.notes import notes
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers, Asked
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Question
+from clsweep.questions.model import Figure, Sentences, Table
+from clsweep.questions.words import interval, number
+
+ABOUT = ("paper", "item")
+PLACES = ("dataset", "encoder", "metric")
+KEYS = (*ABOUT, "objective", *PLACES)
+PARTS = ("measured", "paper", "verdict")  # of a cell, one under the other
+LEGEND = (
+    "measured: mean over the seeds +- half of its 95 % interval, - where there is none; paper: the "
+    "printed number; agrees: they differ by {within} at most, with 95 % confidence; differs: they "
+    "are not the same, with 95 % confidence; other scale: the run fixes something otherwise than "
+    "the paper"
+)
+LONG = 18  # letters of a name of which four do not fit side by side
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Layout:
+    """One part of a paper's table: one metric, and one data set and encoder unless they stand
+    across.
+
+    Attributes:
+        title: what part it is.
+        across: the setting or place that its columns are.
+        labels: the objective of each row, with the settings that do not stand across.
+        rows: of `reproduce`, what it is made of.
+        shown: "objective", "" and a column for each value across; three rows an objective.
+    """
+
+    paper: str
+    item: str
+    title: str
+    across: str
+    labels: tuple[str, ...]
+    rows: pd.DataFrame
+    shown: pd.DataFrame
+
+    @property
+    def is_measured(self) -> bool:
+        return bool(self.rows["measured"].notna().any())
+
+
+def reproduce(of: Answers, *, within: float | None = None) -> pd.DataFrame:
+    """One row per printed number, see `analysis.reference`; none where no study has such numbers.
+
+    The numbers may span cells, so it is asked of all of them together.
+    """
+    return analysis.reproduce(of.printed(within))
+
+
+def printed_numbers(asked: Asked) -> pd.DataFrame:
+    """A paper's numbers beside what was measured; may be empty."""
+    return asked.answers.ask_whole(reproduce)
+
+
+def _measured(asked: Asked) -> list[Layout]:
+    return [part for part in layouts(printed_numbers(asked)) if part.is_measured]
+
+
+def settings_of(frame: pd.DataFrame) -> list[str]:
+    """The columns of `reproduce` that hold hyperparameters."""
+    return [str(name) for name in frame if name not in (*KEYS, *analysis.COLUMNS)]
+
+
+def layouts(frame: pd.DataFrame) -> list[Layout]:
+    """Every part of every table, in the paper's order; printed spreads stand in none."""
+    found = []
+    for _, item in frame[frame["value"].notna()].groupby(list(ABOUT), sort=False):
+        across = _across(item)
+        places = [name for name in PLACES if name != across]
+        found += [
+            _layout(rows, across, places)
+            for _, rows in item.groupby(places, sort=False, dropna=False)
+        ]
+    return found
+
+
+def remarks(frame: pd.DataFrame) -> list[str]:
+    """What a reader of one or more tables must know: scales, reasons, misprints."""
+    rows = frame[frame["measured"].notna()]
+    scales = rows.loc[rows["verdict"] == Verdict.OTHER_SCALE, ["here", "there"]].drop_duplicates()
+    said = [f"other scale: here {here}; in the paper {there}" for here, there in scales.to_numpy()]
+    said += notes(rows[rows["verdict"] != Verdict.OTHER_SCALE])
+    said += [
+        f"{setting_of(row, settings_of(frame))}: {row['printed_note']}"
+        for row in records_of(frame)
+        if row["printed_note"] and (row["measured"] == row["measured"] or is_spread(row))
+    ]
+    return list(dict.fromkeys(said))
+
+
+def is_spread(row: Mapping[str, Any]) -> bool:
+    """Whether a printed number is a spread alone."""
+    return not is_number(row["value"])
+
+
+def legend(frame: pd.DataFrame) -> str:
+    """What the cells hold, with the differences that still agree."""
+    allowed = sorted({float(value) for value in frame["within"].dropna()}) or [1.0]
+    return LEGEND.format(within=" or ".join(map(setting, allowed)))
+
+
+def closing(frame: pd.DataFrame) -> str:
+    """`12 of 20 numbers agree, 3 differ, 5 not resolved; 40 not measured`."""
+    counts = frame.loc[frame["value"].notna(), "verdict"].value_counts()
+    num = {verdict: int(counts.get(verdict, 0)) for verdict in Verdict}
+    comparable = sum(num[verdict] for verdict in RESOLVABLE)
+    said = "no number is measured at the paper's scale"
+    differ, open_ = num[Verdict.DIFFERS], num[Verdict.NOT_RESOLVED]
+    if comparable:
+        said = (
+            f"{count(num[Verdict.AGREES])} of {count(comparable)} numbers agree, "
+            f"{count(differ)} differ{'s' * (differ == 1)}, {count(open_)} not resolved"
+        )
+    others = {
+        "at another scale": num[Verdict.OTHER_SCALE],
+        "not measured": num[Verdict.NOT_MEASURED],
+        "for reference only": num[Verdict.REFERENCE_ONLY],
+    }
+    return "; ".join([said, *(f"{count(n)} {what}" for what, n in others.items() if n)])
+
+
+def unmeasured(parts: Sequence[Layout]) -> list[str]:
+    """The parts of tables without a measured number, in a line."""
+    titles = [f"{part.item}, {part.title}" for part in parts if not part.is_measured]
+    return [f"not measured: {'; '.join(titles)}"] if titles else []
+
+
+def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    """`dcl, tau=0.5, cifar10`: what a printed number is of."""
+    return ", ".join([_label(row, names), *(row[name] for name in PLACES[:1] if row[name])])
+
+
+def _across(item: pd.DataFrame) -> str:
+    """The setting of most values, else what else tells the columns apart."""
+    sizes = {name: item[name].nunique() for name in settings_of(item)}
+    widest = max(sizes, key=lambda name: sizes[name], default="")
+    if widest and sizes[widest] > 1:
+        return widest
+    return next((name for name in PLACES if item[name].nunique() > 1), "metric")
+
+
+def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
+    others = [n for n in settings_of(rows) if n != across and rows[n].notna().any()]
+    labels = [_label(row, others) for row in records_of(rows)]
+    heads = _heads(rows, across)
+    decimals = max(len(setting(value).partition(".")[2]) for value in rows["value"])
+    turn = rows.assign(label=labels).groupby(["label", across], dropna=False).cumcount()
+    table: dict[tuple[str, int], dict[str, dict[str, str]]] = {}
+    for row, label, head, place in zip(records_of(rows), labels, heads, turn, strict=True):
+        table.setdefault((label, place), {})[head] = _cell(row, decimals)
+    order = list(dict.fromkeys(heads))
+    shown = [
+        {"objective": label if part == PARTS[0] else "", "": part}
+        | {head: cells.get(head, {}).get(part, "") for head in order}
+        for (label, _), cells in table.items()
+        for part in PARTS
+    ]
+    first = rows.iloc[0]
+    return Layout(
+        paper=first["paper"],
+        item=first["item"],
+        title=f"{', '.join(first[name] for name in places if first[name])}, by {across}",
+        across=across,
+        labels=tuple(labels),
+        rows=rows,
+        shown=pd.DataFrame(shown),
+    )
+
+
+def _heads(rows: pd.DataFrame, across: str) -> list[str]:
+    """The column of each row; of one without the setting it is `-`."""
+    if across in PLACES:
+        return rows[across].tolist()
+    return [text or "-" for text in settings([_plain(value) for value in rows[across]])]
+
+
+def _cell(row: Mapping[str, Any], decimals: int) -> dict[str, str]:
+    is_measured = is_number(row["measured"])
+    return {
+        "measured": _level(row, decimals + 1) if is_measured else "-",
+        "paper": f"{row['value']:.{decimals}f}",
+        "verdict": row["verdict"] if row["verdict"] != Verdict.NOT_MEASURED else "",
+    }
+
+
+def _level(row: Mapping[str, Any], decimals: int) -> str:
+    """`79.67 +-8.33`, with the first digit of the half width at least."""
+    half = row["high"] - row["measured"]
+    if not is_number(half):
+        return f"{row['measured']:.{decimals}f}"
+    decimals = max(decimals, math.ceil(-math.log10(half)) if half > 0 else 0)
+    return f"{row['measured']:.{decimals}f} +-{half:.{decimals}f}"
+
+
+def _label(row: Mapping[str, Any], others: Sequence[str]) -> str:
+    texts = [f"{name}={setting(_plain(row[name]))}" for name in others if _plain(row[name])]
+    return ", ".join([row["objective"], *texts])
+
+
+def _plain(value: Any) -> Any:
+    """A setting as a number where it is one; None where there is none."""
+    if value is None or value == "" or value != value:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value
+
+
+def summary(frame: pd.DataFrame) -> Sentences:
+    """The count of the verdicts; nothing where no number is printed."""
+    return () if frame.empty else (f"Against the paper: {closing(frame)}.",)
+
+
+def differing(frame: pd.DataFrame) -> Sentences:
+    """The numbers that differ, a sentence each, the largest difference first."""
+    rows = frame[frame["verdict"] == Verdict.DIFFERS]
+    rows = rows.loc[rows["difference"].abs().sort_values(ascending=False).index]
+    return tuple(
+        f"{row['item']}, {setting_of(row, settings_of(frame))}: {row['metric']} is "
+        f"{number(row['measured'])}, printed {number(row['value'])}, a difference of "
+        f"{number(row['difference'])}{interval(row['difference_low'], row['difference_high'])}."
+        for row in records_of(rows)
+    )
+
+
+def reproduction_figures(parts: Sequence[Layout], material: Material) -> list[Figure]:
+    """A figure of each measured part of a paper's table that has two numbers across."""
+    curves = [(part, _paper_points(part)) for part in parts if part.is_measured]
+    drawn = [(part, frame) for part, frame in curves if frame["x"].nunique() > 1]
+    names = charts.slugs("paper", [f"{part.item} {part.title}" for part, _ in drawn])
+    return [
+        _paper_figure(name, part, frame, material)
+        for name, (part, frame) in zip(names, drawn, strict=True)
+    ]
+
+
+def _paper_points(part: Layout) -> pd.DataFrame:
+    """Rows with a place on the axis; none where names stand across."""
+    rows = part.rows.assign(at=pd.to_numeric(part.rows[part.across], errors="coerce"))
+    columns = {"x": "at", "printed": "value", "y": "measured", "low": "low", "high": "high"}
+    frame = pd.DataFrame({key: charts.numbers(rows, column) for key, column in columns.items()})
+    frame.insert(0, "objective", part.rows["objective"].to_list())
+    frame.insert(1, "label", list(part.labels))
+    settings = [
+        label.removeprefix(name).removeprefix(", ")
+        for label, name in zip(part.labels, frame["objective"], strict=True)
+    ]
+    frame.insert(2, "setting", settings)
+    frame["verdict"] = rows["verdict"].to_numpy()
+    return frame.dropna(subset=["x"]).sort_values("x", kind="stable")
+
+
+def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: Material) -> Figure:
+    metric = str(part.rows["metric"].iloc[0])
+    param = charts.param_title(material, part.across)
+    place = ", ".join(str(part.rows[n].iloc[0]) for n in ("dataset", "encoder"))
+    return Figure(
+        name=name,
+        title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
+        caption=f"Filled points: measured. {charts.bands_text(frame, 'Bars')} Open points, dashed: "
+        f"printed in {part.paper}.{_scale_note(frame)}",
+        chart=charts.layers(
+            _printed(frame, part.across, metric, material),
+            describe=f"Measured and printed {metric} against {part.across}; two lines an "
+            "objective.",
+        ),
+        data=frame.drop(columns="setting").rename(columns={"x": part.across, "y": "measured"}),
+        settings=(part.across,),
+    )
+
+
+def _scale_note(frame: pd.DataFrame) -> str:
+    apart = (frame["verdict"] == Verdict.OTHER_SCALE).any()
+    return " The scales differ: see the notes." if apart else ""
+
+
+def _columns(labels: Sequence[str]) -> dict[str, int]:
+    """Fewer columns of a legend with long names."""
+    return {"columns": 2, "labelLimit": 290} if max(map(len, labels)) > LONG else {}
+
+
+def _printed(frame: pd.DataFrame, param: str, metric: str, material: Material) -> list[alt.Chart]:
+    labels, known = list(dict.fromkeys(frame["objective"])), charts.objectives(material)
+    kinds = list(dict.fromkeys(frame["setting"]))
+    hue = alt.Color(
+        "objective:N",
+        title=None,
+        scale=alt.Scale(domain=[*known, *(label for label in labels if label not in known)]),
+        legend=alt.Legend(**charts.legend_place() | _columns(labels), values=labels),
+    )
+    form: alt.Shape | alt.ShapeValue = alt.ShapeValue("circle")
+    if len(kinds) > 1:
+        scale, legend = (
+            alt.Scale(domain=kinds),
+            alt.Legend(**charts.legend_place() | _columns(kinds)),
+        )
+        form = alt.Shape("setting:N", title=None, scale=scale, legend=legend)
+    x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
+    tips = charts.tips(
+        label="objective",
+        x=param,
+        y="measured",
+        **charts.ENDS,
+        printed="printed",
+        verdict="verdict",
+    )
+    base = alt.Chart(frame).encode(detail="label:N")
+    measured = base.transform_filter("isValid(datum.y)")
+    bars = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+
+    def y(field: str) -> alt.Y:
+        return charts.score_axis(metric, field)
+
+    return [
+        base.mark_line(strokeWidth=1.5, strokeDash=[4, 4], opacity=0.8).encode(
+            x, y("printed"), hue
+        ),
+        base.mark_point(filled=False, size=60, opacity=1).encode(
+            x, y("printed"), hue, form, tooltip=tips
+        ),
+        base.mark_line(strokeWidth=2).encode(x, y("y"), hue),  # broken where nothing is measured
+        bars.mark_rule(strokeWidth=2).encode(x, y("low"), alt.Y2("high"), hue),
+        measured.mark_point(filled=True, size=70, opacity=1).encode(
+            x, y("y"), hue, form, tooltip=tips
+        ),
+    ]
+
+
+def _tables(asked: Asked) -> list[Table]:
+    parts = _measured(asked)
+    names = charts.slugs("paper", [f"{part.item} {part.title}" for part in parts])
+    return [
+        Table(
+            name=name,
+            title=f"{part.paper}, {part.item}: {part.title}",
+            caption=legend(part.rows),
+            frame=part.rows,
+            shown=part.shown,
+        )
+        for name, part in zip(names, parts, strict=True)
+    ]
+
+
+def _notes(asked: Asked) -> list[str]:
+    frame = printed_numbers(asked)
+    return [] if frame.empty else [*remarks(frame), *unmeasured(layouts(frame))]
+
+
+def figures(asked: Asked) -> list[Figure]:
+    """The charts of the paper's tables."""
+    return reproduction_figures(_measured(asked), asked.material)
+
+
+QUESTION = Question(
+    name="reproduction",
+    table=reproduce,
+    tables=_tables,
+    notes=_notes,
+    say=lambda asked: (*summary(printed_numbers(asked)), *differing(printed_numbers(asked))),
+    draw=figures,
+    formulas={"reproduction": analysis.COLUMNS},
+)

@@ -1,0 +1,365 @@
+"""What an adaptive search tried, found and stopped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis import searching as analysis
+from clsweep.analysis.sweep import Sweep
+from clsweep.display.cells import records_of, texts_of_values
+from clsweep.display.numbers import count, mentioned, settings, work
+from clsweep.display.theme import GREY
+from clsweep.findings.material import Material
+from clsweep.findings.notes import is_measured, status
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Column, Question, measured, share
+from clsweep.questions.model import Figure, Open, Sentences, Wording
+from clsweep.questions.words import known, listed, number
+
+LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
+MAX_LINES = 150  # more configurations than this are a grey mass
+MAX_POINTS = 1500
+
+
+def history(of: Answers) -> pd.DataFrame:
+    """Every configuration in the order of the plan, with the best score so far."""
+    found = of.material
+    return analysis.history(found.sweeps, found.trials, found.metric)
+
+
+def top(of: Answers, num: int = 5) -> pd.DataFrame:
+    """The best configurations of each objective with the score of every seed."""
+    return analysis.top(of.material.sweeps, num)
+
+
+def importance(of: Answers) -> pd.DataFrame:
+    """Which hyperparameters go with good scores among those that a search tried."""
+    return analysis.importance([sweep for sweep in of.material.sweeps if sweep.not_measured])
+
+
+def saved(of: Answers) -> pd.DataFrame:
+    """What stopping trials early saved; none where none was stopped."""
+    trials = of.material.trials
+    if not {"epochs", "epochs_trained"} <= set(trials.columns):
+        return pd.DataFrame(columns=list(analysis.SAVED_COLUMNS))
+    return analysis.saved(trials, trials["epochs"].astype(float))
+
+
+def course(history: pd.DataFrame, words: Wording) -> Sentences:
+    """When each objective's best was found, from `Findings.history`."""
+    out = []
+    for name, rows in history.groupby("objective", sort=False):
+        best = rows["best"].dropna()
+        if best.empty:
+            continue
+        last = best.iloc[-1]
+        found = rows.loc[rows["best"] == last].iloc[0]
+        late = found["tried"] > LATE * len(rows) and len(rows) > 4
+        more = " It still improved near the end, so more tries may help." if late else ""
+        out.append(
+            f"{name} found its best, {words.level(last)}, at try {count(found['tried'])} of "
+            f"{count(len(rows))}.{more}"
+        )
+    return tuple(out)
+
+
+def importances(table: pd.DataFrame) -> Sentences:
+    """Which hyperparameters went with the score, from `Findings.importance`."""
+    out: list[str] = []
+    for name, frame in table.groupby("objective", sort=False):
+        rows = records_of(frame)
+        found = [
+            f"{row['param']} ({number(row['importance'])}, by chance up to {number(row['null'])})"
+            for row in sorted(rows, key=lambda row: -row["importance"])
+            if row["resolved"]
+        ]
+        if found:
+            verb = "goes" if len(found) == 1 else "go"
+            out.append(f"Among the tries of {name}, {listed(found)} {verb} with the score.")
+        elif any(is_measured(row["reason"]) for row in rows):
+            why = "" if not rows[0]["reason"] else f": {rows[0]['note']}"
+            out.append(Open(f"Which hyperparameter matters for {name} is not resolved{why}."))
+    return tuple(out)
+
+
+def savings(table: pd.DataFrame) -> Sentences:
+    """What stopping early saved, from `Findings.saved`."""
+    out = []
+    for row in records_of(table):
+        hours = f", about {work(row['saved_hours'])}" if known(row["saved_hours"]) else ""
+        out.append(
+            f"{row['objective']}: {count(row['stopped'])} of {count(row['trials'])} trials were "
+            f"stopped early, which saved {number(100 * row['saved'])} % of the epochs{hours}."
+        )
+    return tuple(out)
+
+
+def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
+    """The score of every configuration in the order of the plan, and the best so far."""
+    columns = {"tried": "x", "score": "y"}
+    frame = charts.in_order(history.rename(columns=columns).dropna(subset=["y"]), material)
+    if frame.empty:
+        return None
+    if len(frame) > MAX_POINTS:
+        frame = frame.iloc[np.linspace(0, len(frame) - 1, MAX_POINTS).astype(int)]
+    frame = frame.assign(at=charts.settings_at(material, frame))
+    frame = frame[["objective", "x", "y", "best", "at", "state", "num_seeds"]]
+    title = material.metric_title
+    x = alt.X(
+        "x:Q",
+        title="configurations tried",
+        scale=alt.Scale(zero=False, nice=False, padding=8),
+        axis=alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False),
+    )
+    tips = charts.tips(
+        objective="objective",
+        at="setting",
+        y=title,
+        state="state",
+        num_seeds="seeds",
+        best="best so far",
+    )
+    base = alt.Chart(frame)
+    hue, form = charts.looks(material, frame)
+    line = base.transform_filter("isValid(datum.best)").mark_line(
+        strokeWidth=2.5, interpolate="step-after"
+    )
+    points = {True: "datum.state == 'finished'", False: "datum.state != 'finished'"}
+    stopped = bool((frame["state"] != "finished").any())
+    marks = [
+        base.transform_filter(condition)
+        .mark_point(filled=filled, size=40, opacity=1, fillOpacity=0.75, strokeOpacity=0.6)
+        .encode(x, charts.score_axis(title), hue, form, tooltip=tips)
+        for filled, condition in points.items()
+        if filled or stopped
+    ]
+    return Figure(
+        name="history",
+        title="The search: every configuration, and the best so far",
+        caption="A point is a configuration, in the order in which it was planned. The line is the "
+        f"best so far.{' Open points were stopped early, raced out or failed.' if stopped else ''}",
+        chart=charts.layers(
+            [line.encode(x, charts.score_axis(title, "best"), hue), *marks],
+            describe=f"{material.metric} of every configuration in the order of the search; a line "
+            "an objective: the best so far.",
+        ),
+        data=history,
+    )
+
+
+def parallel_figures(material: Material, scores: pd.DataFrame) -> list[Figure]:
+    """Every configuration as a line across its hyperparameters, a figure for each objective that
+    sweeps two or more; the colour is the score.
+
+    scores: objective, config and score, a row a configuration, as `history` has them.
+    """
+    sweeps = [sweep for sweep in material.sweeps if len(sweep.params) > 1]
+    known = scores.dropna(subset=["score"])
+    if known.empty:
+        return []
+    domain = [float(known["score"].min()), float(known["score"].max())]
+    frames = {s.objective: _lines(s, known[known["objective"] == s.objective]) for s in sweeps}
+    return charts.each(
+        "parallel", frames, lambda slug, at, rows: _parallel(slug, at, rows, domain, material)
+    )
+
+
+def _lines(sweep: Sweep, scores: pd.DataFrame) -> pd.DataFrame:
+    """A row for each configuration and hyperparameter: `place` is 0 to 1 along its axis."""
+    best = scores.sort_values("score", ascending=sweep.sign < 0, kind="stable")
+    if len(best) > MAX_LINES:
+        best = best.iloc[np.linspace(0, len(best) - 1, MAX_LINES).astype(int)]
+    row_of = {config: row for row, config in enumerate(sweep.configs)}
+    rows = best["config"].map(row_of).to_numpy(dtype=int)
+    at = [sweep.label(row) for row in rows]
+    parts = [
+        best[["config", "score"]].assign(
+            param=name,
+            place=_places(sweep, name)[rows],
+            value=settings(sweep.settings[name].iloc[rows].tolist()),
+            at=at,
+        )
+        for name in sweep.params
+    ]
+    found = pd.concat(parts, ignore_index=True)
+    return found[["param", "place", "value", "config", "score", "at"]].dropna(subset=["place"])
+
+
+def _places(sweep: Sweep, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """(n,) where each value stands between the lowest, 0, and the highest, 1."""
+    if sweep.scales[name] == "category":
+        codes = sweep.settings[name].astype(str).factorize(sort=True)[0].astype(float)
+        axis = np.where(codes < 0, np.nan, codes)
+    else:
+        axis = sweep.axis(name)
+    low, high = np.nanmin(axis), np.nanmax(axis)
+    return np.asarray((axis - low) / (high - low) if high > low else np.zeros(len(axis)))
+
+
+def _parallel(
+    slug: str, objective: str, frame: pd.DataFrame, domain: list[float], material: Material
+) -> Figure:
+    title, names = material.metric_title, list(dict.fromkeys(frame["param"]))
+    x = alt.X(
+        "param:N",
+        title=None,
+        scale=alt.Scale(domain=names, type="point", padding=0.25),
+        axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120, domain=False, ticks=False),
+    )
+    y = alt.Y("place:Q", axis=None, scale=alt.Scale(domain=[0, 1], padding=16))
+    hue = alt.Color(
+        "score:Q",
+        title=title,
+        scale=alt.Scale(domain=domain, range="heatmap"),
+        legend=alt.Legend(**charts.legend_place() | {"gradientLength": 160}),
+    )
+    tips = charts.tips(at="setting", score=title)
+    base = alt.Chart(frame)
+    ends = _ends(frame)
+    rules = alt.Chart(pd.DataFrame({"param": names})).mark_rule(color=GREY)
+    labels = alt.Chart(ends)
+    text = alt.Text("value:N")
+    order = "best first" if material.mode == "max" else "lowest first"
+    return Figure(
+        name=slug,
+        title=f"{objective}: every configuration across its hyperparameters",
+        caption="A line is a configuration, its colour the score. Each axis runs from its lowest "
+        "value, below, to its highest, on its own scale. Lines of one colour that meet at a value "
+        f"show what good settings share. Rows of the numbers: {order}.",
+        chart=charts.layers(
+            [
+                rules.encode(x),
+                base.mark_line(strokeWidth=1.8, opacity=1, strokeOpacity=0.7).encode(
+                    x, y, hue, detail="config:N", tooltip=tips
+                ),
+                base.mark_point(filled=True, size=30, opacity=1).encode(x, y, hue, tooltip=tips),
+                labels.transform_filter("datum.place == 0")
+                .mark_text(dy=14, style="soft")
+                .encode(x, y, text=text),
+                labels.transform_filter("datum.place == 1")
+                .mark_text(dy=-10, style="soft")
+                .encode(x, y, text=text),
+            ],
+            height=charts.HEIGHT,
+            describe=f"{material.metric} of {objective}: each configuration as a line across "
+            f"{', '.join(charts.param_title(material, name) for name in names)}.",
+        ),
+        data=frame[["config", "param", "value", "score"]],
+        settings=("value",),
+    )
+
+
+def _ends(frame: pd.DataFrame) -> pd.DataFrame:
+    """The text of the lowest and the highest value of every axis."""
+    ordered = frame.sort_values("place", kind="stable")
+    groups = ordered.groupby("param", sort=False)
+    ends = pd.concat([groups.head(1), groups.tail(1)])[["param", "place", "value"]]
+    ends = ends[ends["place"].isin([0.0, 1.0])].drop_duplicates(["param", "place"])
+    return ends.assign(value=[_short(value) for value in ends["value"]])
+
+
+def _short(value: str) -> str:
+    try:
+        return mentioned(float(f"{float(value):.3g}"))
+    except ValueError:
+        return value
+
+
+HISTORY = Question(
+    name="history",
+    table=history,
+    has_notes=False,
+    say=lambda asked: course(asked.ask(history), asked.words),
+    draw=lambda asked: (
+        history_figure(asked.ask(history), asked.material),
+        *parallel_figures(asked.material, asked.ask(history)),
+    ),
+    formulas={"search history": analysis.HISTORY_COLUMNS},
+)
+TOP = Question(
+    name="search-top",
+    title="The best configurations of each objective",
+    table=top,
+    columns=(
+        Column("objective"),
+        Column("rank"),
+        Column("at"),
+        Column(
+            "score",
+            measured("score", ""),
+            "mean over the seeds, with its 95 % interval. These were picked by it, so it is "
+            "optimistic",
+        ),
+        Column(
+            "seeds",
+            lambda row, _: "  ".join(texts_of_values(list(row["seeds"]), 2)),
+            "the score of each",
+        ),
+    ),
+    levels="score",
+    has_notes=False,
+    formulas={"best of a search": analysis.TOP_COLUMNS},
+)
+IMPORTANCE = Question(
+    name="importance",
+    title="Which hyperparameter goes with the score, among what was tried",
+    table=importance,
+    columns=(
+        Column("objective"),
+        Column("hyperparameter", "param"),
+        Column(
+            "importance",
+            share("importance", most=2),
+            "share of the variance of the scores' ranks that lies between its values. Numbers are "
+            "put into five bins of equal count",
+        ),
+        Column(
+            "null line",
+            "null",
+            "what chance reaches in 95 % of shuffles. All this is of what was tried. Good scores "
+            "drew the search there, so it is not of the space",
+        ),
+        Column("p Holm", "p_holm"),
+        Column(
+            "verdict",
+            lambda row, _: "goes with the score" if row["resolved"] else status(row["reason"]),
+        ),
+    ),
+    say=lambda asked: importances(asked.ask(importance)),
+    formulas={"importance": analysis.IMPORTANCE_COLUMNS},
+    terms={
+        "importance": "Share of the variance of the scores' ranks that goes with the values of one "
+        "hyperparameter, among the settings that were tried.",
+        "TPE": "Tree-structured Parzen estimator: a search that tries more where scores were good.",
+        "racing": "A configuration gets its next seed only while it may be the best.",
+        "ASHA": "Successive halving: the worse configurations are stopped early.",
+    },
+)
+SAVED = Question(
+    name="stopped-early",
+    title="What stopping early saved",
+    table=saved,
+    columns=(
+        Column("objective"),
+        Column(
+            "stopped", lambda row, _: f"{count(row['stopped'])} of {count(row['trials'])} trials"
+        ),
+        Column(
+            "epochs", lambda row, _: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"
+        ),
+        Column("saved", share("saved", most=2), "share of the epochs that were not trained"),
+        Column("hours", optional=True),
+        Column(
+            "hours saved",
+            "saved_hours",
+            "the epochs that each stopped trial had left, times its time per epoch",
+            optional=True,
+        ),
+    ),
+    has_notes=False,
+    say=lambda asked: savings(asked.ask(saved)),
+    formulas={"stopped early": analysis.SAVED_COLUMNS},
+)

@@ -1,0 +1,243 @@
+"""Which hyperparameter matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from clsweep.analysis.reasons import Reason
+from clsweep.analysis.sensitivity import table as analysis
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import is_number
+from clsweep.findings.material import Material
+from clsweep.findings.notes import status
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers, chosen
+from clsweep.questions.column import Column, Look, Question, share
+from clsweep.questions.model import Figure, Open, Sentences
+from clsweep.questions.words import interval, is_true, known, listed, number, text
+
+SMALL = 0.01  # of the variance: an effect below is real and hardly matters
+MAX_INTERACTIONS = 10
+EFFECTS = {"total": "with interactions", "first": "alone"}
+
+
+def sensitivity(of: Answers, *objectives: str) -> pd.DataFrame:
+    """One row per objective and term, see `analysis.sensitivity`."""
+    return analysis.sensitivity(chosen(of.material.sweeps, objectives))
+
+
+def effects(sensitivity: pd.DataFrame) -> Sentences:
+    """What matters for each objective, from `sensitivity`."""
+    if sensitivity.empty:
+        return ()
+    return tuple(
+        sentence
+        for name, rows in sensitivity.groupby("objective", sort=False)
+        for sentence in _effects(str(name), records_of(rows))
+    )
+
+
+def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
+    singles = [row for row in rows if row["order"] == 1 and known(_size(row)[0])]
+    if not singles:
+        reason, why = rows[0]["reason"], text(rows[0]["note"])
+        if reason != Reason.NOTHING_SWEPT:  # a baseline: no news to a reader
+            yield Open(f"What matters for {name} is {status(reason)}{f': {why}' if why else ''}.")
+        return
+    real = sorted((row for row in singles if _matters(row)), key=lambda row: -_size(row)[0])
+    matter = [row for row in real if _size(row)[0] >= SMALL]
+    small = [row for row in real if _size(row)[0] < SMALL]
+    own = " on its own" if singles[0]["method"] == "anova" else ""
+    if not real:
+        lines = [row["null"] for row in singles if known(row["null"])]
+        reach = f"; an inert one reaches {number(max(lines))}" if lines else ""
+        yield Open(f"{name}: no hyperparameter's effect{own} is resolved{reach}.")
+    elif matter and len(singles) == 1:
+        yield f"{name}: {_effect(matter[0], 'matters')}."
+    elif matter and _stands_out(matter[0], singles):
+        yield f"{name}: {_effect(matter[0], f'matters most{own}')}."
+        if others := [_effect(row) for row in matter[1:]]:
+            yield f"{name}: {listed(others)} matter{'s' * (len(others) == 1)} too."
+    elif len(matter) == 1:
+        yield f"{name}: {_effect(matter[0], 'matters')}."
+        yield Open(f"{name}: that the others matter less is not resolved.")
+    elif matter:
+        yield f"{name}: {listed([_effect(row) for row in matter])} matter."
+        yield Open(f"{name}: which of them matters most{own} is not resolved.")
+    if small:
+        verb = "has a small effect" if len(small) == 1 else "have small effects"
+        yield f"{name}: {listed([_effect(row) for row in small])} {verb}."
+    for row in rows:
+        if row["order"] == 2 and known(_size(row)[0]) and _matters(row):
+            a, _, b = text(row["term"]).partition(" x ")
+            little = " a little" if _size(row)[0] < SMALL else ""
+            yield (
+                f"{name}: the effects of {a} and {b} depend on each other{little} "
+                f"({_measure(row)})."
+            )
+
+
+def _size(row: Row) -> tuple[float, float, float, str]:
+    """Value, interval and name of the effect that `resolved` is about: ST of a Sobol analysis, else
+    the share alone.
+    """
+    kind = "total" if row["method"] == "sobol" and row["order"] == 1 else "first"
+    called = "total effect" if kind == "total" else "share of the variance"
+    return row[kind], row[f"{kind}_low"], row[f"{kind}_high"], called
+
+
+def _matters(row: Row) -> bool:
+    """Whether the test, the null line and the two-sided interval, which asks for the most, all say
+    so.
+    """
+    value, low, high, _ = _size(row)
+    seen = known(value, low, high, row["null"]) and value > float(row["null"]) and low > 0
+    return is_true(row["resolved"]) and seen
+
+
+def _stands_out(top: Row, singles: Sequence[Row]) -> bool:
+    """Whether the interval lies above those of all others; an unknown end could be anywhere."""
+    low = _size(top)[1]
+    return all(known(_size(row)[2]) and low > _size(row)[2] for row in singles if row is not top)
+
+
+def _effect(row: Row, does: str = "") -> str:
+    """`tau matters (share of the variance 0.9 [0.8, 1], an inert one reaches 0.1)`."""
+    return f"{row['term']} {does}{' ' * bool(does)}({_measure(row)})"
+
+
+def _measure(row: Row) -> str:
+    value, low, high, called = _size(row)
+    return (
+        f"{called} {number(value)}{interval(low, high)}, an inert one reaches {number(row['null'])}"
+    )
+
+
+def sensitivity_figures(sensitivity: pd.DataFrame, material: Material) -> list[Figure]:
+    """Effect of every hyperparameter, one figure an objective that has passed the gate, from
+    `sensitivity`.
+    """
+    if sensitivity.empty:
+        return []
+    tables = {
+        name: _terms(sensitivity[sensitivity["objective"] == name])
+        for name in charts.objectives(material)
+    }
+    return charts.each(
+        "sensitivity", tables, lambda slug, at, rows: _effect_figure(slug, at, rows, material)
+    )
+
+
+def _terms(rows: pd.DataFrame) -> pd.DataFrame:
+    """The terms of one objective, its hyperparameters first and the largest of its interactions
+    after them.
+    """
+    rows = rows[
+        rows["term"].fillna("").ne("")
+        & ~(np.isnan(charts.numbers(rows, "total")) & np.isnan(charts.numbers(rows, "first")))
+    ]
+    size = pd.Series(
+        np.fmax(charts.numbers(rows, "total"), charts.numbers(rows, "first")), index=rows.index
+    )
+    order = charts.numbers(rows, "order")
+    parts = [
+        size[order == 1],
+        size[order == 2].nlargest(MAX_INTERACTIONS),
+        size[~np.isin(order, (1, 2))],
+    ]
+    return rows.loc[
+        [
+            index
+            for part in parts
+            for index in part.sort_values(ascending=False, kind="stable").index
+        ]
+    ]
+
+
+def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material) -> Figure:
+    parts = [
+        charts.intervals(rows, column, f"{column}_low", f"{column}_high").assign(kind=kind)
+        for column, kind in EFFECTS.items()
+    ]
+    labels = [_term(str(term), material) for term in rows["term"]]
+    frame = pd.concat(
+        [part.assign(row=labels, null=charts.numbers(rows, "null")) for part in parts]
+    ).dropna(subset=["x"])
+    frame = frame.reset_index(drop=True)
+    method = "Sobol indices" if (rows["method"] == "sobol").any() else "Shares of variance (ANOVA)"
+    title = "share of the variance"
+    x = charts.plain_x(title, zero=True, padding=8)
+    chart = charts.dots(
+        frame,
+        x,
+        list(EFFECTS.values()),
+        tips=charts.tips(
+            row="term", kind="effect", x=title, **charts.ENDS, null="an inert one reaches"
+        ),
+        describe=f"{method} of {name}: the share of the variance of {material.metric} due to each "
+        "hyperparameter.",
+        null=True,
+    )
+    return Figure(
+        name=slug,
+        title=f"What matters for {name}",
+        caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
+        "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
+        f"resolved. {charts.bands_text(frame, 'Bars')}",
+        chart=chart,
+        data=rows.reset_index(drop=True),
+    )
+
+
+def _term(term: str, material: Material) -> str:
+    names = term.split(" x ")
+    return charts.param_title(material, term) if len(names) == 1 else " × ".join(names)
+
+
+def _resolved(row: Row, _: Look) -> str:
+    return {True: "yes", False: "no"}.get(row["resolved"], "") if row["term"] else ""
+
+
+QUESTION = Question(
+    name="sensitivity",
+    title="Shares of the variance of {metric}",
+    heading="Shares of the variance of {metric}, with 95 % intervals",
+    table=sensitivity,
+    ahead=True,
+    columns=(
+        Column("objective"),
+        Column("term", lambda row, _: row["term"] or status(row["reason"])),
+        Column("alone", share("first", most=2), "first-order share", optional=True),
+        Column("in all", share("total", most=2), "with its interactions", optional=True),
+        Column(
+            "null line",
+            "null",
+            "what a parameter without any effect reaches",
+            spare=3,
+            optional=True,
+        ),
+        Column("resolved", _resolved),
+        Column(
+            "R2",
+            "r2",
+            "what the surrogate predicts of unseen configurations. All that seed noise leaves to "
+            "predict counts as 1",
+            spare=4,
+            optional=True,
+        ),
+        Column(
+            "of possible",
+            lambda row, _: row["r2_ceiling"] if is_number(row["r2"]) else None,
+            spare=2,
+            optional=True,
+        ),
+        Column("configs", "num_configs", spare=1),
+    ),
+    say=lambda asked: effects(asked.ask(sensitivity)),
+    draw=lambda asked: sensitivity_figures(asked.ask(sensitivity), asked.material),
+    formulas={"sensitivity": analysis.COLUMNS},
+)

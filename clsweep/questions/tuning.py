@@ -1,0 +1,137 @@
+"""How many tries tuning takes, and what it gains over the default."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from clsweep.analysis import tuning as analysis
+from clsweep.analysis.reasons import Reason
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.numbers import count, is_number
+from clsweep.findings.material import Material
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Column, Look, Question, ends, half, level, measured
+from clsweep.questions.model import Figure, Open, Sentences, Wording
+from clsweep.questions.words import counted, interval, known, listed, text
+
+
+def tuning_cost(of: Answers, *, within: float | None = None) -> pd.DataFrame:
+    """One row per objective: tries until within so many points of the best, and the gain over the
+    default.
+    """
+    found = of.material
+    return analysis.tuning_cost(found.sweeps, defaults=found.defaults, within=of.near(within))
+
+
+def best_of_k(of: Answers) -> pd.DataFrame:
+    """Expected score of the best of k configurations tried at random, with intervals."""
+    return analysis.best_of_k(of.material.sweeps)
+
+
+def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
+    """What tuning costs and what it gains over the defaults, from `tuning_cost`."""
+    tries, unknown, gains = [], [], []
+    for row in records_of(cost):
+        if row["reason"] == Reason.ONE_CONFIG:
+            continue
+        name, k = row["objective"], row["k_within"]
+        if known(k, row["k_low"], row["k_high"]):
+            num = f"{counted(k, 'try', 'tries')}{interval(row['k_low'], row['k_high'])}"
+            tries.append(f"{name} after about {num}")
+        else:
+            unknown.append(name)
+        gain, low, high = row["tunability"], row["tunability_low"], row["tunability_high"]
+        if not known(gain, low, high):
+            continue
+        at = f" ({row['default_at']})" if text(row["default_at"]) else ""
+        seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
+        if low > 0:
+            gains.append(f"Tuning {name} gains {seen} over its default{at}.")
+        else:
+            whether = f"Whether tuning {name} gains anything over its default{at}"
+            gains.append(Open(f"{whether} is not resolved ({seen})."))
+    near = f"within {words.amount(words.within)} of the objective's best"
+    out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []
+    if unknown:
+        out.append(
+            Open(f"How many tries it takes to come {near} is not resolved for {listed(unknown)}.")
+        )
+    return (*out, *gains)
+
+
+def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | None:
+    """Expected score of the best of k configurations against k, from `best_of_k`."""
+    frame = charts.curve_frame(expected, material, x="k", y="expected")
+    frame = frame[frame["x"] > 0]
+    if frame.empty:
+        return None
+    title = f"best {material.metric_title}"
+    x = alt.X(
+        "x:Q",
+        title="k, configurations tried",
+        scale=alt.Scale(type="log", nice=False, padding=8),
+        axis=alt.Axis(
+            values=_halvings(frame["x"].max()), format="d", labelOverlap="greedy", grid=False
+        ),
+    )
+    tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
+    drawn, said = charts.curves(frame, material, x, title, tips, marked=charts.is_sparse(frame))
+    return Figure(
+        name="best-of-k",
+        title="What tuning costs",
+        caption="Score to expect of the best of k configurations tried at random. A curve that is "
+        "flat from the start "
+        f"belongs to an objective that needs no tuning. {charts.bands_text(frame)}{said}",
+        chart=charts.layers(
+            drawn,
+            describe=f"Expected best {material.metric} of k configurations, against k; a line an "
+            "objective.",
+        ),
+        data=frame.rename(columns={"x": "k", "y": "expected"}),
+    )
+
+
+def _halvings(largest: float) -> list[int]:
+    """1, 2, 4, ... up to the largest number of tries."""
+    return [2**power for power in range(max(1, int(largest)).bit_length())]
+
+
+def _tries(row: Row, _: Look) -> str:
+    tries = row["k_within"], *ends(row, "k_within", "k")
+    if not is_number(tries[0]):
+        return ""
+    value, low, high = (count(end) if is_number(end) else "" for end in tries)
+    return f"{value} [{low}, {high}]" if low else value
+
+
+QUESTION = Question(
+    name="tuning-cost",
+    title="Tries to come near the best, and the gain over the default",
+    caption="Tries are random configurations of the space; the best of them is picked on other "
+    "seeds than it is scored on.",
+    table=tuning_cost,
+    options=lambda asked: {"within": asked.within},
+    ahead=True,
+    columns=(
+        Column("objective"),
+        Column("best level", level("best_level", half("tunability"))),
+        Column("tries to within {near}", _tries),
+        Column("default at", "default_at", optional=True),
+        Column("default", level("default", half("tunability")), optional=True),
+        Column("gain over it", measured("tunability"), optional=True),
+    ),
+    levels="best_level",
+    say=lambda asked: tuning(asked.ask(tuning_cost, within=asked.within), asked.words),
+    formulas={"tuning cost": analysis.COST_COLUMNS},
+)
+BEST_OF_K = Question(
+    name="best-of-k",
+    table=best_of_k,
+    ahead=True,
+    has_notes=False,
+    draw=lambda asked: [best_of_k_curves(asked.ask(best_of_k), asked.material)],
+    formulas={"best of k": analysis.COLUMNS},
+)

@@ -1,0 +1,177 @@
+"""Which objective is best where along a hyperparameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from clsweep.analysis.comparison import winners as analysis
+from clsweep.analysis.sweep import Sweep
+from clsweep.catalog.rows import Row
+from clsweep.display.cells import records_of
+from clsweep.display.theme import GREY
+from clsweep.findings.material import Material
+from clsweep.findings.notes import status, verdict
+from clsweep.questions import charts
+from clsweep.questions.answers import Answers, Asked
+from clsweep.questions.charts import alt
+from clsweep.questions.column import Column, Question, half, level, measured
+from clsweep.questions.model import Figure, Open, Sentences, Wording
+from clsweep.questions.words import along, listed, number, passes, places_of
+
+REGION_HEIGHT = 30
+
+
+def winners(of: Answers, *, by: str) -> pd.DataFrame:
+    """One row per value of one hyperparameter, see `analysis.comparison.winners`."""
+    found = of.material
+    groups: dict[str, list[Sweep]] = {}
+    for sweep in found.sweeps:
+        groups.setdefault(found.yardsticks.get(sweep.objective, ""), []).append(sweep)
+    competing = [
+        group for group in groups.values() if sum(by in sweep.params for sweep in group) > 1
+    ]
+    frames = [analysis.winners(group, by=by) for group in competing or groups.values()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _by_each(asked: Asked) -> pd.DataFrame:
+    frames = [asked.ask(winners, by=name) for name in asked.shared]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def best_regions(winners: pd.DataFrame, words: Wording) -> Sentences:
+    """Which objective is best where, from `winners`: one sentence for every hyperparameter."""
+    if winners.empty:
+        return ()
+    return tuple(
+        _regions(str(by), records_of(rows), words) for by, rows in winners.groupby("by", sort=False)
+    )
+
+
+def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
+    winners = [row["winner"] if _leads(row) else None for row in rows]
+    places = places_of(by, rows, winners)
+    unresolved = places.pop(None, [])
+    if not places:
+        return Open(f"Which objective is best is not resolved at any value of {by}.")
+    if len(places) == 1 and not unresolved and len(rows) > 1:
+        leads = [row["lead"] for row in rows]
+        return (
+            f"{winners[0]} is best at every value of {by}, {number(min(leads))} to "
+            f"{words.amount(max(leads))} ahead of the next."
+        )
+    return along(by, [f"{name} is best at {listed(at)}" for name, at in places.items()], unresolved)
+
+
+def _leads(row: Row) -> bool:
+    return passes(row, "lead", "low") and bool(row["lead"] > 0 and row["low"] > 0)
+
+
+def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
+    """The best objective in each region of every hyperparameter in `winners`, in a dashed frame if
+    not resolved.
+    """
+    if winners.empty:
+        return []
+    tables = {
+        str(by): rows
+        for by, rows in winners.groupby("by", sort=False)
+        if rows["objective"].notna().any()
+    }
+    return charts.each(
+        "winners", tables, lambda slug, at, rows: _winner_figure(slug, at, rows, material)
+    )
+
+
+def _regions_drawn(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {
+            "objective": rows["winner"],
+            "best": rows["objective"].astype(str),
+            "second": rows["runner_up"].fillna("").astype(str),
+            "region": rows["region"].astype(str),
+            **{name: charts.numbers(rows, name) for name in ("mean", "lead", "low", "high")},
+            "resolved": rows["resolved"].astype(bool),
+            "status": rows["reason"].map(status),
+        }
+    ).reset_index(drop=True)
+    frame["text"] = [
+        f"{row['best']}, by {number(row['lead'])} {unit}".rstrip()
+        if row["resolved"]
+        else str(row["status"])
+        for row in records_of(frame)
+    ]
+    return frame
+
+
+def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
+    frame = _regions_drawn(rows, charts.points_unit(material))
+    won = frame[frame["resolved"]]
+    base = alt.Chart(frame).encode(
+        alt.Y(
+            "region:N",
+            title=None,
+            scale=alt.Scale(domain=list(dict.fromkeys(frame["region"]))),
+            axis=alt.Axis(ticks=False, domain=False),
+        ),
+        x=alt.value(0),
+        tooltip=charts.tips(
+            "best",
+            region="region",
+            best="best mean",
+            mean=material.metric_title,
+            second="runner-up",
+            lead=charts.in_points("lead", material),
+            **charts.ENDS,
+        ),
+    )
+    cell = base.mark_rect(opacity=0.35, height={"band": 0.86}).encode(x2=alt.value("width"))
+    open_cell = base.transform_filter("!datum.resolved").mark_rect(
+        filled=False, stroke=GREY, strokeDash=[4, 3], height={"band": 0.86}
+    )
+    return Figure(
+        name=slug,
+        title=f"Who wins where along {charts.param_title(material, by)}",
+        caption=f"The objective with the best mean {material.metric} in each region of {by}. In a "
+        "dashed frame its lead over some other one is not resolved. A lead was picked for being "
+        "the largest, and so is a little too large.",
+        chart=charts.layers(
+            [
+                cell.transform_filter("datum.resolved").encode(
+                    charts.colour(material, won["objective"], legend=False)
+                ),
+                open_cell.encode(x2=alt.value("width")),
+                base.mark_text(
+                    align="left", dx=10, limit=alt.ExprRef("width - 16"), style="ink"
+                ).encode(text="text:N"),
+            ],
+            height=REGION_HEIGHT * frame["region"].nunique() + 10,
+            describe=f"The best objective in each region of {by}, or that it is not resolved.",
+        ),
+        data=rows.reset_index(drop=True),
+    )
+
+
+QUESTION = Question(
+    name="winners",
+    title="Who is ahead at each value",
+    caption="lead: over the next objective, with its 95 % interval; p adjusted by Holm.",
+    frame=_by_each,
+    ahead=lambda asked: [(winners, {"by": name}) for name in asked.shared],
+    columns=(
+        Column("region"),
+        Column("ahead", "objective"),
+        Column("mean", level("mean", half("lead", ""))),
+        Column("next", "runner_up"),
+        Column("lead", measured("lead", "")),
+        Column("p Holm", "p_holm"),
+        Column("verdict", lambda row, _: verdict(row)),
+    ),
+    levels="mean",
+    has_notes=False,
+    say=lambda asked: best_regions(_by_each(asked), asked.words),
+    draw=lambda asked: winner_figures(_by_each(asked), asked.material),
+    formulas={"winners": analysis.COLUMNS},
+)

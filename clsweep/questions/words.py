@@ -1,0 +1,70 @@
+"""Numbers, units and lists as a sentence has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from clsweep.catalog.rows import Row
+from clsweep.display.numbers import interval as interval
+from clsweep.display.numbers import number as number
+
+ALPHA = 0.05 + 1e-12
+
+
+def known(*values: Any) -> bool:
+    """Whether all are finite numbers."""
+    return all(
+        isinstance(value, (int, float)) and math.isfinite(value) for value in map(_plain, values)
+    )
+
+
+def places_of(
+    by: str, rows: Sequence[Row], winners: Sequence[str | None]
+) -> dict[str | None, list[str]]:
+    """Each winner, or None where there is none -> the values or bins of `by` of its rows."""
+    places: dict[str | None, list[str]] = {}
+    for winner, row in zip(winners, rows, strict=True):
+        places.setdefault(winner, []).append(text(row["region"]).removeprefix(f"{by}="))
+    return places
+
+
+def along(by: str, claims: Sequence[str], unresolved: Sequence[str]) -> str:
+    """`Along tau, dcl is best at 0.1; at 0.2 and 0.5 it is not resolved.`"""
+    rest = f"; at {listed(unresolved)} it is not resolved" if unresolved else ""
+    return f"Along {by}, {listed(claims)}{rest}."
+
+
+def listed(texts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
+
+
+def counted(num: float, one: str, several: str) -> str:
+    text = number(num)
+    return f"{text} {one if text == '1' else several}"
+
+
+def text(value: Any) -> str:
+    """A cell of text; a missing one is empty."""
+    return value if isinstance(value, str) else ""
+
+
+def is_true(value: Any) -> bool:
+    """Whether a cell says yes; a missing one does not."""
+    return value in (True, 1)
+
+
+def passes(row: Row, *columns: str) -> bool:
+    """The gate of a claim: it is resolved, its corrected p-value is small enough, and these columns
+    are known.
+    """
+    needed = known(row["p_holm"], *(row[name] for name in columns))
+    return is_true(row["resolved"]) and needed and row["p_holm"] <= ALPHA
+
+
+def _plain(value: Any) -> Any:
+    """A numpy number as a Python one; a truth value is no number."""
+    item = value.item() if hasattr(value, "item") else value
+    return None if isinstance(item, bool) else item

@@ -1,0 +1,55 @@
+"""No interval of a percentage leaves 0 to 100, and nothing else of it changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.questions.findings import Findings
+from tests.planted import planted
+
+GRID = {"tau": [0.1, 0.2, 0.4, 0.8]}
+RANGES = {"tau": (0.1, 1.0)}
+LEVELS = {  # the columns of intervals of levels
+    "robustness": ["mean", "iqm", "worst_10"],
+    "marginals": [""],
+    "best_of_k": [""],
+    "recommend": [""],
+}
+
+
+def trials(level: float, sampler: str) -> pd.DataFrame:
+    """Scores at an end of the range, but for one seed of one configuration."""
+    space = {"grid": GRID} if sampler == "grid" else {"ranges": RANGES, "num_configs": 5}
+    frame = planted(lambda _: level, sampler=sampler, num_seeds=2, noise=0.0, **space)
+    frame.loc[3, "knn_top1"] += 12.0 if level < 50 else -12.0
+    return frame
+
+
+def intervals(findings: Findings, name: str) -> np.ndarray:
+    """(rows, 2) ends of the intervals of levels in one table."""
+    frame = getattr(findings, name)()
+    stems = [f"{stem}_" if stem else "" for stem in LEVELS[name]]
+    return np.concatenate([frame[[f"{stem}low", f"{stem}high"]].to_numpy(float) for stem in stems])
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+@pytest.mark.parametrize("level", [99.9, 0.1])
+@pytest.mark.parametrize("name", LEVELS)
+def test_intervals_of_a_percentage_end_at_0_and_100(name: str, level: float, sampler: str) -> None:
+    frame = trials(level, sampler)
+    percent = intervals(clsweep.analyse(frame, metric="knn_top1"), name)
+    other = frame.rename(columns={"knn_top1": "score"})
+    free = intervals(clsweep.analyse(other, metric="score", mode="max", params=["tau"]), name)
+    assert ((free < 0) | (free > 100)).any(), "else this shows nothing"
+    np.testing.assert_array_equal(percent, np.clip(free, 0, 100))
+
+
+def test_scores_beyond_the_limits_have_none() -> None:
+    """Somebody else's column of that name, not in percent."""
+    frame = trials(99.5, "grid")
+    frame["knn_top1"] += 50
+    findings = clsweep.analyse(frame, metric="knn_top1")
+    assert (findings.recommend()["high"] > 100).all()

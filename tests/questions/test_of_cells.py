@@ -1,0 +1,320 @@
+"""The results of a study with factors: every cell has the statistics of a study of its own."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import clsweep
+from clsweep.analysis.reference import Verdict
+from clsweep.errors import RequestError
+from clsweep.questions.model import trial_anchor
+from clsweep.report.sections import build_report
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.printed import checked_files, paper_cells
+from clsweep.study.resolve import load_study
+from tests.planted import planted
+
+TREE = {
+    "name": "crossed",
+    "factors": {"dataset": ["digits", "fashion_mnist"]},
+    "seeds": [0, 1, 2],
+    "base": {"epochs": 2, "encoder": "conv4"},
+    "space": {"tau": {"choices": [0.1, 0.2, 0.5, 1.0]}, "batch_size": {"choices": [64, 256]}},
+    "objectives": {
+        "simclr": {"framework": "simclr", "loss": "infonce"},
+        "dcl": {"framework": "simclr", "loss": "dcl"},
+    },
+    "search": {"method": "grid"},
+}
+SMALL = {"tau": {"choices": [0.1, 0.2, 0.5, 1.0]}}
+# Of each data set: its level, the depth of the curve of tau, and by what dcl is ahead.
+TRUTH = {"digits": (90, 8, 3), "fashion_mnist": (60, 2, -3)}
+STATISTICS = {
+    "robustness": {},
+    "tolerance": {},
+    "sensitivity": {},
+    "marginals": {},
+    "compare": {},
+    "winners": {"by": "tau"},
+    "best_of_k": {},
+    "tuning_cost": {},
+    "recommend": {},
+    "failure_regions": {},
+    "mechanism": {"by": "tau"},
+    "links": {},
+}
+
+
+def score(row):
+    """A truth of each data set and its noise, which the trial alone decides."""
+    level, depth, lead = TRUTH[row["dataset"]]
+    tau, objective = row["tau"], row["objective"].rpartition("/")[2]
+    mean = level - depth * math.log10(tau / 0.2) ** 2 + lead * (objective == "dcl")
+    key = [row["seed"], round(1000 * tau), row["batch_size"], len(objective), round(level)]
+    return mean + 0.3 * np.random.default_rng(key).standard_normal()
+
+
+def make_study(folder, *, ended=None, outcome=None, printed="", **changes):
+    path = folder / "study.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump({**TREE, **changes}, sort_keys=False))
+    if printed:
+        (folder / "table.csv").write_text(printed)
+    study = load_study(path)
+    plan = [plan_row(study, trial) for trial in plan_trials(study)]
+    results = ResultsFolder(str(folder / "out"))
+    with results.lock():
+        results.create(study.document.dump(), plan)
+        if printed:
+            results.add_printed(checked_files(path), paper_cells(path))
+        for row in filter(ended, plan):
+            found = {"status": "finished", "knn_top1": score(row), **(outcome or dict)(row)}
+            results.add_trial({**row, **found}, epochs=[{"epoch": 1, "train_loss": 2.0}])
+        results.compact()
+    return results.path
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("crossed"))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The same trials as a study for each data set."""
+    return {
+        name: make_study(tmp_path_factory.mktemp(name), factors=None, dataset={"name": name})
+        for name in TRUTH
+    }
+
+
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_every_statistic_of_a_cell_is_that_of_its_study_alone(crossed, alone, statistic):
+    """Digit for digit, and none is left out."""
+    options = STATISTICS[statistic]
+    found = getattr(clsweep.open_results(crossed), statistic)(**options)
+    expected = [
+        getattr(clsweep.open_results(path), statistic)(**options).assign(dataset=name)
+        for name, path in alone.items()
+    ]
+    expected = pd.concat([frame for frame in expected if len(frame)] or expected)
+    assert found.columns[0] == "dataset"
+    pd.testing.assert_frame_equal(
+        found, expected[found.columns].reset_index(drop=True), check_exact=True, check_dtype=False
+    )
+
+
+def test_data_sets_with_different_winners_have_different_winners(crossed):
+    found = clsweep.open_results(crossed)
+    means = found.compare("dcl", "simclr").set_index("dataset")
+    assert means["winner"].to_dict() == {"digits": "dcl", "fashion_mnist": "simclr"}
+    assert means["estimate"]["digits"] == pytest.approx(3, abs=0.5)
+    assert means["estimate"]["fashion_mnist"] == pytest.approx(-3, abs=0.5)
+    best = found.recommend().query("kind == 'best'").set_index(["dataset", "objective"])
+    assert best["score"]["digits", "dcl"] > 90 > best["score"]["fashion_mnist", "simclr"]
+    ahead = found.winners("tau").groupby("dataset")["objective"].unique()
+    assert ahead["digits"].tolist() == ["dcl"]
+    assert ahead["fashion_mnist"].tolist() == ["simclr"]
+
+
+def test_the_order_of_data_sets_changes_no_number(crossed, tmp_path):
+    turned = make_study(tmp_path, factors={"dataset": list(TRUTH)[::-1]})
+    for statistic in ("robustness", "compare", "winners", "recommend"):
+        options = STATISTICS[statistic]
+        first, second = (
+            getattr(clsweep.open_results(path), statistic)(**options) for path in (crossed, turned)
+        )
+        assert list(second["dataset"].unique()) == list(first["dataset"].unique())[::-1]
+        parts = [second[second["dataset"] == name] for name in TRUTH]
+        pd.testing.assert_frame_equal(first, pd.concat(parts, ignore_index=True))
+
+
+def test_frames_have_the_factor_and_the_names_of_the_file(crossed):
+    results = clsweep.open_results(crossed)
+    for frame in (results.trials, results.plan):
+        assert set(frame["objective"]) == {"simclr", "dcl"}
+        assert frame["dataset"].value_counts().to_dict() == dict.fromkeys(TRUTH, 48)
+    epochs = results.epochs
+    assert next(iter(epochs)) == "dataset"
+    assert epochs["dataset"].value_counts().to_dict() == dict.fromkeys(TRUTH, 48)
+    assert [cell.levels for cell in results.cells] == [{"dataset": name} for name in TRUTH]
+
+
+def test_a_failure_counts_as_the_worst_of_its_own_data_set(tmp_path):
+    """On the digits no trial falls to the scores of the other data set."""
+
+    def fails(row):
+        hit = (row["dataset"], row["tau"], row["seed"]) == ("digits", 1.0, 0)
+        return {"status": "failed", "knn_top1": None} if hit else {}
+
+    found = clsweep.open_results(make_study(tmp_path, outcome=fails, space=SMALL)).robustness()
+    digits = found[found["dataset"] == "digits"]
+    assert (digits["num_failed"] == 1).all()
+    assert (digits["mean"] > 85).all()
+
+
+def test_a_cell_without_an_objective_has_no_rows_of_it(tmp_path):
+    levels = ["digits", {"name": "fashion_mnist", "objectives": {"dcl": None}}]
+    found = clsweep.open_results(make_study(tmp_path, factors={"dataset": levels}, space=SMALL))
+    assert found.compare("dcl", "simclr")["dataset"].tolist() == ["digits"]
+    assert len(found.robustness()) == 3
+    with pytest.raises(RequestError, match=r"no objective 'dclw'\. Did you mean 'dcl'\?"):
+        found.compare("dclw", "simclr")
+
+
+def test_a_data_set_that_has_not_begun_is_named(tmp_path):
+    path = make_study(tmp_path, ended=lambda row: row["dataset"] == "digits", space=SMALL)
+    found = clsweep.open_results(path)
+    assert set(found.robustness()["dataset"]) == {"digits"}
+    assert "no trial has ended yet: fashion_mnist" in found.material.notes
+    with pytest.raises(RequestError, match="no trial has finished yet"):
+        clsweep.open_results(make_study(tmp_path / "b", ended=lambda _: False)).robustness()
+
+
+def test_a_study_with_factors_is_analysed_alone(crossed, alone):
+    with pytest.raises(RequestError, match=r"factors \(dataset\) is analysed alone, given 2"):
+        clsweep.open_results(crossed, alone["digits"])
+
+
+def test_labels_tell_levels_of_one_name_apart(tmp_path):
+    levels = [{"name": "conv4", "width": 8}, {"name": "conv4", "width": 64, "label": "wide"}]
+    factors = {"dataset": [*TRUTH], "encoder": levels}
+    space = {"tau": {"choices": [0.1, 0.5]}}
+    path = make_study(tmp_path, factors=factors, base={"epochs": 2}, space=space, seeds=[0, 1])
+    found = clsweep.open_results(path)
+    cells = found.robustness()[["dataset", "encoder"]].drop_duplicates().to_numpy().tolist()
+    assert cells == [[name, label] for name in TRUTH for label in ("conv4", "wide")]
+    assert found.trials.groupby("encoder")["width"].unique().map(list).to_dict() == {
+        "conv4": [8],
+        "wide": [64],
+    }
+
+
+# The papers' numbers
+
+PRINTED = """\
+# paper: A paper (2020)
+# item: Table 7
+# study: study.yaml
+objective,dataset,encoder,tau,batch_size,metric,value
+dcl,digits,conv4,0.2,64,knn_top1,93.0
+dcl,fashion_mnist,conv4,0.2,64,knn_top1,57.0
+dcl,fashion_mnist,conv4,0.5,64,knn_top1,60.0
+"""
+
+
+def test_a_printed_number_is_answered_by_its_own_data_set(tmp_path, alone):
+    """Configurations of one number are not mixed, nor is the noise of the data sets."""
+    found = clsweep.open_results(make_study(tmp_path, printed=PRINTED)).reproduce()
+    trials = {name: clsweep.open_results(path).trials for name, path in alone.items()}
+    for row in found.to_dict("records"):
+        of_cell = trials[row["dataset"]].query(
+            f"objective == 'dcl' and tau == {row['tau']} and batch_size == 64"
+        )
+        assert row["measured"] == pytest.approx(of_cell["knn_top1"].mean(), abs=1e-12)
+        assert row["num_seeds"] == 3
+        assert 0 < row["high"] - row["low"] < 2
+    assert found["verdict"].map(Verdict.DIFFERS.__eq__).tolist() == [False, False, True]
+
+
+# The report and the command line
+
+
+def test_the_report_has_the_cells_side_by_side(crossed):
+    report = build_report(clsweep.open_results(crossed))
+    tables = {table.name: table for section in report.sections for table in section.tables}
+    for name, table in tables.items():
+        if name != "formulas":
+            assert list(table.frame["dataset"].unique()) == list(TRUTH), name
+            assert table.shown.columns[0] == "dataset"
+    assert report.facts["Cells"] == "2 of dataset: digits; fashion_mnist"
+    assert all(name in report.question for name in TRUTH)
+    assert list(report.board.shown.columns[:2]) == ["dataset", "objective"]
+    assert [figure.title.partition(":")[0] for figure in report.hero] == list(TRUTH)
+    figures = [figure for section in report.sections for figure in section.figures]
+    for name in TRUTH:
+        assert sum(figure.title.startswith(f"{name}: ") for figure in figures) == len(figures) / 2
+    leads = [line for line in report.verdicts if "higher than" in line]
+    assert leads[0].startswith("digits: dcl is best")
+    assert leads[1].startswith("fashion_mnist: simclr is best")
+    clsweep.report.model.check(report)
+
+
+def test_a_point_of_any_cell_leads_to_the_row_of_its_trial(cli_command, crossed, tmp_path):
+    code, _, errors = cli_command("report", crossed, "--out", str(tmp_path / "report"))
+    assert code == 0, errors
+    page = (tmp_path / "report" / "index.html").read_text()
+    for name in clsweep.open_results(crossed).trials["trial_id"]:
+        assert f'id="{trial_anchor(name)}"' in page
+
+
+TABLES = (
+    "status", "trials", "robustness", "sensitivity", "compare", "recommend", "picks", "pareto",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", TABLES)
+def test_the_tables_of_commands_have_the_factor(cli_command, crossed, command):
+    code, output, errors = cli_command(command, crossed, "--format", "csv")
+    assert code == 0, errors
+    head, *rows = output.splitlines()
+    at = head.split(",").index("dataset")
+    assert {row.split(",")[at] for row in rows} == set(TRUTH)
+    _, output, _ = cli_command(command, crossed)
+    assert "fashion_mnist" in output
+
+
+def test_two_objectives_are_compared_in_every_cell(cli_command, crossed):
+    _, output, _ = cli_command("compare", crossed, "dcl", "simclr", "--format", "csv")
+    assert len(output.splitlines()) == 3
+
+
+# Tables from anywhere
+
+
+def table(*, encoders=("conv4",)):
+    return pd.concat(
+        [
+            planted(
+                lambda setting, lead=lead, level=level: level + lead * (1 - setting["tau"]),
+                objective=objective,
+                grid={"tau": [0.1, 0.2, 0.5]},
+                seed=round(level + lead),
+            ).assign(dataset=dataset, encoder=encoder)
+            for dataset, (level, _, ahead) in TRUTH.items()
+            for encoder in encoders
+            for objective, lead in (("simclr", 0), ("dcl", ahead))
+        ],
+        ignore_index=True,
+    )
+
+
+def test_a_table_of_several_data_sets_is_read_cell_by_cell():
+    """Once their scores were levels of one axis."""
+    trials = table()
+    found = clsweep.analyse(trials)
+    winners = found.compare("dcl", "simclr").set_index("dataset")["winner"]
+    assert winners.to_dict() == {"digits": "dcl", "fashion_mnist": "simclr"}
+    for name in TRUTH:
+        single = clsweep.analyse(trials[trials["dataset"] == name]).robustness()
+        both = found.robustness().query("dataset == @name").drop(columns="dataset")
+        pd.testing.assert_frame_equal(both.reset_index(drop=True), single)
+
+
+def test_other_factors_of_a_table_are_named():
+    trials = table(encoders=("conv4", "resnet18"))
+    found = clsweep.analyse(trials, factors=["encoder", "dataset"]).robustness()
+    assert len(found[["dataset", "encoder"]].drop_duplicates()) == 4
+    with pytest.raises(RequestError, match="factors: expected of its columns dataset or encoder"):
+        clsweep.analyse(trials, factors=["tau"])
+
+
+def test_a_data_set_that_is_named_as_a_hyperparameter_is_one():
+    trials = table().assign(config=lambda t: t["config"] + 3 * (t["dataset"] == "digits"))
+    found = clsweep.analyse(trials, params=["tau", "dataset"])
+    assert found.material.params == ("tau", "dataset")
+    assert not found.cells

@@ -1,0 +1,75 @@
+"""Scores without labels from the table to the screen and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.questions.picks import QUESTION
+
+
+@pytest.fixture(scope="module")
+def trials() -> Any:
+    """RankMe knows the best of dcl and of simclr, and overrates simclr."""
+    rng = np.random.default_rng(0)
+    tau, seeds = np.arange(1, 13) / 10, 3
+    frames = []
+    for objective, level in (("dcl", 80.0), ("simclr", 70.0)):
+        acc = level - 20 * np.square(tau - 0.5)[:, None] + 0.1 * rng.normal(size=(12, seeds))
+        frames.append(
+            pd.DataFrame(
+                {
+                    "objective": objective,
+                    "config": np.repeat(np.arange(12), seeds),
+                    "seed": np.tile(np.arange(seeds), 12),
+                    "tau": np.repeat(tau, seeds),
+                    "sampler": "grid",
+                    "status": "finished",
+                    "knn_top1": acc.ravel(),
+                    "rankme": acc.ravel() + 2 * (80 - level),
+                    "uniformity": acc.ravel(),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_what_the_scores_would_have_picked(trials: Any) -> None:
+    found = clsweep.analyse(trials)
+    assert (found.material.metric, found.material.params) == ("knn_top1", ("tau",))
+    table = found.picks().set_index(["objective", "score"])
+    assert table.loc[("dcl", "rankme"), "regret"] == 0
+    assert table.loc[("all", "rankme"), "of"] == "simclr"
+    assert table.loc[("all", "rankme"), "low"] > 8
+    assert table.loc[("dcl", "uniformity"), "rho"] == pytest.approx(-1), "low values are good"
+    lines = QUESTION.shown(found.picks(), found.material, 1.0)
+    assert lines["picks"].iloc[-2].startswith("simclr ")
+
+
+def test_a_metric_without_labels_judges_none(trials: Any) -> None:
+    assert clsweep.analyse(trials, metric="rankme").picks().empty
+    assert clsweep.analyse(trials.drop(columns=["rankme", "uniformity"])).picks().empty
+
+
+def test_the_report_has_the_table(trials: Any, tmp_path: Path) -> None:
+    clsweep.analyse(trials).report(tmp_path / "report")
+    text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert "## What would be picked without labels?" in text
+    assert "| all | rankme | 24 | simclr " in text
+
+
+def test_the_command_prints_it(trials: Any, tmp_path: Path, cli_command: Any) -> None:
+    trials.to_parquet(tmp_path / "trials.parquet")
+    code, out, _ = cli_command("picks", str(tmp_path / "trials.parquet"))
+    assert code == 0
+    assert "rankme" in out
+    assert "[" in out
+    options = ("--metric", "uniformity")
+    code, out, _ = cli_command("picks", str(tmp_path / "trials.parquet"), *options)
+    assert code == 0
+    assert "give a --metric of labels" in out

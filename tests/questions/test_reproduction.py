@@ -1,0 +1,216 @@
+"""From a results folder with a paper's numbers to the paper's table, in Python, on the command line
+and in the report.
+"""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.analysis.reference import Verdict
+from clsweep.api import open_results
+from clsweep.questions.reproduction import closing, layouts, remarks
+from clsweep.report.sections import build_report
+from clsweep.results.folder import ResultsFolder
+from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.printed import checked_files, paper_cells
+from clsweep.study.resolve import load_study
+
+TAUS = [0.1, 0.2, 0.5, 1.0]
+STUDY = """\
+name: mine
+dataset: {name: digits}
+seeds: [0, 1, 2]
+base: {encoder: conv4, epochs: 50}
+space: {tau: {choices: [0.1, 0.2, 0.5, 1.0]}}
+objectives:
+  simclr: {framework: simclr, loss: infonce}
+  dcl: {framework: simclr, loss: dcl}
+search: {method: grid}
+presets:
+  cpu: {base: {epochs: 2}}
+"""
+HEADER = """\
+# paper: A paper (2020)
+# item: Table 7
+# study: mine.yaml
+# reference only: PIRL
+objective,dataset,encoder,tau,metric,value,spread,note
+"""
+ROWS = [
+    "simclr,digits,conv4,0.1,knn_top1,90.0,,",
+    "simclr,digits,conv4,0.2,knn_top1,94.0,,misprint: 90.4 in the text",
+    "simclr,digits,conv4,0.5,knn_top1,90.60,,", "dcl,digits,conv4,0.1,knn_top1,90.2,,",
+    "dcl,digits,conv4,0.7,knn_top1,80.0,,", "dcl,digits,conv4,,knn_top1,,1.4,over tau",
+    "PIRL,digits,conv4,,knn_top1,99.0,,", "simclr,stl10,conv4,0.1,knn_top1,70.0,,",
+    "simclr,digits,conv4,0.1,linear_top1,95.0,,",
+]  # fmt: skip
+
+
+def make_folder(tmp_path, *, preset=None, name="out", seeds=3, rows=ROWS):
+    source = tmp_path / "mine.yaml"
+    source.write_text(STUDY)
+    (tmp_path / "table.csv").write_text(HEADER + "\n".join(rows) + "\n")
+    study = load_study(source, preset=preset)
+    rng, folder = np.random.default_rng(0), ResultsFolder(str(tmp_path / name))
+    plan = [plan_row(study, trial) for trial in plan_trials(study)]
+    with folder.lock():
+        folder.create(study.document.dump(), plan)
+        folder.add_printed(checked_files(source), paper_cells(source))
+        for row in plan:
+            if row["seed"] < seeds:
+                score = 90.0 + 0.1 * rng.standard_normal()
+                folder.add_trial({**row, "status": "finished", "knn_top1": score})
+        folder.compact()
+    source.unlink()  # what is told is told by the folder alone
+    return folder.path
+
+
+def verdicts(frame):
+    return {
+        (row["objective"], row["dataset"], row["metric"], row["tau"]): row["verdict"]
+        for row in frame[frame["value"].notna()].fillna({"tau": 0.0}).to_dict("records")
+    }
+
+
+def test_a_folder_answers_the_numbers_that_lay_beside_its_study(tmp_path):
+    found = open_results(make_folder(tmp_path)).reproduce()
+    assert verdicts(found) == {
+        ("simclr", "digits", "knn_top1", 0.1): Verdict.AGREES,
+        ("simclr", "digits", "knn_top1", 0.2): Verdict.DIFFERS,
+        ("simclr", "digits", "knn_top1", 0.5): Verdict.AGREES,
+        ("dcl", "digits", "knn_top1", 0.1): Verdict.AGREES,
+        ("dcl", "digits", "knn_top1", 0.7): Verdict.NOT_MEASURED,
+        ("PIRL", "digits", "knn_top1", 0.0): Verdict.REFERENCE_ONLY,
+        ("simclr", "stl10", "knn_top1", 0.1): Verdict.NOT_MEASURED,
+        ("simclr", "digits", "linear_top1", 0.1): Verdict.NOT_MEASURED,
+    }
+    assert closing(found) == (
+        "3 of 4 numbers agree, 1 differs, 0 not resolved; 3 not measured; 1 for reference only"
+    )
+
+
+def test_a_preset_of_another_scale_is_never_said_to_differ(tmp_path):
+    found = open_results(make_folder(tmp_path, preset="cpu")).reproduce()
+    measured = found[found["measured"].notna()]
+    assert set(measured["verdict"]) == {Verdict.OTHER_SCALE}
+    assert set(measured["differs_in"]) == {"epochs"}
+    assert set(measured["here"] + measured["there"]) == {"epochs=2epochs=50"}
+    assert closing(found).startswith("no number is measured at the paper's scale; 4 at another sc")
+
+
+def test_two_runs_answer_together(tmp_path):
+    small = make_folder(tmp_path, preset="cpu", name="small")
+    both = open_results(small, make_folder(tmp_path)).reproduce()
+    alone = open_results(tmp_path / "out").reproduce()
+    assert verdicts(both) == verdicts(alone)
+    assert len(both) == len(alone)
+
+
+def test_within_decides_what_agrees(tmp_path):
+    results = open_results(make_folder(tmp_path))
+    assert (results.reproduce(within=0.01)["verdict"] != Verdict.AGREES).all()
+    assert (results.reproduce(within=9)["verdict"] != Verdict.DIFFERS).all()
+
+
+def test_a_folder_or_table_without_printed_numbers_has_none(trials):
+    assert clsweep.analyse(trials).reproduce().empty
+    sections = build_report(clsweep.analyse(trials)).sections
+    assert "reproduction" not in [section.id for section in sections]
+
+
+@pytest.fixture
+def trials():
+    return pd.DataFrame(
+        {
+            "objective": "dcl",
+            "config": config,
+            "seed": seed,
+            "status": "finished",
+            "sampler": "grid",
+            "tau": [0.1, 0.2][config],
+            "knn_top1": 80.0 + seed,
+        }
+        for config in range(2)
+        for seed in range(2)
+    )
+
+
+def test_a_table_has_the_papers_layout(tmp_path):
+    found = open_results(make_folder(tmp_path)).reproduce()
+    parts = layouts(found)
+    assert [part.title for part in parts] == [
+        "digits, conv4, knn_top1, by tau",
+        "stl10, conv4, knn_top1, by tau",
+        "digits, conv4, linear_top1, by tau",
+    ]
+    assert [part.is_measured for part in parts] == [True, False, False]
+    shown = parts[0].shown
+    assert list(shown) == ["objective", "", "0.1", "0.2", "0.5", "0.7", "-"]
+    assert shown["objective"].tolist() == ["simclr", "", "", "dcl", "", "", "PIRL", "", ""]
+    assert shown[""].tolist() == ["measured", "paper", "verdict"] * 3
+    simclr = shown.iloc[:3]
+    row = found.iloc[0]
+    half = row["high"] - row["measured"]
+    assert simclr["0.1"].tolist() == [f"{row['measured']:.2f} +-{half:.2f}", "90.0", "agrees"]
+    assert simclr["0.2"].tolist()[1:] == ["94.0", "differs"]
+    assert simclr["0.7"].tolist() == ["", "", ""]  # the paper has no such number
+    assert shown["0.7"].tolist()[3:6] == ["-", "80.0", ""]
+
+
+def test_misprints_and_scales_are_remarked(tmp_path):
+    said = remarks(open_results(make_folder(tmp_path)).reproduce())
+    assert "simclr, tau=0.2, digits: misprint: 90.4 in the text" in said
+    assert "dcl, digits: over tau" in said
+    said = remarks(open_results(make_folder(tmp_path, preset="cpu", name="cpu")).reproduce())
+    assert "other scale: here epochs=2; in the paper epochs=50" in said
+
+
+def test_one_seed_says_why_nothing_is_resolved(tmp_path):
+    found = open_results(make_folder(tmp_path, seeds=1)).reproduce()
+    assert "not resolved: one seed: no interval" in " ".join(remarks(found))
+    assert closing(found).startswith("0 of 4 numbers agree, 0 differ, 4 not resolved")
+
+
+def test_the_command_fits_a_terminal_and_ends_with_the_count(tmp_path, cli_command):
+    code, output, _ = cli_command("reproduce", make_folder(tmp_path))
+    assert code == 0
+    lines = output.rstrip().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-2].startswith("3 of 4 numbers agree")
+    assert "A paper (2020), Table 7" in output
+    assert "not measured: Table 7, stl10, conv4, knn_top1, by tau" in output.replace("\n", " ")
+
+
+def test_programs_get_every_number(tmp_path, cli_command):
+    path = make_folder(tmp_path)
+    rows = json.loads(cli_command("reproduce", path, "--format", "json")[1])
+    assert len(rows) == len(ROWS)
+    assert rows[0]["tau"] == 0.1
+    assert math.isfinite(rows[0]["difference_low"])
+    assert "| simclr | measured |" in cli_command("reproduce", path, "--format", "md")[1]
+
+
+def test_a_wide_table_is_split(tmp_path, cli_command):
+    more = [f"dcl,digits,conv4,{tau},knn_top1,90.0,," for tau in (0.3, 0.4, 0.6, 0.8, 0.9, 1.0)]
+    _, output, _ = cli_command("reproduce", make_folder(tmp_path, rows=[*ROWS, *more]))
+    assert max(map(len, output.splitlines())) <= 80
+    assert output.count("\nobjective") == 2
+
+
+def test_the_report_shows_the_table_and_the_papers_points(tmp_path):
+    report = build_report(open_results(make_folder(tmp_path)))
+    section = report.sections[0]
+    assert section.id == "reproduction"
+    assert any("3 of 4 numbers agree" in text for text in report.verdicts)
+    assert any("printed 94, a difference of -4" in text for text in section.sentences)
+    (table,), (figure,) = section.tables, report.hero
+    assert not section.figures  # it stands on the first screen
+    assert "differs" in table.shown["0.2"].tolist()
+    data = figure.data
+    assert data["printed"].dropna().tolist().count(94.0) == 1
+    chart = figure.chart.to_dict()
+    assert {layer["mark"]["type"] for layer in chart["layer"]} == {"line", "point", "rule"}

@@ -1,0 +1,256 @@
+"""The tables for eyes: no number is rounded away, whatever the unit of the metric is."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.analysis.reasons import Reason
+from clsweep.display.numbers import Number, texts_of
+from clsweep.findings.notes import notes
+from clsweep.questions import comparison, recommend, robustness, tuning
+from clsweep.questions.column import plain, points
+from clsweep.questions.registry import formulas
+from clsweep.report.sections import build_report
+from tests.planted import planted
+
+GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64, 128]}
+INTERVAL = re.compile(r"(\S+) \[(\S+), (\S+)\]")
+
+
+def trials(scale):
+    """Two objectives of accuracies in percent times `scale`."""
+
+    def steep(at):
+        return scale * (80 - 3 * abs(math.log2(at["tau"] / 0.1)))
+
+    def flat(at):
+        return scale * (78 - abs(math.log2(at["tau"] / 0.2)))
+
+    of = {"grid": GRID, "noise": 0.3 * scale}
+    return pd.concat(
+        [planted(steep, objective="simclr", **of), planted(flat, seed=1, **of)], ignore_index=True
+    )
+
+
+def tables_of(scale):
+    """Every shown table with numbers in the unit of the metric."""
+    analysis = clsweep.analyse(trials(scale))
+    robust, within = analysis.robustness(within=scale), scale
+    tables = {
+        "robustness": (robustness.QUESTION, robust),
+        "more": (robustness.MORE, robust),
+        "mean": (comparison.MEANS, analysis.compare(within=within)),
+        "std": (comparison.SPREADS, analysis.compare(stat="std", within=within)),
+        "recommendation": (recommend.QUESTION, analysis.recommend()),
+    }
+    return {
+        name: question.shown(frame, analysis.material, within)
+        for name, (question, frame) in tables.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {scale: tables_of(scale) for scale in (1.0, 1e-2, 1e-7)}
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-7])
+def test_every_interval_is_told_from_its_ends(tables, scale):
+    found = 0
+    for table in tables[scale].values():
+        for name in ("sd", "regret", "IQM", "lead", "score", "worst 10 %"):
+            for text in table.get(name, ()):
+                _, low, high = map(float, INTERVAL.fullmatch(text).groups())
+                assert low < high, (name, text)
+                found += 1
+    assert found > 10
+
+
+def test_accuracies_in_percent_have_two_decimals(tables):
+    robust = tables[1.0]["robustness"]
+    for name in ("mean", "sd", "sd*", "range", "best"):
+        assert all(
+            re.fullmatch(r"\d+\.\d\d( \[\d+\.\d\d, \d+\.\d\d\])?", text) for text in robust[name]
+        ), name
+    assert all(re.fullmatch(r"\d+\.\d \[\d+\.\d, \d+\.\d\]", text) for text in robust["worst 10 %"])
+    assert re.fullmatch(r"-?\d\.\d\d \[.*", tables[1.0]["mean"]["lead"].iloc[0])
+
+
+def test_values_keep_what_tells_them_apart(tables):
+    mean = tables[1e-7]["mean"].iloc[0]
+    a, b, lead = (float(mean[name].split()[0]) for name in ("value a", "value b", "lead"))
+    assert a != b
+    assert a - b == pytest.approx(lead, rel=0, abs=1.1e-9)
+    assert tables[1e-7]["robustness"]["best"].str.fullmatch(r"\d\.\d+e-06").all()
+    assert tables[1e-2]["robustness"]["best"].str.fullmatch(r"0\.\d{3,}").all()
+    assert (tables[1e-2]["std"][["value a", "value b"]].map(len) >= len("0.012")).all().all()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "texts"),
+    [
+        ([(0.48, 0.4, 0.55), (12.345, 11, 13)], ["0.48 [0.40, 0.55]", "12.35 [11.00, 13.00]"]),
+        ([(0.0213, 0.0198, 0.0226)], ["0.0213 [0.0198, 0.0226]"]),
+        (
+            [(50.0, 49.0, 51.0), (50.0, 49.9996, 50.0004)],
+            ["50.0000 [49.0000, 51.0000]", "50.0000 [49.9996, 50.0004]"],
+        ),
+        (
+            [(-2.2e-6, -3e-6, -1.4e-6), (-0.001, -0.5, 0.5)],
+            ["-2.20e-06 [-3.00e-06, -1.40e-06]", "0.00 [-0.50, 0.50]"],
+        ),
+        ([(0.0, 0.0, 0.0), None], ["0.00 [0.00, 0.00]", ""]),
+        ([(0.5, 0.4, 0.6), (1e-15, 0.0, 2e-15)], ["0.50 [0.40, 0.60]", "0.00 [0.00, 0.00]"]),
+        (
+            [(41.4, 26.9, math.inf), (math.inf, math.inf, math.inf)],
+            ["41.40 [26.90, inf]", "inf [inf, inf]"],
+        ),
+        ([(3.5e12, 3e12, 4e12)], ["3.50e+12 [3.00e+12, 4.00e+12]"]),
+        ([(0.5, math.nan, math.nan), (0.25, math.nan, 1.0)], ["0.50", "0.25"]),
+        ([], []),
+    ],
+)
+def test_decimals_of_a_column(numbers, texts):
+    of = [None if one is None else Number(value=one[0], low=one[1], high=one[2]) for one in numbers]
+    assert texts_of(of) == texts
+
+
+def test_fine_numbers_keep_two_digits_of_their_spread():
+    assert texts_of([Number(value=0.81347, spread=0.03, is_fine=True)]) == ["0.813"]
+    assert texts_of([Number(value=0.81347, spread=0.03)]) == ["0.81"]
+    assert texts_of([Number(value=0.5, low=0.4999, high=0.5001, most=3)]) == [
+        "0.500 [0.500, 0.500]"
+    ]
+
+
+def test_tables_without_intervals():
+    analysis = clsweep.analyse(trials(1e-7).query("seed == 0"))
+    robust = robustness.QUESTION.shown(analysis.robustness(within=1e-7), analysis.material, 1e-7)
+    assert robust["sd"].str.fullmatch(r"\d\.\de-0[78]").all()
+    assert robust["sd*"].tolist() == [None, None]
+    assert float(robust["best"].iloc[0]) == pytest.approx(8e-6, rel=0.05)
+
+
+def test_scores_that_are_all_the_same():
+    analysis = clsweep.analyse(planted(lambda _: 80.1, grid=GRID, noise=0.0))
+    robust = robustness.QUESTION.shown(analysis.robustness(), analysis.material, 1)
+    assert robust["best"].tolist() == ["80.10"]
+
+
+def test_a_metric_of_which_low_values_are_good_has_a_lead():
+    frame = trials(1.0).assign(err=lambda t: 100 - t["knn_top1"] + 5 * (t["objective"] == "simclr"))
+    found = clsweep.analyse(frame, metric="err", mode="min", params=list(GRID))
+    table = comparison.MEANS.shown(found.compare(), found.material, 1)
+    row = table.iloc[0]
+    assert row["verdict"] == "dcl"
+    assert float(row["value a"]) > float(row["value b"])
+    assert float(row["lead"].split()[0]) == pytest.approx(
+        float(row["value b"]) - float(row["value a"]), abs=0.011
+    )
+    assert comparison.MEANS.title.startswith("Lead of a over b")
+
+
+def test_a_plain_table_keeps_names_and_digits():
+    frame = pd.DataFrame(
+        {
+            "objective": ["a", "b"],
+            "knn_top1": [0.81347, 0.81349],
+            "q_b_mean": [2e-5, 3e-5],
+            "batch_size": [32.0, np.nan],
+            "empty": [np.nan, np.nan],
+            "trials": [1, 2],
+            "reason": ["", ""],
+            "note": ["", "x"],
+        }
+    )
+    table = plain(frame)
+    assert list(table) == ["objective", "knn_top1", "q_b_mean", "batch_size", "trials"]
+    assert table["q_b_mean"].tolist() == ["2e-05", "3e-05"]
+    assert table["batch_size"].tolist() == ["32", ""]
+    assert table["trials"].tolist() == [1, 2]
+
+
+def test_columns_of_a_default_are_left_out_where_there_is_none():
+    material = clsweep.analyse(trials(1.0)).material
+    row = {
+        **{
+            "objective": "dcl",
+            "best_level": 79.0,
+            "k_within": 3,
+            "k_low": 2,
+            "k_high": 5,
+            "default_at": "",
+        },
+        **dict.fromkeys(["default", "tunability", "tunability_low", "tunability_high"], math.nan),
+        "reason": "",
+        "note": "",
+    }
+    table = tuning.QUESTION.shown(pd.DataFrame([row]), material, 1)
+    assert table.to_dict("records") == [
+        {"objective": "dcl", "best level": "79.00", "tries to within 1": "3 [2, 5]"}
+    ]
+    given = row | {"default_at": "tau=0.1", "default": 78.0, "tunability": 1.0}
+    assert tuning.QUESTION.shown(pd.DataFrame([row, given]), material, 1)[
+        "gain over it"
+    ].tolist() == [
+        "",
+        "1.00",
+    ]
+
+
+def test_notes_that_are_missing():
+    frame = pd.DataFrame({"objective": ["a", "b", "c"], "note": ["x", math.nan, None]})
+    assert notes(frame) == ["a: x"]
+    frame["reason"] = [Reason.NO_SCORE, "", ""]
+    assert notes(frame) == ["a: not measured: x"]
+    assert notes(pd.DataFrame({"objective": ["a"], "note": [math.nan]})) == []
+    assert notes(pd.DataFrame({"objective": ["a"]})) == []
+
+
+def test_a_note_on_the_missing_robust_setting_is_not_on_the_best():
+    frame = planted(lambda s: 80 - s["tau"], ranges={"tau": (0.05, 1.0)}, num_configs=6)
+    picks = clsweep.analyse(frame.assign(sampler="tpe")).recommend()
+    assert picks["config"].notna().tolist() == [True, False]
+    why = [text for text in notes(picks) if "not measured" in text]
+    assert why == [
+        f"{picks['objective'][0]} (robust): not measured: tpe samples favour good configurations"
+    ]
+
+
+def test_what_a_column_means_is_said_without_names_of_the_code():
+    said = [text for columns in formulas().values() for text in columns.values()]
+    assert not [text for text in said if re.search(r"`[A-Z]", text)]
+
+
+def test_what_all_tables_have_is_explained_once():
+    sections = build_report(clsweep.analyse(trials(1.0))).sections
+    (table,) = (t for section in sections for t in section.tables if t.name == "formulas")
+    where = table.frame.groupby("column")["table"].agg(list)
+    assert where["reason"] == ["most tables"]
+    assert where["note"] == ["most tables", "health"]
+
+
+def test_one_point_and_several():
+    assert [points(within) for within in (1.0, 0.5, 2)] == [
+        "1 point",
+        "0.5 points",
+        "2 points",
+    ]
+    assert any("lose no more than 2 points" in text for text in robustness.MORE.explained(2))
+    assert any(text.startswith("within 1 point: ") for text in robustness.BY.explained(1))
+    asked = (robustness.QUESTION, *comparison.BY_STAT.values())
+    said = [text for question in asked for text in (str(question.title), *question.explained(1))]
+    assert not any("points" in text.replace("{points}", "") for text in said)
+
+
+def test_what_columns_are_is_said_of_columns_that_there_are():
+    found = clsweep.analyse(trials(1.0))
+    table = robustness.BY.shown(found.robustness(by="tau").assign(by="tau"), found.material, 1)
+    silent = {"by", "objective", "best at", "worst at", "within 1"}
+    said = {text.partition(": ")[0] for text in robustness.BY.explained(1)}
+    assert set(table) - silent <= said
+    assert said.isdisjoint({"regret", "tolerance area", "IQM"})
