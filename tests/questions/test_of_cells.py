@@ -253,7 +253,7 @@ def test_a_point_of_any_cell_leads_to_the_row_of_its_trial(cli_command, crossed,
 
 
 TABLES = (
-    "status", "trials", "robustness", "sensitivity", "compare", "recommend", "picks", "pareto",
+    "status", "trials", "robustness", "sensitivity", "compare", "recommend", "pareto",
 )  # fmt: skip
 
 
