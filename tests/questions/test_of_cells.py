@@ -72,7 +72,12 @@ def make_study(folder, *, ended=None, outcome=None, printed="", **changes):
         if printed:
             results.add_printed(checked_files(path), paper_cells(path))
         for row in filter(ended, plan):
-            found = {"status": "finished", "knn_top1": score(row), **(outcome or dict)(row)}
+            found = {
+                "status": "finished",
+                "knn_top1": score(row),
+                "wall_time_s": 2.0,
+                **(outcome or dict)(row),
+            }
             results.add_trial({**row, **found}, epochs=[{"epoch": 1, "train_loss": 2.0}])
         results.compact()
     return results.path
