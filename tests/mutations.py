@@ -232,7 +232,7 @@ FAULTS = (
     Fault("wrong percentile", "analysis/resample.py",
           "[tail, 1.0 - tail])", "[2.0 * tail, 1.0 - tail])", RESAMPLE),
     Fault("interval without the noise of the noise", "analysis/resample.py",
-          "drawn *= noise.draw(size, rng)[..., None]", "drawn *= noise.pooled**0.5", RESAMPLE),
+          "drawn *= noise.draw(num, rng)[..., None]", "drawn *= noise.pooled**0.5", RESAMPLE),
     Fault("interval too narrow: noise not inflated", "analysis/noise.py",
           "even = np.sqrt(self.freedom *", "even = np.sqrt(0.7 * self.freedom *",
           RESAMPLE),
