@@ -129,15 +129,15 @@ class Dispatch(Searcher):
         self._outcomes.pop(trial_id, None)
 
     def lost(self, row: Row, error: BaseException | None) -> tuple[str, str, BaseException | None]:
-        """A trial was lost by this error, as Tune has just said; see `Losses.fate`."""
+        """A trial was lost by this error, as Tune has just said; see `Losses.fate`. Of one that
+        stays open the plan is told nothing, as where a run is interrupted.
+        """
         fate = self.losses.fate(row["trial_id"], error, len(self._running) + 1)
         if fate[0] == AGAIN:
             self._lost.append(row)
         elif fate[0] == FAILED:
             self._plan.tell(row, {})
-        return (
-            fate  # of one that stays open the plan is told nothing, as where a run is interrupted
-        )
+        return fate
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing, see `__getstate__`."""
