@@ -151,7 +151,7 @@ def config_means(
     values = values.where(np.isfinite(values))
     scored = (group["status"] == "finished") & values[metric].notna()
     # Those of which a trial was stopped count nowhere.
-    scored &= group["config"].isin(sweep.configs[sweep.without_failed().alive])
+    scored &= group["config"].isin(sweep.configs[sweep.measured.alive])
     grouped = values[scored].groupby(group.loc[scored, "config"], sort=False)
     return grouped.mean().assign(num=grouped.size())
 

@@ -95,7 +95,7 @@ def picks(
 
 
 def _pool(trials: pd.DataFrame, sweep: Sweep, metric: str, names: Sequence[str]) -> _Pool:
-    sweep = sweep.without_failed()
+    sweep = sweep.measured
     alive = sweep.alive
     means = config_means(trials, sweep, metric, names).reindex(sweep.configs[alive])
     scores = means.reindex(columns=list(names)).reset_index(drop=True)

@@ -82,7 +82,7 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """
     rows = []
     for sweep in sweeps:
-        rows += _rows(sweep.without_failed(), sweep.failed_level)
+        rows += _rows(sweep.measured, sweep.failed_level)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -72,7 +72,7 @@ def history(sweeps: Sequence[Sweep], trials: pd.DataFrame, metric: str) -> pd.Da
     seen = trials[metric].astype(float).groupby(groups).mean().to_dict()
     frames = []
     for sweep in sweeps:
-        measured = sweep.without_failed()
+        measured = sweep.measured
         counts = measured.num_measured
         whole = np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)
         keys = [(sweep.objective, config) for config in sweep.configs]
@@ -102,7 +102,7 @@ def importance(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """
     rows = []
     for sweep in sweeps:
-        rows += _importances(sweep.without_failed())
+        rows += _importances(sweep.measured)
     return pd.DataFrame(rows, columns=list(IMPORTANCE_COLUMNS))
 
 
@@ -146,7 +146,7 @@ def top(sweeps: Sequence[Sweep], num: int) -> pd.DataFrame:
     """The best `num` configurations of each objective, with the columns of `TOP_COLUMNS`."""
     rows = []
     for sweep in sweeps:
-        measured = sweep.without_failed()
+        measured = sweep.measured
         if not measured.alive.any():
             continue
         counts = measured.num_measured

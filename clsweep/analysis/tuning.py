@@ -81,7 +81,7 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         ks = _list_of_k(len(sweep.configs))
         point, low, high = _expected(sweep, ks)
         if sweep.num_failed and np.isfinite(sweep.failed_level):
-            _, *others = _expected(sweep.without_failed(), ks)
+            _, *others = _expected(sweep.measured, ks)
             low, high = np.minimum(low, others[0]), np.maximum(high, others[1])
         low = np.where(ks <= sweep.unknown.sum(), np.nan, low)  # all k tries may be of these
         notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)

@@ -166,7 +166,7 @@ def gated(
     counted = {s.objective: s.num_failed for s in sweeps if np.isfinite(s.failed_level)}
     if not any(counted.values()):
         return found
-    without = table([sweep.without_failed() for sweep in sweeps])
+    without = table([sweep.measured for sweep in sweeps])
     others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
     rows = []
     records: list[dict[str, Any]] = [

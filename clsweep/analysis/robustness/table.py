@@ -203,7 +203,7 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        without = _table(sweep.without_failed(), by)
+        without = _table(sweep.measured, by)
         bounds = _union(bounds, _intervals(without, within, []))
     if sweep.failed_as == WORST and (table.unknown.any() or _worst(table).any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
@@ -404,7 +404,7 @@ def _curve(sweep: Sweep, values: Array, deltas: Array) -> list[dict[str, Any]]:
     notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
     if sweep.has_repeats:
         bounds = _share_bounds(sweep, values, deltas + slack)
-        measured = sweep.without_failed()
+        measured = sweep.measured
         if measured.has_repeats and sweep.failed.any():  # as those of `robustness`
             rest = resample.packed(measured.scores[measured.alive])
             low, high = _share_bounds(measured, rest, deltas + slack)
