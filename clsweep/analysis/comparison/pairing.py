@@ -143,9 +143,9 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     first = np.unique(codes_a, return_index=True)[1][np.searchsorted(np.unique(codes_a), common)]
     settings = settings.iloc[first[kept]].reset_index(drop=True)
     tables = scores_a[kept], scores_b[kept]
-    rows, of_both = _order(*tables), _order(*(table.T for table in tables))
+    rows, by_seed = _order(*tables), [table.T for table in tables]
     sides = [
-        Side(scores=table, settings=settings).at(rows, of_both if crossed else _order(table.T))
+        Side(scores=table, settings=settings).at(rows, _order(*(by_seed if crossed else [table.T])))
         for table in tables
     ]
     return Pairing(
