@@ -258,6 +258,16 @@ class Sweep:
         }
 
 
+def check_columns(trials: pd.DataFrame, *names: str) -> None:
+    """Raises ValueError where `trials` lacks one of these."""
+    columns = [str(name) for name in trials.columns]
+    for name in names:
+        if name not in columns:
+            raise ValueError(
+                f"trials: no column {name!r}.{nearest(name, columns)} Columns: {', '.join(columns)}"
+            )
+
+
 def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
     """Raises ValueError where no objective sweeps `by`."""
     swept = list(dict.fromkeys(name for sweep in sweeps for name in sweep.params))
@@ -352,13 +362,8 @@ def read_sweeps(
 
 
 def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
-    labels, columns = [*KEYS, "status", "sampler"], [str(name) for name in trials.columns]
-    for column in [*labels, metric, *params]:
-        if column not in trials.columns:
-            raise ValueError(
-                f"trials: no column {column!r}.{nearest(column, columns)} Columns: "
-                f"{', '.join(columns)}"
-            )
+    labels = [*KEYS, "status", "sampler"]
+    check_columns(trials, *labels, metric, *params)
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:

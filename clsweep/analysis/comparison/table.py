@@ -91,21 +91,9 @@ def compare(
     interval and p are widened by the chance that it does not (`noise.Doubt`). Exact copies of a row
     count once. Failed trials that decide a verdict undo it (`gated`).
 
-    Measured: false verdicts in percent of 150 to 400 tables without a difference, on 6 settings and
-    on an 11 x 5 grid. Even noise widens intervals by 5 to 8 %, of 11 x 5 with
-    5 seeds by 0 %.
-
-        seeds                                              2     3     5
-        even noise, 6 settings                             3     3     4
-        even noise, 11 x 5                                 7     5     5
-        half of the noise common to a seed, 6 settings     18    15    9
-        half of the noise common to a seed, 11 x 5         21    7     5
-        noise x6 at one of 6 values, any row of `by`             1
-        noise x1 to x5 over 6 values, any row of `by`            5
-        noise x6 at one of 6 values, mean                        5
-
-    With few settings or two seeds the scores cannot show a common shift: no rule that widens even
-    intervals by 10 % gets below 14 % for 6 settings and 3 seeds.
+    Even noise widens intervals by 5 to 8 %. With few settings or two seeds the scores cannot show a
+    common shift: no rule that widens even intervals by 10 % gets below 14 % of false verdicts for 6
+    settings and 3 seeds. All rates are in STATISTICS.md.
 
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
     that neither sweeps.

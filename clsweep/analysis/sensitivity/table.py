@@ -74,12 +74,9 @@ def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     that of a Sobol index is the one of its draws, over functions and hyperparameters of the
     surrogate.
 
-    Measured coverage of its 95 %, 100-140 planted sweeps each of six functions that only `WIDEN`
-    was chosen on (64 or 128 configurations, 1 or 3 seeds, noise 10-30 % of the SD, kinks, steps, a
-    category): 92-100 % of S1 and of ST. Of 740 inert parameters none was resolved. Not mended:
-    where some parameters interact strongly and another that bends as much does not, the kernel
-    deals out some of their interaction to it. Of Ishigami's function with 256 configurations (60
-    repeats), ST is off by 0.01 and its interval covers 88-90 %.
+    What it covers is measured in STATISTICS.md. Of 740 inert parameters none was resolved. Where
+    some parameters interact strongly and another that bends as much does not, the kernel deals out
+    some of their interaction to it.
 
     Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
     """
