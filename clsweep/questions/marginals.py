@@ -125,7 +125,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
         pair = None if sweep.not_measured else _two_params(sweep, sensitivity)
         if pair is not None and sweep.alive.any():
             pairs[sweep.objective] = pair
-            tables[sweep.objective] = _cells(sweep.without_failed(), *pair)
+            tables[sweep.objective] = _cells(sweep.measured, *pair)
     means = pd.concat([cells["mean"] for cells in tables.values()] or [pd.Series(dtype=float)])
     if means.isna().all():
         return []

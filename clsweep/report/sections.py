@@ -182,7 +182,7 @@ def _samples(asked: Asked) -> pd.DataFrame:
             "failed": sweep.num_failed,
             "stopped": sweep.num_stopped,
             **({"skipped": sweep.num_skipped} if is_raced else {}),
-            "scores": int(pd.notna(sweep.without_failed().scores).sum()),
+            "scores": int(pd.notna(sweep.measured.scores).sum()),
             "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
         }
         for sweep in sweeps
