@@ -164,7 +164,7 @@ class Number:
         spread: what decides how fine it is to be read where there is no interval, such as the
             spread of its column; its own size by default.
         is_fine: two digits of the spread are shown. Otherwise `least` decimals do wherever they
-            show one.
+            show one. Where it is None, `texts_of` is told.
         least, most: decimals in fixed notation.
     """
 
@@ -172,7 +172,7 @@ class Number:
     low: float = math.nan
     high: float = math.nan
     spread: float = math.nan
-    is_fine: bool = False
+    is_fine: bool | None = None
     least: int = 2
     most: int = MOST
 
@@ -195,7 +195,7 @@ class Number:
         return next((part for part in parts if math.isfinite(part) and part > 0), 0.0)
 
 
-def texts_of(numbers: Sequence[Number | None]) -> list[str]:
+def texts_of(numbers: Sequence[Number | None], *, is_fine: bool = False) -> list[str]:
     """`0.48 [0.40, 0.55]` of each number of a column; None is an empty cell.
 
     The decimals keep two digits of the median resolution and one of the least, so that the ends of
@@ -208,7 +208,8 @@ def texts_of(numbers: Sequence[Number | None]) -> list[str]:
     def is_strange(number: Number) -> bool:
         return number.size > nothing and not SMALL <= number.size < LARGE
 
-    decimals = _decimals([number for number in there if not is_strange(number)], nothing)
+    plain = [number for number in there if not is_strange(number)]
+    decimals = _decimals(plain, nothing, is_fine=is_fine)
     mantissa = _mantissa([number for number in there if is_strange(number)], nothing)
     forms = {False: f".{decimals}f", True: f".{mantissa}e"}
     return [
@@ -220,7 +221,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and value == value
 
 
-def _decimals(numbers: Sequence[Number], nothing: float) -> int:
+def _decimals(numbers: Sequence[Number], nothing: float, *, is_fine: bool) -> int:
     least = max((number.least for number in numbers), default=2)
     seen = sorted(
         (number for number in numbers if number.resolution > nothing),
@@ -233,7 +234,8 @@ def _decimals(numbers: Sequence[Number], nothing: float) -> int:
         statistics.median_high(number.resolution for number in seen),
     )
     needed = _place(smallest)
-    if median < 10.0**-least or any(number.is_fine for number in seen):
+    fine = (is_fine if number.is_fine is None else number.is_fine for number in seen)
+    if median < 10.0**-least or any(fine):
         needed = max(needed, _place(median) + 1)
     return min(max(least, needed), *(number.most for number in seen), MOST)
 
