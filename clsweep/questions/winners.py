@@ -72,7 +72,7 @@ def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
     """
     tables = {
         str(by): rows
-        for by, rows in winners.groupby("by", sort=False)
+        for by, rows in (winners.groupby("by", sort=False) if len(winners) else ())
         if rows["objective"].notna().any()
     }
     return charts.each(
