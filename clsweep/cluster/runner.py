@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -346,7 +346,7 @@ class _Run:
             return
         plan = PlanSearch(self._study, left, self._rows(), journal, self._race(left, recorder))
         metric = self._study.sections.metric.name
-        dispatch = Dispatch(plan, asdict(context), self.losses, metric=metric)
+        dispatch = Dispatch(plan, context, self.losses, metric=metric)
         try:
             tuner(self._study, self._folder.scratch, dispatch, recorder, concurrent).fit()
         except (tune.TuneError, RequestError) as error:
