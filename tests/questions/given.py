@@ -22,7 +22,9 @@ def material_of(sweeps=(), **given):
 
 
 class Given(Answers):
-    """Knows `tables` alone, by the name of the statistic, and of a comparison its stat."""
+    """Knows `tables`, by the name of the statistic, and of a comparison its stat; others are those
+    of the trials.
+    """
 
     def __init__(self, material, tables):
         self._material, self._tables = material, tables
@@ -34,8 +36,19 @@ class Given(Answers):
     def side_table(self, kind):
         return self._tables.get(kind, pd.DataFrame())
 
-    def ask(self, table, *args, stat="", **options):
-        return self._tables[f"{table.__name__} {stat}".strip()]
+    def under_way(self):
+        return self.side_table("under way")
+
+    def ask(self, table, *args, **options):
+        name = f"{table.__name__} {options.get('stat', '')}".strip()
+        known = self._tables.get(name)
+        return super().ask(table, *args, **options) if known is None else known
+
+
+def figures_of(question, answers):
+    """Name -> figure of one question in a report."""
+    drawn = QUESTIONS[question].draw(asked_of(answers))
+    return {figure.name: figure for figure in drawn if figure is not None}
 
 
 def said(question, *, about=(), **tables):
