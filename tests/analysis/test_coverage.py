@@ -18,9 +18,8 @@ def unit(theta):
     return theta / theta.std(ddof=1)
 
 
-CURVE = unit(
-    np.array([88.3, 90.8, 89.6, 89.6, 88.5, 87.7])
-)  # every other value of the DCL paper's Table 18
+# Every other value of the DCL paper's Table 18.
+CURVE = unit(np.array([88.3, 90.8, 89.6, 89.6, 88.5, 87.7]))
 ROUGH = unit(np.array([-1.6, -0.5, 0.3, 1.2, 0.9, -0.3]))
 PLANE = unit(
     (-2 * (np.linspace(-1, 1, 11)[:, None] - 0.2) ** 2 + 0.8 * np.linspace(-1, 1, 5)).ravel()
@@ -157,7 +156,6 @@ def test_slope_on_a_grid_and_in_a_sample():
         return (x - 0.3 * x**2)[:, None] + rng.normal(0, NOISE, (32, 2)), 2.0**x, "random"
 
     fine = np.linspace(0, 5, 10_001)
-    true = stats.linregress(
-        fine, fine - 0.3 * fine**2
-    ).slope  # of the curve's best line over the whole space
+    # Of the curve's best line over the whole space.
+    true = stats.linregress(fine, fine - 0.3 * fine**2).slope
     assert 0.91 <= slope_hits(sample, 200, true) <= 0.985

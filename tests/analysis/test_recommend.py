@@ -261,11 +261,7 @@ def test_a_robust_place_with_fewer_seeds_says_so():
         ([[90.0, NAN], [NAN, 91.0]], {}, ""),
         ([[90.0, 91.0], [80.0, 81.0]], {"planned": 9}, ""),
         ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "random"}, Reason.NO_NEIGHBOURHOOD),
-        (
-            [[90.0, 91.0], [80.0, 81.0]],
-            {"scales": {"tau": "category"}},
-            Reason.NO_NEIGHBOURHOOD,
-        ),
+        ([[90.0, 91.0], [80.0, 81.0]], {"scales": {"tau": "category"}}, Reason.NO_NEIGHBOURHOOD),
         ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "tpe"}, Reason.ADAPTIVE_SAMPLER),
         (
             [[90.0, 91.0], [80.0, 81.0]],

@@ -284,9 +284,7 @@ def test_tables_without_rows_or_numbers_have_no_figure():
     for question in ("mechanism", "recommendation"):
         assert figures_of(question, bare) == {}
     trials = trials_of(lost=TAUS)
-    lost = given(
-        trials, sensitivity=NOTHING, history=NOTHING, marginals=NOTHING, **sides_of(trials)
-    )
+    lost = given(trials, sensitivity=NOTHING, marginals=NOTHING, **sides_of(trials))
     for question in ("mechanism", "trials", "marginals"):
         assert figures_of(question, lost) == {}
 

@@ -139,9 +139,8 @@ def test_outcomes_are_no_hyperparameters(trials):
         "read as hyperparameters: tau, batch_size; not: top3, features; params names others",
         "read on a log axis: tau",
     )
-    alone = clsweep.analyse(
-        more[more["seed"] == 0]
-    )  # one seed: `top3` has one value in each configuration
+    # One seed: `top3` has one value in each configuration.
+    alone = clsweep.analyse(more[more["seed"] == 0])
     assert alone.material.params == ("tau", "batch_size")
     named = clsweep.analyse(more[more["seed"] == 0], params=["tau"])
     assert named.robustness(by="tau").shape[0] == 3

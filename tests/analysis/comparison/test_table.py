@@ -159,12 +159,7 @@ def test_unpaired_designs_say_so():
 
 def test_one_setting_pairs_the_seeds():
     row = one(sweep("a", [[5.0, 5.1, 5.2, 5.1]]), sweep("b", [[1.0, 1.2, 1.1, 1.3]]))
-    assert (row["num_pairs"], row["p"], row["p_min"], row["winner"]) == (
-        4,
-        0.125,
-        0.125,
-        "",
-    )
+    assert (row["num_pairs"], row["p"], row["p_min"], row["winner"]) == (4, 0.125, 0.125, "")
     assert row["low"] > 0
     assert row["needs_seeds"] == 6  # 2^-5 is below 0.05
     assert note(Reason.P_FLOOR, draws=4, unit="pairs", p_min=0.125) in row["note"]
@@ -294,9 +289,8 @@ def planted(rng, case, num_seeds, stat):
     truth = {"flat": (0 * curve, 0 * curve), "mirrored": (curve, -curve + 2 * curve.mean())}.get(
         case, (curve, curve)
     )
-    shift = (
-        rng.normal(0, 1, num_seeds) if stat == "mean" else 0.0
-    )  # common to both, so it cancels in a difference
+    # Common to both, so it cancels in a difference.
+    shift = rng.normal(0, 1, num_seeds) if stat == "mean" else 0.0
     return [
         sweep(n, t[:, None] + shift + rng.normal(0, 0.4, (num, num_seeds)), tau=range(num))
         for n, t in zip("ab", truth, strict=True)

@@ -22,23 +22,14 @@ def band_of(levels, tau, within=1.0):
 
 def test_band_is_the_run_around_the_best_value():
     tau = [0.5, 0.05, 0.1, 0.2, 1.0]  # in any order: 0.05 0.1 0.2 0.5 1
-    assert band_of([89.5, 80.0, 89.0, 90.0, 85.0], tau) == (
-        0.1,
-        0.5,
-        False,
-    )  # a point away is within
-    assert band_of([88.0, 89.9, 80.0, 90.0, 89.5], tau) == (
-        0.2,
-        0.2,
-        False,
-    )  # what lies beyond a dip is no part of it
+    # A point away is within.
+    assert band_of([89.5, 80.0, 89.0, 90.0, 85.0], tau) == (0.1, 0.5, False)
+    # What lies beyond a dip is no part of it.
+    assert band_of([88.0, 89.9, 80.0, 90.0, 89.5], tau) == (0.2, 0.2, False)
     assert band_of([89.5, 80.0, 89.0, 90.0, 89.4], tau) == (0.1, 1.0, True)
     assert band_of([90.0, 90.0, 90.0, 90.0, 90.0], tau) == (0.05, 1.0, True)
-    assert band_of([89.5, 80.0, None, 90.0, 85.0], tau) == (
-        0.2,
-        0.5,
-        False,
-    )  # 0.1 failed: nothing is known there
+    # 0.1 failed: nothing is known there.
+    assert band_of([89.5, 80.0, None, 90.0, 85.0], tau) == (0.2, 0.5, False)
     assert band_of([89.5, 80.0, 89.0, 90.0, 85.0], tau, within=0.0) == (0.2, 0.2, False)
 
 
@@ -54,9 +45,8 @@ def test_band_of_bins_has_their_outer_edges():
 
 def test_bins_hold_equal_values_together_and_few_values_are_no_bins():
     rng = np.random.default_rng(0)
-    values = np.where(
-        np.arange(400) < 300, 7, rng.integers(8, 200, 400)
-    )  # one value holds three quarters
+    # One value holds three quarters.
+    values = np.where(np.arange(400) < 300, 7, rng.integers(8, 200, 400))
     table = respond(sweep_of(np.zeros((400, 1)), values, sampler="random"), "tau")
     assert (table.low[1:] > table.high[:-1]).all()
     assert table.scores.shape[1] == 300
@@ -118,9 +108,8 @@ def test_where_configurations_are_lost_the_averages_are_over_the_settings_that_a
     assert (found.sure_low, found.sure_high, found.end) == (32, 128, "both")
     table = respond(lost_grid({(0.1, 64), (0.2, 64), (0.5, 64)}), "batch_size")
     assert note(Reason.SHARED_SETTINGS, param="batch_size", settings=1) in table.notes
-    whole = {
-        (1.0, size) for size in (32, 64, 128)
-    }  # a value that failed everywhere takes nothing from the others
+    # A value that failed everywhere takes nothing from the others.
+    whole = {(1.0, size) for size in (32, 64, 128)}
     table = respond(lost_grid(whole), "tau")
     assert table.balanced
     assert np.nanmean(table.scores[:3], axis=1) == pytest.approx([1, 11, 21])

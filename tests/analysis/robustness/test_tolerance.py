@@ -79,14 +79,6 @@ def test_deltas_fit_the_data_and_are_shared():
         tolerance_curve(sweeps_of(near), within=0)
 
 
-def test_min_mirrors():
-    values = np.random.default_rng(0).normal(50, 2, (12, 3))
-    with drawing(250):
-        a = tolerance_curve(sweeps_of(values))
-        b = tolerance_curve(sweeps_of(100 - values, mode="min"))
-    pd.testing.assert_frame_equal(a, b)
-
-
 @pytest.mark.parametrize(
     ("values", "sampler", "reason"),
     [
