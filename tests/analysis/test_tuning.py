@@ -137,57 +137,6 @@ def test_the_leave_one_out_variance_is_that_of_a_loop():
     assert table.loc[table["k"] > 4, ["low", "high"]].isna().all().all()
 
 
-def truth(level, noise, num_seeds, ks, rng):
-    """Expected true level of the pick with `num_seeds` seeds, by simulation."""
-    total = np.zeros(len(ks))
-    for _ in range(2000):
-        looks = level + noise / math.sqrt(num_seeds) * rng.standard_normal(len(level))
-        ranked = level[np.argsort(looks)]
-        total += [
-            sum(math.comb(r, k - 1) * x for r, x in enumerate(ranked)) / math.comb(len(level), k)
-            for k in ks
-        ]
-    return total / 2000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["curve", "cliff", "flat"])
-def test_coverage_on_a_grid(kind):
-    rng = np.random.default_rng(6)
-    place = np.linspace(-1, 1, 25)
-    level = {
-        "curve": 90 - 4 * place**2,
-        "cliff": np.where(place < -0.5, 50.0, 90.0),
-        "flat": np.full(25, 90.0),
-    }[kind]
-    ks = [1, 2, 4, 8, 16, 25]
-    true = truth(level, 0.4, 2, ks, rng)
-    hits, gain = [], []
-    for repeat in range(200):
-        sweep = sweep_of(level[:, None] + 0.4 * rng.standard_normal((25, 3)))
-        with drawing(200, repeat):
-            table = best_of_k([sweep]).set_index("k").loc[ks]
-            cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.4}}).iloc[0]
-        hits.append((table["low"].to_numpy() <= true) & (true <= table["high"].to_numpy()))
-        gain.append(cost["tunability_low"] <= true[-1] - level[4] <= cost["tunability_high"])
-    print(kind, np.mean(hits, axis=0), np.mean(gain))
-    assert (np.mean(hits, axis=0) >= 0.9).all()
-    assert np.mean(gain) >= 0.9
-
-
-@pytest.mark.slow
-def test_coverage_of_a_random_sample():
-    rng = np.random.default_rng(7)
-    # Uniform levels without noise: the best of k is expected at k / (k + 1).
-    hits = []
-    for _ in range(200):
-        scores = rng.random((48, 1)) + 1e-3 * rng.standard_normal((48, 3))
-        table = best_of_k([sweep_of(scores, sampler="random")]).set_index("k").loc[[1, 2, 4, 8]]
-        true = np.array([1 / 2, 2 / 3, 4 / 5, 8 / 9])
-        hits.append((table["low"].to_numpy() <= true) & (true <= table["high"].to_numpy()))
-    assert (np.mean(hits, axis=0) >= 0.9).all()
-
-
 def test_cost_and_tunability():
     level = np.array([80.0, 82, 84, 86, 88, 89.5, 90, 88])
     scores = level[:, None] + 0.05 * np.random.default_rng(8).standard_normal((8, 3))
