@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 
 from clsweep.analysis.reasons import Reason, note
-from clsweep.analysis.sweep import FAILED_AS, read_sweeps
+from clsweep.analysis.sweep import FAILED_AS
 from clsweep.analysis.tuning import COLUMNS, COST_COLUMNS, best_of_k, tuning_cost
 from clsweep.findings.notes import text_of
 from tests.analysis import truths
 from tests.analysis.draws import drawing
-from tests.planted import planted
 
 NAN = float("nan")
 
@@ -181,32 +180,6 @@ def test_lookup_of_the_default():
     )
 
 
-@pytest.mark.parametrize(
-    ("scores", "options"),
-    [
-        ([[NAN, NAN], [NAN, NAN]], {}),
-        ([[90.0, 91.0]], {}),
-        ([[90.0], [NAN]], {}),
-        ([[90.0, 90.0], [90.0, 90.0], [90.0, 90.0]], {}),
-        ([[90.0, NAN], [NAN, 91.0]], {}),
-        ([[90.0, NAN], [91.0, 90.0], [92.0, 93.0]], {"planned": 9}),
-        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "tpe"}),
-        ([[90.0, 91.0], [80.0, 81.0]], {"status": ["finished", "stopped", "finished", "finished"]}),
-    ],
-)
-@pytest.mark.filterwarnings("error")
-def test_edge_cases(scores, options):
-    sweep = sweep_of(scores, **options)
-    table = best_of_k([sweep])
-    cost = tuning_cost([sweep], defaults={"dcl": {"tau": 0.0}})
-    assert len(cost) == 1
-    if sweep.not_measured:
-        assert list(table["note"]) == [(sweep.not_measured,)]
-        assert cost["best_level"].isna().all()
-    if not sweep.alive.any():
-        assert list(table["reason"]) == [Reason.NO_SCORE]
-
-
 def test_wrong_options_and_the_same_seed():
     sweep = sweep_of(90 + np.random.default_rng(0).normal(size=(6, 2)))
     with pytest.raises(ValueError, match=r"^within: expected >= 0"):
@@ -214,12 +187,3 @@ def test_wrong_options_and_the_same_seed():
     pd.testing.assert_frame_equal(
         best_of_k([sweep, sweep]).iloc[6:].reset_index(drop=True), best_of_k([sweep])
     )
-
-
-def test_one_configuration_has_nothing_to_tune():
-    trials = planted(lambda at: 70 + 0 * at["w"], grid={"w": [1.0]})
-    (sweep,) = read_sweeps(trials, metric="knn_top1", params=["w"])
-    row = tuning_cost([sweep]).iloc[0]
-    assert row["reason"] == Reason.ONE_CONFIG
-    assert row["best_level"] == row["default"] == pytest.approx(trials["knn_top1"].mean())
-    assert row[["k_within", "k_low", "k_high", "tunability", "tunability_low"]].isna().all()

@@ -113,10 +113,6 @@ def test_many_configurations_are_quick():
     assert time.process_time() - start < 5  # 0.15 s of processor time
 
 
-def test_of_nothing_the_columns_are_there():
-    assert list(marginals([]).columns) == list(COLUMNS)
-
-
 def test_configurations_that_failed_on_every_seed_say_nothing_of_the_noise():
     """The interval of a value without failures is the t interval of the noise of measured ones."""
     scores = np.arange(6.0)[:, None] * 3 + np.random.default_rng(1).normal(size=(6, 3))

@@ -10,7 +10,7 @@ from clsweep.analysis import resample
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.robustness.marginals import marginals
 from clsweep.analysis.robustness.table import COLUMNS, robustness
-from clsweep.analysis.sweep import FAILED_AS, read_sweeps
+from clsweep.analysis.sweep import read_sweeps
 from clsweep.findings.notes import text_of
 from tests.analysis.draws import drawing
 from tests.analysis.truths import trials_of
@@ -526,44 +526,6 @@ def test_stopped_trials_withhold_the_robustness():
     assert (row["best"], row["num_failed"]) == (85.5, 0)
     assert row[["mean", "sd", "regret", "iqm", "band_low", "slope"]].isna().all()
     assert one(trials.assign(status="stopped"))["best_at"] == ""
-
-
-@pytest.mark.parametrize("sampler", ["grid", "random"])
-@pytest.mark.parametrize("by", [None, "tau"])
-@pytest.mark.parametrize(
-    "scores",
-    [
-        [[90.0, 91.0]],
-        [[90.0, 91.0], [None, None]],
-        [[90.0, 90.0], [90.0, 90.0]],
-        [[None, None], [None, None]],
-        [[90.0], [91.0]],
-        [[90.0, None], [None, 80.0], [85.0, 86.0]],
-    ],
-)
-@pytest.mark.filterwarnings("error")
-def test_edges_are_quiet(scores, by, sampler):
-    num = len(scores)
-    trials = table(scores, sampler=sampler, batch_size=[64 * 2**k for k in range(num)])
-    other = table([[1.0, 2.0], [3.0, 4.0]], objective="other", sampler=sampler)
-    for failed_as in FAILED_AS:
-        out = measure(pd.concat([trials, other]), by=by, failed_as=failed_as, chance=10.0)
-        row = out.iloc[0]
-        assert isinstance(row["reason"], str)
-        assert isinstance(row["note"], tuple)
-        for name in (
-            "mean",
-            "sd",
-            "sd_star",
-            "share",
-            "regret",
-            "tolerance_area",
-            "iqm",
-            "worst_10",
-        ):
-            low, high = row[f"{name}_low"], row[f"{name}_high"]
-            is_open = note(Reason.WORST_UNKNOWN, lost=1) in row["note"]
-            assert (math.isnan(low) and math.isnan(high)) or low <= high or is_open
 
 
 def test_a_large_sweep():

@@ -77,17 +77,3 @@ def test_deltas_fit_the_data_and_are_shared():
     assert tolerance_curve(sweeps_of([[90.0], [90.0]]))["delta"].max() == 10.0
     with pytest.raises(ValueError, match="within"):
         tolerance_curve(sweeps_of(near), within=0)
-
-
-@pytest.mark.parametrize(
-    ("values", "sampler", "reason"),
-    [
-        ([[np.nan], [np.nan]], "grid", Reason.NO_SCORE),
-        ([[90.0, 91.0]], "grid", Reason.ONE_CONFIG),
-        ([[90.0, 91.0], [80.0, 81.0]], "tpe", Reason.ADAPTIVE_SAMPLER),
-    ],
-)
-def test_what_is_not_measured_has_one_row_that_says_why(values, sampler, reason):
-    (row,) = tolerance_curve(sweeps_of(values, sampler=sampler)).to_dict("records")
-    assert row["reason"] == row["note"][0].reason == reason
-    assert np.isnan([row["delta"], row["share"], row["low"]]).all()
