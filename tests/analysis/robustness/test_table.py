@@ -492,14 +492,6 @@ def test_a_band_of_bins_has_no_ratio_where_it_reaches_the_end():
     assert peak["band_ratio"] == peak["band_high"] / peak["band_low"]
 
 
-def test_noise_of_a_level():
-    scores = np.random.default_rng(0).normal(80, 1, (6, 3))
-    row = one(table(scores.tolist()))
-    assert row["level_noise"] == pytest.approx(math.sqrt(scores.var(axis=1, ddof=1).mean() / 3))
-    assert row["noise_of"] == "seeds"
-    assert math.isnan(one(table(scores[:, :1].tolist()))["level_noise"])
-
-
 def test_a_best_configuration_with_fewer_seeds_is_noted():
     fewer = note(Reason.FEWER_SEEDS, seeds=1, most=3).of("best")
     lucky, rest = [95, None, None], ([90.0, 90, 90], [80, 80, 80])
