@@ -39,7 +39,7 @@ def measured(job):
     """Shares of the intervals given that hold their truth: (group, cell), statistic -> percent."""
     (group, cell), repeats = job
     one = {"robustness": robust, "others": other}[group]
-    number = CELLS.index(cell)
+    number = [*CELLS, cell].index(cell)
     found = [one(cell, np.random.default_rng((number, n)), n) for n in range(repeats)]
     known = {name: [x[name] for x in found if x.get(name) is not None] for name in ROWS[group]}
     return (group, cell), {name: 100 * np.mean(x) if x else np.nan for name, x in known.items()}

@@ -84,10 +84,7 @@ def test_all_objectives_together_have_one_pick() -> None:
     rng = np.random.default_rng(2)
     good, bad = (level + rng.normal(size=(12, 3)) for level in (90, 70))
     trials = pd.concat(
-        [
-            trials_of(good, rankme=good),
-            trials_of(bad, objective="byol", rankme=bad + 100),
-        ],
+        [trials_of(good, rankme=good), trials_of(bad, objective="byol", rankme=bad + 100)],
         ignore_index=True,
     )
     table = read(trials).set_index("objective")

@@ -249,35 +249,3 @@ def test_a_robust_place_with_fewer_seeds_says_so():
     best, robust = pair(alone)  # the only one with all its seeds has a neighbour that failed
     assert (best["config"], robust["config"]) == (3, 0)
     assert note(Reason.FEWER_SEEDS, seeds=2, most=3) in robust["note"]
-
-
-@pytest.mark.parametrize(
-    ("scores", "options", "reason"),
-    [
-        ([[NAN, NAN], [NAN, NAN]], {}, Reason.NO_SCORE),
-        ([[90.0, 91.0]], {}, Reason.NOTHING_SWEPT),
-        ([[90.0, 91.0], [NAN, NAN]], {}, Reason.NEIGHBOURS_FAILED),
-        ([[90.0, 90.0], [90.0, 90.0], [90.0, 90.0]], {}, ""),
-        ([[90.0, NAN], [NAN, 91.0]], {}, ""),
-        ([[90.0, 91.0], [80.0, 81.0]], {"planned": 9}, ""),
-        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "random"}, Reason.NO_NEIGHBOURHOOD),
-        (
-            [[90.0, 91.0], [80.0, 81.0]],
-            {"scales": {"tau": "category"}},
-            Reason.NO_NEIGHBOURHOOD,
-        ),
-        ([[90.0, 91.0], [80.0, 81.0]], {"sampler": "tpe"}, Reason.ADAPTIVE_SAMPLER),
-        (
-            [[90.0, 91.0], [80.0, 81.0]],
-            {"status": ["finished", "finished", "finished", "stopped"]},
-            Reason.TRIALS_STOPPED,
-        ),
-    ],
-)
-@pytest.mark.filterwarnings("error")
-def test_edge_cases(scores, options, reason):
-    sweep = sweep_of(scores, tau=np.arange(len(scores)) / 10, **options)
-    table = recommend([sweep])
-    assert list(table["kind"]) == ["best", "robust"]
-    assert table["reason"].iloc[-1] == reason
-    assert np.isnan(table["config"].iloc[-1]) == bool(reason)

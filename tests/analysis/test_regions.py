@@ -66,11 +66,8 @@ def test_equal_values_are_in_one_bin_and_no_bin_is_short():
     found, codes = placed([5.0] * 10 + [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], max_bins=4)
     assert len(set(codes[:10])) == 1
     assert (found.low[1:] > found.high[:-1]).all()
-    assert found.labels == (
-        "1..5",
-        "6..9",
-        "10..15",
-    )  # of 24 those below rank 6, 12 and 18: 14, 4, 6
+    # Of 24 those below rank 6, 12 and 18: 14, 4, 6.
+    assert found.labels == ("1..5", "6..9", "10..15")
     found, codes = placed([0.0, *[1.0] * 20, *range(2, 15)], per_bin=5)
     assert min(np.bincount(codes)) >= 5
     found, _ = placed([*range(1, 14), *[50.0] * 20, 99.0], per_bin=5)

@@ -113,9 +113,8 @@ def test_what_is_no_score():
         ("dcl", 2, 1, 0.3, 86.0),
     ]
     (sweep,) = read_sweeps(trials_of(rows, status=status), metric="acc", params=["tau"])
-    assert np.isnan(
-        sweep.scores
-    ).all()  # nor what the other trials of a stopped one's configuration reached
+    # Nor what the other trials of a stopped one's configuration reached.
+    assert np.isnan(sweep.scores).all()
     np.testing.assert_array_equal(sweep.failed, [[True, False], [True, False], [False, False]])
     assert sweep.num_stopped == 1
     assert sweep.not_measured == note(Reason.TRIALS_STOPPED, stopped=1, trials=4)
@@ -167,9 +166,8 @@ def test_bounds_are_kept_where_they_enclose_what_was_seen():
         "other": (0, 1),
     }
     (sweep,) = read_sweeps(trials_of(rows, **columns), metric="acc", params=params, bounds=given)
-    assert sweep.bounds == {
-        "width": (64, 512)
-    }  # log2 0 has no place, opt is a category, a shift of 0 is outside
+    # Log2 0 has no place, opt is a category, a shift of 0 is outside.
+    assert sweep.bounds == {"width": (64, 512)}
     assert read_sweeps(trials_of(rows), metric="acc", params=["tau"])[0].bounds == {}
 
 

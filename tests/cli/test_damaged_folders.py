@@ -35,10 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def commands(
-    made: Path,
-    tmp_path: Path,
-    cli_command: Callable[..., Answer],
-    monkeypatch: pytest.MonkeyPatch,
+    made: Path, tmp_path: Path, cli_command: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[dict[str, Command]]:
     """By name; those that write get a folder of their own. Runs go as far as Ray."""
 

@@ -31,11 +31,7 @@ objectives:
   dclw: {framework: moco, loss: dclw}
 search: {method: grid}
 """
-TEXTS = {
-    "sigma": ("1024", "1e20"),
-    "momentum": ("0.996", "0.999"),
-    "lr": ("0.0003", "65536"),
-}
+TEXTS = {"sigma": ("1024", "1e20"), "momentum": ("0.996", "0.999"), "lr": ("0.0003", "65536")}
 SETTINGS = set(itertools.product(*TEXTS.values()))
 
 

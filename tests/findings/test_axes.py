@@ -244,7 +244,7 @@ def test_axes_that_are_named_are_kept_and_their_alias_is_told():
     found = clsweep.analyse(table, params=["tau", "batch_size", "chunk_size"])
     assert found.material.sweeps[0].params == ("tau", "batch_size", "chunk_size")
     assert told(found) == [
-        "chunk_size has one value for each of batch_size: their effects cannot be told apart",
+        "chunk_size has one value for each of batch_size: their effects cannot be told apart"
     ]
     assert told(clsweep.analyse(table, params=["tau", "chunk_size"])) == []
 

@@ -8,9 +8,8 @@ import pytest
 
 import clsweep
 from clsweep.analysis.reasons import Reason
-from clsweep.questions import pairs
 from clsweep.questions.leaderboard import cautions, verdict_of
-from clsweep.questions.model import Open, Wording, left_open
+from clsweep.questions.model import Wording
 from clsweep.report.sections import build_report
 from tests.planted import planted
 
@@ -37,100 +36,61 @@ def board(*rows):
 BOTH = board({"objective": "simclr"}, {"objective": "dcl", "score": 90.0})
 
 
-def verdict(means=(MEAN,), spreads=(SPREAD,), table=BOTH):
-    return verdict_of(table, pd.DataFrame(means), pd.DataFrame(spreads), WORDS)
+FREE = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE, "low": -1.0}
+BYOL = pd.concat([BOTH, board({"objective": "byol", "score": 85.0})], ignore_index=True)
+LAST = pd.concat([BOTH, board({"objective": "untrained", "score": 80.0})], ignore_index=True)
+BEST = (
+    "simclr is best: it scores 2 points higher than dcl on average over the swept settings [1, 3]."
+)
+ROBUST = "simclr depends least on its settings: SD* 1, against 2 of dcl."
+LOST = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
+VERDICTS = {
+    "a resolved lead": ([{}], [{}], BOTH, [BEST, ROBUST]),
+    "the loser stands first in the pair": (
+        [{"a": "dcl", "b": "simclr", "estimate": -2.0, "low": -3.0, "high": -1.0}], [{}], BOTH,
+        [BEST, ROBUST]),
+    "no winner": (
+        [FREE], [FREE], BOTH,
+        ["No winner is shown: simclr leads dcl by 2 points on average over the swept settings "
+         "[-1, 3], which may be chance.",
+         "No objective is shown to depend less on its settings than another."]),
+    # simclr leads dcl, dcl leads byol by more.
+    "who leads the others by more lies behind": (
+        [FREE | {"estimate": 0.3, "low": -9.0, "high": 8.0},
+         FREE | {"a": "dcl", "b": "byol", "estimate": 5.0, "high": 9.0},
+         FREE | {"b": "byol", "estimate": 1.0, "high": 9.0}], [{}], BYOL,
+        ["No winner is shown: simclr leads dcl by 0.3 points on average over the swept settings "
+         "[-9, 8], which may be chance.", ROBUST]),
+    # simclr beats dcl, the second best, and not untrained, the last.
+    "whom it beats is not whom it leads by chance": (
+        [{}, FREE | {"b": "untrained", "estimate": 9.0, "low": 0.5, "high": 18.0},
+         FREE | {"a": "dcl", "b": "untrained", "estimate": 7.0, "low": -2.0, "high": 16.0}], [{}],
+        LAST,
+        ["No winner is shown: simclr leads untrained by 9 points on average over the swept "
+         "settings [0.5, 18], which may be chance among 3 pairs. It is better than dcl.", ROBUST]),
+    "a search": (
+        [LOST], [LOST], BOTH,
+        ["The best setting is of simclr at tau=0.1: 92 % [91, 93].",
+         "The best of dcl reaches 90 % [91, 93]."]),
+}  # fmt: skip
 
 
-def test_a_resolved_lead_is_a_win_with_its_size_and_interval():
-    best, robust = verdict()
-    assert best == (
-        "simclr is best: it scores 2 points higher than dcl on average over the swept settings "
-        "[1, 3]."
-    )
-    assert robust == "simclr depends least on its settings: SD* 1, against 2 of dcl."
+@pytest.mark.parametrize(("means", "spreads", "table", "said"), VERDICTS.values(), ids=VERDICTS)
+def test_the_verdict(means, spreads, table, said):
+    pairs = ([row | change for change in of] for row, of in ((MEAN, means), (SPREAD, spreads)))
+    assert list(verdict_of(table, *map(pd.DataFrame, pairs), WORDS)) == said
 
 
-def test_the_loser_of_the_table_may_stand_first_in_the_pair():
-    turned = MEAN | {"a": "dcl", "b": "simclr", "estimate": -2.0, "low": -3.0, "high": -1.0}
-    assert verdict(means=[turned])[0] == verdict()[0]
-
-
-def test_without_a_winner_none_is_named():
-    row = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE, "low": -1.0}
-    best, robust = verdict(means=[MEAN | row], spreads=[SPREAD | row])
-    assert best.startswith("No winner is shown: simclr leads dcl by 2 points")
-    assert "[-1, 3]" in best
-    assert robust.startswith("No objective is shown")
-
-
-def test_who_leads_the_others_by_more_does_not_lead_whom_it_lies_behind():
-    free = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE, "low": -9.0}
-    rows = [
-        MEAN | free | {"estimate": 0.3, "high": 8.0},  # simclr against dcl
-        MEAN | free | {"a": "dcl", "b": "byol", "estimate": 5.0, "high": 9.0},
-        MEAN | free | {"b": "byol", "estimate": 1.0, "high": 9.0},
-    ]
-    table = pd.concat([BOTH, board({"objective": "byol", "score": 85.0})], ignore_index=True)
-    (best, *_) = verdict(means=rows, table=table)
-    assert best.startswith("No winner is shown: simclr leads dcl by 0.3 points")
-    assert "[-9, 8]" in best
-
-
-def test_whom_it_beats_is_not_whom_it_may_lead_by_chance():
-    """byol is the second best, and beaten; untrained, the last, is not."""
-    free = {"resolved": False, "winner": "", "reason": Reason.NO_DIFFERENCE}
-    last = {"objective": "untrained", "score": 80.0}
-    rows = [
-        MEAN,  # simclr beats dcl
-        MEAN | free | {"b": "untrained", "estimate": 9.0, "low": 0.5, "high": 18.0},
-        MEAN | free | {"a": "dcl", "b": "untrained", "estimate": 7.0, "low": -2.0, "high": 16.0},
-    ]
-    table = pd.concat([BOTH, board(last)], ignore_index=True)
-    (best, *_) = verdict(means=rows, table=table)
-    assert best == (
-        "No winner is shown: simclr leads untrained by 9 points on average over the swept settings "
-        "[0.5, 18], which may be chance among 3 pairs. It is better than dcl."
-    )
-
-
-def test_a_search_names_its_best_settings_alone():
-    lost = {"resolved": False, "winner": "", "reason": Reason.ADAPTIVE_SAMPLER}
-    assert verdict(means=[MEAN | lost], spreads=[SPREAD | lost]) == (
-        "The best setting is of simclr at tau=0.1: 92 % [91, 93].",
-        "The best of dcl reaches 90 % [91, 93].",
-    )
-
-
-def test_a_reference_that_nobody_beats_is_said():
+def test_what_stands_against_the_answer():
+    """References that nobody beats, and that the best of a search is too good."""
     raw = board({"objective": "simclr"}, {"objective": "raw pixels", "kind": "reference"})
     for score, is_said in {95.5: True, 90.0: False}.items():
         table = raw.assign(score=[92.0, score])
         assert bool(cautions(table, WORDS, is_search=False)) == is_said
     least = Wording(metric="loss", unit="", mode="min")
     assert cautions(raw.assign(score=[92.0, 90.0]), least, is_search=False)
-
-
-def test_the_best_of_a_search_is_called_too_good_until_fresh_seeds_have_run():
     assert len(cautions(BOTH, WORDS, is_search=True)) == 1
     assert cautions(BOTH.assign(fresh=91.0), WORDS, is_search=True) == ()
-
-
-@pytest.mark.parametrize(("num", "why"), [(1, "test of sign flips"), (6, "6 pairs compared")])
-def test_an_interval_that_excludes_0_is_not_called_unresolved_without_a_word(num, why):
-    open_row = MEAN | {"resolved": False, "winner": "", "p_holm": 0.08}
-    rows = [open_row | {"a": f"o{i}"} for i in range(num)]
-    said = " ".join(left_open(pairs.means(pd.DataFrame(rows), WORDS)))
-    assert "excludes 0" in said
-    assert why in said
-    assert "0.08" in said
-    even = pairs.means(pd.DataFrame([open_row | {"low": -1.0}]), WORDS)
-    assert "excludes" not in " ".join(even)
-
-
-def test_what_is_open_is_told_apart_from_what_is_claimed():
-    open_row = MEAN | {"resolved": False, "winner": "", "p_holm": 0.4, "a": "dclw"}
-    said = pairs.means(pd.DataFrame([MEAN, open_row]), WORDS)
-    assert [isinstance(sentence, Open) for sentence in said] == [False, True]
 
 
 GRID = {"tau": [0.05, 0.1, 0.2, 0.4], "batch_size": [32, 64]}
@@ -159,16 +119,10 @@ def test_the_planted_winner_wins_on_the_first_screen(planted_report):
         "marginal-batch-size",
     ]
     assert planted_report.board.shown["objective"].tolist()[0] == "flat"
-
-
-def test_the_question_says_what_was_run(planted_report):
     assert planted_report.question.startswith(
         "Which of 2 objectives is best, and how much depends on tau and batch_size?"
     )
     assert "3 seeds, a grid of 16 configurations, 48 trials" in planted_report.question
-
-
-def test_sentences_of_the_first_screen_are_short(planted_report):
     texts = (*planted_report.verdicts, *planted_report.notes)
     sentences = [each for text in texts for each in text.split(". ")]
     assert max(len(sentence.split()) for sentence in sentences) <= 25

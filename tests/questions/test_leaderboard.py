@@ -4,10 +4,9 @@ import pandas as pd
 import pytest
 
 from clsweep.objective import views as drawn
-from clsweep.questions.answers import Answers
 from clsweep.questions.leaderboard import leaderboard
 from clsweep.questions.learning import pairs_of_views
-from tests.questions.test_figures import make_material
+from tests.questions.given import Given, material_of
 
 REFERENCES = pd.DataFrame(
     {
@@ -17,23 +16,6 @@ REFERENCES = pd.DataFrame(
         "knn_top1": [91.0, 60.0, 70.0],
     }
 )
-
-
-class Known(Answers):
-    """Answers that are given."""
-
-    def __init__(self, material, tables):
-        self._material, self._tables = material, tables
-
-    @property
-    def material(self):
-        return self._material
-
-    def side_table(self, kind):
-        return self._tables[kind]
-
-    def ask(self, table, *args, **options):
-        return self._tables[table.__name__]
 
 
 def board(*, mode="max", references=REFERENCES, confirmation=None):
@@ -53,7 +35,7 @@ def board(*, mode="max", references=REFERENCES, confirmation=None):
         "confirmation": pd.DataFrame() if confirmation is None else confirmation,
         "references": references,
     }
-    return leaderboard(Known(make_material(mode=mode), tables))
+    return leaderboard(Given(material_of(mode=mode), tables))
 
 
 def test_the_best_comes_first_and_references_take_part():

@@ -196,10 +196,7 @@ def test_columns_of_a_default_are_left_out_where_there_is_none():
     given = row | {"default_at": "tau=0.1", "default": 78.0, "tunability": 1.0}
     assert tuning.QUESTION.shown(pd.DataFrame([row, given]), material, 1)[
         "gain over it"
-    ].tolist() == [
-        "",
-        "1.00",
-    ]
+    ].tolist() == ["", "1.00"]
 
 
 def test_notes_that_are_missing():
@@ -235,11 +232,7 @@ def test_what_all_tables_have_is_explained_once():
 
 
 def test_one_point_and_several():
-    assert [points(within) for within in (1.0, 0.5, 2)] == [
-        "1 point",
-        "0.5 points",
-        "2 points",
-    ]
+    assert [points(within) for within in (1.0, 0.5, 2)] == ["1 point", "0.5 points", "2 points"]
     assert any("lose no more than 2 points" in text for text in robustness.MORE.explained(2))
     assert any(text.startswith("within 1 point: ") for text in robustness.BY.explained(1))
     asked = (robustness.QUESTION, *comparison.BY_STAT.values())

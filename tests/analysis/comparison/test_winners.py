@@ -49,18 +49,6 @@ def test_nobody_to_beat_and_nobody_at_all():
         winners([tpe], by="taus")
 
 
-def test_mode_min():
-    rng = np.random.default_rng(2)
-    low, high = (
-        sweep(n, -x + rng.normal(0, 0.1, (3, 3)), tau=range(3), sign=-1.0)
-        for n, x in (("low", 1), ("high", 5))
-    )
-    out = winners([high, low], by="tau")
-    assert list(out["winner"]) == ["low"] * 3
-    assert out["mean"].to_numpy() == pytest.approx([1, 1, 1], abs=0.3)
-    assert (out["lead"] > 3).all()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("names", ["ab", "abc"])
 def test_planted_ties_have_few_false_winners(names):

@@ -77,37 +77,3 @@ def test_deltas_fit_the_data_and_are_shared():
     assert tolerance_curve(sweeps_of([[90.0], [90.0]]))["delta"].max() == 10.0
     with pytest.raises(ValueError, match="within"):
         tolerance_curve(sweeps_of(near), within=0)
-
-
-def test_min_mirrors():
-    values = np.random.default_rng(0).normal(50, 2, (12, 3))
-    with drawing(250):
-        a = tolerance_curve(sweeps_of(values))
-        b = tolerance_curve(sweeps_of(100 - values, mode="min"))
-    pd.testing.assert_frame_equal(a, b)
-
-
-@pytest.mark.parametrize(
-    ("values", "sampler", "reason"),
-    [
-        ([[np.nan], [np.nan]], "grid", Reason.NO_SCORE),
-        ([[90.0, 91.0]], "grid", Reason.ONE_CONFIG),
-        ([[90.0, 91.0], [80.0, 81.0]], "tpe", Reason.ADAPTIVE_SAMPLER),
-    ],
-)
-def test_what_is_not_measured_has_one_row_that_says_why(values, sampler, reason):
-    (row,) = tolerance_curve(sweeps_of(values, sampler=sampler)).to_dict("records")
-    assert row["reason"] == row["note"][0].reason == reason
-    assert np.isnan([row["delta"], row["share"], row["low"]]).all()
-
-
-@pytest.mark.slow
-def test_coverage_of_the_curve_at_one_delta():
-    rng, hits = np.random.default_rng(0), 0
-    truth = np.array([90.0, 89.4, 88.8, 87.0, 84.0, 80.0])
-    for repeat in range(100):
-        sweeps = sweeps_of(truth[:, None] + rng.normal(0, 0.3, (6, 3)))
-        with drawing(200, repeat):
-            row = tolerance_curve(sweeps, within=0.25).iloc[30]  # delta = 1.5
-        hits += row["low"] <= 0.5 <= row["high"]
-    assert hits >= 92

@@ -223,32 +223,6 @@ def test_no_noise_at_all():
     assert row["first"] == pytest.approx(1)
 
 
-def covers(repeats):
-    """How often each interval holds its truth, and how often the effect that is none is
-    resolved.
-    """
-    rng, hits, false = np.random.default_rng(5), {"a": 0, "b": 0, "a x b": 0, "seed noise": 0}, 0
-    for _ in range(repeats):
-        scores, truth = planted(rng)
-        rows, _ = anova.anova(scores.reshape(*SHAPE, -1), "ab")
-        for row in rows:
-            hits[row["term"]] += row["first_low"] <= truth[row["term"]] <= row["first_high"]
-            false += row["term"] == "b" and row["resolved"]
-    return hits, false
-
-
-@pytest.mark.slow
-def test_intervals_cover():
-    """Within what 300 repeats of 95 % give in 998 of 1000 cases; b, whose share is at the end of
-    the scale, or more.
-    """
-    hits, false = covers(300)
-    least, most = stats.binom.ppf([0.001, 0.999], 300, 0.95)
-    assert all(least <= count for count in hits.values()), hits
-    assert all(hits[term] <= most for term in ("a", "a x b", "seed noise")), hits
-    assert false <= stats.binom.ppf(0.999, 300, 0.05)
-
-
 def test_cells_that_failed_on_every_seed_say_nothing_of_the_noise():
     """F of a parameter, by hand: squares and degrees of freedom are those of the measured cells."""
     rng = np.random.default_rng(0)

@@ -114,61 +114,6 @@ def test_other_objectives_change_nothing_and_a_seed_repeats():
     assert both.iloc[-len(alone) :].reset_index(drop=True).equals(alone)
 
 
-RNG = np.random.default_rng(8)
-
-
-@pytest.mark.parametrize(
-    ("scores", "at", "options", "reason"),
-    [
-        (
-            RNG.normal(size=(20, 2)),
-            {"a": np.arange(20)},
-            {"sampler": "tpe"},
-            Reason.ADAPTIVE_SAMPLER,
-        ),
-        (RNG.normal(size=(1, 2)), {"a": [1]}, {}, Reason.NOTHING_SWEPT),
-        (np.full((4, 2), np.nan), {"a": np.arange(4)}, {}, Reason.NO_SCORE),
-        (
-            np.r_[[[1.0, 2.0]], np.full((3, 2), np.nan)],
-            {"a": np.arange(4)},
-            {"failed_as": "left out"},
-            Reason.ONE_SCORED,
-        ),
-        (np.full((4, 2), 50.1), {"a": np.arange(4)}, {}, Reason.EQUAL_SCORES),
-        (
-            np.tile([1.0, 2.0], (12, 1)),
-            {"a": np.arange(12)},
-            {"sampler": "qmc"},
-            Reason.EQUAL_MEANS,
-        ),
-        (
-            RNG.normal(size=(9, 2)),
-            {"a": RNG.random(9)},
-            {"sampler": "qmc"},
-            Reason.FEW_FOR_SURROGATE,
-        ),
-        (
-            RNG.normal(size=(20, 2)),
-            {"a": np.r_[np.nan, RNG.random(19)]},
-            {"sampler": "qmc"},
-            Reason.OFF_AXIS,
-        ),
-        (
-            RNG.normal(size=(4, 2)),
-            {"a": np.arange(4)},
-            {"planned": {"dcl": 9}},
-            Reason.FEW_FOR_SURROGATE,
-        ),
-    ],
-)
-def test_what_cannot_be_measured(scores, at, options, reason):
-    table = sensitivity([sweep(scores, at, **options)])
-    assert len(table) == 1
-    assert table["reason"].iloc[0] == table["note"].iloc[0][0].reason == reason
-    assert not table["resolved"].iloc[0]
-    assert np.isnan(table["first"].iloc[0])
-
-
 def test_a_parameter_that_is_missing_somewhere_does_not_withhold_the_others():
     """A momentum that one of two optimisers has: its effect is averaged over."""
     rng = np.random.default_rng(13)
@@ -213,10 +158,6 @@ def test_a_large_study_is_quick():
     table = one(swept)
     assert time.process_time() - start < 30  # 3 s of processor time
     assert list(table["resolved"].iloc[:8]) == [True, True] + [False] * 6
-
-
-def test_of_nothing_the_columns_are_there():
-    assert list(sensitivity([]).columns) == list(COLUMNS)
 
 
 def wave(u):

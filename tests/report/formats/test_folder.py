@@ -25,7 +25,7 @@ FILES = {
         "manifest.json",
         *(f"tables/{name}.{end}" for name in ("leaderboard", "robustness") for end in ENDS[:2]),
         *(f"figures/{name}.{end}" for name in ("hero", "tolerance") for end in ENDS[1:]),
-    ),
+    )
 }
 
 

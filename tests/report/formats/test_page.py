@@ -84,9 +84,8 @@ def test_the_page_asks_for_nothing_outside_of_it(page):
 def test_the_library_may_stand_between_script_tags():
     assert "</script" not in vega().lower()
     assert "<!--" not in vega()
-    assert (
-        "\r" not in vega()
-    )  # a browser would make it a line feed, and the hash would be of another text
+    # A browser would make it a line feed, and the hash would be of another text.
+    assert "\r" not in vega()
 
 
 def test_text_that_looks_like_markup_stays_text(evil):

@@ -1,0 +1,112 @@
+"""Sweeps that leave nothing to measure: every statistic says why, quietly, and has its columns."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from clsweep.analysis import health, recommend, tuning
+from clsweep.analysis.comparison import table as comparison
+from clsweep.analysis.comparison import winners
+from clsweep.analysis.robustness import marginals, table
+from clsweep.analysis.sensitivity import table as sensitivity
+from clsweep.analysis.sweep import FAILED_AS, read_sweeps
+from tests.analysis.draws import drawing
+from tests.analysis.truths import trials_of
+
+NAN = float("nan")
+PAIR = [[90.0, 91.0], [80.0, 81.0]]
+RNG = np.random.default_rng(8)
+ASKED = {
+    "robustness": lambda sweeps: table.robustness(sweeps),
+    "robustness by": lambda sweeps: table.robustness(sweeps, by="tau"),
+    "tolerance": lambda sweeps: table.tolerance_curve(sweeps),
+    "marginals": lambda sweeps: marginals.marginals(sweeps),
+    "sensitivity": lambda sweeps: sensitivity.sensitivity(sweeps),
+    "compare": lambda sweeps: comparison.compare(sweeps),
+    "compare std": lambda sweeps: comparison.compare(sweeps, stat="std"),
+    "compare within": lambda sweeps: comparison.compare(sweeps, stat="within"),
+    "winners": lambda sweeps: winners.winners(sweeps, by="tau"),
+    "best_of_k": lambda sweeps: tuning.best_of_k(sweeps),
+    "tuning_cost": lambda sweeps: tuning.tuning_cost(sweeps, defaults={"dcl": {"tau": 0.0}}),
+    "recommend": lambda sweeps: recommend.recommend(sweeps),
+    "failure_regions": lambda sweeps: health.failure_regions(sweeps),
+}
+OTHER = trials_of([[70.0, 72.0], [74.0, 71.0]], objective="other", tau=[0.0, 0.1])
+TWO = {"compare std": "few_settings", "compare within": "few_settings"}  # that both have
+ALL = [name for name in ASKED if name not in ("winners", "failure_regions")]
+ONE = {"robustness": "one_config", "robustness by": "not_swept", "tolerance": "one_config",
+       "sensitivity": "nothing_swept", "tuning_cost": "one_config",
+       "recommend": "nothing_swept"}  # fmt: skip
+NOBODY = {"winners": "nobody_else"}
+# Scores [config][seed], options, and the reason that each statistic gives; others have an answer.
+EDGES = {
+    "no score": (np.full((4, 2), NAN), {}, dict.fromkeys(ALL, "no_score") | NOBODY),
+    "none, left out": (np.full((4, 2), NAN), {"failed_as": "left out"},
+                       dict.fromkeys(ALL, "no_score") | NOBODY),
+    "one configuration": ([[90.0, 91.0]], {}, ONE | TWO | NOBODY),
+    "one seed": ([[90.0], [91.0]], {}, TWO | {"compare": "one_seed"}),
+    "one failed": ([[90.0, 91.0], [NAN, NAN]], {}, TWO),
+    "one left out": (
+        [[90.0, 91.0], [NAN, NAN]], {"failed_as": "left out"},
+        TWO | NOBODY | {"sensitivity": "one_scored", "recommend": "neighbours_failed",
+                        "marginals": "no_score"}),
+    "gaps": ([[90.0, NAN], [NAN, 80.0], [85.0, 86.0]], {},
+             TWO | NOBODY | {"sensitivity": "no_effect_passes"}),
+    "gaps, left out": ([[90.0, NAN], [NAN, 80.0], [85.0, 86.0]], {"failed_as": "left out"},
+                       TWO | NOBODY | {"sensitivity": "no_effect_passes", "compare": "one_seed"}),
+    "equal scores": (np.full((4, 2), 50.1), {}, TWO | NOBODY | {"sensitivity": "equal_scores"}),
+    "equal means": (np.tile([1.0, 2.0], (12, 1)), {"sampler": "qmc"},
+                    TWO | {"sensitivity": "equal_means"}),
+    "two of a sample": (PAIR, {"sampler": "random"},
+                        TWO | {"sensitivity": "few_for_surrogate",
+                               "recommend": "no_neighbourhood"}),
+    "few of a sample": (RNG.normal(size=(9, 2)), {"sampler": "qmc"},
+                        TWO | {"sensitivity": "few_for_surrogate"}),
+    "off the axis": (RNG.normal(size=(20, 2)),
+                     {"sampler": "qmc", "tau": np.r_[NAN, RNG.random(19)]},
+                     TWO | NOBODY | {"sensitivity": "off_axis"}),
+    "unfinished": (RNG.normal(size=(4, 2)), {"planned": {"dcl": 9}},
+                   TWO | NOBODY | {"sensitivity": "few_for_surrogate"}),
+    "a category": (PAIR, {"scales": {"tau": "category"}}, TWO | {"recommend": "no_neighbourhood"}),
+    "a search": (RNG.normal(size=(20, 2)), {"sampler": "tpe"},
+                 dict.fromkeys(ALL, "adaptive_sampler") | NOBODY | {"marginals": ""}),
+    "stopped early": (PAIR, {"status": ["finished", "stopped", "finished", "finished"]},
+                      dict.fromkeys(ALL, "trials_stopped") | NOBODY | {"marginals": "no_score"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.filterwarnings("error")
+def test_every_statistic_is_quiet_and_says_why_it_has_no_answer(edge):
+    scores, options, reasons = EDGES[edge]
+    given = {"sampler": "grid", "status": None, "tau": np.arange(len(scores)) / 10} | options
+    made = {name: given.pop(name) for name in ("sampler", "status", "tau")}
+    other = OTHER.assign(sampler="random" if made["sampler"] == "tpe" else made["sampler"])
+    trials = pd.concat([trials_of(scores, **made), other])
+    sweeps = read_sweeps(trials, metric="acc", params=["tau"], **given)
+    for name, ask in ASKED.items():
+        with drawing(60):
+            frame = ask(sweeps)
+        if "reason" not in frame:
+            continue
+        rows = (
+            frame[frame.get("a", frame.get("objective")) == "dcl"] if name != "winners" else frame
+        )
+        assert set(rows["reason"]) - {""} == {reasons.get(name, "")} - {""}, name
+        assert [*map(type, frame["note"])] == [tuple] * len(frame)
+        for low in [each for each in rows if each.endswith("low") and "value" not in each]:
+            ends = rows[[low, f"{low.removesuffix('low')}high"]].astype(float)
+            is_open = ends.isna().any(axis=1)
+            assert (is_open | (ends.iloc[:, 0] <= ends.iloc[:, 1])).all(), (name, low)
+        if reasons.get(name) and name != "recommend":
+            first = {"winners": "lead", "tolerance": "share"}.get(name, "low")
+            numbers = [each for each in (first, "sd", "first") if each in rows]
+            silent = rows.loc[rows["reason"] != "", numbers]
+            assert silent.isna().all(axis=None), name
+
+
+@pytest.mark.parametrize("failed_as", FAILED_AS)
+def test_of_nothing_the_columns_are_there(failed_as):
+    sweeps = read_sweeps(OTHER, metric="acc", params=["tau"], failed_as=failed_as, chance=10.0)
+    for name in ("marginals", "sensitivity", "failure_regions"):
+        assert list(ASKED[name]([])) == list(ASKED[name](sweeps)), name

@@ -1,0 +1,68 @@
+"""Questions that are asked of given tables in place of trials."""
+
+from types import SimpleNamespace
+
+import pandas as pd
+
+from clsweep.findings.material import Material
+from clsweep.questions import registry
+from clsweep.questions.answers import Answers, asked_of
+
+QUESTIONS = {question.name: question for question in registry.questions()}
+
+
+def material_of(sweeps=(), **given):
+    """Scores in percent of `sweeps`."""
+    blank = {
+        "title": "t", "sources": ("results/t",), "trials": pd.DataFrame(), "metric": "knn_top1",
+        "unit": "%", "mode": "max", "params": ("tau",), "symbols": {}, "chance": 10.0,
+        "defaults": {}, "notes": (),
+    }  # fmt: skip
+    return Material(**blank | {"sweeps": tuple(sweeps)} | given)
+
+
+class Given(Answers):
+    """Knows `tables`, by the name of the statistic, and of a comparison its stat; others are those
+    of the trials.
+    """
+
+    def __init__(self, material, tables):
+        self._material, self._tables = material, tables
+
+    @property
+    def material(self):
+        return self._material
+
+    def side_table(self, kind):
+        return self._tables.get(kind, pd.DataFrame())
+
+    def under_way(self):
+        return self.side_table("under way")
+
+    def ask(self, table, *args, **options):
+        name = f"{table.__name__} {options.get('stat', '')}".strip()
+        known = self._tables.get(name)
+        return super().ask(table, *args, **options) if known is None else known
+
+
+def figures_of(question, answers):
+    """Name -> figure of one question in a report."""
+    drawn = QUESTIONS[question].draw(asked_of(answers))
+    return {figure.name: figure for figure in drawn if figure is not None}
+
+
+def said(question, *, about=(), **tables):
+    """What a report says of rows of tables; `compare_std` is that of this stat.
+
+    Every objective in the tables sweeps tau; `about` is of the material.
+    """
+    frames = {name.replace("_", " ", 1) if name.startswith("compare") else name: pd.DataFrame(rows)
+              for name, rows in tables.items()}  # fmt: skip
+    named = ("objective", "a", "b", "runner_up")
+    columns = [frame[name] for frame in frames.values() for name in named if name in frame]
+    same = {"params": ("tau",), "not_measured": None, "samplers": ("grid",)}
+    names = pd.concat(columns).unique() if columns else ()
+    sweeps = [SimpleNamespace(objective=name, **same) for name in names]
+    empty = pd.DataFrame(columns=["objective", "a", "b", "reason"])
+    frames = {"compare std": empty, "robustness": empty} | frames
+    return QUESTIONS[question].say(asked_of(Given(material_of(sweeps, **dict(about)), frames)))

@@ -1,0 +1,97 @@
+"""Every question of the registry, asked of planted sweeps that leave more or less to say."""
+
+import csv
+import io
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import clsweep
+from clsweep.cli.statistics import Style, print_question
+from clsweep.display.printing import Format
+from clsweep.questions import registry
+from clsweep.questions.answers import asked_of
+from clsweep.report.formats.markdown import render_markdown
+from clsweep.report.sections import build_report
+from tests.planted import planted
+
+GRID = {"tau": [0.05, 0.1, 0.2, 0.5, 1.0], "batch_size": [64, 256]}
+EVIL = "<b>x</b>"
+DEPTHS = {"dcl": 2, "simclr": 12, EVIL: 12}  # points a decade squared below the best tau, 0.2
+REQUIRED = ["objective", "config", "seed", "sampler", "status", "knn_top1", *GRID]
+SWEEPS = {
+    "gaps, and only required columns": lambda t: t[REQUIRED].drop(index=[3, 4, 5, 31, 62]),
+    "half a grid": lambda t: t[t["config"] < 5],
+    "one objective": lambda t: t[t["objective"] == "dcl"],
+    "one seed": lambda t: t[t["seed"] == 0],
+    "one configuration": lambda t: t[t["config"] == 0],
+    "one trial": lambda t: t.head(1),
+    "all failed": lambda t: t.assign(status="failed", knn_top1=np.nan),
+    "one failed objective": lambda t: t.assign(
+        status=t["status"].where(t["objective"] != "dcl", "failed")
+    ),
+    "tpe": lambda t: t.assign(sampler="tpe"),
+    "stopped early": lambda t: t.assign(status=t["status"].where(t["config"] % 3 > 0, "stopped")),
+    "no parameter": lambda t: t.drop(columns=list(GRID)),
+    "constant": lambda t: t.assign(knn_top1=50.0),
+}
+TELLING = ("gaps, and only required columns", "half a grid")
+WITHOUT_SPREAD = ("tpe", "stopped early", "all failed", "one configuration", "one trial")
+
+
+@pytest.fixture(scope="module")
+def trials():
+    """A robust objective and one that is not, and a third like the second."""
+    frames = [
+        planted(
+            lambda at, depth=depth: 90 - depth * math.log10(at["tau"] / 0.2) ** 2,
+            objective=name, grid=GRID, seed=seed,
+        )
+        for seed, (name, depth) in enumerate(DEPTHS.items(), 1)
+    ]  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_every_question_answers_or_declines(trials, name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    found = clsweep.analyse(SWEEPS[name](trials).reset_index(drop=True))
+    report = build_report(found)
+    said = [sentence for section in report.sections for sentence in section.sentences]
+    claims = any("more robust than" in sentence for sentence in said)
+    assert claims == (name in TELLING)
+    assert any("depends least" in sentence for sentence in report.verdicts) == claims
+    assert report.verdicts
+    assert report.question
+    ids = [section.id for section in report.sections]
+    assert not [section.id for section in report.sections if section.is_empty]
+    assert ("robustness" in ids) == (name not in WITHOUT_SPREAD)
+    tables = [table for table in report.tables if table.name != "formulas"]
+    texts = [text for table in tables for text in table.shown.to_numpy().ravel()]
+    assert not [text for text in texts if isinstance(text, str) and "nan" in text.lower()]
+    assert render_markdown(report)
+    for question in registry.questions():
+        if len(frame := question.full(asked_of(found))):
+            formats_of(question, frame, found.material, capsys)
+
+
+def formats_of(question, frame, material, capsys):
+    """The same rows for programs and for eyes; a text is no markup."""
+
+    def printed(kind):
+        print_question(question, frame, material=material, style=Style(format=kind))
+        return capsys.readouterr().out
+
+    rows = json.loads(printed(Format.json))
+    assert [list(rows[0]), len(rows)] == [list(map(str, frame)), len(frame)], question.name
+    read = list(csv.reader(io.StringIO(printed(Format.csv), newline="")))
+    assert [read[0], len(read) - 1] == [list(rows[0]), len(rows)], question.name
+    assert "<b>" not in printed(Format.md).replace("\\<", "")
+    out = printed(Format.table)
+    assert "nan" not in out
+    if any(column.spare for column in question.columns):
+        assert max(map(len, map(str.rstrip, out.splitlines()))) <= 80, question.name
