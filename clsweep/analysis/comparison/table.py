@@ -88,8 +88,8 @@ def compare(
         sign flips to reach 1 - confidence, p is the tail of the bootstrap, which is that of t.
 
     The model has one noise variance, independent between settings. Where it may not hold, the
-    interval and p are widened by the chance that it does not (`noise.Doubt`). Exact copies of a row
-    count once. Failed trials that decide a verdict undo it (`gated`).
+    interval and p are widened by the chance that it does not (`evidence.Doubt`). Exact copies of a
+    row count once. Failed trials that decide a verdict undo it (`gated`).
 
     Even noise widens intervals by 5 to 8 %. With few settings or two seeds the scores cannot show a
     common shift: no rule that widens even intervals by 10 % gets below 14 % of false verdicts for 6

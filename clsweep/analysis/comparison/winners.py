@@ -114,7 +114,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
             if row["region"] not in parts:
                 names = {"a": competing[best].objective, "b": competing[other].objective}
                 said.append(note(Reason.NO_PAIR, **names))
-                tests.append(Evidence(estimate=np.nan))
+                tests.append(Evidence(np.nan))
                 continue
             rng = np.random.default_rng(resample.SEED)
             test, _, more = mean_difference(parts[row["region"]], whole, len(parts), rng)

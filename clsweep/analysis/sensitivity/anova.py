@@ -372,9 +372,7 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
 
 
 def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
-    """The noncentrality at which `observed` is that quantile of a noncentral chi-square; 0 where
-    there is none.
-    """
+    """The noncentrality at which `observed` is that quantile of its chi-square; 0 for none."""
     large = np.square(
         np.maximum(np.sqrt(np.maximum(observed - freedom + 1, 0.0)) - stats.norm.ppf(quantile), 0.0)
     )
@@ -384,9 +382,7 @@ def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:
 
 
 def _needed(effects: Iterable[Part], noise: Noise, num_seeds: float) -> Note:
-    """What it would take to resolve the largest effect that was seen: seeds per cell for 80 % power
-    after Holm.
-    """
+    """Seeds per cell for 80 % power after Holm of the effect seen that needs the fewest."""
     effects = [part for part in effects if part.freedom]
     level = 1.0 - (1.0 - CONFIDENCE) / max(len(effects), 1)
     candidates, needed = range(int(num_seeds) + 1, MAX_SEEDS + 1), []
