@@ -121,7 +121,9 @@ def compare(
     check_by(by, sweeps)
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-        found = in_threads(lambda pair: _rows(*pair, stat, by, within), combinations(sweeps, 2))
+        found = in_threads(
+            lambda ab: _rows(ab[0], ab[1], stat, by, within), combinations(sweeps, 2)
+        )
         return _table([row for rows in found for row in rows])
 
     return gated(sweeps, table, ("a", "b", "region"))
@@ -163,11 +165,8 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
     blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
     blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
-    missing += [
-        note(Reason.NOT_SWEPT, param=by).of(sweep.objective)
-        for sweep in (a, b)
-        if by is not None and by not in sweep.params
-    ]
+    lacking = note(Reason.NOT_SWEPT, param=by)
+    missing += [lacking.of(x.objective) for x in (a, b) if by is not None and by not in x.params]
     if not missing and (alone := unmatched(a, b)):
         missing = [alone]
     if missing:

@@ -254,7 +254,7 @@ def slope(sweep: Sweep, table: Response) -> Slope:
         freedom = freedom if noise.freedom else 0
     if freedom < 1:
         return Slope(value)
-    half = float(half_width(variance, freedom))
+    half = float(half_width(1.0, freedom)) * variance**0.5
     return Slope(value, value - half, value + half)
 
 

@@ -164,17 +164,13 @@ def anova(
     noise = noise_of(values, groups, silent, float(means.var()))
     effects = effects_of(means, noise)
     named = {
-        term: {
-            "term": " x ".join(names[axis] for axis in term) or HIGHER,
-            "order": len(term) or 3,
-            "resolved": False,
-        }
+        term: {"term": " x ".join(names[axis] for axis in term) or HIGHER, "order": len(term) or 3}
         for term in effects
     }
     rows: list[dict[str, Any]] = []
     if not noise.freedom:
         for term, part in effects.items():
-            row = named[term] | {"first": part.variance / means.var()}
+            row = named[term] | {"first": part.variance / means.var(), "resolved": False}
             if len(term) == 1:
                 row["total"] = 1.0 - float(means.mean(axis=term[0]).var() / means.var())
             rows.append(row)
