@@ -360,12 +360,9 @@ class _Run:
         if sections.scheduler.name != "racing":
             return None
         return Race(
+            sections,
             self._planned,
             left,
-            seeds=sections.seeds,
-            confidence=sections.scheduler.confidence,
-            mode=sections.metric.mode,
-            metric=sections.metric.name,
             skip=lambda trial, reason: recorder.skipped(plan_row(study, trial), reason),
         )
 

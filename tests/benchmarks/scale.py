@@ -229,6 +229,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     from rich.console import Console
 
     import clsweep
+    from clsweep.cluster.loggers.relay import Loggers
     from clsweep.cluster.progress import Estimate, Progress
     from clsweep.cluster.recorder import Recorder
     from clsweep.cluster.search import PlanSearch
@@ -251,7 +252,7 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     tally = Tally.of(rows, [], axes={"simclr": ("tau", "lr")}, **best)
     console = Console(file=io.StringIO())
     progress = Progress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
-    recorder = Recorder(study, folder, progress, kept, Loggers([], study, str(place), print))
+    recorder = Recorder(study, folder, progress, kept, Loggers([], study, str(root), print))
     storage = open_storage(folder.journal_path, alone=True)
     search = PlanSearch(study, trials, [], storage)
     folder.compact = lambda: None  # type: ignore[method-assign]  # by itself, see `compaction`
