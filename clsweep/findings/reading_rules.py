@@ -85,7 +85,7 @@ def material_of(
     need no labels too, in catalog order; defaults; what is near the best.
     """
     known = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes and m.name != metric))
-    levels = np.concatenate([x.means[x.alive] for x in (each.without_failed() for each in sweeps)])
+    levels = np.concatenate([x.means[x.alive] for x in (each.measured for each in sweeps)])
     return Material(
         trials=trials,
         metric=metric,
