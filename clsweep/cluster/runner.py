@@ -310,7 +310,7 @@ class _Run:
     def _progress(self, concurrent: int, *, is_alone: bool) -> Progress:
         sections = self._study.sections
         planned, recorded = self._folder.plan().to_pylist(), self.recorded()
-        tally = Tally.of(
+        tally = Tally(
             planned,
             recorded,
             metric=sections.metric.name,
