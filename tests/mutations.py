@@ -216,7 +216,7 @@ FAULTS = (
     Fault("a checkpoint of other hyperparameters is gone on from", "train/attempt.py",
           "if name not in _NAMES_ONLY}", "if name == 0}", "tests/train/test_checkpoint.py"),
     Fault("a study goes on with fewer seeds", "study/continuation.py",
-          "if seed not in kept]", "if seed == kept]", "tests/study/test_continuation.py"),
+          "if seed not in now]", "if seed == now]", "tests/study/test_continuation.py"),
     Fault("chunks larger than the batch", "catalog/ownership.py",
           'values["chunk_size"] = min(', 'values["chunk_size"] = max(',
           "tests/study/test_resolve.py"),

@@ -47,27 +47,15 @@ def confirmation(
         if group is None:
             continue
         finished = group[group["status"] == "finished"]
-        scores = {
-            "fresh": finished[metric],
-            "test": finished.get(f"test_{metric}", pd.Series(dtype="float64")),
-        }
-        for name, values in scores.items():
-            row[name], low, high = _mean(values.dropna())
-            row[f"{name}_low"], row[f"{name}_high"] = (max(low, limits[0]), min(high, limits[1]))
-        row |= {
-            "fresh_seeds": len(finished),
-            "fresh_failed": int((group["status"] == "failed").sum()),
-        }
+        for name, column in {"fresh": metric, "test": f"test_{metric}"}.items():
+            scores = finished.get(column, pd.Series(dtype="float64")).dropna()
+            num = len(scores)
+            mean, half = scores.mean() if num else math.nan, math.nan
+            if num > 1:
+                half = stats.t.ppf(0.975, num - 1) * scores.std(ddof=1) / math.sqrt(num)
+            low, high = max(mean - half, limits[0]), min(mean + half, limits[1])
+            row |= {name: float(mean), f"{name}_low": float(low), f"{name}_high": float(high)}
+        row["fresh_seeds"] = len(finished)
+        row["fresh_failed"] = int((group["status"] == "failed").sum())
         rows.append({**row, "difference": row["search"] - row["fresh"]})
     return pd.DataFrame(rows, columns=[*best.columns, *FRESH_COLUMNS])
-
-
-def _mean(values: pd.Series[float]) -> tuple[float, float, float]:
-    """Mean and its interval."""
-    if values.empty:
-        return math.nan, math.nan, math.nan
-    mean, num = float(values.mean()), len(values)
-    if num == 1:
-        return mean, math.nan, math.nan
-    half = float(stats.t.ppf(0.975, num - 1) * values.std(ddof=1) / math.sqrt(num))
-    return mean, mean - half, mean + half

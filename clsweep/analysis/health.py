@@ -13,7 +13,7 @@ from scipy import stats
 
 from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
 from clsweep.analysis.holm import holm
-from clsweep.analysis.reasons import Note, Reason, note
+from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.regions import Codes, cut
 from clsweep.analysis.sweep import Array, Sweep
 
@@ -66,55 +66,43 @@ def health(trials: pd.DataFrame) -> pd.DataFrame:
                 f"trials: no column {column!r}. Columns: {', '.join(map(str, trials.columns))}"
             )
     groups = trials.groupby("objective", sort=False, observed=True)
-    return pd.DataFrame(
-        [_health(str(name), group) for name, group in groups], columns=list(COLUMNS)
-    )
+    rows = [_health(str(name), group) for name, group in groups]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _health(objective: str, group: pd.DataFrame) -> dict[str, Any]:
-    status = group["status"].to_numpy(dtype=object)
-    counts = {name: int((status == name).sum()) for name in COUNTED}
-    group = group[status != "skipped"]
-    hours, notes = _hours(group)
-    devices, versions = _values(group, "device"), []
+    counts = {name: int((group["status"] == name).sum()) for name in COUNTED}
+    group = group[group["status"] != "skipped"]
+    recorded = group.reindex(columns=["wall_time_s", "workers"]).apply(pd.to_numeric)
+    seconds, workers = recorded.to_numpy(dtype=float, na_value=np.nan).T
+    unknown, hours, notes = int(np.isnan(seconds).sum()), np.nan, []
+    if unknown == len(group):
+        notes.append(note(Reason.TIMES_UNKNOWN))
+    else:
+        hours = float(np.nansum(seconds * np.where(np.isnan(workers), 1.0, workers)) / 3600)
+        if "workers" not in group:
+            notes.append(note(Reason.WORKERS_UNKNOWN))
+        if unknown:
+            notes.append(note(Reason.SOME_TIMES_UNKNOWN, unknown=unknown, trials=len(group)))
+    # the different values of a column in order of first appearance
+    made = group.reindex(columns=["device", *(f"{name}_version" for name in PACKAGES)])
+    devices, *versions = (made[name].dropna().astype(str).unique().tolist() for name in made)
     if len(devices) > 1:
         notes.append(note(Reason.SEVERAL_DEVICES))
-    for package in PACKAGES:
-        found = _values(group, f"{package}_version")
-        if found:
-            versions.append(f"{package} {' / '.join(found)}")
-        if len(found) > 1:
-            notes.append(note(Reason.SEVERAL_VERSIONS, package=package))
-    if not versions:
+    several = [name for name, found in zip(PACKAGES, versions, strict=True) if len(found) > 1]
+    notes += [note(Reason.SEVERAL_VERSIONS, package=name) for name in several]
+    if not any(versions):
         notes.append(note(Reason.VERSIONS_UNKNOWN))
+    texts = [f"{n} {' / '.join(v)}" for n, v in zip(PACKAGES, versions, strict=True) if v]
     return {
         "objective": objective,
         "trials": len(group),
         **counts,
         "hours": hours,
         "device": ", ".join(devices),
-        "versions": ", ".join(versions),
+        "versions": ", ".join(texts),
         "note": tuple(notes),
     }
-
-
-def _hours(group: pd.DataFrame) -> tuple[float, list[Note]]:
-    if "wall_time_s" not in group.columns or group["wall_time_s"].isna().all():
-        return np.nan, [note(Reason.TIMES_UNKNOWN)]
-    seconds = pd.to_numeric(group["wall_time_s"]).to_numpy(dtype=float, na_value=np.nan)
-    workers, notes = np.ones(len(group)), []
-    if "workers" in group.columns:
-        workers = pd.to_numeric(group["workers"]).to_numpy(dtype=float, na_value=1.0)
-    else:
-        notes.append(note(Reason.WORKERS_UNKNOWN))
-    if unknown := int(np.isnan(seconds).sum()):
-        notes.append(note(Reason.SOME_TIMES_UNKNOWN, unknown=unknown, trials=len(group)))
-    return float(np.nansum(seconds * workers) / 3600), notes
-
-
-def _values(group: pd.DataFrame, column: str) -> list[str]:
-    """The different values of a column in order of first appearance, none if it is missing."""
-    return list(group[column].dropna().astype(str).unique()) if column in group.columns else []
 
 
 def failure_regions(sweeps: Sequence[Sweep]) -> pd.DataFrame:
@@ -148,20 +136,20 @@ def _failures(sweep: Sweep) -> list[dict[str, Any]]:
         low, high = _rate_interval(codes, ended, failed)
         # Hypergeometric: as many of all the configurations with a failure in this region, or more.
         p_values += stats.hypergeom.sf(hit - 1, configs.sum(), hit.sum(), configs).tolist()
-        for at, region in enumerate(regions.named):
-            row = {
-                "objective": sweep.objective,
-                "param": name,
-                "region": region,
-                "trials": int(trials[at]),
-                "failed": int(losses[at]),
-                "rate": losses[at] / trials[at] if trials[at] else np.nan,
-                "low": low[at],
-                "high": high[at],
-                "configs": configs[at],
-                "failed_configs": hit[at],
-            }
-            rows.append(row)
+        told = {
+            "region": regions.named,
+            "trials": trials.astype(int).tolist(),
+            "failed": losses.astype(int).tolist(),
+            "rate": np.where(trials > 0, losses / np.maximum(trials, 1), np.nan),
+            "low": low,
+            "high": high,
+            "configs": configs,
+            "failed_configs": hit,
+        }
+        rows += [
+            {"objective": sweep.objective, "param": name, **dict(zip(told, cells, strict=True))}
+            for cells in zip(*told.values(), strict=True)
+        ]
     for row, p in zip(rows, holm(np.array(p_values)).tolist(), strict=True):
         row |= {"p_holm": p, "resolved": p < SIGNIFICANCE}
     return rows

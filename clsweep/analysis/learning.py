@@ -52,7 +52,11 @@ def learning_curves(
     frame = frame.assign(seconds=frame.groupby("trial_id")["time_s"].cumsum())
     frame = frame[frame[metric].notna()]
     frame = frame.join(known[["objective", "config"]], on="trial_id")
-    frame["images"] = frame["epoch"] * frame["trial_id"].map(_images_per_epoch(known))
+    per_epoch = pd.Series(np.nan, index=known.index)
+    if {"num_images", "epochs_trained"} <= set(known.columns):
+        trained = known["epochs_trained"].astype(float)
+        per_epoch = known["num_images"].astype(float) / trained.where(trained > 0)
+    frame["images"] = frame["epoch"] * frame["trial_id"].map(per_epoch)
     frame["pairs"] = frame["images"] * frame["trial_id"].map(dict(pairs)).astype(float)
     keys = ["objective", "config", "epoch"]
     groups = frame.groupby(keys, sort=False)
@@ -73,10 +77,3 @@ def learning_curves(
         kind="stable",
         ignore_index=True,
     )
-
-
-def _images_per_epoch(trials: pd.DataFrame) -> pd.Series[float]:
-    if not {"num_images", "epochs_trained"} <= set(trials.columns):
-        return pd.Series(np.nan, index=trials.index)
-    trained = trials["epochs_trained"].astype(float)
-    return trials["num_images"].astype(float) / trained.where(trained > 0)

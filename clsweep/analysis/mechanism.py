@@ -12,10 +12,9 @@ from scipy import stats
 from clsweep.analysis import CONFIDENCE, SIGNIFICANCE, reasons
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import Regions, cut
-from clsweep.analysis.sweep import Array, Sweep, check_by
+from clsweep.analysis.regions import cut
+from clsweep.analysis.sweep import Array, Sweep, check_by, check_columns
 from clsweep.display.numbers import setting
-from clsweep.errors import nearest
 
 # then the metric under its own name, and every diagnostic that any trial has
 COLUMNS = {
@@ -39,6 +38,7 @@ LINK_COLUMNS = {
     **reasons.COLUMNS,
 }
 MIN_CONFIGS = 10
+NEEDED = ("objective", "config", "status")
 
 
 def mechanism(
@@ -64,10 +64,10 @@ def mechanism(
 
     Raises ValueError for a missing column, and a `by` that no objective sweeps.
     """
-    _check(trials, metric)
+    check_columns(trials, *NEEDED, metric)
     check_by(by, sweeps)
     if by is not None:
-        _check(trials, by)
+        check_columns(trials, by)
     tables = [config_means(trials, sweep, metric, diagnostics) for sweep in sweeps]
     tables = [means.reindex(columns=[metric, *diagnostics, "num"]) for means in tables]
     found = [name for name in diagnostics if any(means[name].notna().any() for means in tables)]
@@ -75,6 +75,7 @@ def mechanism(
     if not found:
         return pd.DataFrame(columns=[*start, metric, *end])
     rows: list[dict[str, Any]] = []
+    row: dict[str, Any]
     measured = [sweep for sweep in sweeps if by in sweep.params and not sweep.not_measured]
     regions = cut(by, measured) if by is not None and measured else None
     for sweep, means in zip(sweeps, tables, strict=True):
@@ -82,16 +83,20 @@ def mechanism(
             row = {"objective": sweep.objective, "at": "", "num_trials": int(means["num"].sum())}
             rows.append(row | noted(why=why))
             continue
-        codes, texts = _places(sweep, trials, by, regions)
+        codes, texts = pd.Series(0, index=sweep.configs), [""]
+        if regions is not None and regions.param in sweep.params:
+            codes[:], texts = regions.place(sweep.settings[regions.param]), list(regions.named)
+        elif by is not None:
+            own = trials.loc[trials["objective"].astype(str) == sweep.objective, by].dropna()
+            texts = [f"{by}={setting(own.iloc[0])}" if len(own) else ""]
         for code, group in means.groupby(codes.reindex(means.index)):
             row = {
                 "objective": sweep.objective,
                 "at": texts[int(code)],
                 "num_trials": int(group["num"].sum()),
             }
-            rows.append(
-                {**row, **{name: group[name].mean() for name in (metric, *found)}, **noted()}
-            )
+            row |= {name: group[name].mean() for name in (metric, *found)}
+            rows.append(row | noted())
     return pd.DataFrame(rows, columns=[*start, metric, *found, *end])
 
 
@@ -112,7 +117,7 @@ def links(
 
     Raises ValueError for a missing column.
     """
-    _check(trials, metric)
+    check_columns(trials, *NEEDED, metric)
     rows: list[dict[str, Any]] = []
     for sweep in sweeps:
         means = config_means(trials, sweep, metric, diagnostics)
@@ -125,16 +130,6 @@ def links(
     table["p_holm"] = holm(table.pop("p").to_numpy(dtype=float))
     table["resolved"] = table["p_holm"] < SIGNIFICANCE
     return table
-
-
-def _check(trials: pd.DataFrame, name: str) -> None:
-    columns = [str(column) for column in trials.columns]
-    for column in ("objective", "config", "status", name):
-        if column not in columns:
-            raise ValueError(
-                f"trials: no column {column!r}.{nearest(column, columns)} Columns: "
-                f"{', '.join(columns)}"
-            )
 
 
 def config_means(
@@ -151,24 +146,9 @@ def config_means(
     values = values.where(np.isfinite(values))
     scored = (group["status"] == "finished") & values[metric].notna()
     # Those of which a trial was stopped count nowhere.
-    scored &= group["config"].isin(sweep.configs[sweep.without_failed().alive])
+    scored &= group["config"].isin(sweep.configs[sweep.measured.alive])
     grouped = values[scored].groupby(group.loc[scored, "config"], sort=False)
     return grouped.mean().assign(num=grouped.size())
-
-
-def _places(
-    sweep: Sweep, trials: pd.DataFrame, by: str | None, regions: Regions | None
-) -> tuple[pd.Series[Any], Sequence[str]]:
-    """Configuration -> number of its region of `by`, and the regions' texts."""
-    if regions is not None and regions.param in sweep.params:
-        return pd.Series(
-            regions.place(sweep.settings[regions.param]), index=sweep.configs
-        ), regions.named
-    text = ""
-    if by is not None:
-        own = trials.loc[trials["objective"].astype(str) == sweep.objective, by].dropna()
-        text = f"{by}={setting(own.iloc[0])}" if len(own) else ""
-    return pd.Series(0, index=sweep.configs), [text]
 
 
 def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
@@ -181,7 +161,10 @@ def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
     row: dict[str, Any] = {"num_configs": num, "p": np.nan, **noted(why=withheld)}
     if withheld:
         return row
-    ranks = stats.rankdata(_rounded(pairs), axis=0)
+    # To 10 digits: equal values whose means over the seeds differ in the last bit are ties.
+    size = np.abs(pairs).max(axis=0)
+    digits = 10.0 ** (9 - np.floor(np.log10(np.where(size > 0, size, 1.0))))
+    ranks = stats.rankdata(np.round(pairs * digits), axis=0)
     ranks -= ranks.mean(axis=0)
     size = np.sqrt(np.square(ranks).sum(axis=0))
     if not size.all():
@@ -197,12 +180,3 @@ def rank_correlation(pairs: Array, withheld: Note | None) -> dict[str, Any]:
     # In the tails not as small as that of t, which let 6 % through.
     p = float(2 * stats.norm.sf(abs(place) / error))
     return row | {"rho": rho, "low": min(float(low), rho), "high": max(float(high), rho), "p": p}
-
-
-def _rounded(values: Array) -> Array:
-    """To 10 digits: equal values whose means over the seeds differ in the last bit are ties, not an
-    order.
-    """
-    size = np.abs(values).max(axis=0)
-    digits = 10.0 ** (9 - np.floor(np.log10(np.where(size > 0, size, 1.0))))
-    return np.asarray(np.round(values * digits))

@@ -121,6 +121,11 @@ class Noise:
             chance = special.expit(special.logit(chance) + np.log(likelier))
         return np.where(self.silent, 1.0, chance)
 
+    @property
+    def doubt(self) -> Array:
+        """(n,) that chance, 0 where it is a half or less."""
+        return np.where(self.chance > 0.5, self.chance, 0.0)
+
     @cached_property
     def own(self) -> Array:
         """(n,) the variance of each row where it has noise of its own, not below the pooled."""
@@ -138,19 +143,20 @@ class Noise:
         """Variance of sum_i w_i m_i and its degrees of freedom (Satterthwaite), of squares =
         w_i^2 / S_i (n,). Exact for even normal noise: a doubt below a half is let pass.
         """
-        even, own = self._parts(squares)
-        variance, freedom = self._of(even.sum(), own.sum(), (own**2 / self.own_freedom).sum())
+        variance, freedom = self._of(*(part.sum() for part in self._parts(squares)))
         return float(variance), float(freedom)
 
     def of_each(self, squares: Array) -> tuple[Array, Array]:
         """(n,) variances of w_i m_i, each alone, and (n,) degrees of freedom."""
-        even, own = self._parts(squares)
-        return self._of(even, own, own**2 / self.own_freedom)
+        return self._of(*self._parts(squares))
 
-    def _parts(self, squares: Array) -> tuple[Array, Array]:
-        """(n,) variances by the noise of all, and by that of its own."""
-        chance = np.where(self.chance > 0.5, self.chance, 0.0)
-        return self.pooled * squares * (1.0 - chance), squares * chance * self.own
+    def _parts(self, squares: Array) -> tuple[Array, Array, Array]:
+        """(n,) variances by the noise of all, by that of its own, and the square of that over its
+        degrees of freedom.
+        """
+        even = self.pooled * squares * (1.0 - self.doubt)
+        own = squares * self.doubt * self.own
+        return even, own, own**2 / self.own_freedom
 
     def _of(self, even: Any, own: Any, own_loss: Any) -> tuple[Array, Array]:
         variance, loss = np.asarray(even + own), even**2 / max(self.freedom, 1) + own_loss

@@ -50,7 +50,7 @@ def pareto(
         groups.setdefault(yardsticks.get(sweep.objective, ""), []).append(sweep)
     frames = []
     for group in groups.values():
-        tables = [_rows(sweep.without_failed(), seconds, notes) for sweep in group]
+        tables = [_rows(sweep.measured, seconds, notes) for sweep in group]
         known = pd.concat(tables, ignore_index=True).reindex(columns=list(COLUMNS))
         signs = {sweep.objective: sweep.sign for sweep in group}
         scores = known["score"] * known["objective"].map(signs).astype(float)

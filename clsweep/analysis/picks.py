@@ -95,7 +95,7 @@ def picks(
 
 
 def _pool(trials: pd.DataFrame, sweep: Sweep, metric: str, names: Sequence[str]) -> _Pool:
-    sweep = sweep.without_failed()
+    sweep = sweep.measured
     alive = sweep.alive
     means = config_means(trials, sweep, metric, names).reindex(sweep.configs[alive])
     scores = means.reindex(columns=list(names)).reset_index(drop=True)
@@ -111,18 +111,16 @@ def _pool(trials: pd.DataFrame, sweep: Sweep, metric: str, names: Sequence[str])
 
 def _together(pools: Sequence[_Pool], name: str) -> _Pool:
     width = max(pool.values_nS.shape[1] for pool in pools)
-    padded = [
-        np.pad(
-            pool.values_nS,
-            ((0, 0), (0, width - pool.values_nS.shape[1])),
-            constant_values=np.nan,
-        )
-        for pool in pools
-    ]
+    padded = np.full((sum(len(pool.values_nS) for pool in pools), width), np.nan)
+    start = 0
+    for pool in pools:
+        num, num_seeds = pool.values_nS.shape
+        padded[start : start + num, :num_seeds] = pool.values_nS
+        start += num
     return _Pool(
         objective=name,
         sign=pools[0].sign,
-        values_nS=np.concatenate(padded),
+        values_nS=padded,
         scores=pd.concat([pool.scores for pool in pools], ignore_index=True),
         withheld=next((pool.withheld for pool in pools if pool.withheld), None),
         notes=tuple(n for pool in pools for n in pool.notes),
@@ -167,7 +165,7 @@ def _interval(values: Array, pick: int) -> tuple[float, float, Note | None]:
         return np.nan, np.nan, note(Reason.NO_NOISE)
     means = row_means(values)
     lead = np.delete(means - means[pick], pick)
-    own = np.where(noise.chance > 0.5, noise.chance, 0.0)
+    own = noise.doubt
     even, alone = (1 - own) * noise.pooled / counts, own * noise.own / counts
     variance = np.delete(even + even[pick] + alone + alone[pick], pick)
     loss = (even + even[pick]) ** 2 / noise.freedom

@@ -58,7 +58,7 @@ class Reason(StrEnum):
         "each configuration has a neighbour that failed, or too few neighbours",
     )
 
-    # It was measured, and nothing can be told.
+    # It was measured, and nothing can be told: `UNRESOLVED`.
     EQUAL_SCORES = auto(), "every trial has the same score"
     EQUAL_MEANS = auto(), "every configuration has the same mean"
     EQUAL_RANKS = auto(), "the same in all configurations: no correlation"
@@ -220,26 +220,9 @@ class Reason(StrEnum):
 
 
 # The others say, as the reason of a row, that nothing was measured.
+_CAUSES = list(Reason)
 UNRESOLVED = frozenset(
-    {
-        Reason.EQUAL_SCORES,
-        Reason.EQUAL_MEANS,
-        Reason.EQUAL_RANKS,
-        Reason.FEW_FOR_SURROGATE,
-        Reason.FEW_FOR_IMPORTANCE,
-        Reason.SURROGATE_WEAK,
-        Reason.SURROGATE_WEAK_ONE_SEED,
-        Reason.NO_EFFECT_PASSES,
-        Reason.NO_DIFFERENCE,
-        Reason.FAILURES_DECIDE,
-        Reason.NO_NOISE,
-        Reason.NO_NOISE_OF_SETTINGS,
-        Reason.ONE_SEED,
-        Reason.ONE_SEED_NO_SPREAD,
-        Reason.NOBODY_ELSE,
-        Reason.SEVERAL_SETTINGS,
-        Reason.PROTOCOL_UNKNOWN,
-    }
+    _CAUSES[_CAUSES.index(Reason.EQUAL_SCORES) : _CAUSES.index(Reason.NEEDS_CONFIGS)]
 )
 
 # A `Reason`, and a tuple of `Note`, which is text in the tables of `Findings`.

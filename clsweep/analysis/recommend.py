@@ -15,7 +15,6 @@ from scipy.spatial import cKDTree
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
 from clsweep.analysis.best import Place, place_of
-from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
 
@@ -60,6 +59,11 @@ class Neighbourhoods:
     counts: Rows
     eligible: NDArray[np.bool_]
 
+    def of(self, row: int, sign: float) -> dict[str, Any]:
+        """The columns of one configuration."""
+        worst = sign * self.worst[row] if self.counts[row] else np.nan
+        return {"neighbourhood_worst": worst, "num_neighbours": int(self.counts[row])}
+
 
 def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """Two rows per objective, "best" and "robust", with the columns of `COLUMNS`.
@@ -82,7 +86,7 @@ def recommend(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     """
     rows = []
     for sweep in sweeps:
-        rows += _rows(sweep.without_failed(), sweep.failed_level)
+        rows += _rows(sweep.measured, sweep.failed_level)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
@@ -91,7 +95,8 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     if not sweep.alive.any():
         nothing = noted(why=sweep.nothing)
         return [{**start, "kind": kind, **nothing} for kind in ("best", "robust")]
-    complete = _complete(sweep)
+    # As many scores as any has: a mean of fewer is more often high by chance.
+    complete = sweep.counts == sweep.counts.max()
     best = _best(sweep, complete)
     row = {**start, "kind": "best", **level_of(sweep, best)}
     picked = [note(Reason.PICKED)] if len(sweep.configs) > 1 else []  # one alone is no choice
@@ -100,7 +105,7 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     if why := sweep.not_measured:
         return [{**row, **noted(*notes)}, {**no_robust, **noted(why=why)}]
     around = neighbourhoods(sweep, failed_level)
-    row |= _around(sweep, around, best)
+    row |= around.of(best, sweep.sign)
     if around.counts[best] and np.isnan(around.worst[best]):
         notes.append(note(Reason.NEIGHBOUR_FAILED))
     rows = [{**row, **noted(*notes)}]
@@ -115,21 +120,8 @@ def _rows(sweep: Sweep, failed_level: float) -> list[dict[str, Any]]:
     robust = int(np.where(worst == worst.max(), sweep.means, -np.inf).argmax())
     notes = [note(Reason.SAME_AS_BEST)] if robust == best else []
     notes += _cautions(sweep, robust)
-    row = {
-        **start,
-        "kind": "robust",
-        **level_of(sweep, robust),
-        **_around(sweep, around, robust),
-    }
+    row = {**no_robust, **level_of(sweep, robust), **around.of(robust, sweep.sign)}
     return [*rows, {**row, **noted(*notes)}]
-
-
-def _complete(sweep: Sweep) -> NDArray[np.bool_]:
-    """(n,) bool, configurations with as many scores as any has: a mean of fewer is more often high
-    by chance.
-    """
-    counts = np.isfinite(sweep.scores).sum(axis=1)
-    return np.asarray(counts == counts.max())
 
 
 def _best(sweep: Sweep, complete: NDArray[np.bool_]) -> int:
@@ -145,11 +137,6 @@ def _best(sweep: Sweep, complete: NDArray[np.bool_]) -> int:
     return min(np.flatnonzero(near).tolist(), key=place)
 
 
-def _around(sweep: Sweep, around: Neighbourhoods, row: int) -> dict[str, Any]:
-    worst = sweep.sign * around.worst[row] if around.counts[row] else np.nan
-    return {"neighbourhood_worst": worst, "num_neighbours": int(around.counts[row])}
-
-
 def level_of(sweep: Sweep, row: int) -> dict[str, Any]:
     """Mean of one configuration and its t-interval, with the noise of all where that is even."""
     values = {name: column[row] for name, column in levels_of(sweep).items()}
@@ -158,10 +145,9 @@ def level_of(sweep: Sweep, row: int) -> dict[str, Any]:
 
 def levels_of(sweep: Sweep) -> dict[str, Array]:
     """(n,) score, low, high and num_seeds of every configuration, as `level_of` has them."""
-    num, half = np.isfinite(sweep.scores).sum(axis=1), np.full(len(sweep.configs), np.nan)
+    num, half = sweep.counts, np.full(len(sweep.configs), np.nan)
     if sweep.has_repeats:
-        noise = noise_of(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
-        variance, freedom = noise.of_each(1.0 / num[sweep.alive])
+        variance, freedom = sweep.noise.of_each(1.0 / num[sweep.alive])
         half[sweep.alive] = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(variance)
     score = sweep.sign * sweep.means
     low, high = sweep.limited((score - half, score + half))
@@ -172,10 +158,17 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
     """What to know before taking a configuration: edges of the swept range, failed seeds, a single
     seed.
     """
-    notes = []
-    if edges := tuple(name for name in sweep.params if _at_edge(sweep, name, row)):
-        notes.append(note(Reason.AT_EDGE, params=edges))
-    counts = np.isfinite(sweep.scores).sum(axis=1)
+    notes, edges = [], []
+    margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
+    for name in sweep.params:
+        if sweep.scales[name] != "category":
+            axis = sweep.axis(name)
+            low, high = np.nanmin(axis), np.nanmax(axis)
+            if min(axis[row] - low, high - axis[row]) <= margin * (high - low):
+                edges.append(name)
+    if edges:
+        notes.append(note(Reason.AT_EDGE, params=tuple(edges)))
+    counts = sweep.counts
     own, most = int(counts[row]), int(counts.max())
     if sweep.num_skipped:
         notes.append(note(Reason.RACED, fewest=int(counts[counts > 0].min()), most=most))
@@ -194,25 +187,13 @@ def _passed_over(sweep: Sweep, best: int) -> list[Note]:
     """The highest mean, where it stands above the best only because it has fewer scores: seeds that
     are still to run, and none that failed.
     """
-    counts = np.isfinite(sweep.scores).sum(axis=1)
+    counts = sweep.counts
     means = np.where((counts > 0) & ~sweep.failed.any(axis=1), sweep.means, -np.inf)
     top = int(means.argmax())
     if counts[top] == counts[best] or means[top] <= means[best] + 1e-9 * abs(means[best]):
         return []
     seeds, most = int(counts[top]), int(counts[best])
     return [note(Reason.HIGHER_ON_FEWER, at=sweep.label(top), seeds=seeds, most=most)]
-
-
-def _at_edge(sweep: Sweep, name: str, row: int) -> bool:
-    """Whether a configuration has the first or last value of an axis; off a grid, is in its
-    outermost twentieth.
-    """
-    if sweep.scales[name] == "category":
-        return False
-    axis = sweep.axis(name)
-    low, high = np.nanmin(axis), np.nanmax(axis)
-    margin = 1e-9 if sweep.samplers == ("grid",) else EDGE
-    return bool(min(axis[row] - low, high - axis[row]) <= margin * (high - low))
 
 
 def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods:
@@ -227,17 +208,13 @@ def neighbourhoods(sweep: Sweep, failed_level: float = np.nan) -> Neighbourhoods
     near = np.where(known[near], near, itself)
     counts = (near != itself).sum(axis=1)
     ruled_out = ~sweep.alive | np.isnan(failed_level) & lost[near].any(axis=1)
-    level = -np.inf if np.isnan(failed_level) else failed_level
-    levels = np.where(
-        sweep.alive,
-        _shrunk(sweep, np.where(lost[near], itself, near)),
-        np.where(lost, level, np.inf),
-    )
-    worst = np.where(
-        ruled_out, np.nan, np.minimum(levels, levels[near].min(axis=1, initial=np.inf))
-    )
+    others = np.where(lost, -np.inf if np.isnan(failed_level) else failed_level, np.inf)
+    levels = np.where(sweep.alive, _shrunk(sweep, np.where(lost[near], itself, near)), others)
+    lowest = np.minimum(levels, levels[near].min(axis=1, initial=np.inf))
     return Neighbourhoods(
-        worst=worst, counts=counts, eligible=~ruled_out & (counts >= max(1, len(numeric)))
+        worst=np.where(ruled_out, np.nan, lowest),
+        counts=counts,
+        eligible=~ruled_out & (counts >= max(1, len(numeric))),
     )
 
 
@@ -255,10 +232,8 @@ def _shrunk(sweep: Sweep, near: Rows) -> Array:
     square = float(np.square(means - around)[used].mean()) if used.any() else 0.0
     if not sweep.has_repeats or square == 0.0:
         return means
-    num_seeds = np.maximum(np.isfinite(sweep.scores).sum(axis=1), 1)
-    noise = float(resample.noise_variance(values)) * float(
-        ((1 - 1 / sizes) / num_seeds)[used].mean()
-    )
+    shares = (1 - 1 / sizes) / np.maximum(sweep.counts, 1)
+    noise = float(resample.noise_variance(values)) * float(shares[used].mean())
     return around + max(0.0, 1 - noise / square) * (means - around)
 
 

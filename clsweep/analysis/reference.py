@@ -112,18 +112,14 @@ class Printed:
     @cached_property
     def finished(self) -> dict[str, pd.DataFrame]:
         """The trials that have finished, by objective."""
-        return {
-            str(name): group
-            for name, group in self.trials[self.trials["status"] == "finished"].groupby("objective")
-        }
+        ended = self.trials[self.trials["status"] == "finished"]
+        return {str(name): group for name, group in ended.groupby("objective")}
 
     @cached_property
     def cells_of(self) -> dict[str, list[dict[str, Any]]]:
         """The cells at the paper's scale, by objective."""
-        return {
-            str(name): _records(group)
-            for name, group in self.cells.groupby("objective", sort=False)
-        }
+        groups = self.cells.groupby("objective", sort=False)
+        return {str(name): _records(group) for name, group in groups}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,26 +210,22 @@ def reproduce(printed: Iterable[Printed]) -> pd.DataFrame:
     settings = list(dict.fromkeys(name for each in tables for name in each.settings))
     before = ["paper", "item", "objective", *PLACES, *settings, "metric"]
     columns = [*before, *(name for name in COLUMNS if name not in before)]
-    table = pd.DataFrame([row for each in tables for row in _rows(each)], columns=columns)
-    rank = table["verdict"].map(_telling)
+    rows = [
+        {"paper": each.paper, "item": each.item}
+        | {name: row[name] for name in ("objective", *PLACES, *each.settings, "metric")}
+        | {"value": row["value"], "spread": row["spread"], "printed_note": row["note"]}
+        | _answer(row, each)
+        for each in tables
+        for row in _records(each.rows)
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    # How much a verdict says: any of those at the paper's scale, then as they stand above.
+    ranks = {name: 0 if name in RESOLVABLE else i for i, name in enumerate(Verdict, 1)}
+    rank = table["verdict"].map({str(name): rank for name, rank in ranks.items()})
     same = table.assign(rank=rank).groupby(before, dropna=False, sort=False)["rank"]
     best = table[rank == same.transform("min")]
     twice = best.duplicated(before) & ~best["verdict"].isin(RESOLVABLE)
     return best[~twice].reset_index(drop=True)
-
-
-def _telling(verdict: str) -> int:
-    return 0 if verdict in RESOLVABLE else 1 + list(Verdict).index(Verdict(verdict))
-
-
-def _rows(printed: Printed) -> list[dict[str, Any]]:
-    return [
-        {"paper": printed.paper, "item": printed.item}
-        | {name: row[name] for name in ("objective", *PLACES, *printed.settings, "metric")}
-        | {"value": row["value"], "spread": row["spread"], "printed_note": row["note"]}
-        | _answer(row, printed)
-        for row in _records(printed.rows)
-    ]
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -283,27 +275,32 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     if cell is None:
         return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
     if apart := _apart(row, scored.iloc[0], cell, printed.fixed[metric]):
-        return found | _other_scale(apart)
+        why = note(Reason.OTHER_SCALE, params=tuple(name for name, *_ in apart))
+        return (
+            found
+            | _said(Verdict.OTHER_SCALE, why=why)
+            | {"differs_in": ", ".join(name for name, *_ in apart)}
+            | {"here": ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)}
+            | {"there": ", ".join(f"{name}={setting(there)}" for name, _, there in apart)}
+        )
     within = printed.within[metric]
     half = level.difference_half_width(spread=row["spread"], rounding=row["rounding"])
     difference = level.mean - row["value"]
     low, high = difference - half, difference + half
-    why = None
+    verdict: Verdict = Verdict.NOT_RESOLVED
+    cause = None
     if math.isnan(half):
-        why = note(Reason.ONE_SEED if level.num == 1 else Reason.NO_NOISE)
+        cause = note(Reason.ONE_SEED if level.num == 1 else Reason.NO_NOISE)
+    elif -within <= low and high <= within:
+        verdict = Verdict.AGREES
+    elif low > 0 or high < 0:
+        verdict = Verdict.DIFFERS
     return (
         found
         | {"difference": difference, "difference_low": low, "difference_high": high}
         | {"within": within}
-        | _said(_verdict(low, high, within), why=why)
+        | _said(verdict, why=cause)
     )
-
-
-def _verdict(low: float, high: float, within: float) -> Verdict:
-    """Of the interval of the difference; NaN is not resolved."""
-    if -within <= low and high <= within:
-        return Verdict.AGREES
-    return Verdict.DIFFERS if low > 0 or high < 0 else Verdict.NOT_RESOLVED
 
 
 def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) -> pd.DataFrame:
@@ -360,15 +357,6 @@ def _apart(
         for name in names
         if not _is_empty(paper.get(name)) and not _same(trial.get(name), paper[name])
     ]
-
-
-def _other_scale(apart: Sequence[tuple[str, Any, Any]]) -> dict[str, Any]:
-    names = tuple(name for name, _, _ in apart)
-    return _said(Verdict.OTHER_SCALE, why=note(Reason.OTHER_SCALE, params=names)) | {
-        "differs_in": ", ".join(names),
-        "here": ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart),
-        "there": ", ".join(f"{name}={setting(there)}" for name, _, there in apart),
-    }
 
 
 def _said(verdict: Verdict, *, why: Note | None = None) -> dict[str, Any]:

@@ -108,20 +108,19 @@ def cut(
         return _categories(param, columns)
     numbers = [numbers_in(column) for column in columns]
     values = [rounded(column) for column in numbers]
-    is_binned = any(
-        _hardly_repeats(x)
-        for x, sweep in zip(values, sweeps, strict=True)
-        if sweep.samplers != ("grid",)
-    )
+    is_binned = False
+    for sweep, x in zip(sweeps, values, strict=True):
+        known = x[~np.isnan(x)]
+        num = len(np.unique(known))  # whether they hardly repeat
+        is_binned |= sweep.samplers != ("grid",) and (2 * num > len(known) or num > MAX_VALUES)
     whole = np.concatenate(values)
     if not is_binned:
         starts = np.unique(whole[~np.isnan(whole)])
     else:
-        known = [~np.isnan(x) for x in values]
+        used = [x[~np.isnan(x)] for x in values]
         if scored:
-            good = [x & sweep.alive for x, sweep in zip(known, sweeps, strict=True)]
-            known = good if any(map(np.any, good)) else known
-        used = [x[rows] for x, rows in zip(values, known, strict=True)]
+            good = [x[~np.isnan(x) & s.alive] for x, s in zip(values, sweeps, strict=True)]
+            used = good if any(map(len, good)) else used
         bins = max(1, min(max_bins, min(map(len, used)) // per_bin))
         starts = _starts(np.concatenate(used), bins, per_bin * len(sweeps))
     codes = _place(whole, starts, is_binned=is_binned)
@@ -151,12 +150,6 @@ def rounded(values: Array) -> Array:
     return np.asarray(
         np.ldexp(np.round(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS)
     )
-
-
-def _hardly_repeats(values: Array) -> bool:
-    known = values[~np.isnan(values)]
-    num = len(np.unique(known))
-    return 2 * num > len(known) or num > MAX_VALUES
 
 
 def _starts(values: Array, bins: int, fewest: int) -> Array:

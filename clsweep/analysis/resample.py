@@ -47,6 +47,11 @@ def rounding(scores: Array) -> Array:
     return np.asarray(EPSILON * np.nanmax(np.abs(scores), axis=-1))
 
 
+def _is_complete(values: Array) -> bool:
+    """Whether no score is missing."""
+    return bool(np.isfinite(values.sum()))
+
+
 def row_means(values: Array) -> Array:
     """Mean over the seeds present: m_i = sum_s x_is / S_i. (..., n, S) -> (..., n)."""
     if _is_complete(values):
@@ -99,7 +104,13 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
         picked = _lowest(values.sum(axis=-1)[..., None] - values, num)
         level = np.take_along_axis(values, picked, axis=-2).mean(axis=(-2, -1))
     else:
-        level = _mean_of_picked(values, num)
+        levels = [
+            np.take_along_axis(scores, _lowest(looks[..., None], num)[..., 0], axis=-1).mean(
+                axis=-1
+            )
+            for looks, scores in folds(values)
+        ]
+        level = np.concatenate(levels).mean(axis=0)
     return np.asarray(np.clip(level, plain, means.mean(axis=-1)) if clipped else level)
 
 
@@ -218,31 +229,22 @@ class Bootstrap:
         """
         rng = np.random.default_rng(SEED)
         values = values[row_means(values).argsort(kind="stable")]  # whatever their numbers are
-        parts = [measure(drawn, tried) for drawn, tried in self._tables(values, rng)]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def _tables(self, values: Array, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
-        present = np.isfinite(values)
-        means, num = row_means(values), len(values)
-        draw = noise_tables(values, rng)
-        centred = centres(values) - means.mean()
-        left, chunk = self.size(values), max(1, CHUNK // values.size)
-        while left > 0:
-            size = min(left, chunk)
-            left -= size
-            drawn_noise = draw(size)
-            drawn_noise += means.mean()
-            tried = drawn_noise + centred[:, None]
+        present, middle, num = np.isfinite(values), row_means(values).mean(), len(values)
+        draw, centred = noise_tables(values, rng), centres(values) - middle
+        size, step, parts = self.size(values), max(1, CHUNK // values.size), []
+        for start in range(0, size, step):
+            noise = draw(min(step, size - start))
+            noise += middle
+            drawn = tried = noise + centred[:, None]
             if not present.all():
                 tried[:, ~present] = np.nan
-            if not self.population:
-                yield tried, tried
-                continue
-            rows = rng.integers(0, num, (size, num), dtype=np.int32)
-            drawn = drawn_noise + (np.sqrt(num / max(num - 1, 1)) * centred)[rows][..., None]
-            if not present.all():
-                drawn[~present[rows]] = np.nan
-            yield drawn, tried
+            if self.population:
+                rows = rng.integers(0, num, (len(noise), num), dtype=np.int32)
+                drawn = noise + (np.sqrt(num / max(num - 1, 1)) * centred)[rows][..., None]
+                if not present.all():
+                    drawn[~present[rows]] = np.nan
+            parts.append(measure(drawn, tried))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def bounds(
         self, drawn: Array, num: int, *, estimate: float, centre: float | None = None
@@ -280,23 +282,10 @@ def intervals(
     leave no spread to read an interval from. In a sample of the space the tail of worst_10 rests on
     a tenth of the configurations.
 
-    Measured coverage of 95 % intervals, in percent of 500 planted sweeps
-    (tests/analysis/test_coverage.py; spread 1, seed noise 0.3; grids of 6 and 11 x 5 with 2 and 3
-    seeds, random 64 and 128 of two hyperparameters with 3):
-
-                      mean    sd      sd_star  regret  area    iqm     worst_10  share
-        grids         94-95   93-95   93-96    92-96   93-98   93-95   93-96     94-100
-        random        94-95   92-96   93-96    94-95   95-96   93-96   92-95     99-100
-        flat          94-96   98-100  97-99    95-99   95-99   94-98   93-99     100
-
-    share is a count, and its percentiles hold both errors of the best level, so it is covered too
-    often. Where the response is flat, sd_star = 0 is the edge of what is possible (its interval
-    held 0 in 97-99 %), and so are a regret of 0 and an area of 1. A narrow peak in an else flat
-    space is skewed: 64 and 128 random configurations then cover sd in 91, mean in 92-96 and iqm in
-    90-93 % (300 sweeps). In a sample, L is the best of the configurations tried, not of all that
-    could be. In a table of many thousand configurations the interval of worst_10 is narrower than
-    its bias: the tenth is picked on S - 1 noisy seeds, so it is not quite the worst (0.01 points at
-    noise 0.3 in a range of 5).
+    What they cover, and where it is not 95 %, is measured in STATISTICS.md. In a sample, L is the
+    best of the configurations tried, not of all that could be. In a table of many thousand
+    configurations the interval of worst_10 is narrower than its bias: the tenth is picked on S - 1
+    noisy seeds, so it is not quite the worst (0.01 points at noise 0.3 in a range of 5).
     """
     if np.isfinite(values).sum(axis=-1).max() < 2:
         return {}
@@ -321,19 +310,20 @@ def intervals(
     draws = bootstrap.collect(values, measure)
     moved = {name: point[name] for name in ("mean", "regret", "tolerance_area", "iqm")}
     moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(centres(values)))
-    bounds = {}
-    for name, drawn in draws.items():
-        carriers = max(2, num // 10) if name == "worst_10" else num
-        bounds[name] = bootstrap.bounds(
-            drawn, carriers, estimate=point[name], centre=moved.get(name)
+    bounds = {
+        name: bootstrap.bounds(
+            drawn,
+            max(2, num // 10) if name == "worst_10" else num,
+            estimate=point[name],
+            centre=moved.get(name),
         )
+        for name, drawn in draws.items()
+    }
     bounds["iqm"] = min(bounds["iqm"][0], point["iqm"]), max(bounds["iqm"][1], point["iqm"])
-    low, high = np.sqrt(np.maximum(0.0, bounds.pop("variance")))
-    bounds["sd_star"] = float(low), float(high)
+    ends = {"sd_star": np.sqrt(np.maximum(0.0, bounds.pop("variance")))}
     for name, most in {"sd": np.inf, "regret": np.inf, "share": 1, "tolerance_area": 1}.items():
-        low, high = np.clip(bounds[name], 0.0, most)
-        bounds[name] = float(low), float(high)
-    return bounds
+        ends[name] = np.clip(bounds[name], 0.0, most)
+    return bounds | {name: (float(low), float(high)) for name, (low, high) in ends.items()}
 
 
 def centres(values: Array) -> Array:
@@ -366,11 +356,6 @@ def noise_tables(values: Array, rng: np.random.Generator) -> Callable[[int], Arr
     return draw
 
 
-def _is_complete(values: Array) -> bool:
-    """Whether no score is missing."""
-    return bool(np.isfinite(values.sum()))
-
-
 def packed(values: Array) -> Array:
     """A table (n, S) with gaps as (n, max S_i): each row's scores come first, and a column means
     nothing.
@@ -390,22 +375,7 @@ def packed(values: Array) -> Array:
     return np.asarray(np.take_along_axis(ordered, ranks.argsort(axis=-1), axis=-1))
 
 
-def _mean_of_picked(values: Array, num: int) -> Array:
-    """`tail_level`, unclipped, of a packed table with gaps, whose rows all have a score."""
-    levels = [
-        np.take_along_axis(scores, _lowest(looks[..., None], num)[..., 0], axis=-1).mean(axis=-1)
-        for looks, scores in _many_folds(values)
-    ]
-    return np.asarray(np.concatenate(levels).mean(axis=0))
-
-
 def folds(values: Array) -> Iterator[tuple[Array, Array]]:
-    """One fold after the other, as `_many_folds`: (..., n) each."""
-    for looks, scores in _many_folds(values):
-        yield from zip(looks, scores, strict=True)
-
-
-def _many_folds(values: Array) -> Iterator[tuple[Array, Array]]:
     """How every configuration looks without some of its scores, and the mean of these: (f, ..., n)
     each, of as many folds at once as do not fill the processor's cache.
 
@@ -428,15 +398,31 @@ def _many_folds(values: Array) -> Iterator[tuple[Array, Array]]:
     here = np.isfinite(values)
     assert (here[..., 1:] <= here[..., :-1]).all()  # packed
     counts = here.sum(axis=-1)
-    sums, sizes = _blocks(np.where(here, values, 0.0)), _blocks(here)
+    sums, sizes = _blocks(np.where(here, values, 0.0)), _blocks(here.astype(np.int64))
     total, lost, single = sums.sum(axis=-1), counts == 0, counts == 1
     means = total / np.maximum(counts, 1)
     if counts.max() < 2:
         yield np.where(lost, -np.inf, means)[None], np.where(lost, np.nan, means)[None]
         return
-    shrunk = _shrinkage(here, values, means, counts)
+    alive, num = ~lost, np.maximum((~lost).sum(axis=-1), 1)
+    centre = (np.where(alive, means, 0.0).sum(axis=-1) / num)[..., None]
+    off = np.where(here, values - means[..., None], 0.0)
+    freedom = np.maximum(np.maximum(counts - 1, 0).sum(axis=-1), 1)
+    noise = np.maximum(np.square(off).sum(axis=(-2, -1)) / freedom, TINY)
+    spread_of = np.where(alive, np.square(means - centre), 0.0).sum(axis=-1)
+    of_means = noise * np.where(alive, 1.0 / np.maximum(counts, 1), 0.0).sum(axis=-1) / num
+    true = np.maximum(spread_of / np.maximum(num - 1, 1) - of_means, 1e-6 * noise)
+    ratio = (noise / true)[..., None]
+
+    def shrunk(levels: Array, sizes: NDArray[np.int64]) -> Array:
+        return np.asarray(centre + (levels - centre) / (1.0 + ratio / np.maximum(sizes, 1)))
+
     alone, blocks = shrunk(means, counts), np.clip(counts, 1, MOST_BLOCKS)
-    every, at_once = np.arange(_num_folds(blocks)), max(1, FOLDED // blocks.size)
+    # so many that each block of a row is left out as often as its others, within reason
+    num_folds = math.lcm(*np.unique(blocks).tolist())
+    if num_folds > MOST_FOLDS or num_folds * blocks.shape[-1] > FOLD_CELLS:
+        num_folds = int(blocks.max())
+    every, at_once = np.arange(num_folds), max(1, FOLDED // blocks.size)
     for fold in np.split(every, every[at_once::at_once]):
         at = fold % blocks[..., None]
         left_out, size = (
@@ -448,43 +434,13 @@ def _many_folds(values: Array) -> Iterator[tuple[Array, Array]]:
         yield np.where(lost, -np.inf, looks), np.where(lost, np.nan, scores)
 
 
-def _shrinkage(
-    here: NDArray[np.bool_], values: Array, means: Array, counts: NDArray[np.int64]
-) -> Callable[[Array, NDArray[np.int64]], Array]:
-    """Levels shrunk by what noise makes of so many scores (see `folds`)."""
-    alive = counts > 0
-    num = np.maximum(alive.sum(axis=-1), 1)
-    middle = np.where(alive, means, 0.0).sum(axis=-1) / num
-    off = np.where(here, values - means[..., None], 0.0)
-    freedom = np.maximum(np.maximum(counts - 1, 0).sum(axis=-1), 1)
-    noise = np.maximum(np.square(off).sum(axis=(-2, -1)) / freedom, TINY)
-    spread_of = np.where(alive, np.square(means - middle[..., None]), 0.0).sum(axis=-1)
-    of_means = noise * np.where(alive, 1.0 / np.maximum(counts, 1), 0.0).sum(axis=-1) / num
-    true = np.maximum(spread_of / np.maximum(num - 1, 1) - of_means, 1e-6 * noise)
-    ratio = (noise / true)[..., None]
-
-    def shrunk(levels: Array, sizes: NDArray[np.int64]) -> Array:
-        centre = middle[..., None]
-        return np.asarray(centre + (levels - centre) / (1.0 + ratio / np.maximum(sizes, 1)))
-
-    return shrunk
-
-
 def _blocks(scores: NDArray[Any]) -> NDArray[Any]:
     """(..., n, K) summed into at most `MOST_BLOCKS` columns: score j joins column j mod that."""
     num = scores.shape[-1]
     if num <= MOST_BLOCKS:
-        return scores.astype(np.int64) if scores.dtype == bool else scores
-    spare = -num % MOST_BLOCKS
-    padded = np.concatenate([scores, np.zeros((*scores.shape[:-1], spare), scores.dtype)], axis=-1)
+        return scores
+    padded = np.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(0, -num % MOST_BLOCKS)])
     return np.asarray(padded.reshape(*scores.shape[:-1], -1, MOST_BLOCKS).sum(axis=-2))
-
-
-def _num_folds(blocks: NDArray[np.int64]) -> int:
-    """So many that each block of a row is left out as often as its others, within reason."""
-    evenly = math.lcm(*np.unique(blocks).tolist())
-    affordable = evenly <= MOST_FOLDS and evenly * blocks.shape[-1] <= FOLD_CELLS
-    return evenly if affordable else int(blocks.max())
 
 
 def _lowest(values: Array, num: int) -> NDArray[np.intp]:

@@ -58,7 +58,10 @@ def scale_of(column: pd.Series[Any], samplers: tuple[str, ...] = ()) -> str:
             is_wide = on_log < on_linear
     elif len(samplers) == 1 and samplers[0] in EVEN_SAMPLES and len(levels) > 1:
         narrow = max(np.log(PRIOR_ODDS), np.log(NARROW_ODDS) * (1.0 - _width(values)))
-        is_wide = _log_odds(values) + (np.log(PRIOR_ODDS) if is_wide else -narrow) > 0
+        low, high, inner = values[0], values[-1], values[1:-1]
+        mean = (1.0 - low / high) / (_width(values) * np.log(LOG_RATIO))  # in units of the largest
+        odds = len(inner) * np.log(mean) - np.log(inner / high).sum()
+        is_wide = bool(odds + (np.log(PRIOR_ODDS) if is_wide else -narrow) > 0)
     return "log" if is_wide else "linear"
 
 
@@ -82,13 +85,6 @@ def _unevenness(levels: NDArray[np.float64]) -> float:
 def _width(values: NDArray[np.float64]) -> float:
     """log(b / a) of sorted values, in units of the log of `LOG_RATIO`."""
     return float((np.log(values[-1]) - np.log(values[0])) / np.log(LOG_RATIO))
-
-
-def _log_odds(values: NDArray[np.float64]) -> float:
-    """Log likelihood of a log axis less that of a linear one, of sorted values between the ends."""
-    low, high, inner = values[0], values[-1], values[1:-1]
-    mean = (1.0 - low / high) / (_width(values) * np.log(LOG_RATIO))  # in units of the largest
-    return float(len(inner) * np.log(mean) - np.log(inner / high).sum())
 
 
 def followers(settings: pd.DataFrame, *, is_grid: bool) -> dict[str, tuple[str, ...]]:
@@ -126,18 +122,15 @@ def followers(settings: pd.DataFrame, *, is_grid: bool) -> dict[str, tuple[str, 
             if design.names.index(other) < position or not design.follows_one(other, name):
                 found[name] = (other,)
                 break
-    found = {name: (_first(leader, found),) for name, (leader,) in found.items()}
+    for name, (leader,) in found.items():
+        while leader in found:
+            (leader,) = found[leader]
+        found[name] = (leader,)
     for name in reversed(design.names):
         others = [other for other in design.names if other != name and other not in found]
         if name not in found and (leaders := design.leaders(name, others)):
             found[name] = leaders
     return {name: found[name] for name in design.names if name in found}
-
-
-def _first(leader: str, found: dict[str, tuple[str, ...]]) -> str:
-    while leader in found:
-        (leader,) = found[leader]
-    return leader
 
 
 class _Design:
@@ -169,9 +162,7 @@ class _Design:
 
     def _rise_together(self, name: str, other: str, num: int) -> bool:
         pair = self._settings[[other, name]]
-        if not all(map(is_number, (pair[other], pair[name]))):
-            return False
-        if not _is_monotone(pair.iloc[:FIRST]):
+        if not all(map(is_number, (pair[other], pair[name]))) or not _is_monotone(pair[:FIRST]):
             return False
         points = pair.astype(float).drop_duplicates()
         same = np.array_equal(points[other], points[name])
@@ -179,17 +170,15 @@ class _Design:
 
     def leaders(self, name: str, others: list[str]) -> tuple[str, ...]:
         """Two or three of the others that `name` follows from, or all whose label it is."""
-        if self._is_label(name) and others and self.count(others) == self._num:
+        num = self._levels[name]
+        is_label = num == self._num >= MIN_POINTS and not is_number(self._settings[name])
+        if is_label and others and self.count(others) == self._num:
             return tuple(others)
         for size in range(2, MAX_LEADERS + 1):
             for chosen in itertools.combinations(others, size):
                 if self._follows_crossed(name, chosen):
                     return chosen
         return ()
-
-    def _is_label(self, name: str) -> bool:
-        num = self._levels[name]
-        return num == self._num >= MIN_POINTS and not is_number(self._settings[name])
 
     def _follows_crossed(self, name: str, chosen: tuple[str, ...]) -> bool:
         num = self._product(chosen)

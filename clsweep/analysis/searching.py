@@ -72,7 +72,7 @@ def history(sweeps: Sequence[Sweep], trials: pd.DataFrame, metric: str) -> pd.Da
     seen = trials[metric].astype(float).groupby(groups).mean().to_dict()
     frames = []
     for sweep in sweeps:
-        measured = sweep.without_failed()
+        measured = sweep.measured
         counts = measured.num_measured
         whole = np.where(counts == max(counts.max(initial=1), 1), measured.means, np.nan)
         keys = [(sweep.objective, config) for config in sweep.configs]
@@ -100,9 +100,7 @@ def importance(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     share of the variance over the space. Fewer than `MIN_CONFIGS` configurations: one row that
     says so.
     """
-    rows = []
-    for sweep in sweeps:
-        rows += _importances(sweep.without_failed())
+    rows = [row for sweep in sweeps for row in _importances(sweep.measured)]
     return pd.DataFrame(rows, columns=list(IMPORTANCE_COLUMNS))
 
 
@@ -146,7 +144,7 @@ def top(sweeps: Sequence[Sweep], num: int) -> pd.DataFrame:
     """The best `num` configurations of each objective, with the columns of `TOP_COLUMNS`."""
     rows = []
     for sweep in sweeps:
-        measured = sweep.without_failed()
+        measured = sweep.measured
         if not measured.alive.any():
             continue
         counts = measured.num_measured
@@ -168,14 +166,16 @@ def top(sweeps: Sequence[Sweep], num: int) -> pd.DataFrame:
 def _importances(sweep: Sweep) -> list[dict[str, Any]]:
     num = int(sweep.alive.sum())
     common = {"objective": sweep.objective, "num_configs": num, "resolved": False}
-    if not sweep.params or num < MIN_CONFIGS:
-        why = note(Reason.NOTHING_SWEPT)
-        if sweep.params:
-            why = note(Reason.FEW_FOR_IMPORTANCE, configs=num, least=MIN_CONFIGS)
-        return [{**common, "param": "", **noted(why=why)}]
     ranks = np.asarray(pd.Series(sweep.means[sweep.alive]).rank(), dtype=np.float64)
-    if np.ptp(ranks) == 0:
-        return [{**common, "param": "", **noted(why=note(Reason.EQUAL_SCORES))}]
+    why = None
+    if not sweep.params:
+        why = note(Reason.NOTHING_SWEPT)
+    elif num < MIN_CONFIGS:
+        why = note(Reason.FEW_FOR_IMPORTANCE, configs=num, least=MIN_CONFIGS)
+    elif np.ptp(ranks) == 0:
+        why = note(Reason.EQUAL_SCORES)
+    if why:
+        return [{**common, "param": "", **noted(why=why)}]
     rng = np.random.default_rng(resample.SEED)
     drawn = np.asarray(rng.permuted(np.tile(ranks, (PERMUTATIONS, 1)), axis=1), dtype=np.float64)
     found = []

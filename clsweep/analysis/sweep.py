@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from clsweep.analysis.noise import Noise, noise_of
 from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.scales import SCALES, scale_of
 from clsweep.display.numbers import settings
@@ -76,14 +77,11 @@ class Sweep:
     failed_level: float = np.nan
     constants: Mapping[str, Any] = field(default_factory=dict)
 
-    def without_failed(self) -> Sweep:
+    @cached_property
+    def measured(self) -> Sweep:
         """The same with failed trials left out, as if they had not run; one object for all who ask,
         so that what hangs on it is computed once.
         """
-        return self._without_failed
-
-    @cached_property
-    def _without_failed(self) -> Sweep:
         measured = np.where(self.failed, np.nan, self.scores)
         return replace(self, scores=measured, failed_as=LEFT_OUT, failed_level=np.nan)
 
@@ -123,44 +121,34 @@ class Sweep:
             return note(Reason.ADAPTIVE_SAMPLER, samplers=adaptive)
         if len(self.samplers) > 1:
             return note(Reason.MIXED_SAMPLERS, samplers=self.samplers)
-        return self.stopped or self.skipped
+        return next(iter(self._cut_short), None)
 
     @property
-    def stopped(self) -> Note | None:
-        """That trials were stopped early, which count in no score."""
-        if not self.num_stopped:
-            return None
-        return note(Reason.TRIALS_STOPPED, stopped=self.num_stopped, trials=self.num_trials)
-
-    @property
-    def skipped(self) -> Note | None:
-        """That a race left out trials of bad configurations."""
-        if not self.num_skipped:
-            return None
-        trials = self.num_trials + self.num_skipped
-        return note(Reason.TRIALS_SKIPPED, skipped=self.num_skipped, trials=trials)
+    def _cut_short(self) -> list[Note]:
+        """That trials were stopped early, which count in no score; that a race left out some."""
+        ran, stopped, skipped = self.num_trials, self.num_stopped, self.num_skipped
+        found = [note(Reason.TRIALS_STOPPED, stopped=stopped, trials=ran)] if stopped else []
+        if skipped:
+            found.append(note(Reason.TRIALS_SKIPPED, skipped=skipped, trials=ran + skipped))
+        return found
 
     @property
     def missing(self) -> tuple[Note, ...]:
         """What of the plan has no score: what failed, was stopped or skipped, or has not run."""
-        found = [told for told in (self.stopped, self.skipped) if told]
+        found = self._cut_short
         if self.num_failed:
-            found.insert(0, self._failures)
+            figures: dict[str, Any] = {"failed": self.num_failed, "trials": self.num_trials}
+            reason = {
+                WORST: Reason.TRIALS_FAILED_AS_WORST,
+                CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
+            }.get(self.failed_as, Reason.TRIALS_FAILED)
+            if np.isfinite(self.failed_level):
+                figures["level"] = self.sign * self.failed_level
+            found.insert(0, note(reason, **figures))
         if self.is_unfinished:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
         return tuple(found)
-
-    @property
-    def _failures(self) -> Note:
-        figures = {"failed": self.num_failed, "trials": self.num_trials}
-        if np.isnan(self.failed_level):
-            return note(Reason.TRIALS_FAILED, **figures)
-        counted = {
-            WORST: Reason.TRIALS_FAILED_AS_WORST,
-            CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
-        }
-        return note(counted[self.failed_as], **figures, level=self.sign * self.failed_level)
 
     @property
     def nothing(self) -> Note | None:
@@ -197,6 +185,11 @@ class Sweep:
         return np.asarray(self.failed.sum(axis=1) > self.num_measured)
 
     @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """(n,) scores of each configuration."""
+        return np.asarray(np.isfinite(self.scores).sum(axis=1))
+
+    @cached_property
     def num_measured(self) -> NDArray[np.int64]:
         """(n,) scores of each configuration, without those that failed trials count as."""
         return np.asarray((np.isfinite(self.scores) & ~self.failed).sum(axis=1))
@@ -206,14 +199,18 @@ class Sweep:
         """Whether any configuration has two scores: without, seed noise cannot be told from
         effects.
         """
-        return bool((np.isfinite(self.scores).sum(axis=1) > 1).any())
+        return bool((self.counts > 1).any())
 
     @cached_property
     def means(self) -> Array:
         """(n,) mean score over the seeds present, NaN for a configuration without any."""
-        present = np.isfinite(self.scores)
-        total = np.where(present, self.scores, 0.0).sum(axis=1)
-        return np.where(self.alive, total / np.maximum(present.sum(axis=1), 1), np.nan)
+        total = np.where(np.isfinite(self.scores), self.scores, 0.0).sum(axis=1)
+        return np.where(self.alive, total / np.maximum(self.counts, 1), np.nan)
+
+    @cached_property
+    def noise(self) -> Noise:
+        """The noise of the configurations with a score."""
+        return noise_of(self.scores[self.alive], self.silent[self.alive])
 
     def limited(self, ends: Any) -> Any:
         """The ends of intervals of levels, in the metric's own sign, as far as the metric goes."""
@@ -231,50 +228,44 @@ class Sweep:
         """
         if self.scales[param] == "category":
             raise ValueError(f"{param}: expected a numeric hyperparameter, it is categorical")
-        values = self._numbers[param]
+        values = self._values[param]
         return np.log2(values) if self.scales[param] == "log" else values.copy()
 
     def label(self, row: int) -> str:
         """Text of one configuration's setting, as `tau=0.2, batch_size=64`."""
-        alike = [row, *self._alike(row)]
-        texts = ((name, settings(self._settings[name][alike].tolist())[0]) for name in self.params)
+        alike = np.arange(len(self.configs)) != row  # whose few digits may not tell them apart
+        for name, values in self._values.items():
+            own = values[row]
+            is_category = self.scales[name] == "category"
+            alike[alike] = (
+                values[alike] == own
+                if is_category
+                else np.isclose(values[alike], own, rtol=1e-3, atol=0.0, equal_nan=True)
+            )
+        rows = self.settings.iloc[[row, *np.flatnonzero(alike)]]
+        texts = ((name, settings(rows[name].tolist())[0]) for name in self.params)
         at = ", ".join(f"{name}={text}" for name, text in texts if text)
         return at or f"config {self.configs[row]}"
 
-    def _alike(self, row: int) -> NDArray[np.int64]:
-        """Other configurations that a few digits may not tell from this one."""
-        alike = np.delete(np.arange(len(self.configs)), row)
-        for name in self.params:
-            if self.scales[name] == "category":
-                words = self._words[name]
-                alike = alike[words[alike] == words[row]]
-            else:
-                values, own = self._numbers[name][alike], self._numbers[name][row]
-                alike = alike[np.isclose(values, own, rtol=1e-3, atol=0.0, equal_nan=True)]
-        return alike
-
     @cached_property
-    def _settings(self) -> dict[str, NDArray[Any]]:
-        """(n,) values of each hyperparameter, as they are."""
-        return {name: self.settings[name].to_numpy() for name in self.params}
-
-    @cached_property
-    def _words(self) -> dict[str, NDArray[np.str_]]:
-        """(n,) values of each categorical hyperparameter as text."""
+    def _values(self) -> dict[str, NDArray[Any]]:
+        """(n,) values of each hyperparameter: numbers, NaN if missing, or texts of categories."""
         return {
             name: self.settings[name].astype(str).to_numpy(dtype=str)
-            for name in self.params
             if self.scales[name] == "category"
+            else pd.to_numeric(self.settings[name]).to_numpy(dtype=float, na_value=np.nan)
+            for name in self.params
         }
 
-    @cached_property
-    def _numbers(self) -> dict[str, Array]:
-        """(n,) values of each numeric hyperparameter, NaN if missing."""
-        return {
-            name: pd.to_numeric(self.settings[name]).to_numpy(dtype=float, na_value=np.nan)
-            for name in self.params
-            if self.scales[name] != "category"
-        }
+
+def check_columns(trials: pd.DataFrame, *names: str) -> None:
+    """Raises ValueError where `trials` lacks one of these."""
+    columns = [str(name) for name in trials.columns]
+    for name in names:
+        if name not in columns:
+            raise ValueError(
+                f"trials: no column {name!r}.{nearest(name, columns)} Columns: {', '.join(columns)}"
+            )
 
 
 def check_by(by: str | None, sweeps: Sequence[Sweep]) -> None:
@@ -341,44 +332,38 @@ def read_sweeps(
     every = list(dict.fromkeys(name for each in axes.values() for name in each))
     _check(trials, metric, every)
     sign = 1.0 if mode == "max" else -1.0
+    told = _Told(
+        metric=metric,
+        sign=sign,
+        every=every,
+        scales=scales or {},
+        bounds=bounds or {},
+        limits=limits,
+    )
     sweeps = [
-        _sweep(
-            str(name),
-            group,
-            metric,
-            axes.get(str(name), ()),
-            every,
-            sign,
-            (planned or {}).get(str(name)),
-            scales or {},
-            bounds or {},
-            limits,
-        )
+        told.sweep(str(name), group, axes.get(str(name), ()), (planned or {}).get(str(name), 0))
         for name, group in trials.groupby("objective", sort=False, observed=True)
     ]
     if failed_as == LEFT_OUT:
         return sweeps
     worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
-    level = sign * chance if failed_as == CHANCE and chance is not None else worst
-    return [_counted(sweep, failed_as, level) for sweep in sweeps]
-
-
-def _counted(sweep: Sweep, failed_as: str, level: float) -> Sweep:
-    """The sweep with its failed trials at `level`."""
-    if not sweep.alive.any() or np.isnan(level):
-        return sweep
-    scores = np.where(sweep.failed, level, sweep.scores)
-    return replace(sweep, scores=scores, failed_as=failed_as, failed_level=float(level))
+    level = float(sign * chance if failed_as == CHANCE and chance is not None else worst)
+    return [
+        replace(
+            sweep,
+            scores=np.where(sweep.failed, level, sweep.scores),
+            failed_as=failed_as,
+            failed_level=level,
+        )
+        if sweep.alive.any() and not np.isnan(level)
+        else sweep
+        for sweep in sweeps
+    ]
 
 
 def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
-    labels, columns = [*KEYS, "status", "sampler"], [str(name) for name in trials.columns]
-    for column in [*labels, metric, *params]:
-        if column not in trials.columns:
-            raise ValueError(
-                f"trials: no column {column!r}.{nearest(column, columns)} Columns: "
-                f"{', '.join(columns)}"
-            )
+    labels = [*KEYS, "status", "sampler"]
+    check_columns(trials, *labels, metric, *params)
     if trials.empty:
         raise ValueError("trials: the table has no rows, so there is nothing to measure")
     if gaps := [column for column in labels if trials[column].isna().any()]:
@@ -394,90 +379,87 @@ def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
         )
 
 
-def _sweep(
-    objective: str,
-    group: pd.DataFrame,
-    metric: str,
-    params: Sequence[str],
-    every: Sequence[str],
-    sign: float,
-    num_planned: int | None,
-    scales: Mapping[str, str],
-    bounds: Mapping[str, tuple[float, float]],
-    limits: tuple[float, float],
-) -> Sweep:
-    # Sorted, so that no number hangs on the order of the rows.
-    rows, configs = pd.factorize(group["config"], sort=True)
-    columns, seeds = pd.factorize(group["seed"], sort=True)
-    cells = rows * len(seeds) + columns
-    if len(repeated := group[pd.Series(cells).duplicated().to_numpy()]):
-        config, seed = repeated[["config", "seed"]].iloc[0]
-        raise ValueError(
-            f"trials: objective {objective!r}, config {config}, seed {seed} appears more than "
-            "once, with different values"
-        )
-    first = np.unique(rows, return_index=True)[1]
-    swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
-    settings = group[swept].iloc[first].reset_index(drop=True)
+@dataclass(frozen=True, kw_only=True)
+class _Told:
+    """What `read_sweeps` is told of all objectives; `every`: the hyperparameters of any."""
 
-    status = group["status"].to_numpy(dtype=object)
-    score = pd.to_numeric(group[metric]).to_numpy(dtype=float, na_value=np.nan)
-    stopped_configs = np.zeros(len(configs), dtype=bool)
-    stopped_configs[rows[status == "stopped"]] = True
-    # A failed trial's leftover value and an infinity are no score. Nor is what the other trials of
-    # a configuration reached of which one was stopped: they would stand for it.
-    scored = (status == "finished") & np.isfinite(score) & ~stopped_configs[rows]
-    failed = status == "failed"
-    if np.isfinite(score).any():  # else an objective that does not have this metric
-        failed |= (status == "finished") & ~np.isfinite(score) & ~stopped_configs[rows]
-    known = score[scored]
-    scores = np.full(len(configs) * len(seeds), np.nan)
-    scores[cells[scored]] = sign * known
-    lost = np.zeros(scores.shape, dtype=bool)
-    lost[cells[failed]] = True
-    shape = len(configs), len(seeds)
-    samplers = tuple(map(str, group["sampler"].unique()))
-    read_as = {name: scales.get(name) or scale_of(settings[name], samplers) for name in swept}
-    return Sweep(
-        objective=objective,
-        sign=sign,
-        params=tuple(swept),
-        scales=read_as,
-        configs=np.asarray(configs),
-        seeds=np.asarray(seeds),
-        settings=settings,
-        scores=scores.reshape(shape),
-        failed=lost.reshape(shape),
-        samplers=samplers,
-        num_trials=int((status != "skipped").sum()),
-        num_skipped=int((status == "skipped").sum()),
-        num_stopped=int((status == "stopped").sum()),
-        num_planned=max(len(configs), num_planned or 0),
-        bounds={
-            name: bounds[name]
-            for name in swept
-            if name in bounds and _encloses(bounds[name], settings[name], read_as[name])
-        },
-        limits=limits if np.array_equal(np.clip(known, *limits), known) else ANYWHERE,
-        constants={
-            name: group[name].iloc[0]
-            for name in every
-            if name not in swept and group[name].nunique(dropna=False) == group[name].nunique() == 1
-        },
-    )
+    metric: str
+    sign: float
+    every: Sequence[str]
+    scales: Mapping[str, str]
+    bounds: Mapping[str, tuple[float, float]]
+    limits: tuple[float, float]
+
+    def sweep(
+        self, objective: str, group: pd.DataFrame, params: Sequence[str], num_planned: int
+    ) -> Sweep:
+        # Sorted, so that no number hangs on the order of the rows.
+        rows, configs = pd.factorize(group["config"], sort=True)
+        columns, seeds = pd.factorize(group["seed"], sort=True)
+        if (repeated := pd.Series(rows * len(seeds) + columns).duplicated().to_numpy()).any():
+            config, seed = group.loc[repeated, ["config", "seed"]].iloc[0]
+            raise ValueError(
+                f"trials: objective {objective!r}, config {config}, seed {seed} appears more than "
+                "once, with different values"
+            )
+        first = np.unique(rows, return_index=True)[1]
+        swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
+        settings = group[swept].iloc[first].reset_index(drop=True)
+        samplers = tuple(map(str, group["sampler"].unique()))
+        scales = {n: self.scales.get(n) or scale_of(settings[n], samplers) for n in swept}
+
+        status = group["status"].to_numpy(dtype=object)
+        score = pd.to_numeric(group[self.metric]).to_numpy(dtype=float, na_value=np.nan)
+        # A failed trial's leftover value and an infinity are no score. Nor is what the other trials
+        # of a configuration reached of which one was stopped: they would stand for it.
+        finite, ended = np.isfinite(score), status == "finished"
+        ended &= ~np.isin(rows, rows[status == "stopped"])
+        is_failed = status == "failed"
+        if finite.any():  # else an objective that does not have this metric
+            is_failed |= ended & ~finite
+        scored = ended & finite
+        scores = np.full((len(configs), len(seeds)), np.nan)
+        scores[rows[scored], columns[scored]] = self.sign * score[scored]
+        failed = np.zeros(scores.shape, dtype=bool)
+        failed[rows[is_failed], columns[is_failed]] = True
+        num_skipped = int((status == "skipped").sum())
+        is_within = np.array_equal(np.clip(score[scored], *self.limits), score[scored])
+        return Sweep(
+            objective=objective,
+            sign=self.sign,
+            params=tuple(swept),
+            scales=scales,
+            configs=np.asarray(configs),
+            seeds=np.asarray(seeds),
+            settings=settings,
+            scores=scores,
+            failed=failed,
+            samplers=samplers,
+            num_trials=len(group) - num_skipped,
+            num_skipped=num_skipped,
+            num_stopped=int((status == "stopped").sum()),
+            num_planned=max(len(configs), num_planned),
+            bounds={
+                name: self.bounds[name]
+                for name in swept
+                if _encloses(self.bounds.get(name), settings[name], scales[name])
+            },
+            limits=self.limits if is_within else ANYWHERE,
+            constants={
+                name: group[name].iloc[0]
+                for name in self.every
+                if name not in swept and group[name].notna().all() and group[name].nunique() == 1
+            },
+        )
 
 
 def _encloses(ends: tuple[float, float] | None, column: pd.Series[Any], scale: str) -> bool:
     """Whether declared ends are finite, have a place on the axis, and hold every value seen."""
-    if (
-        ends is None
-        or scale == "category"
-        or not np.isfinite(ends).all()
-        or (scale == "log" and ends[0] <= 0)
-    ):
+    if ends is None or scale == "category" or not np.isfinite(ends).all():
         return False
     values = pd.to_numeric(column)
-    return bool(ends[0] <= values.min() and values.max() <= ends[1])
+    has_place = scale != "log" or ends[0] > 0
+    return bool(has_place and ends[0] <= values.min() and values.max() <= ends[1])
 
 
 def _is_swept(objective: str, column: pd.Series[Any], rows: Any, first: Any, configs: Any) -> bool:

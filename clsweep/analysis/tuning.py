@@ -4,7 +4,7 @@ default setting.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     but does not count there. One seed: the plain estimator, which the note calls optimistic.
 
     k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a
-    grid is the whole space, and new noise is drawn (`_noisy`); of any other design one
+    grid is the whole space, and new noise is drawn (`_tables`); of any other design one
     configuration at a time is left out, with its scores (`_jackknife`), and k above n / 2 has no
     interval. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row without
     k, and the note.
@@ -81,7 +81,7 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
         ks = _list_of_k(len(sweep.configs))
         point, low, high = _expected(sweep, ks)
         if sweep.num_failed and np.isfinite(sweep.failed_level):
-            _, *others = _expected(sweep.without_failed(), ks)
+            _, *others = _expected(sweep.measured, ks)
             low, high = np.minimum(low, others[0]), np.maximum(high, others[1])
         low = np.where(ks <= sweep.unknown.sum(), np.nan, low)  # all k tries may be of these
         notes = (*(() if sweep.has_repeats else ONE_SEED), *sweep.missing)
@@ -98,7 +98,7 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     all configurations widens it.
     """
     num = len(sweep.configs)
-    point = _curve(_packed(sweep), _weights(num, ks))
+    point = _curve(resample.packed(sweep.scores), _weights(num, ks))
     if sweep.has_repeats and not sweep.is_grid:
         half = stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) * np.sqrt(_jackknife(sweep, ks))
     else:
@@ -106,11 +106,6 @@ def _expected(sweep: Sweep, ks: NDArray[np.int64]) -> tuple[Array, Array, Array]
     if shift := seed_shift(sweep.scores):
         half = np.hypot(half, shift.half_width)
     return point, point - half, point + half
-
-
-def _packed(sweep: Sweep) -> Array:
-    """The scores (n, S); without their gaps where there are some (`resample.packed`)."""
-    return resample.packed(sweep.scores)
 
 
 def tuning_cost(
@@ -156,7 +151,7 @@ def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         notes = (*ONE_SEED, *notes)
 
     ks = _list_of_k(len(sweep.configs))
-    point = _curve(_packed(sweep), _weights(len(sweep.configs), ks))
+    point = _curve(resample.packed(sweep.scores), _weights(len(sweep.configs), ks))
     draws = _draws(sweep, ks)
     row |= {"best_level": sweep.sign * point[-1], "k_within": _first_k(ks, point, within)}
     if len(draws):
@@ -168,7 +163,10 @@ def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
         }
     if default is not None and sweep.alive[default]:
         gain = float(point[-1] - sweep.means[default])
-        half = float(_half_width(_gains(sweep, default)))
+        gains = [np.empty(0)]
+        if sweep.has_repeats:
+            gains += [_best(x) - resample.row_means(x[:, default]) for x in _tables(sweep)]
+        half = float(_half_width(np.concatenate(gains)))
         row |= {"tunability": gain, "tunability_low": gain - half, "tunability_high": gain + half}
     return {**row, **noted(*notes, *sweep.missing)}
 
@@ -212,60 +210,60 @@ def _top_weights(logs: Array, k: int) -> tuple[int, Array]:
     return k - 1 + first, np.exp(ranks[first:])
 
 
-def _folds(tables: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Per fold of `resample.folds`: how every configuration looks, its score, and whether it has
-    one; all (B, n).
+def _crossfit(tables: Array, ranked: Callable[[Array], Callable[[Array], Array]]) -> Array:
+    """A weighted mean of the scores of resamples (B, n, S) by how the configurations look (B, n) on
+    other seeds: `ranked` of the looks gives the weighted sum of any values (B, n).
+
+    Summed over the folds of `resample.folds`, then divided by the weight of those that have a
+    score: given that the pick has one.
     """
-    for looks, scores in resample.folds(tables):
-        counted = np.isfinite(scores)
-        yield looks, np.where(counted, scores, 0.0), counted.astype(float)
+    scored: Any = 0.0
+    weight: Any = 0.0
+    for fold in resample.folds(tables):
+        for looks, scores in zip(*fold, strict=True):
+            counted, total = np.isfinite(scores), ranked(looks)
+            scored = scored + total(np.where(counted, scores, 0.0))
+            weight = weight + total(counted.astype(float))
+    return np.where(weight > 0, scored / np.where(weight > 0, weight, 1.0), np.nan)
 
 
 def _curve(scores: Array, weights: Array) -> Array:
-    """Expected score of the best of k, (n, S) -> (K,), ties broken at random.
+    """Expected score of the best of k, (n, S) -> (K,), ties broken at random."""
 
-    Summed over the folds, then divided by the weight of those that have a score: given that the
-    pick has one.
-    """
-    sums = np.zeros((2, weights.shape[1]))
-    for looks, score, counted in _folds(scores[None]):
+    def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks[0])
         looks = looks[0, order]
         slack = resample.EPSILON * np.abs(looks[np.isfinite(looks)]).max(initial=0.0)
         runs = np.append(0, np.cumsum(looks[1:] > looks[:-1] + slack))
-        for row, values in enumerate((score[0, order], counted[0, order])):
-            shared = np.bincount(runs, values) / np.bincount(runs)
-            sums[row] += shared[runs] @ weights
-    return _ratio(sums[0], sums[1])
+        return lambda values: (
+            (np.bincount(runs, values[0, order]) / np.bincount(runs))[runs] @ weights
+        )
+
+    return _crossfit(scores[None], ranked)
 
 
 def _rough_curves(tables: Array, weights: Array, edges: NDArray[np.int64]) -> Array:
     """The same for resamples, (B, n, S) -> (B, K): ties as they fall, ranks summed from one edge to
     the next.
     """
-    sums = np.zeros((2, len(tables), weights.shape[1]))
-    for looks, score, counted in _folds(tables):
+
+    def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks, axis=-1)
-        for row, values in enumerate((score, counted)):
-            sums[row] += (
-                np.add.reduceat(np.take_along_axis(values, order, axis=-1), edges, axis=-1)
-                @ weights
-            )
-    return _ratio(sums[0], sums[1])
+        return lambda values: (
+            np.add.reduceat(np.take_along_axis(values, order, axis=-1), edges, axis=-1) @ weights
+        )
 
-
-def _ratio(scored: Array, weight: Array) -> Array:
-    return np.where(weight > 0, scored / np.where(weight > 0, weight, 1.0), np.nan)
+    return _crossfit(tables, ranked)
 
 
 def _best(tables: Array) -> Array:
     """Cross-fitted level of the best of all, k = n. (B, n, S) -> (B,)."""
-    sums = np.zeros((2, len(tables)))
-    for looks, score, counted in _folds(tables):
+
+    def ranked(looks: Array) -> Callable[[Array], Array]:
         top = looks.argmax(axis=-1)[:, None]
-        for row, values in enumerate((score, counted)):
-            sums[row] += np.take_along_axis(values, top, axis=-1)[:, 0]
-    return _ratio(sums[0], sums[1])
+        return lambda values: np.take_along_axis(values, top, axis=-1)[:, 0]
+
+    return _crossfit(tables, ranked)
 
 
 def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
@@ -280,7 +278,7 @@ def _draws(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
             np.int64
         )
         weights = np.add.reduceat(weights, edges, axis=0) / np.diff(edges, append=num)[:, None]
-    tables = _noisy(sweep) if sweep.is_grid else _redrawn(sweep)
+    tables = _tables(sweep, redraw=not sweep.is_grid)
     return np.concatenate([_rough_curves(chunk, weights, edges) for chunk in tables])
 
 
@@ -291,74 +289,50 @@ def _jackknife(sweep: Sweep, ks: NDArray[np.int64]) -> Array:
     var = (n - 1) / n sum_j (E_-j - mean)^2. Leaving out rank j moves the ranks above it down by
     one. (Efron and Stein 1981.) k above n / 2: NaN, as one configuration decides.
     """
-    num = len(sweep.configs)
-    variance = np.full(len(ks), np.nan)
-    logs = special.gammaln(np.arange(num) + 1.0)
-    folds = []
-    for looks, score, counted in _folds(_packed(sweep)[None]):
+    num, logs = len(sweep.configs), special.gammaln(np.arange(len(sweep.configs) + 1.0) + 1.0)
+    tops = [_top_weights(logs, k) for k in ks.tolist() if 2 * k <= num]
+
+    def ranked(looks: Array) -> Callable[[Array], Array]:
         order = np.argsort(looks[0])
-        folds.append((order, score[0, order], counted[0, order]))
-    for at, k in enumerate(ks.tolist()):
-        if 2 * k > num:
-            break
-        start, weights = _top_weights(logs, k)
-        sums = np.zeros((2, num))
-        for order, *arrays in folds:
-            for row, values in enumerate(arrays):
+
+        def without_each(values: Array) -> Array:
+            found, values = np.empty((len(tops), num)), values[0, order]
+            for row, (start, weights) in zip(found, tops, strict=True):
                 below = np.append(0.0, np.cumsum(weights * values[start:-1]))
                 above = np.append(np.cumsum((weights * values[start + 1 :])[::-1])[::-1], 0.0)
-                sums[row, order[:start]] += above[0]
-                sums[row, order[start:]] += below + above
-        variance[at] = (num - 1) * _ratio(sums[0], sums[1]).var()
+                row[order[:start]], row[order[start:]] = above[0], below + above
+            return found
+
+        return without_each
+
+    variance = np.full(len(ks), np.nan)
+    curves = _crossfit(resample.packed(sweep.scores)[None], ranked)
+    variance[: len(tops)] = (num - 1) * curves.var(axis=1)
     return variance
 
 
-def _chunks(sweep: Sweep) -> Iterator[int]:
-    """Sizes of the chunks that the resamples are drawn in."""
-    cells = sweep.scores.size
-    left = min(NUM_RESAMPLES, max(FEW_RESAMPLES, MAX_CELLS // cells))
-    while left:
-        size = min(left, max(1, CHUNK_CELLS // cells))
-        left -= size
-        yield size
+def _tables(sweep: Sweep, *, redraw: bool = False) -> Iterator[Array]:
+    """Resampled tables, in chunks of (B, n, S).
 
-
-def _noisy(sweep: Sweep) -> Iterator[Array]:
-    """The configurations as they are, under new noise; those without a score keep none. Chunks of
-    (B, n, S).
-
-    Centres and noise are those of `resample.Bootstrap`: the means hold noise already, so they are
-    drawn together first.
+    The configurations as they are, under new noise; those without a score keep none. Centres and
+    noise are those of `resample.Bootstrap`: the means hold noise already, so they are drawn
+    together first. redraw: configurations drawn again with the scores they have instead: rows are
+    independent, and hold effect and noise alike.
     """
-    rng, table = np.random.default_rng(resample.SEED), _packed(sweep)
-    values = table[sweep.alive]
-    centres, draw = resample.centres(values), resample.noise_tables(values, rng)
-    for size in _chunks(sweep):
+    rng, table = np.random.default_rng(resample.SEED), resample.packed(sweep.scores)
+    num, values = len(table), table[sweep.alive]
+    if not redraw:
+        centres, draw = resample.centres(values), resample.noise_tables(values, rng)
+    left = min(NUM_RESAMPLES, max(FEW_RESAMPLES, MAX_CELLS // table.size))
+    for start in range(0, left, step := max(1, CHUNK_CELLS // table.size)):
+        size = min(step, left - start)
+        if redraw:
+            yield table[rng.integers(0, num, (size, num))]
+            continue
         drawn = np.full((size, *table.shape), np.nan)
         drawn[:, sweep.alive] = centres[:, None] + draw(size)
         drawn[:, ~np.isfinite(table)] = np.nan
         yield drawn
-
-
-def _redrawn(sweep: Sweep) -> Iterator[Array]:
-    """Configurations drawn again with the scores they have: rows are independent, and hold effect
-    and noise alike.
-    """
-    rng, table = np.random.default_rng(resample.SEED), _packed(sweep)
-    num = len(sweep.configs)
-    for size in _chunks(sweep):
-        yield table[rng.integers(0, num, (size, num))]
-
-
-def _gains(sweep: Sweep, default: int) -> Array:
-    """(B,) resamples of best level - level of the default, the configurations as they are; B = 0
-    without repeats.
-    """
-    if not sweep.has_repeats:
-        return np.empty(0)
-    return np.concatenate(
-        [_best(chunk) - resample.row_means(chunk[:, default]) for chunk in _noisy(sweep)]
-    )
 
 
 def _half_width(draws: Array) -> Array:

@@ -1,0 +1,1 @@
+"""The commands: what is typed becomes a call, what comes back becomes text."""

@@ -62,8 +62,7 @@ def left_out(error: ModuleNotFoundError, argv: Sequence[str]) -> str:
 def print_failures(results: Results) -> None:
     from clsweep.cli.status import failure_rows
 
-    failures = failure_rows(results)
-    if failures:
+    if failures := failure_rows(results):
         print_table(failures, title="\nFailed trials")
 
 
@@ -83,7 +82,8 @@ def print_confirmation(results: Results, *, top: int | None, format: Format) -> 
             print_note(f"- {note}")
 
 
-def print_end(summary: RunSummary, again: str) -> None:
+def print_end(summary: RunSummary, again: str, following: str) -> None:
+    """How many trials there are of each kind, and what to type next."""
     stopped = f"{summary.stopped} stopped, " if summary.stopped else ""
     stopped += f"{summary.skipped} skipped, " if summary.skipped else ""
     say(f"\n{summary.finished} finished, {stopped}{summary.failed} failed, {summary.left} left")
@@ -94,6 +94,7 @@ def print_end(summary: RunSummary, again: str) -> None:
     if summary.left or summary.interrupted:
         say(f"{'Interrupted. ' if summary.interrupted else ''}Resume with: {again}")
     say(f"Results: {summary.path}")
+    print_next("" if summary.left else following)
 
 
 def print_next(command: str) -> None:

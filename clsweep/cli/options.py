@@ -22,6 +22,7 @@ from clsweep.version import VERSION
 
 if TYPE_CHECKING:
     from clsweep.api import Results
+    from clsweep.study.design import Study
 
 Asked = TypeVar("Asked", str, list[str])
 
@@ -46,17 +47,6 @@ def say_reading(context: typer.Context, asked: Asked) -> Asked:
     return asked
 
 
-def scales_of(options: Sequence[str] | None) -> dict[str, str] | None:
-    """The axes that `--scale tau=log` names; None where nothing is said."""
-    if not options:
-        return None
-    pairs = [option.rpartition("=") for option in options]
-    for option, (name, _, scale) in zip(options, pairs, strict=True):
-        if not name or not scale:
-            raise RequestError(f"--scale: expected COL=AXIS, as tau=log, given {option!r}")
-    return {name: scale for name, _, scale in pairs}
-
-
 def _studies(incomplete: str) -> list[str]:
     """What a shell offers for STUDY: the shipped ones, and files that begin so."""
     from clsweep.study.shipped import shipped_studies
@@ -64,13 +54,6 @@ def _studies(incomplete: str) -> list[str]:
     files = [str(path) for path in Path().glob(f"{glob.escape(incomplete)}*")]
     kept = [f"{name}/" if Path(name).is_dir() else name for name in files]
     return [name for name in [*shipped_studies(), *kept] if name.startswith(incomplete)]
-
-
-def _entries(incomplete: str) -> list[str]:
-    """What a shell offers for an entry of the catalog."""
-    from clsweep.cli.plan import catalog_tables, entry_names
-
-    return [name for name in entry_names(catalog_tables(None)) if name.startswith(incomplete)]
 
 
 StudyPath = Annotated[
@@ -81,14 +64,6 @@ StudyPath = Annotated[
         autocompletion=_studies,
     ),
 ]
-CatalogName = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="KIND",
-        help="losses, params, ..., or an entry as tau; all by default",
-        autocompletion=_entries,
-    ),
-]
 ResultsPath = Annotated[
     str,
     typer.Argument(
@@ -96,11 +71,6 @@ ResultsPath = Annotated[
         help="results folder, local or an object store's URI",
         callback=say_reading,
     ),
-]
-Preset = Annotated[str | None, typer.Option("--preset", "-p", help="preset of the study file")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="K=V", help="change a key, as in base.epochs=10"),
 ]
 ResultsPaths = Annotated[
     list[str],
@@ -110,29 +80,21 @@ ResultsPaths = Annotated[
         callback=say_reading,
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="K=V", help="change a key, as in base.epochs=10"),
+]
 Within = Annotated[
     float | None,
     typer.Option(
         "--within", min=0, help="how far from the best counts as good; 1 point by default"
     ),
 ]
-MetricOption = Annotated[
-    str | None, typer.Option("--metric", help="another column; the study's own by default")
-]
-ModeOption = Annotated[
-    str | None, typer.Option("--mode", help="max or min is best, where nothing else says so")
-]
-ParamsOption = Annotated[
-    list[str] | None,
-    typer.Option("--param", metavar="COL", help="hyperparameter of a Parquet file; several times"),
-]
-ScalesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--scale",
-        metavar="COL=AXIS",
-        help="log, linear or category, for a hyperparameter of a Parquet file; several times",
-    ),
+WideOption = Annotated[bool, typer.Option("--wide", help="every column, however wide the screen")]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="say what each column is")]
+FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="execute the plug-ins that a results folder names")
 ]
 
 
@@ -142,31 +104,6 @@ class Failed(StrEnum):
     worst = "worst"
     chance = "chance"
     left_out = "left-out"
-
-
-FailedOption = Annotated[
-    Failed,
-    typer.Option("--failed", help="what failed trials count as: the worst score, a guess, nothing"),
-]
-WideOption = Annotated[bool, typer.Option("--wide", help="every column, however wide the screen")]
-ExplainOption = Annotated[bool, typer.Option("--explain", help="say what each column is")]
-FormatOption = Annotated[Format, typer.Option("--format", help="how tables are printed")]
-
-
-Address = Annotated[
-    str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")
-]
-Trust = Annotated[
-    bool, typer.Option("--trust", help="execute the plug-ins that a results folder names")
-]
-RetryFailed = Annotated[bool, typer.Option("--retry-failed", help="run failed trials again")]
-MixedVersions = Annotated[
-    bool,
-    typer.Option("--mixed-versions", help="go on with trials of another version of clsweep, torch"),
-]
-MaxConcurrent = Annotated[
-    int | None, typer.Option("--max-concurrent", min=1, help="trials at once")
-]
 
 
 class Statistic(StrEnum):
@@ -181,12 +118,64 @@ class Statistic(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Version:
+    """Which version of a study file is meant."""
+
+    preset: Annotated[
+        str | None, typer.Option("--preset", "-p", help="preset of the study file")
+    ] = None
+    settings: Settings = None
+    trust: Trust = False
+
+    def of(self, path: Path) -> Study:
+        """The study of a file."""
+        from clsweep.study.resolve import load_study
+
+        return load_study(path, preset=self.preset, settings=self.settings or (), trust=self.trust)
+
+    def command(self, name: str, path: Path, **further: object) -> str:
+        """Another command of the same study."""
+        chosen = {"preset": self.preset, "set": self.settings, "trust": self.trust}
+        return command_line(name, path, **{**further, **chosen})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """How trials are run."""
+
+    address: Annotated[
+        str, typer.Option("--address", help="local, auto, or the address of a Ray cluster")
+    ] = "local"
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="run failed trials again")
+    ] = False
+    max_concurrent: Annotated[
+        int | None, typer.Option("--max-concurrent", min=1, help="trials at once")
+    ] = None
+    mixed_versions: Annotated[
+        bool,
+        typer.Option(
+            "--mixed-versions", help="go on with trials of another version of clsweep, torch"
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """How trials are read."""
 
-    metric: MetricOption = None
-    mode: ModeOption = None
-    params: ParamsOption = None
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="another column; the study's own by default")
+    ] = None
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="max or min is best, where nothing else says so")
+    ] = None
+    params: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--param", metavar="COL", help="hyperparameter of a Parquet file; several times"
+        ),
+    ] = None
     scales: list[str] | None = None
     failed: Failed = Failed.worst
 
@@ -194,12 +183,17 @@ class Reading:
         """The results, read so."""
         from clsweep.api import open_results
 
+        axes: dict[str, str] = {}
+        for option in self.scales or ():
+            name, _, axes[name] = option.rpartition("=")
+            if not name or not axes[name]:
+                raise RequestError(f"--scale: expected COL=AXIS, as tau=log, given {option!r}")
         return open_results(
             *paths,
             metric=self.metric,
             mode=self.mode,
             params=self.params,
-            scales=scales_of(self.scales),
+            scales=axes or None,
             failed=self.failed.value,
         )
 
@@ -215,8 +209,20 @@ class Reading:
 class FullReading(Reading):
     """The same where every option of it may be given."""
 
-    scales: ScalesOption = None
-    failed: FailedOption = Failed.worst
+    scales: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scale",
+            metavar="COL=AXIS",
+            help="log, linear or category, for a hyperparameter of a Parquet file; several times",
+        ),
+    ] = None
+    failed: Annotated[
+        Failed,
+        typer.Option(
+            "--failed", help="what failed trials count as: the worst score, a guess, nothing"
+        ),
+    ] = Failed.worst
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +246,12 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     for each in inspect.signature(command).parameters.values():
         hint = hints[each.name]
         if is_dataclass(hint):
-            groups[each.name] = _options_of(hint)
+            own = get_type_hints(hint, include_extras=True)
+            groups[each.name] = [
+                each.replace(name=field.name, default=field.default, annotation=own[field.name])
+                for field in fields(hint)
+                if get_origin(own[field.name]) is Annotated
+            ]
             asked += groups[each.name]
         else:
             asked.append(each.replace(annotation=hint, kind=each.KEYWORD_ONLY))
@@ -254,12 +265,3 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     called.__annotations__ = {each.name: each.annotation for each in asked}
     called.__signature__ = inspect.Signature(asked)  # type: ignore[attr-defined]
     return called
-
-
-def _options_of(group: Any) -> list[inspect.Parameter]:
-    hints, kind = get_type_hints(group, include_extras=True), inspect.Parameter.KEYWORD_ONLY
-    return [
-        inspect.Parameter(field.name, kind, default=field.default, annotation=hints[field.name])
-        for field in fields(group)
-        if get_origin(hints[field.name]) is Annotated
-    ]

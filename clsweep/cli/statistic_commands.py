@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -21,9 +22,6 @@ from clsweep.cli.options import (
 )
 from clsweep.display.printing import Format
 from clsweep.display.text import say
-
-if TYPE_CHECKING:
-    from clsweep.api import Results
 
 
 @with_groups
@@ -65,19 +63,11 @@ def sensitivity(
     style: Style,
 ) -> None:
     """Which hyperparameter matters: shares of the variance with intervals, or "not resolved"."""
-    from clsweep.cli.statistics import print_question
-    from clsweep.questions.sensitivity import QUESTION
-    from clsweep.report import told
+    from clsweep.cli.statistics import print_statistic
 
+    following = reading.command("recommend", paths)
     findings = reading.opened(paths)
-    print_question(
-        QUESTION,
-        findings.sensitivity(*objectives or ()),
-        material=findings.material,
-        style=style,
-        said=lambda: told.sensitivity(findings, *objectives or ()),
-        following=reading.command("recommend", paths),
-    )
+    print_statistic(findings, "sensitivity", *objectives or (), style=style, following=following)
 
 
 @with_groups
@@ -88,18 +78,17 @@ def picks(
     style: Style,
 ) -> None:
     """What scores without labels would have picked, and what that loses by the metric."""
-    from clsweep.cli.statistics import print_question
+    from clsweep.cli.statistics import print_statistic
     from clsweep.findings.reading_rules import label_free_scores
-    from clsweep.questions.picks import QUESTION
 
     findings = reading.opened(paths)
-    frame, material = findings.picks(), findings.material
-    if frame.empty and style.format is Format.table:
+    if style.format is Format.table and findings.picks().empty:
+        material = findings.material
         needed = "" if label_free_scores(material.metric) else "; give a --metric of labels"
         say(f"The trials have no score without labels beside {material.metric_title}{needed}.")
         return
     following = reading.command("recommend", paths)
-    print_question(QUESTION, frame, material=material, style=style, following=following)
+    print_statistic(findings, "picks", style=style, following=following)
 
 
 @with_groups
@@ -126,18 +115,19 @@ def compare(
     """Objective A against B, or every pair: difference, interval, p, and what could have been
     seen.
     """
-    from clsweep.cli.statistics import open_and_pair, print_question
+    from clsweep.cli.statistics import open_and_pair, print_statistic
     from clsweep.questions.comparison import BY_STAT
-    from clsweep.report import told
 
     findings, pair = open_and_pair(paths, lambda sources: reading.opened(sources))
-    print_question(
-        BY_STAT[stat.value],
-        findings.compare(*pair, stat=stat.value, by=by, within=within),
-        material=findings.material,
+    print_statistic(
+        findings,
+        "compare",
+        *pair,
+        stat=stat.value,
+        by=by,
         within=within,
+        question=BY_STAT[stat.value],
         style=style,
-        said=lambda: told.comparison(findings, *pair, stat=stat.value, by=by, within=within),
         following=reading.command("recommend", [p for p in paths if p not in pair]),
     )
 
@@ -151,17 +141,11 @@ def pareto(
     format: FormatOption = Format.table,
 ) -> None:
     """Accuracy against cost: the settings that no other one beats in both."""
-    from clsweep.cli.statistics import print_question
-    from clsweep.questions.pareto import QUESTION
+    from clsweep.cli.statistics import print_statistic
 
-    findings = reading.opened(paths)
-    print_question(
-        QUESTION,
-        findings.pareto(),
-        material=findings.material,
-        style=Style(format=format, explain=explain),
-        following=reading.command("recommend", paths),
-    )
+    style = Style(format=format, explain=explain)
+    following = reading.command("recommend", paths)
+    print_statistic(reading.opened(paths), "pareto", style=style, following=following)
 
 
 @with_groups
@@ -174,19 +158,10 @@ def recommend(
     """Which setting to use: of each objective the best one, and the one whose worst neighbour is
     best.
     """
-    from clsweep.cli.statistics import print_question
-    from clsweep.questions.recommend import QUESTION
-    from clsweep.report import told
+    from clsweep.cli.statistics import print_statistic
 
-    findings = reading.opened(paths)
-    print_question(
-        QUESTION,
-        findings.recommend(),
-        material=findings.material,
-        style=style,
-        said=lambda: told.recommendation(findings),
-        following=reading.command("report", paths),
-    )
+    following = reading.command("report", paths)
+    print_statistic(reading.opened(paths), "recommend", style=style, following=following)
 
 
 def reproduce(
@@ -226,9 +201,7 @@ def report(
     from clsweep.cli.status import followed, is_any_running, told_at
     from clsweep.report.formats.folder import write_report
 
-    def read() -> Results:
-        return reading.opened(paths)
-
+    read = partial(reading.opened, paths)
     target = out or default_report(paths)
     for findings in followed(lambda: is_any_running(paths), read) if follow else [read()]:
         with progress() as show:

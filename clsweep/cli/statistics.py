@@ -8,7 +8,9 @@ import contextlib
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -31,6 +33,32 @@ if TYPE_CHECKING:
     from clsweep.questions.findings import Findings
 
 PAGE_WIDTH = 80  # columns of a paper's table on the screen
+
+
+def print_statistic(
+    findings: Findings,
+    name: str,
+    *given: str,
+    style: Style,
+    following: str,
+    question: Question | None = None,
+    **asked: Any,
+) -> None:
+    """The table of the statistic `name` of `Findings`, asked by `given` and `asked`, after what it
+    comes to.
+    """
+    from clsweep.report import told
+
+    tell = getattr(told, name, None)
+    print_question(
+        question or import_module(f"clsweep.questions.{name}").QUESTION,
+        getattr(findings, name)(*given, **asked),
+        material=findings.material,
+        style=style,
+        within=asked.get("within"),
+        said=partial(tell, findings, *given, **asked) if tell else tuple,
+        following=following,
+    )
 
 
 def print_robustness(

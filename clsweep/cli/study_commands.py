@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -20,19 +21,16 @@ from clsweep.cli.endings import (
     print_next,
 )
 from clsweep.cli.options import (
-    Address,
-    CatalogName,
     FormatOption,
-    MaxConcurrent,
-    MixedVersions,
-    Preset,
     Reading,
     ResultsPath,
-    RetryFailed,
+    Session,
     Settings,
     StudyPath,
     Style,
     Trust,
+    Version,
+    with_groups,
 )
 from clsweep.display.printing import Format, print_table
 from clsweep.display.text import json_text, say
@@ -43,8 +41,22 @@ if TYPE_CHECKING:
     from clsweep.study.design import Study
 
 
+def _entries(incomplete: str) -> list[str]:
+    """What a shell offers for an entry of the catalog."""
+    from clsweep.cli.plan import catalog_tables, entry_names
+
+    return [name for name in entry_names(catalog_tables(None)) if name.startswith(incomplete)]
+
+
 def catalog(
-    kind: CatalogName = None,
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="KIND",
+            help="losses, params, ..., or an entry as tau; all by default",
+            autocompletion=_entries,
+        ),
+    ] = None,
     plugins: Annotated[
         list[str] | None, typer.Option("--plugin", metavar="FILE", help="with a plug-in's rows")
     ] = None,
@@ -64,10 +76,11 @@ def catalog(
         print_table(rows, format=format, title=title)
 
 
+@with_groups
 def plan(
     path: StudyPath,
-    preset: Preset = None,
-    settings: Settings = None,
+    *,
+    version: Version,
     trials: Annotated[bool, typer.Option("--trials", help="list every planned trial")] = False,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="time a few steps: hours and memory of the study")
@@ -76,7 +89,6 @@ def plan(
         float | None,
         typer.Option("--price", metavar="EUR", min=0, help="an hour of this machine; with money"),
     ] = None,
-    trust: Trust = False,
     format: FormatOption = Format.table,
 ) -> None:
     """What a study would run: who owns what, configurations and seeds, skips. Nothing is
@@ -90,18 +102,17 @@ def plan(
         plan_trial_rows,
     )
 
-    study = _study(path, preset, settings, trust)
+    study = version.of(path)
     if trials:
         for_eyes = format in (Format.table, Format.md)
         print_table(plan_trial_rows(study, for_eyes=for_eyes), format=format)
         return
-    same = {"preset": preset, "set": settings}
     if estimate or price is not None:
         from clsweep.cli.estimate import print_estimate
 
         print_estimate(study, price=price, format=format)
         if format is Format.table:
-            print_next(command_line("run", path, **same))
+            print_next(version.command("run", path))
         return
     title = "Hyperparameters (* swept, - not owned)"
     if format is not Format.table or not study.cells:
@@ -116,14 +127,15 @@ def plan(
     say(f"\n{sum(row['trials'] for row in counts)} trials in all")
     for note in [*plan_notes(study), *missing_notes(study)]:
         say(note)
-    print_next(command_line("plan", path, **same, estimate=True))
+    print_next(version.command("plan", path, estimate=True))
 
 
+@with_groups
 def try_(
     path: StudyPath,
     objective: Annotated[str, typer.Option("--objective", "-o", help="objective of the study")],
-    preset: Preset = None,
-    settings: Settings = None,
+    *,
+    version: Version,
     config: Annotated[
         int, typer.Option("--config", min=0, help="number of the planned configuration")
     ] = 0,
@@ -133,28 +145,24 @@ def try_(
     device: Annotated[
         str | None, typer.Option("--device", help="cpu, cuda, cuda:1; as the study asks")
     ] = None,
-    trust: Trust = False,
 ) -> None:
     """One trial in this process, without Ray: a row per epoch."""
     from clsweep.cli.try_one import try_trial
 
-    study = _study(path, preset, settings, trust)
-    try_trial(study, objective, config=config, seed=seed, device=device)
+    try_trial(version.of(path), objective, config=config, seed=seed, device=device)
 
 
+@with_groups
 def run(
     path: StudyPath,
     out: Annotated[
         str | None, typer.Option("--out", help="results folder; results/NAME by default")
     ] = None,
-    preset: Preset = None,
-    settings: Settings = None,
-    address: Address = "local",
+    *,
+    version: Version,
     resume: Annotated[
         bool, typer.Option("--resume/--no-resume", help="continue the results in the folder")
     ] = True,
-    retry_failed: RetryFailed = False,
-    max_concurrent: MaxConcurrent = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="run at most so many trials now")
     ] = None,
@@ -162,32 +170,19 @@ def run(
         list[str] | None,
         typer.Option("--log", metavar="LOGGER", help="also to tensorboard, wandb or mlflow"),
     ] = None,
-    trust: Trust = False,
-    mixed_versions: MixedVersions = False,
+    session: Session,
 ) -> None:
     """Run a study, or what is left of it; ends with the robustness table and the results path."""
     from clsweep.cli.plan import plan_counts
 
-    study = _study(path, preset, settings, trust)
+    study = version.of(path)
     num = sum(row["trials"] for row in plan_counts(study))
     say(f"{study.name}: {num:,} trials. Loading Ray ...")
     from clsweep.api import default_out, open_results
     from clsweep.cluster.runner import Request, run_study
 
-    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
-    kept |= {"mixed_versions": mixed_versions, "trust": trust}
-    again = command_line(
-        "run", path, out=out, preset=preset, address=address, set=settings, log=log, **kept
-    )
-    asked = Request(
-        address=address,
-        resume=resume,
-        retry_failed=retry_failed,
-        max_concurrent=max_concurrent,
-        limit=limit,
-        log=tuple(log or ()),
-        mixed_versions=mixed_versions,
-    )
+    again = version.command("run", path, out=out, log=log, **asdict(session))
+    asked = Request(resume=resume, limit=limit, log=tuple(log or ()), **asdict(session))
     with _resumable(again):
         summary = run_study(study, out or default_out(study), asked)
     if not summary.ran and not summary.left:
@@ -195,11 +190,11 @@ def run(
     results = open_results(summary.path)
     following = _print_answer(study, results, summary.path) if summary.finished else ""
     print_failures(results)
-    print_end(summary, again)
-    print_next("" if summary.left else following)
+    print_end(summary, again, following)
     exit_as(summary)
 
 
+@with_groups
 def confirm(
     path: ResultsPath,
     top: Annotated[
@@ -211,11 +206,9 @@ def confirm(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="K=V", help="as resources.workers=2")
     ] = None,
-    address: Address = "local",
-    retry_failed: RetryFailed = False,
-    max_concurrent: MaxConcurrent = None,
+    *,
+    session: Session,
     trust: Trust = False,
-    mixed_versions: MixedVersions = False,
     format: FormatOption = Format.table,
 ) -> None:
     """Run the best configurations of a search again, on fresh seeds and the test set: what are they
@@ -223,27 +216,17 @@ def confirm(
     """
     for_eyes = format is Format.table
     say(f"The best of {path}, once more. Loading Ray ...", file=None if for_eyes else sys.stderr)
-    sys.stdout.flush()
     from clsweep.cluster.confirm import confirm_study
     from clsweep.cluster.runner import Request
 
     given = [seed.strip() for text in seeds or () for seed in text.split(",")]
-    kept = {"retry_failed": retry_failed, "max_concurrent": max_concurrent}
-    kept |= {"mixed_versions": mixed_versions, "trust": trust}
-    again = command_line(
-        "confirm", path, top=top, seeds=",".join(given), address=address, set=settings, **kept
-    )
-    asked = Request(
-        address=address,
-        retry_failed=retry_failed,
-        max_concurrent=max_concurrent,
-        mixed_versions=mixed_versions,
-    )
+    kept = {"top": top, "seeds": ",".join(given), "set": settings, "trust": trust}
+    again = command_line("confirm", path, **kept, **asdict(session))
     quiet = contextlib.nullcontext() if for_eyes else contextlib.redirect_stdout(sys.stderr)
     with _resumable(again, file=sys.stderr), quiet:
         summary = confirm_study(
             path,
-            asked,
+            Request(**asdict(session)),
             top=top,
             seeds=[int(s) if s.isdecimal() and len(s) < 20 else s for s in given] or None,
             settings=settings or (),
@@ -253,8 +236,7 @@ def confirm(
         print_confirmation(Reading().opened([path]), top=top, format=format)
     if for_eyes:
         print_failures(Reading().opened([summary.path]))
-        print_end(summary, again)
-        print_next("" if summary.left else command_line("report", path))
+        print_end(summary, again, command_line("report", path))
     exit_as(summary)
 
 
@@ -334,14 +316,6 @@ def _print_answer(study: Study, results: Results, path: str) -> str:
         style = Style(command=command_line("pareto", path))
         print_question(QUESTION, results.pareto(), material=results.material, style=style)
     return following
-
-
-def _study(
-    path: Path, preset: str | None, settings: Sequence[str] | None, trust: bool = False
-) -> Study:
-    from clsweep.study.resolve import load_study
-
-    return load_study(path, preset=preset, settings=settings or (), trust=trust)
 
 
 @contextlib.contextmanager

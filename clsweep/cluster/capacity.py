@@ -50,13 +50,8 @@ class Cluster:
         """The nodes that hold the most of such trials: those that are up, or those that the
         autoscaler may have up.
         """
-        if not self.limits:
-            return self.up
-        return max(
-            scalable_nodes(self.limits, request),
-            self.up,
-            key=lambda nodes: _workers(request, nodes),
-        )
+        options = [scalable_nodes(self.limits, request)] if self.limits else []
+        return max([*options, self.up], key=lambda nodes: _workers(request, nodes))
 
 
 def max_trials(request: ResourcesSection, cluster: Cluster) -> int:
@@ -82,6 +77,10 @@ def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) 
     if concurrent:
         return concurrent
     nodes = cluster.nodes_for(request)
+    alike = Counter(
+        f"{setting(node.get('CPU', 0))} CPUs, {setting(node.get('GPU', 0))} GPUs" for node in nodes
+    )
+    shown = "; ".join(f"{num} x {text}" if num > 1 else text for text, num in alike.items())
     worker = f"{setting(request.gpus_per_worker)} GPUs and {request.cpus_per_worker} CPUs"
     wanted = f"{request.workers} x {worker}" if request.workers > 1 else worker
     advice = (
@@ -91,7 +90,7 @@ def require_capacity(study: Study, cluster: Cluster, stated: int | None = None) 
         else _advice(study, cluster)
     )
     place = "this machine has" if cluster.is_here else f"the cluster has {len(nodes)} node(s):"
-    message = f"a trial needs {wanted}, but {place} {_described(nodes)}. {advice}"
+    message = f"a trial needs {wanted}, but {place} {shown or 'no node'}. {advice}"
     raise RequestError(study.document.error(("resources",), message))
 
 
@@ -100,16 +99,22 @@ def running_cluster() -> Cluster:
     import ray
 
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    head = next(
-        (node["NodeID"] for node in nodes if "node:__internal_head__" in node["Resources"]), None
-    )
-    here = ray.get_runtime_context()
-    if here.get_node_id() == head:
+    heads = {n["NodeID"] for n in nodes if "node:__internal_head__" in n["Resources"]}
+    if ray.get_runtime_context().get_node_id() in heads:
         limits, autoscales = autoscaler()
     else:
         on_head = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}}
         limits, autoscales = ray.get(ray.remote(**on_head)(autoscaler).remote())
-    return Cluster(up=_resources(nodes), limits=limits, autoscales=autoscales)
+    # Several nodes on one machine each count its whole memory, of which they have a part.
+    sharing = Counter(node["NodeManagerHostname"] for node in nodes)
+    up = [
+        {
+            name: amount / (sharing[node["NodeManagerHostname"]] if name == "memory" else 1)
+            for name, amount in node["Resources"].items()
+        }
+        for node in nodes
+    ]
+    return Cluster(up=up, limits=limits, autoscales=autoscales)
 
 
 def this_machine() -> Cluster | None:
@@ -133,20 +138,6 @@ def _gpus_here() -> int | None:
     return min(len(there), len([name for name in visible.split(",") if name.strip()]))
 
 
-def _resources(nodes: Sequence[Mapping[str, Any]]) -> list[Resources]:
-    """Of nodes as Ray tells them. Several on one machine each count its whole memory, of which they
-    have a part.
-    """
-    sharing = Counter(node["NodeManagerHostname"] for node in nodes)
-    return [
-        {
-            name: amount / (sharing[node["NodeManagerHostname"]] if name == "memory" else 1)
-            for name, amount in node["Resources"].items()
-        }
-        for node in nodes
-    ]
-
-
 def autoscaler() -> tuple[dict[str, Any] | None, bool]:
     """Limits of the autoscaler of this head node, None if unknown; and whether it may have one. To
     be called on the head.
@@ -168,9 +159,9 @@ def scalable_nodes(limits: Mapping[str, Any], request: ResourcesSection) -> list
     types, head = limits["available_node_types"], limits.get("head_node_type")
     at_most = limits.get("max_workers", 2)  # Ray's own default
     workers: list[Resources] = []
-    for name, node_type in types.items():
-        of_this_type = node_type.get("max_workers", 0 if name == head else at_most)
-        workers += [node_type.get("resources", {})] * min(of_this_type, at_most)
+    for name, kind in types.items():
+        num = min(kind.get("max_workers", 0 if name == head else at_most), at_most)
+        workers += [kind.get("resources", {})] * num
     best = heapq.nlargest(at_most, workers, key=lambda node: _workers_on(node, request))
     return [types[head].get("resources", {}), *best] if head in types else best
 
@@ -187,21 +178,8 @@ def _workers_on(node: Resources, request: ResourcesSection) -> int:
     if not need:
         return by_cpus
     # Parts of a GPU are parts of one GPU. A tenth of it fits ten times: forgive rounding.
-    by_gpus = (
-        math.floor(gpus) * math.floor(1 / need + 1e-9) if need < 1 else math.floor(gpus / need)
-    )
-    return min(by_cpus, by_gpus)
-
-
-def _described(nodes: Sequence[Resources]) -> str:
-    """`0 CPUs, 0 GPUs; 8 x 8 CPUs, 1 GPUs`."""
-    counted = Counter(
-        f"{setting(node.get('CPU', 0))} CPUs, {setting(node.get('GPU', 0))} GPUs" for node in nodes
-    )
-    return (
-        "; ".join(f"{count} x {text}" if count > 1 else text for text, count in counted.items())
-        or "no node"
-    )
+    of_one = math.floor(1 / need + 1e-9)
+    return min(by_cpus, math.floor(gpus) * of_one if need < 1 else math.floor(gpus / need))
 
 
 def _advice(study: Study, cluster: Cluster) -> str:

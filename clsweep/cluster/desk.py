@@ -13,8 +13,9 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from clsweep.catalog.rows import Row
@@ -25,6 +26,10 @@ from clsweep.results.weights import about_encoder, pack
 
 FOLDER, ASKED, EPOCHS = "said", "asked", "epochs"
 LEAVE_S = 10.0  # of the time that a signal leaves, what a run gives its trials
+NAMESPACE = "clsweep"
+
+
+# What trials say and are asked, in the folder `scratch`. Writing raises OSError.
 
 
 def say(scratch: str, trial_id: str, state: Row, saved: str = "") -> str:
@@ -32,9 +37,6 @@ def say(scratch: str, trial_id: str, state: Row, saved: str = "") -> str:
 
     Args:
         saved: the latest demand for which the trial has saved a checkpoint.
-
-    Raises:
-        OSError: it cannot be written.
     """
     _write(f"{scratch}/{FOLDER}/{trial_id}", json.dumps({"state": state, "saved": saved}))
     return asked(scratch)
@@ -42,7 +44,7 @@ def say(scratch: str, trial_id: str, state: Row, saved: str = "") -> str:
 
 def heard(scratch: str, running: Collection[str]) -> dict[str, Row]:
     """What each of these trials last said, if it did; what others said is forgotten."""
-    found = dict(_read(scratch))
+    found = _read(scratch)
     for name in found.keys() - set(running):
         forget(scratch, name)
     return {name: found[name]["state"] for name in running if name in found}
@@ -54,47 +56,36 @@ def forget(scratch: str, trial_id: str) -> None:
         os.unlink(f"{scratch}/{FOLDER}/{trial_id}")
 
 
-def report(scratch: str, trial_id: str, epoch: Row, *, is_first: bool) -> None:
-    """Add the row of an epoch to those of the trial, or begin them anew.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+def report(scratch: str, trial_id: str, epoch: Row, is_first: bool) -> None:
+    """Add the row of an epoch to those of the trial, or begin them anew."""
     os.makedirs(f"{scratch}/{EPOCHS}", exist_ok=True)
-    path = f"{scratch}/{EPOCHS}/{trial_id}"
-    with open(path, "w" if is_first else "a", encoding="utf-8") as file:
+    with open(f"{scratch}/{EPOCHS}/{trial_id}", "w" if is_first else "a", encoding="utf-8") as file:
         file.write(json.dumps(epoch, default=float) + "\n")
 
 
 def reported(scratch: str, running: Collection[str]) -> dict[str, list[Row]]:
     """The rows of these trials' epochs; those of others are forgotten."""
     rows: dict[str, list[Row]] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(f"{scratch}/{EPOCHS}"):
-            path = f"{scratch}/{EPOCHS}/{name}"
-            with contextlib.suppress(OSError, ValueError):
-                if name not in running:
-                    os.unlink(path)
-                    continue
-                with open(path, encoding="utf-8") as file:
-                    # the last line may be half written
-                    rows[name] = [json.loads(line) for line in file if line.endswith("\n")]
+    for path in _files(f"{scratch}/{EPOCHS}"):
+        with contextlib.suppress(OSError, ValueError):
+            if path.name not in running:
+                path.unlink()
+                continue
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            # the last one may be half written
+            rows[path.name] = [json.loads(line) for line in lines if line.endswith("\n")]
     return rows
 
 
 def ask_to_save(scratch: str, demand: str) -> None:
-    """Ask all trials that speak for a checkpoint, once for every demand.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Ask all trials that speak for a checkpoint, once for every demand."""
     _write(f"{scratch}/{ASKED}", demand)
 
 
 def asked(scratch: str) -> str:
     """The run's latest demand, empty if there is none."""
-    with contextlib.suppress(OSError), open(f"{scratch}/{ASKED}", encoding="utf-8") as file:
-        return file.read()
+    with contextlib.suppress(OSError):
+        return Path(scratch, ASKED).read_text(encoding="utf-8")
     return ""
 
 
@@ -104,30 +95,30 @@ def let_save(scratch: str, running: Collection[str], timeout_s: float = LEAVE_S)
     with contextlib.suppress(OSError):
         ask_to_save(scratch, demand)
         while time.monotonic() < end:
-            if all(said["saved"] == demand for name, said in _read(scratch) if name in running):
+            said = _read(scratch)
+            if all(said[name]["saved"] == demand for name in said.keys() & set(running)):
                 break
             time.sleep(0.05)
 
 
-def _read(scratch: str) -> Iterator[tuple[str, Row]]:
+def _read(scratch: str) -> dict[str, Row]:
+    found: dict[str, Row] = {}
+    for path in _files(f"{scratch}/{FOLDER}"):
+        with contextlib.suppress(OSError, ValueError):
+            found[path.name] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def _files(folder: str) -> list[Path]:
     with contextlib.suppress(FileNotFoundError):
-        for name in os.listdir(f"{scratch}/{FOLDER}"):
-            if not name.endswith(".new"):
-                with (
-                    contextlib.suppress(OSError, ValueError),
-                    open(f"{scratch}/{FOLDER}/{name}", encoding="utf-8") as file,
-                ):
-                    yield name, json.load(file)
+        return [path for path in Path(folder).iterdir() if path.suffix != ".new"]
+    return []
 
 
 def _write(path: str, text: str) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(text)
+    Path(f"{path}.new").write_text(text, encoding="utf-8")
     os.replace(f"{path}.new", path)
-
-
-NAMESPACE = "clsweep"
 
 
 class FolderUnreachableError(RequestError):
@@ -143,23 +134,13 @@ class Desk:
         self._folder, self._scratch = ResultsFolder(path, run), scratch
         self._judge = Judge(journal, rules) if rules else None
 
-    def say(self, trial_id: str, state: Row, saved: str = "") -> str:
-        return say(self._scratch, trial_id, state, saved)
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """A function of this module, in the folder of the driver's machine."""
+        return function(self._scratch, *arguments)
 
-    def report(self, trial_id: str, epoch: Row, is_first: bool) -> None:
-        report(self._scratch, trial_id, epoch, is_first=is_first)
-
-    def ask_to_save(self, demand: str) -> None:
-        ask_to_save(self._scratch, demand)
-
-    def checkpoint(self, trial_id: str) -> bytes | None:
-        return self._folder.checkpoint(trial_id)
-
-    def add_checkpoint(self, trial_id: str, payload: bytes) -> None:
-        self._folder.add_checkpoint(trial_id, payload)
-
-    def add_encoder(self, trial_id: str, payload: bytes) -> None:
-        self._folder.add_encoder(trial_id, payload)
+    def file(self, method: str, *arguments: Any) -> Any:
+        """A method of the results folder."""
+        return getattr(self._folder, method)(*arguments)
 
     def may_go_on(self, objective: str, config: int, seed: int, epoch: int, score: float) -> bool:
         return self._judge is None or self._judge.may_go_on(objective, config, seed, epoch, score)
@@ -175,14 +156,9 @@ def desk_here(folder: ResultsFolder, rules: Rules | None, *, needed: bool) -> It
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(node_id(), soft=False)
-    options = {
-        "num_cpus": 0,
-        "max_restarts": -1,
-        "max_task_retries": 3,
-        "scheduling_strategy": here,
-    }
+    kept = {"max_restarts": -1, "max_task_retries": 3, "scheduling_strategy": here}
     name = f"clsweep-run-{uuid.uuid4().hex}"
-    desk = ray.remote(**options)(Desk).options(name=name, namespace=NAMESPACE)
+    desk = ray.remote(num_cpus=0, **kept)(Desk).options(name=name, namespace=NAMESPACE)
     place = folder.local_path or folder.path
     actor = desk.remote(place, folder.held.run, folder.journal_path, rules, folder.scratch)
     try:
@@ -207,9 +183,8 @@ def ask(desk: str, question: str, *arguments: Any) -> Any:
     import ray
 
     try:
-        return ray.get(
-            getattr(ray.get_actor(desk, namespace=NAMESPACE), question).remote(*arguments)
-        )
+        actor = ray.get_actor(desk, namespace=NAMESPACE)
+        return ray.get(getattr(actor, question).remote(*arguments))
     except (ray.exceptions.RayError, ValueError) as error:  # ValueError: no such actor
         raise FolderUnreachableError(_reason(error)) from None
 
@@ -244,7 +219,7 @@ class TrialFiles:
 
     def _do(self, method: str, *arguments: Any) -> Any:
         if self.desk is not None:
-            return ask(self.desk, method, self.trial_id, *arguments)
+            return ask(self.desk, "file", method, self.trial_id, *arguments)
         try:
             return getattr(ResultsFolder(self.path, self.run), method)(self.trial_id, *arguments)
         except RequestError as error:

@@ -20,7 +20,7 @@ from clsweep.cluster.losses import AGAIN, FAILED, Losses
 from clsweep.cluster.recorder import Recorder
 from clsweep.cluster.search import PlanSearch
 from clsweep.cluster.session import _replaced
-from clsweep.cluster.trial import run_trial
+from clsweep.cluster.trial import TrialContext, run_trial
 from clsweep.study.design import Study
 
 
@@ -78,13 +78,13 @@ class Dispatch(Searcher):
     def __init__(
         self,
         plan: PlanSearch,
-        context: Mapping[str, Any],
+        context: TrialContext,
         losses: Losses,
         *,
         metric: str,
     ):
         super().__init__()
-        self._plan, self._context, self.losses = plan, dict(context), losses
+        self._plan, self._context, self.losses = plan, context, losses
         self._wanted = ("status", "epochs_trained", "wall_time_s", metric)
         self._running: dict[str, Row] = {}  # by Tune's id
         self._outcomes: dict[str, Row] = {}  # what running trials have said of their end

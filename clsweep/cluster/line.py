@@ -10,24 +10,22 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from clsweep.catalog.rows import Row
+from clsweep.cluster.desk import ask_to_save
 from clsweep.train.notice import Notice
-
-if TYPE_CHECKING:
-    from clsweep.train.notice import Notice
 
 RELAY_S = 6.0  # for the first worker to hear and to save
 
 
-class Ends(Protocol):
+class Run(Protocol):
     """The other end, see `TrialContext`."""
 
     def tell(self, trial_id: str, state: Row, saved: str = "") -> str: ...
 
-    def ask_to_save(self, demand: str) -> None: ...
+    def call(self, function: Callable[..., object], *arguments: object) -> Any: ...
 
 
 class Line:
@@ -37,11 +35,11 @@ class Line:
         speaks: it is the first of its group, which tells and saves.
     """
 
-    def __init__(self, run: Ends, trial_id: str, *, speaks: bool):
-        self._run, self._trial_id, self.speaks = run, trial_id, speaks
+    def __init__(self, run: Run, trial_id: str, *, speaks: bool):
+        self._run, self._trial_id = run, trial_id
         self._state: Row = {}
         self._asked = self._saved = ""
-        self.notice: Notice = Notice(self._answer) if speaks else _Relayed(run)
+        self.notice = Notice(self._answer) if speaks else _Relayed(run)
 
     def tell(self, state: Row) -> None:
         """Say how far the trial is; a demand that was not heard before gives notice."""
@@ -60,12 +58,12 @@ class Line:
 class _Relayed(Notice):
     """Of a worker that saves nothing: it asks the first one, by way of the run."""
 
-    def __init__(self, run: Ends):
+    def __init__(self, run: Run):
         super().__init__()
         self._run = run
 
     def give(self) -> None:
-        self._run.ask_to_save(f"worker {os.getpid()} {time.time_ns()}")
+        self._run.call(ask_to_save, f"worker {os.getpid()} {time.time_ns()}")
 
     def wait(self, timeout_s: float) -> bool:
         time.sleep(min(timeout_s, RELAY_S))
@@ -83,17 +81,24 @@ def saved_on_term(notice: Notice) -> Iterator[None]:
     """Meanwhile SIGTERM gives notice, and takes effect once that is answered."""
     global _notice
     _notice = notice
-    _in_main_thread(_install)
+    if threading.current_thread() is threading.main_thread():
+        _install()
+    else:  # the main thread alone may set handlers, and Ray works in another
+        ctypes.pythonapi.Py_AddPendingCall(_PENDING, None)
     try:
         yield
     finally:
         _notice = None
 
 
-def _install() -> None:
+def _install() -> int:
     global _previous
     if signal.getsignal(signal.SIGTERM) is not _on_term:
         _previous = signal.signal(signal.SIGTERM, _on_term)
+    return 0
+
+
+_PENDING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: _install())
 
 
 def _on_term(number: int, frame: Any) -> None:
@@ -112,22 +117,3 @@ def _leave(notice: Notice) -> None:
     notice.give()
     notice.wait(LEAVE_S)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _in_main_thread(call: Any) -> None:
-    """Have the main thread call it soon: it alone may set handlers, and Ray works in another."""
-    if threading.current_thread() is threading.main_thread():
-        call()
-        return
-
-    def pending(_: Any) -> int:
-        call()
-        _kept.remove(made)
-        return 0
-
-    made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(pending)
-    _kept.append(made)
-    ctypes.pythonapi.Py_AddPendingCall(made, None)
-
-
-_kept: list[Any] = []  # what C holds no reference to

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
@@ -23,6 +23,16 @@ from clsweep.results.ranking import Tally
 
 KNOWN_SHARE = 0.5  # of the work that is left whose pace must be known, or nothing is said
 WATCHED_S = 5.0  # of a trial under way, before its pace counts
+# Between plain lines: at the beginning, and later.
+PLAIN_S, LATER_PLAIN_S, BEGINNING_S = 10.0, 60.0, 180.0
+LONG_TRIAL_S = 20.0  # one that takes longer has a line of its own
+SHOWN = 8  # trials under way that are named on a terminal
+NAMED = 2  # and in a plain line
+LONGEST_BEAT_S = 10.0  # more time between two looks is no silence: we were stopped
+# Silence is said from then on, or after so many steps; after more of them a trial is stalled.
+SILENT_S, SILENT_STEPS, STALLED_STEPS = 30.0, 5, 20
+# As long may it take to prepare images or to train classifiers, before and between the steps.
+LONGER = 24
 
 
 def work_of(row: Row) -> float:
@@ -39,20 +49,69 @@ def share_of(state: Row) -> float:
     return min(1.0, epochs / state["epochs"]) if state["epochs"] else 0.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Running:
-    """A trial under way.
+    """A trial under way, and what it last said, see `train.pulse.Pulse`.
 
     Attributes:
         share: of its training that is done, 0 to 1.
         gained: the part of it that was seen to be done, in `seconds`. Neither an earlier attempt
             nor the start of the process is in it.
+        step_s: of its slowest steps.
     """
 
     row: Row
     share: float = 0.0
     gained: float = 0.0
     seconds: float = 0.0
+    state: Row = field(default_factory=dict)
+    silent_s: float = 0.0
+    step_s: float = 0.0
+    _begun: tuple[float, float] | None = None  # when it was first heard, and its share then
+
+    def hear(self, state: Row, now: float, passed: float) -> None:
+        self.silent_s += passed
+        if state and state != self.state:
+            self.state, self.silent_s, self.share = dict(state), 0.0, share_of(state)
+            self._begun = self._begun or (now, self.share)
+            self.seconds, self.gained = now - self._begun[0], self.share - self._begun[1]
+            if pace := state.get("images_per_s"):
+                self.step_s = max(self.step_s, self.row.get("batch_size", 0) / pace)
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silent_s >= max(SILENT_S, SILENT_STEPS * self.step_s)
+
+    def is_stalled(self, stall_s: float) -> bool:
+        if not self.state or "scoring" in self.state:
+            return self.silent_s >= LONGER * stall_s
+        return self.silent_s >= max(stall_s, STALLED_STEPS * self.step_s)
+
+    def told(self) -> Row:
+        """What it last said; where it is silent, for how long instead of its pace."""
+        if not self.is_silent:
+            return self.state
+        state = {name: said for name, said in self.state.items() if name != "images_per_s"}
+        return state | {"silent_s": round(self.silent_s)}
+
+    def text(self) -> str:
+        """`epoch 3/20, step 120/390, loss 2.310, 1,240 images/s`."""
+        if self.is_silent:
+            return self.silence()
+        place, state = self._place().removeprefix("at "), self.state
+        if "images_per_s" not in state:
+            return place
+        return f"{place}, loss {fixed(state['loss'], 3)}, {count(state['images_per_s'])} images/s"
+
+    def silence(self) -> str:
+        """`silent for 4 min at epoch 3/20, step 120/390`."""
+        return f"silent for {duration(self.silent_s)} {self._place()}"
+
+    def _place(self) -> str:
+        if not (state := self.state):
+            return "at its start"
+        step = "scoring" if "scoring" in state else f"step {state['step']}/{state['steps']}"
+        return f"at epoch {state['epoch']}/{state['epochs']}, {step}"
 
 
 class Estimate:
@@ -97,13 +156,18 @@ class Estimate:
 
     def seconds_left(self, running: Sequence[Running], concurrent: int) -> float | None:
         """Until the last trial has ended; None where the pace of most of the work is unknown."""
-        paces = self._paces(running)
+        # Seconds for a unit of work by objective: of trials that ended, else of those under way.
+        begun: dict[str, list[float]] = defaultdict(list)
         left = defaultdict(float, self._work_left)
         for trial in running:
-            left[trial.row["objective"]] -= trial.share * work_of(trial.row)
-        total = sum(left.values())
+            name, work = trial.row["objective"], work_of(trial.row)
+            left[name] -= trial.share * work
+            if trial.gained > 0 and trial.seconds >= WATCHED_S:
+                begun[name].append(trial.seconds / (trial.gained * work))
+        paces = {name: sum(each) / len(each) for name, each in begun.items()}
+        paces |= {name: self._seconds[name] / work for name, work in self._work.items() if work}
         known = {name: work for name, work in left.items() if name in paces}
-        if not paces or sum(known.values()) < KNOWN_SHARE * total:
+        if not paces or sum(known.values()) < KNOWN_SHARE * sum(left.values()):
             return None
         common = sum(known[n] * paces[n] for n in known) / max(sum(known.values()), 1e-9)
         seconds = sum(work * paces.get(name, common) for name, work in left.items()) / concurrent
@@ -112,98 +176,13 @@ class Estimate:
         )
         return max([seconds, *last])
 
-    def _paces(self, running: Sequence[Running]) -> Mapping[str, float]:
-        """Seconds for a unit of work by objective: of trials that ended, else of those under
-        way.
-        """
-        paces = {name: self._seconds[name] / work for name, work in self._work.items() if work}
-        begun: dict[str, list[float]] = defaultdict(list)
-        for trial in running:
-            if trial.gained > 0 and trial.seconds >= WATCHED_S:
-                begun[trial.row["objective"]].append(
-                    trial.seconds / (trial.gained * work_of(trial.row))
-                )
-        means = {name: sum(each) / len(each) for name, each in begun.items()}
-        return means | paces
-
-
-# Between plain lines: at the beginning, and later.
-PLAIN_S, LATER_PLAIN_S, BEGINNING_S = 10.0, 60.0, 180.0
-LONG_TRIAL_S = 20.0  # one that takes longer has a line of its own
-SHOWN = 8  # trials under way that are named on a terminal
-NAMED = 2  # and in a plain line
-LONGEST_BEAT_S = 10.0  # more time between two looks is no silence: we were stopped
-# Silence is said from then on, or after so many steps; after more of them a trial is stalled.
-SILENT_S, SILENT_STEPS, STALLED_STEPS = 30.0, 5, 20
-# As long may it take to prepare images or to train classifiers, before and between the steps.
-LONGER = 24
-
-
-@dataclass
-class _Trial:
-    """One under way, and what it last said, see `train.pulse.Pulse`."""
-
-    row: Row
-    state: Row = field(default_factory=dict)
-    heard: list[tuple[float, float]] = field(default_factory=list)  # first and last: when, share
-    silent_s: float = 0.0
-    step_s: float = 0.0  # of its slowest steps
-
-    def hear(self, state: Row, now: float, passed: float) -> None:
-        self.silent_s += passed
-        if state and state != self.state:
-            self.state, self.silent_s = dict(state), 0.0
-            self.heard = [*self.heard[:1], (now, share_of(state))]
-            if pace := state.get("images_per_s"):
-                self.step_s = max(self.step_s, self.row.get("batch_size", 0) / pace)
-
-    def under_way(self) -> Running:
-        if not self.heard:
-            return Running(self.row)
-        (begun, first), (now, share) = self.heard[0], self.heard[-1]
-        return Running(self.row, share, gained=share - first, seconds=now - begun)
-
-    @property
-    def is_silent(self) -> bool:
-        return self.silent_s >= max(SILENT_S, SILENT_STEPS * self.step_s)
-
-    def is_stalled(self, stall_s: float) -> bool:
-        if not self.state or "scoring" in self.state:
-            return self.silent_s >= LONGER * stall_s
-        return self.silent_s >= max(stall_s, STALLED_STEPS * self.step_s)
-
-    def told(self) -> Row:
-        """What it last said; where it is silent, for how long instead of its pace."""
-        if not self.is_silent:
-            return self.state
-        state = {name: said for name, said in self.state.items() if name != "images_per_s"}
-        return state | {"silent_s": round(self.silent_s)}
-
-    def text(self) -> str:
-        """`epoch 3/20, step 120/390, loss 2.310, 1,240 images/s`."""
-        if self.is_silent:
-            return f"silent for {duration(self.silent_s)} {self.place()}"
-        place, state = self.place().removeprefix("at "), self.state
-        if "images_per_s" not in state:
-            return place
-        return f"{place}, loss {fixed(state['loss'], 3)}, {count(state['images_per_s'])} images/s"
-
-    def place(self) -> str:
-        """`at epoch 3/20, step 120/390`."""
-        if not (state := self.state):
-            return "at its start"
-        step = "scoring" if "scoring" in state else f"step {state['step']}/{state['steps']}"
-        return f"at epoch {state['epoch']}/{state['epochs']}, {step}"
-
 
 class Progress:
     """Shows a `Tally` while trials start, speak and end. A context manager; nothing is shown before
     and after.
 
     Args:
-        planned: rows of the plan.
-        recorded: rows of the trials that have ended before.
-        like: rows of trials that tell how long these take, as `Estimate` reads them.
+        estimate: of how long the study still takes.
         concurrent: trials at once.
         stall_s: patience with a trial that says nothing within an epoch.
         may_wait: a trial may be waiting for its processes before it says anything.
@@ -212,23 +191,20 @@ class Progress:
     def __init__(
         self,
         tally: Tally,
+        estimate: Estimate,
         *,
-        planned: Sequence[Row] = (),
-        recorded: Sequence[Row] = (),
-        like: Sequence[Row] = (),
         concurrent: int,
         stall_s: float = math.inf,
         may_wait: bool = False,
         console: Console | None = None,
     ):
-        self.tally, self._concurrent = tally, max(1, concurrent)
+        self.tally, self._estimate, self._concurrent = tally, estimate, max(1, concurrent)
         self._console = console or Console()
         self._start = self._last_line = self._last_heard = time.monotonic()
         self._stall_s, self._may_wait = stall_s, may_wait
         self._num_images = 0.0
         self.waits = False  # for memory
-        self._estimate = Estimate(planned, recorded, like)
-        self._running: dict[str, _Trial] = {}
+        self._running: dict[str, Running] = {}
         self._live = Live(
             get_renderable=self._render, console=self._console, refresh_per_second=2, transient=True
         )
@@ -251,7 +227,7 @@ class Progress:
         self.say(f"{trials} to run, {self._concurrent} at once{long}")
 
     def started(self, row: Row) -> None:
-        self._running[row["trial_id"]] = _Trial(row)
+        self._running[row["trial_id"]] = Running(row)
         self._count_running()
 
     def heard(self, states: Mapping[str, Row]) -> None:
@@ -268,7 +244,7 @@ class Progress:
     def stalled(self) -> dict[str, str]:
         """The trials that have said nothing for too long, and where they were."""
         return {
-            trial_id: f"silent for {duration(trial.silent_s)} {trial.place()}"
+            trial_id: trial.silence()
             for trial_id, trial in list(self._running.items())
             if trial.is_stalled(self._stall_s) and (trial.state or not self._may_wait)
         }
@@ -292,8 +268,7 @@ class Progress:
         self._num_images += row["num_images"] or 0
         if row["status"] == "failed":
             message = shortened(row["error_message"].partition("\n")[0], 300)
-            reason = f"{row['error_class']}: {message}"
-            self.say(f"{row['trial_id']} failed: {reason}")
+            self.say(f"{row['trial_id']} failed: {row['error_class']}: {message}")
         elif not self._console.is_terminal and (row["wall_time_s"] or 0) >= LONG_TRIAL_S:
             score = row.get(self.tally.metric)
             told = "" if score is None else f": {self.tally.metric} {fixed(score)}"
@@ -318,58 +293,45 @@ class Progress:
         named: where no more trials are under way, each is said with its epoch. Those that say
             nothing are named anyway.
         """
-        done, running = self.tally.num_done, list(self._running.items())
-        parts = [f"{done} of {self.tally.total('planned')} trials", f"{len(running)} running"]
-        parts += [
-            f"{num} {name}"
-            for name in ("stopped", "skipped", "failed")
-            if (num := self.tally.total(name))
-        ]
+        tally, running = self.tally, dict(self._running)
+        parts = [f"{tally.num_done} of {tally.total('planned')} trials", f"{len(running)} running"]
+        ends = {name: tally.total(name) for name in ("stopped", "skipped", "failed")}
+        parts += [f"{num} {name}" for name, num in ends.items() if num]
         texts = [", ".join(parts), *(["waits for memory"] if self.waits else [])]
-        if pace := self._images_per_s():
+        if pace := self._images_per_s(running.values()):
             texts.append(f"{count(pace)} images/s")
-        if best := self._best():
-            texts.append(best)
-        under_way = [trial.under_way() for _, trial in running]
-        seconds = self._estimate.seconds_left(under_way, self._concurrent)
+        if best := tally.standings.leader():  # the best mean of a configuration on all seeds
+            texts.append(f"best {tally.metric} {fixed(best.score)} ({best.objective})")
+        seconds = self._estimate.seconds_left([*running.values()], self._concurrent)
         if seconds is not None:
             texts.append(f"about {duration(seconds)} left")
         is_few, most = len(running) <= named, max(named, NAMED)
-        shown = [(name, t) for name, t in running if t.is_silent or (is_few and t.state)]
+        shown = [(name, t) for name, t in running.items() if t.is_silent or (is_few and t.state)]
         texts += [f"{name}: {t.text()}" for name, t in shown[:most]]
         texts += [f"{len(shown) - most} more silent"] if shown[most:] else []
         return "; ".join(texts)
 
-    def _images_per_s(self) -> float:
+    def _images_per_s(self, running: Collection[Running]) -> float:
         """What the trials under way say, or where they say nothing the mean of those that ended."""
-        running = [trial.told() for trial in self._running.values()]
-        if running and all("silent_s" in state for state in running):
+        if running and all(trial.is_silent for trial in running):
             return 0.0
-        told = sum(state.get("images_per_s", 0.0) for state in running)
+        told = sum(trial.told().get("images_per_s", 0.0) for trial in running)
         return told or self._num_images / max(1e-3, time.monotonic() - self._start)
-
-    def _best(self) -> str:
-        """`best knn_top1 91.2 (dcl)`: the best mean of a configuration that ran on all seeds."""
-        best = self.tally.standings.leader()
-        return f"best {self.tally.metric} {fixed(best.score)} ({best.objective})" if best else ""
 
     def say(self, text: str) -> None:
         """A line, above the table where there is one."""
         self._console.print(Text(printable(text)), soft_wrap=True)
 
     def _render(self) -> Group:
-        table = Table(box=None, pad_edge=False, padding=(0, 1))
-        rows = self.tally.rows()
+        table, rows = Table(box=None, pad_edge=False, padding=(0, 1)), self.tally.rows()
         for column in rows[0]:
-            table.add_column(
-                Text(column), justify="left" if column in ("objective", "at") else "right"
-            )
+            is_text = column in ("objective", "at")
+            table.add_column(Text(column), justify="left" if is_text else "right")
         for row in rows:
             table.add_row(*(Text(cell(value)) for value in row.values()))
-        shown = list(self._running.items())
-        running = [Text(f"  {name}: {trial.text()}", style="dim") for name, trial in shown[:SHOWN]]
-        if len(shown) > SHOWN:
-            running.append(Text(f"  and {len(shown) - SHOWN} more", style="dim"))
+        lines = [f"{name}: {trial.text()}" for name, trial in list(self._running.items())]
+        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+        running = [Text(f"  {line}", style="dim") for line in [*lines[:SHOWN], *more]]
         top = Table.grid(padding=(0, 1))
         top.add_row(
             ProgressBar(total=self.tally.total("planned"), completed=self.tally.num_done, width=30),

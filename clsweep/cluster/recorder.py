@@ -43,10 +43,10 @@ class Recorder:
         folder: ResultsFolder,
         progress: Progress,
         kept: KeptFiles,
-        loggers: Loggers | None = None,
+        loggers: Loggers,
     ):
-        self._folder, self._progress, self._kept = folder, progress, kept
-        self._loggers = loggers
+        self._folder, self._progress = folder, progress
+        self._kept, self._loggers = kept, loggers
         self._is_live = study.sections.search.method in LIVE_METHODS
         self.trial_ids: set[str] = set()  # that have a row of this run
         self._num_parts = 0  # written since the last compaction
@@ -68,8 +68,7 @@ class Recorder:
 
     def started(self, row: Row) -> None:
         self._progress.started(row)
-        if self._loggers:
-            self._loggers.started(row)
+        self._loggers.started(row)
 
     def ended(self, row: Row, outcome: Row) -> None:
         """Write the row of a trial that has ended.
@@ -86,8 +85,7 @@ class Recorder:
         if self._is_live:  # what has been chosen and judged must not be older than the rows
             self._folder.keep_journal()
         full = self._add(row, outcome, side)
-        if self._loggers:
-            self._loggers.ended(row, {**outcome, "epochs": side["epochs"]})
+        self._loggers.ended(row, {**outcome, "epochs": side["epochs"]})
         self._show(full)
 
     def skipped(self, row: Row, reason: str) -> None:
@@ -114,8 +112,7 @@ class Recorder:
     def crashed(self, row: Row, error: BaseException | None) -> None:
         """A trial whose process died: nothing was reported."""
         error = error or RuntimeError("the trial's process ended without a result")
-        outcome = {"status": "failed", **describe(error)}
-        self.ended(row, outcome)
+        self.ended(row, {"status": "failed", **describe(error)})
 
     def lost(self, row: Row, reason: str, *, goes_on: bool) -> None:
         """A trial whose process or machine was lost; it goes on elsewhere, or stays open."""

@@ -8,7 +8,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from clsweep.cluster.capacity import prepare_files, require_capacity, running_cl
 from clsweep.cluster.desk import desk_here, let_save
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
-from clsweep.cluster.progress import Progress
+from clsweep.cluster.progress import Estimate, Progress
 from clsweep.cluster.recorder import Heartbeat, Recorder
 from clsweep.cluster.search import SKIPPED, Race, in_order
 from clsweep.cluster.session import RayLostError, ray_session
@@ -37,6 +37,9 @@ from clsweep.version import VERSION, VERSION_COLUMNS, public_version
 
 if TYPE_CHECKING:
     from optuna.storages import JournalStorage
+
+# What a plan says of the user's own images.
+_OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +137,6 @@ def run_trials(
         folder.keep_journal()
     if folder.exists():
         run.lay_out()
-        run.keep_printed()
         if left or folder.has_parts():
             folder.compact()
         run.kept().settle()
@@ -265,7 +267,6 @@ class _Run:
         rules = Rules.of(study)
         capacity = require_capacity(study, running_cluster(), self._asked.max_concurrent)
         self.lay_out()
-        self.keep_printed()
         kept = self.kept()
         kept.settle()
         concurrent = max(1, min(self._asked.max_concurrent or capacity, capacity, len(self.left())))
@@ -285,11 +286,8 @@ class _Run:
         recorder = Recorder(study, folder, progress, kept, loggers)
         context = TrialContext.of(study, folder, desk=desk, one_machine=is_alone, test=self._test)
         try:
-            references = (
-                References(study, folder, self._planned, context)
-                if self.owes_references()
-                else None
-            )
+            owed = self.owes_references()
+            references = References(study, folder, self._planned, context) if owed else None
             self._run_all(concurrent, context, journal, recorder)
             if self.losses.is_hopeless:
                 num_open = len(self.left()) + len(self.losses.open)
@@ -321,9 +319,7 @@ class _Run:
         )
         return Progress(
             tally,
-            planned=planned,
-            recorded=recorded,
-            like=self._like,
+            Estimate(planned, recorded, self._like),
             concurrent=concurrent,
             stall_s=sections.resources.stall_s,
             may_wait=not is_alone and sections.resources.workers > 1,
@@ -346,7 +342,7 @@ class _Run:
             return
         plan = PlanSearch(self._study, left, self._rows(), journal, self._race(left, recorder))
         metric = self._study.sections.metric.name
-        dispatch = Dispatch(plan, asdict(context), self.losses, metric=metric)
+        dispatch = Dispatch(plan, context, self.losses, metric=metric)
         try:
             tuner(self._study, self._folder.scratch, dispatch, recorder, concurrent).fit()
         except (tune.TuneError, RequestError) as error:
@@ -360,13 +356,9 @@ class _Run:
 
     def _race(self, left: Sequence[PlannedTrial], recorder: Recorder) -> Race | None:
         """What decides which seeds run; None where all do."""
-        sections = self._study.sections
+        study, sections = self._study, self._study.sections
         if sections.scheduler.name != "racing":
             return None
-
-        def skip(trial: PlannedTrial, reason: str) -> None:
-            recorder.skipped(plan_row(self._study, trial), reason)
-
         return Race(
             self._planned,
             left,
@@ -374,46 +366,41 @@ class _Run:
             confidence=sections.scheduler.confidence,
             mode=sections.metric.mode,
             metric=sections.metric.name,
-            skip=skip,
+            skip=lambda trial, reason: recorder.skipped(plan_row(study, trial), reason),
         )
 
-    def keep_printed(self) -> None:
-        """Take along the paper's numbers that lie beside the study: the folder then has all that
-        they are compared with.
-        """
-        files, self._printed = self._printed, {}
-        if files:
-            self._folder.add_printed(files, paper_cells(self._study.document.source))
-
     def lay_out(self) -> None:
-        """Write plan and study where they are new, extended, or changed in what may change.
+        """Write plan and study where they are new, extended, or changed in what may change; and the
+        paper's numbers that lie beside the study: the folder then has all that they are compared
+        with.
 
         Only once the cluster can hold the trials: a refused request leaves no folder that would
         refuse a corrected one.
         """
         folder, rows = self._folder, [plan_row(self._study, trial) for trial in self._planned]
-        document = self._study.document
-        if not folder.exists():
-            folder.create(document.dump(), rows, document.plugins)
-            return
-        if folder.has_parts():
-            folder.compact()
-        known = folder.plan().to_pylist()
+        document, known = self._study.document, list[Row]()
+        if folder.exists():
+            if folder.has_parts():
+                folder.compact()
+            known = folder.plan().to_pylist()
         new_ids = {row["trial_id"] for row in rows}
         # once the best, in a confirmation
         others = [row for row in known if row["trial_id"] not in new_ids]
         if len(known) != len(rows) + len(others) or folder.study() != document.tree:
             folder.create(document.dump(), [*rows, *others], document.plugins)
+        files, self._printed = self._printed, {}
+        if files:
+            folder.add_printed(files, paper_cells(document.source))
 
 
 def _tried_again(rows: Sequence[Row]) -> set[str]:
     """Ids of the trials that failed, and of those that a race left out at their configurations."""
-    failed = [row for row in rows if row["status"] == "failed"]
-    configs = {(row["objective"], row["config"]) for row in failed}
-    return {row["trial_id"] for row in failed} | {
+    failed = {(row["objective"], row["config"]) for row in rows if row["status"] == "failed"}
+    return {
         row["trial_id"]
         for row in rows
-        if row["status"] == SKIPPED and (row["objective"], row["config"]) in configs
+        if row["status"] == "failed"
+        or (row["status"] == SKIPPED and (row["objective"], row["config"]) in failed)
     }
 
 
@@ -456,22 +443,18 @@ def _require_one_version(folder: ResultsFolder, recorded: Sequence[Row]) -> None
         )
 
 
-_OF_FILES = ("num_train", "num_unlabeled", "num_classes", "images_digest")
-
-
 def _changed_images(folder: ResultsFolder, study: Study, names: Sequence[str]) -> list[str]:
     """How the user's own images have changed since the plan was made, which no file of the study
     says.
     """
-    # none in old folders
-    there = [name for name in names if name in folder.plan().column_names]
+    there = [name for name in names if name in folder.plan().column_names]  # none in old folders
+    known = [name for name in names if name in there or name == "store_size"]
     plan = folder.plan(["objective", *there])
     first = {row["objective"]: row for row in reversed(plan.to_pylist())}
     changed: list[str] = []
     for cell in study.cells or (study,):
-        now, at = split_columns(cell), f"images in {cell.dataset.name}"
-        known = [name for name in names if name in there or name == "store_size"]
-        for planned in (first[o.name] for o in cell.objectives[:1] if o.name in first):
+        if planned := first.get(cell.objectives[0].name):
+            now, at = split_columns(cell), f"images in {cell.dataset.name}"
             sizes = {name: now[name] for name in known}
             changed += difference({name: planned.get(name) for name in known}, sizes, at=at)
     return list(dict.fromkeys(changed))

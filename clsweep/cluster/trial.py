@@ -7,13 +7,14 @@ itself.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,6 @@ from clsweep.cluster.desk import (
     FolderUnreachableError,
     TrialFiles,
     ask,
-    ask_to_save,
     node_id,
     report,
     say,
@@ -99,12 +99,6 @@ class TrialContext:
             cpus_per_worker=resources.cpus_per_worker,
         )
 
-    @classmethod
-    def restored(cls, fields: Mapping[str, Any]) -> TrialContext:
-        """From what `asdict` made of a context for the way through Ray."""
-        places = {name: DataPlace(**place) for name, place in fields["places"].items()}
-        return cls(**{**fields, "places": places})
-
     def plug_in(self) -> None:
         """Make the study's plug-ins those of this process, which finds what else is of the user's
         own where the driver does, last of all.
@@ -129,31 +123,19 @@ class TrialContext:
         return tempfile.TemporaryDirectory(prefix="clsweep-", dir=place, ignore_cleanup_errors=True)
 
     def tell(self, trial_id: str, state: Row, saved: str = "") -> str:
-        """Let the driver know how far a trial is; what the run asks. What cannot be told is not
-        worth a trial.
+        """Let the driver know how far a trial is; what the run asks."""
+        return str(self.call(say, trial_id, state, saved) or "")
+
+    def call(self, function: Callable[..., object], *arguments: object) -> Any:
+        """A function of `desk.py` on the folder that trials and their run share. What cannot be
+        told is not worth a trial.
         """
         with contextlib.suppress(OSError, FolderUnreachableError):
             if self._is_near() and self.scratch:
-                return say(self.scratch, trial_id, state, saved)
+                return function(self.scratch, *arguments)
             if self.desk:
-                return str(ask(self.desk, "say", trial_id, state, saved))
-        return ""
-
-    def report(self, trial_id: str, epoch: Row, *, is_first: bool) -> None:
-        """Let the driver have the row of an epoch, which comes once more with the outcome."""
-        with contextlib.suppress(OSError, FolderUnreachableError):
-            if self._is_near() and self.scratch:
-                report(self.scratch, trial_id, epoch, is_first=is_first)
-            elif self.desk:
-                ask(self.desk, "report", trial_id, epoch, is_first)
-
-    def ask_to_save(self, demand: str) -> None:
-        """Ask all trials of the run for a checkpoint."""
-        with contextlib.suppress(OSError, FolderUnreachableError):
-            if self._is_near() and self.scratch:
-                ask_to_save(self.scratch, demand)
-            elif self.desk:
-                ask(self.desk, "ask_to_save", demand)
+                return ask(self.desk, "call", function, *arguments)
+        return None
 
     def _is_near(self) -> bool:
         return self.near is None or self.near == node_id()
@@ -162,15 +144,11 @@ class TrialContext:
         """The scheduler's answer after an epoch; without a scheduler, or a score that it could
         judge, yes.
         """
-        if (
-            self.metric is None
-            or self.desk is None
-            or self.metric not in epoch
-            or epoch["epoch"] == row["epochs"]
-        ):
+        score = None if self.metric is None else epoch.get(self.metric)
+        if self.desk is None or score is None or epoch["epoch"] == row["epochs"]:
             return True
         trial = row["objective"], row["config"], row["seed"]
-        return bool(ask(self.desk, "may_go_on", *trial, epoch["epoch"], epoch[self.metric]))
+        return bool(ask(self.desk, "may_go_on", *trial, epoch["epoch"], score))
 
 
 def run_trial(config: Mapping[str, Any]) -> None:
@@ -184,10 +162,13 @@ def run_trial(config: Mapping[str, Any]) -> None:
     from ray import tune
 
     row: Row = config["row"]
-    context = TrialContext.restored(config["context"])
+    context: TrialContext = config["context"]
     if context.workers == 1:
-        with contextlib.suppress(Exception):  # the trial will meet it
-            _load_training()
+        # Before the clock runs that is compared with those of other trials. What fails here the
+        # trial will meet.
+        with contextlib.suppress(Exception):
+            importlib.import_module("ray.train.torch")
+            importlib.import_module("clsweep.train.loop")
     started_at, start = datetime.now(UTC), time.perf_counter()
     outcome: Row
     try:
@@ -199,20 +180,14 @@ def run_trial(config: Mapping[str, Any]) -> None:
             raise
         outcome = {"status": "failed", "epochs": [], **describe(error)}
     if context.gpus_per_worker or outcome["status"] == "failed":
-        _free_memory()
+        # This process goes on, beside others that share its GPU.
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
     wall_time_s = outcome.pop("earlier_s", 0.0) + time.perf_counter() - start
     outcome |= {"started_at": started_at.isoformat(), "wall_time_s": wall_time_s}
-    # its own type would load torch in the driver
-    outcome |= {"torch_version": str(torch.__version__)}
+    outcome["torch_version"] = str(torch.__version__)  # its own type would load torch in the driver
     tune.report({"outcome": outcome})
-
-
-def _load_training() -> None:
-    """Load what trials of this process need, before the clock of the first one runs: its seconds
-    are compared with those of others.
-    """
-    for module in ("ray.train.torch", "clsweep.train.loop"):
-        importlib.import_module(module)
 
 
 def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
@@ -220,11 +195,8 @@ def _fit_here(row: Row, context: TrialContext, ray_dir: str) -> Row:
     import ray.train
     from ray.train.torch import TorchTrainer
 
-    def train_here(_: object) -> Row:
-        return _train(row, context)
-
     trainer = TorchTrainer(
-        train_here,
+        lambda _: _train(row, context),
         train_loop_config={},
         scaling_config=ray.train.ScalingConfig(num_workers=0, use_gpu=context.gpus_per_worker > 0),
         run_config=ray.train.RunConfig(name=row["trial_id"], storage_path=ray_dir),
@@ -242,8 +214,9 @@ def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
     backend = "nccl" if context.gpus_per_worker else "gloo"
     resources = {"CPU": context.cpus_per_worker, "GPU": context.gpus_per_worker}
     trainer = TorchTrainer(
-        _train_worker,
-        train_loop_config={"row": row, "context": asdict(context)},
+        # The workers' results agree; that of the first is kept.
+        lambda _: _train(row, context),
+        train_loop_config={},
         torch_config=MeetInFile(backend=backend, folder=ray_dir)
         if context.one_machine
         else TorchConfig(backend=backend),
@@ -261,17 +234,13 @@ def _fit_worker_group(row: Row, context: TrialContext, ray_dir: str) -> Row:
     return _returned(trainer.fit())
 
 
-def _train_worker(config: Mapping[str, Any]) -> Row:
-    """One worker of a group. The workers' results agree; rank 0's is kept."""
-    return _train(config["row"], TrialContext.restored(config["context"]))
-
-
 def _train(row: Row, context: TrialContext) -> Row:
     """Train on this worker's own device and threads; the result carries all epochs, so that no
     report can be lost.
 
     Tune is told of the end alone: a report waits for the driver, and one that leaves takes none.
     """
+    import ray.train
     import torch
 
     from clsweep.train.loop import train_trial
@@ -281,14 +250,15 @@ def _train(row: Row, context: TrialContext) -> Row:
     keep_freed_memory()
     context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
-    line = Line(context, row["trial_id"], speaks=_is_first_worker(context))
+    is_first = context.workers == 1 or ray.train.get_context().get_world_rank() == 0
+    line = Line(context, row["trial_id"], speaks=is_first)
     epochs: list[Row] = []
 
     def note(epoch: Row) -> bool:
-        if line.speaks and row["epochs"]:
-            context.report(row["trial_id"], epoch, is_first=not epochs)
+        if is_first and row["epochs"]:
+            context.call(report, row["trial_id"], epoch, not epochs)
         epochs.append(epoch)
-        return not line.speaks or context.may_go_on(row, epoch)
+        return not is_first or context.may_go_on(row, epoch)
 
     keeps = context.checkpoint_every_s is not None
     with (
@@ -305,12 +275,12 @@ def _train(row: Row, context: TrialContext) -> Row:
             checkpoint_every_s=context.checkpoint_every_s or 0.0,
             keep_end=context.keep_end,
             test=context.test,
-            tell=line.tell if line.speaks else None,
+            tell=line.tell if is_first else None,
             notice=line.notice,
         )
     # no row: they go apart
     encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))
-    if encoder is not None and context.keep_encoder and _is_first_worker(context):
+    if encoder is not None and context.keep_encoder and is_first:
         files.keep_encoder(row, encoder, normalisation)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     return {**result, "epochs": epochs, "device": name}
@@ -336,14 +306,6 @@ def placed(row: Row) -> Iterator[None]:
         raise error from None
 
 
-def _is_first_worker(context: TrialContext) -> bool:
-    if context.workers == 1:
-        return True
-    import ray.train
-
-    return bool(ray.train.get_context().get_world_rank() == 0)
-
-
 def _device(context: TrialContext) -> torch.device:
     import torch
 
@@ -366,19 +328,6 @@ def _returned(result: Any) -> Row:
     return result.return_value
 
 
-def _free_memory() -> None:
-    """Give back what a trial left behind in a process that goes on, beside others that share its
-    GPU.
-    """
-    import gc
-
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 class References:
     """One Ray task that scores all references of a study; `collect` waits for it and keeps the
     rows.
@@ -399,7 +348,7 @@ class References:
             num_gpus=context.gpus_per_worker,
             max_retries=study.sections.resources.max_restarts,
         )(_score)
-        self._task = score.remote(placed_references(study, planned), asdict(context))
+        self._task = score.remote(placed_references(study, planned), context)
 
     def collect(self) -> None:
         """Write `references.parquet`. Without it the study's own numbers are none the worse: a
@@ -425,14 +374,14 @@ def are_owed(study: Study, folder: ResultsFolder, planned: Sequence[PlannedTrial
     return len(reference_rows(study, planned)) > num_recorded
 
 
-def _score(rows: Sequence[tuple[Row, DataPlace]], context: Mapping[str, Any]) -> list[Row]:
+def _score(rows: Sequence[tuple[Row, DataPlace]], context: TrialContext) -> list[Row]:
     import torch
 
     from clsweep.train.memory import limited_memory
     from clsweep.train.scores import score_reference
 
-    torch.set_num_threads(context["cpus_per_worker"])
-    TrialContext.restored(context).plug_in()
-    device = "cuda" if context["gpus_per_worker"] else "cpu"
-    with limited_memory({}, torch.device(device), context["gpus_per_worker"]):
+    torch.set_num_threads(context.cpus_per_worker)
+    context.plug_in()
+    device = "cuda" if context.gpus_per_worker else "cpu"
+    with limited_memory({}, torch.device(device), context.gpus_per_worker):
         return [{**row, **score_reference(row, place=place, device=device)} for row, place in rows]

@@ -8,7 +8,6 @@ must be there. Other arrays are left alone.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
@@ -17,10 +16,9 @@ import numpy as np
 
 from clsweep.catalog.rows import numbers
 from clsweep.data.availability import DataPlace
-from clsweep.data.found import PARTS, Found, files_digest, listed, numbered, stamp
+from clsweep.data.found import PARTS, Found, files_digest, listed, mismatch, numbered, stamp
 from clsweep.data.pictures import require_regular
 from clsweep.display.numbers import setting
-from clsweep.errors import RequestError
 
 _NAMES = {
     ("train", "images"): ("train_images", "x_train", "images"),
@@ -30,6 +28,7 @@ _NAMES = {
 }
 _LEVELS = 65535  # real numbers become so many steps of their range
 MAX_CHANNELS = 64
+_UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
 Header = tuple[tuple[int, ...], np.dtype]
 
 
@@ -43,40 +42,35 @@ def find(place: DataPlace) -> Found:
     root = place.root_folder
     headers = _headers(root)
     keys = {
-        what: next((name for name in names if name in headers), None)
+        what: next((name for name in names if name in headers), "")
         for what, names in _NAMES.items()
     }
-    if keys["train", "images"] is None:
-        raise RequestError(
-            f"{root}: expected an array train_images, x_train or images, given "
-            f"{listed(sorted(headers))}"
-        )
-    parts = [part for part in PARTS if keys[part, "images"]]
-    images: dict[str, str] = {part: str(keys[part, "images"]) for part in parts}
+    if not keys["train", "images"]:
+        expected = "an array train_images, x_train or images"
+        raise mismatch(root, expected, listed(sorted(headers)))
+    images = {part: keys[part, "images"] for part in PARTS if keys[part, "images"]}
     shapes = {part: _image_shape(root, name, headers[name]) for part, name in images.items()}
     if len(set(shapes.values())) > 1:
-        raise RequestError(
-            f"{root}: expected test images like those to train on, {shapes['train']}, given "
-            f"{shapes['test']}"
-        )
+        expected = f"test images like those to train on, {shapes['train']}"
+        raise mismatch(root, expected, shapes["test"])
     size, num_channels, dtype = shapes["train"]
-    limits = _limits(root, images["train"], dtype, place.value_range)
-    labels = {part: _labels(root, keys, part, headers) for part in PARTS}
+    limits = _limits(f"{root}: {images['train']}", dtype, place.value_range)
+    labels = {
+        part: _labels(root, images.get(part, ""), keys[part, "labels"], headers) for part in PARTS
+    }
 
     def pixels(part: str, rows: range) -> np.ndarray:
         array = _array(root, images[part])[rows.start : rows.stop]
         array = array.reshape(len(rows), size, size, num_channels)
         return array if limits is None else _steps(root, images[part], array, rows, limits)
 
-    def describe(part: str, rows: range) -> Iterator[str]:
-        yield f"{images[part]} {rows} {place.value_range} {stamp(_file(root, images[part]))}"
-
     sized = [(name, _file(root, name).stat().st_size) for name in sorted(headers)]
     return Found(
-        root=root, labels=labels, classes=numbered(labels["train"]), describe=describe,
-        digest=files_digest([*sized, (str(place.value_range), 0)]), pixels=pixels,
-        name=lambda part, row: f"{root}: {images[part]}[{row}]", image_size=size,
-        num_channels=num_channels, dtype="uint8" if dtype == np.uint8 else "uint16",
+        root=root, labels=labels, classes=numbered(labels["train"]), pixels=pixels,
+        describe=lambda: [f"{name} {stamp(_file(root, name))}" for name in sorted(headers)],
+        digest=files_digest([*sized, (str(place.value_range), 0)]), image_size=size,
+        name=lambda part, row: f"{root}: {images[part]}[{row}]", num_channels=num_channels,
+        dtype="uint8" if dtype == np.uint8 else "uint16",
     )  # fmt: skip
 
 
@@ -92,30 +86,22 @@ def _headers(root: Path) -> dict[str, Header]:
         with zipfile.ZipFile(root) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
             return {name.removesuffix(".npy"): _header(archive.open(name)) for name in names}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, RuntimeError) as error:
-        given = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise RequestError(
-            f"{root}: expected an .npz file or a folder of .npy files, given: {given}"
-        ) from None
+    except (*_UNREADABLE, KeyError, RuntimeError) as error:
+        raise mismatch(root, "an .npz file or a folder of .npy files", error) from None
 
 
 def _header_of(path: Path) -> Header:
     require_regular(path)
-    with path.open("rb") as file:
-        try:
-            return _header(file)
-        except ValueError as error:
-            raise ValueError(f"{path.name}: {error}") from None
+    try:
+        return _header(path.open("rb"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from None
 
 
 def _header(file: IO[bytes]) -> Header:
     with file:
-        version = np.lib.format.read_magic(file)
-        read: Any = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        is_first = np.lib.format.read_magic(file) == (1, 0)
+        read: Any = getattr(np.lib.format, f"read_array_header_{'1_0' if is_first else '2_0'}")
         shape, _, dtype = read(file)
     return shape, dtype
 
@@ -137,45 +123,32 @@ def _array(root: Path, name: str) -> np.ndarray:
     path = _file(root, name)
     try:
         return _read(path, name, stamp(path))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise RequestError(
-            f"{path}: expected an array {name} that can be read, given: {error}"
-        ) from None
+    except _UNREADABLE as error:
+        raise mismatch(path, f"an array {name} that can be read", error) from None
 
 
 def _image_shape(root: Path, name: str, header: Header) -> tuple[int, int, np.dtype]:
     """Side, channels and type of images."""
-    shape, dtype = header
+    (shape, dtype), place = header, f"{root}: {name}"
     channels = shape[3] if len(shape) == 4 else 1
     if len(shape) not in (3, 4) or shape[1] != shape[2] or not 8 <= shape[1] <= 512:
         expected = "squares of 8 to 512 pixels a side, (N, S, S) or (N, S, S, C)"
-        raise RequestError(f"{root}: {name}: expected {expected}, given {shape}")
+        raise mismatch(place, expected, shape)
     if not 1 <= channels <= MAX_CHANNELS:
-        raise RequestError(
-            f"{root}: {name}: expected 1 to {MAX_CHANNELS} channels, which come last, given {shape}"
-        )
+        raise mismatch(place, f"1 to {MAX_CHANNELS} channels, which come last", shape)
     if dtype.kind not in "uif":
-        raise RequestError(f"{root}: {name}: expected numbers, given {dtype}")
+        raise mismatch(place, "numbers", dtype)
     return shape[1], channels, dtype
 
 
-def _limits(
-    root: Path, name: str, dtype: np.dtype, value_range: str | None
-) -> tuple[float, float] | None:
+def _limits(place: str, dtype: np.dtype, value_range: str | None) -> tuple[float, float] | None:
     """The stated range of numbers whose type has none."""
-    has_range = dtype in (np.uint8, np.uint16)
-    if has_range and value_range is not None:
-        raise RequestError(
-            f"{root}: {name}: expected no dataset.range, as {dtype} has its own, given "
-            f"{value_range}"
-        )
-    if has_range:
+    if dtype in (np.uint8, np.uint16):
+        if value_range is not None:
+            raise mismatch(place, f"no dataset.range, as {dtype} has its own", value_range)
         return None
     if value_range is None:
-        raise RequestError(
-            f"{root}: {name}: expected dataset.range: [low, high] of its {dtype} numbers, given "
-            "none"
-        )
+        raise mismatch(place, f"dataset.range: [low, high] of its {dtype} numbers", "none")
     low, high = numbers(value_range)
     return low, high
 
@@ -188,31 +161,22 @@ def _steps(
     is_inside = (array >= low) & (array <= high)  # nan is not
     if not is_inside.all():
         at = np.argwhere(~is_inside)[0]
-        raise RequestError(
-            f"{root}: {name}[{rows.start + at[0]}]: expected numbers in dataset.range "
-            f"[{setting(low)}, {setting(high)}], given {array[tuple(at)]}"
-        )
+        expected = f"numbers in dataset.range [{setting(low)}, {setting(high)}]"
+        raise mismatch(f"{root}: {name}[{rows.start + at[0]}]", expected, array[tuple(at)])
     share = (array.astype(np.float64) - low) / (high - low)
     return np.rint(share * _LEVELS).astype(np.uint16)
 
 
-def _labels(
-    root: Path, keys: dict[tuple[str, str], str | None], part: str, headers: dict[str, Header]
-) -> np.ndarray:
+def _labels(root: Path, images: str, name: str, headers: dict[str, Header]) -> np.ndarray:
     """int64 (N,); -1 everywhere where there are none."""
-    images, name = keys[part, "images"], keys[part, "labels"]
     count = headers[images][0][0] if images else 0
-    if name is None or not images:
+    if not (name and images):
         return np.full(count, -1, np.int64)
     shape, dtype = headers[name]
     if dtype.kind not in "iu" or shape not in ((count,), (count, 1)):
-        raise RequestError(
-            f"{root}: {name}: expected whole numbers ({count},), one for each of {images}, given "
-            f"{dtype} {shape}"
-        )
+        expected = f"whole numbers ({count},), one for each of {images}"
+        raise mismatch(f"{root}: {name}", expected, f"{dtype} {shape}")
     labels = _array(root, name).reshape(-1).astype(np.int64)
     if labels.min(initial=0) < -1:
-        raise RequestError(
-            f"{root}: {name}: expected classes from 0 on, or -1 for none, given {labels.min()}"
-        )
+        raise mismatch(f"{root}: {name}", "classes from 0 on, or -1 for none", labels.min())
     return labels

@@ -4,244 +4,174 @@ ImageNet is laid out; or without classes. And images in tar files, as WebDataset
 
 from __future__ import annotations
 
-import errno
 import io
 import os
-import stat
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from clsweep.data.availability import DataPlace
-from clsweep.data.found import HELD_OUT, PARTS, Found, files_digest, listed, numbered, stamp
-from clsweep.data.pictures import kind_of, require_regular
-from clsweep.errors import RequestError
+from clsweep.data.found import (
+    HELD_OUT,
+    PARTS,
+    Found,
+    files_digest,
+    listed,
+    mismatch,
+    numbered,
+    stamp,
+)
+from clsweep.data.pictures import A_FILE, A_FOLDER, NOTHING, SPECIAL, kind_of, require_regular
 
 # torchvision's
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 _HELD_OUT = ("val", "test")
+_AN_IMAGE = f"at least one image ({', '.join(SUFFIXES)})"
 _MAX_CLASS_BYTES = 32  # of a sample in a tar file
 
-
-@dataclass(frozen=True, kw_only=True)
-class ImageFolder:
-    """Image files by class, names sorted; `test` lies in ROOT/val or ROOT/test and may lack classes
-    of `train`.
-    """
-
-    root: Path
-    held_out: str  # the folder of the test images
-    train: dict[str, tuple[str, ...]]
-    test: dict[str, tuple[str, ...]]
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(self.train)
-
-    def files(self, part: str) -> list[tuple[int, str]]:
-        """Number of the class and path below the root of every image of `train` or `test`."""
-        by_class, folder = (self.train, "train") if part == "train" else (self.test, self.held_out)
-        number = {name: i for i, name in enumerate(self.classes)}
-        return [
-            (number[c], f"{folder}/{c}/{name}") for c, names in by_class.items() for name in names
-        ]
+Rows = dict[str, list[tuple[int, str]]]  # of each part: number of the class, path below the root
 
 
 def find(place: DataPlace) -> Found:
     """The images of a folder by class."""
-    found = scan(place.root_folder)
-    files = {part: found.files(part) for part in PARTS}
-    labels = {part: [number for number, _ in rows] for part, rows in files.items()}
-    paths = {part: [path for _, path in rows] for part, rows in files.items()}
-    return _of_paths(found.root, paths, labels, found.classes)
+    classes, rows = scan(place.root_folder)
+    return _of_paths(place.root_folder, rows, classes)
 
 
 def find_flat(place: DataPlace) -> Found:
     """Images without classes: below ROOT/train and ROOT/val or ROOT/test, or all below ROOT."""
     root = place.root_folder
-    if not root.is_dir():
-        raise RequestError(f"{root}: expected a folder of images, given {_given(root)}")
-    held_out, is_split = _part(root, *_HELD_OUT), _part(root, "train") is not None
+    if (given := kind_of(root)) != A_FOLDER:
+        raise mismatch(root, "a folder of images", given)
+    is_split, held_out = _is_folder(root / "train"), _held_out(root)
     folders = {"train": root / "train" if is_split else root}
     if is_split and held_out:
         folders["test"] = root / held_out
-    paths = {part: sorted(_below(folder, root)) for part, folder in folders.items()}
-    for part, names in paths.items():
-        if not names:
-            expected = f"at least one image ({', '.join(SUFFIXES)}) in it or below"
-            raise RequestError(f"{folders[part]}: expected {expected}, given none")
-    return _of_paths(root, paths, {part: [-1] * len(rows) for part, rows in paths.items()}, ())
+    rows = {part: [(-1, path) for path in sorted(_below(at, root))] for part, at in folders.items()}
+    for part, folder in folders.items():
+        if not rows[part]:
+            raise mismatch(folder, f"{_AN_IMAGE} in it or below", "none")
+    return _of_paths(root, rows, ())
 
 
-def _of_paths(
-    root: Path,
-    paths: Mapping[str, Sequence[str]],
-    labels: Mapping[str, Sequence[int]],
-    classes: tuple[str, ...],
-) -> Found:
+def _of_paths(root: Path, rows: Rows, classes: tuple[str, ...]) -> Found:
     import numpy as np
 
-    def describe(part: str, rows: range) -> Iterator[str]:
-        for row in rows:
-            yield f"{labels[part][row]} {paths[part][row]} {stamp(root / paths[part][row])}"
+    def size(path: str) -> int:
+        try:
+            return os.path.getsize(root / path)
+        except OSError:
+            return -1  # decoding will say what is wrong with it
 
     return Found(
-        root=root, classes=classes, describe=describe,
-        labels={part: np.array(labels.get(part, ()), np.int64) for part in PARTS},
-        digest=files_digest((path, _size(root / path)) for part in paths for path in paths[part]),
-        name=lambda part, row: str(root / paths[part][row]),
-        open=lambda part, row: root / paths[part][row],
+        root=root, classes=classes,
+        labels={part: np.array([n for n, _ in rows.get(part, ())], np.int64) for part in PARTS},
+        digest=files_digest((path, size(path)) for part in rows for _, path in rows[part]),
+        describe=lambda: (f"{n} {at} {stamp(root / at)}" for part in rows for n, at in rows[part]),
+        name=lambda part, row: str(root / rows[part][row][1]),
+        open=lambda part, row: root / rows[part][row][1],
     )  # fmt: skip
 
 
-def _below(folder: Path, root: Path) -> Iterator[str]:
-    """Paths below the root of all images below a folder; links to folders are not followed, names
-    that begin with a dot left out.
-    """
-    for at, folders, _ in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (str((Path(at) / name).relative_to(root)) for name in _images(Path(at)))
-
-
-def scan(root: Path) -> ImageFolder:
-    """The image files below `root`; names only, none is opened. Names that begin with a dot are
-    left out.
+def scan(root: Path) -> tuple[tuple[str, ...], Rows]:
+    """Classes, and the image files below `root` by part, all sorted; `test` lies in ROOT/val or
+    ROOT/test and may lack classes of `train`. Names only, none is opened. Those that begin with a
+    dot are left out.
 
     Raises:
         RequestError: says folder, expected and given.
     """
-    if not (root / "train").is_dir():
-        given = (
-            f"a folder without train/: {listed(_folders(root))}" if root.is_dir() else _given(root)
-        )
-        raise RequestError(
-            f"{root}: expected train/CLASS/*.jpg and val/ or test/ likewise, given {given}"
-        )
+    if (given := kind_of(root)) != A_FOLDER or not _is_folder(root / "train"):
+        if given == A_FOLDER:
+            given = f"a folder without train/: {listed(_folders(root))}"
+        raise mismatch(root, "train/CLASS/*.jpg and val/ or test/ likewise", given)
     train = _classes(root / "train")
-    held_out = _part(root, *_HELD_OUT)
-    if held_out is None:
-        raise RequestError(
-            f"{root}: expected val/ or test/ beside train/, given {listed(_folders(root))}"
-        )
+    if (held_out := _held_out(root)) is None:
+        raise mismatch(root, "val/ or test/ beside train/", listed(_folders(root)))
     test = _classes(root / held_out)
     if unknown := [name for name in test if name not in train]:
-        raise RequestError(
-            f"{root / held_out}: expected classes that train/ has, given {listed(unknown)}"
-        )
+        raise mismatch(root / held_out, "classes that train/ has", listed(unknown))
     if few := next((name for name, files in train.items() if len(files) < 2), None):
         expected = "at least 2 images, one to train on and one to validate on"
-        raise RequestError(f"{root / 'train' / few}: expected {expected}, given {len(train[few])}")
+        raise mismatch(root / "train" / few, expected, len(train[few]))
     if len(train) < 2:
-        raise RequestError(
-            f"{root / 'train'}: expected at least 2 class folders, given {listed(list(train))}"
-        )
-    return ImageFolder(root=root, held_out=held_out, train=train, test=test)
+        raise mismatch(root / "train", "at least 2 class folders", listed(list(train)))
+    number = {name: i for i, name in enumerate(train)}
+    rows = {
+        part: [(number[c], f"{folder}/{c}/{name}") for c, names in found.items() for name in names]
+        for part, folder, found in (("train", "train", train), ("test", held_out, test))
+    }
+    return tuple(train), rows
 
 
-def _part(root: Path, *names: str) -> str | None:
-    """The first of the names that is a folder of the root."""
-    modes = dict(_scanned(root))
-    for name in names:
-        if name in modes and _is_folder(root / name, modes[name]):
-            return name
-    return None
+def _held_out(root: Path) -> str | None:
+    return next((name for name in _HELD_OUT if _is_folder(root / name)), None)
 
 
-def _classes(folder: Path) -> dict[str, tuple[str, ...]]:
-    names = sorted(name for name, mode in _scanned(folder) if _is_folder(folder / name, mode))
+def _classes(folder: Path) -> dict[str, list[str]]:
+    """The images of each class."""
+    names = [name for name in _names(folder) if _is_folder(folder / name)]
     if not names:
-        raise RequestError(f"{folder}: expected a folder of images for each class, given none")
-    classes = {name: _images(folder / name) for name in names}
+        raise mismatch(folder, "a folder of images for each class", "none")
+    classes = {name: _images(folder / name, _names(folder / name)) for name in names}
     if empty := [name for name, files in classes.items() if not files]:
-        expected = f"at least one image ({', '.join(SUFFIXES)}) directly inside"
         others = f" (and {len(empty) - 1} more such folders)" if len(empty) > 1 else ""
-        raise RequestError(f"{folder / empty[0]}: expected {expected}, given none{others}")
+        raise mismatch(folder / empty[0], f"{_AN_IMAGE} directly inside", f"none{others}")
     return classes
 
 
 def _folders(folder: Path) -> list[str]:
-    return sorted(
-        name for name, mode in _scanned(folder) if mode is not None and stat.S_ISDIR(mode)
-    )
+    return [name for name in _names(folder) if (folder / name).is_dir()]
 
 
-def _is_folder(path: Path, mode: int | None) -> bool:
+def _is_folder(path: Path) -> bool:
     """RequestError where that cannot be known: a class or all test images would be lost without a
     word.
     """
-    if mode is None:
-        given = "a link to nothing" if path.is_symlink() else "what cannot be looked at"
-        raise RequestError(f"{path}: expected a file or a folder, given {given}")
-    return stat.S_ISDIR(mode)
+    given = kind_of(path)
+    if given not in (A_FILE, A_FOLDER, NOTHING):
+        raise mismatch(path, "a file or a folder", given)
+    return given == A_FOLDER
 
 
-def _images(folder: Path) -> tuple[str, ...]:
+def _below(folder: Path, root: Path) -> Iterator[str]:
+    """Paths below the root of all images below a folder; links to folders are not followed."""
+    for at, folders, names in os.walk(folder, onerror=_refuse):
+        folders[:] = _shown(folders)
+        yield from (str((Path(at) / name).relative_to(root)) for name in _images(Path(at), names))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return _shown(os.listdir(folder))
+    except OSError as error:
+        _refuse(error)
+
+
+def _shown(names: Sequence[str]) -> list[str]:
+    """Sorted, without those that begin with a dot."""
+    return sorted(name for name in names if not name.startswith("."))
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise mismatch(error.filename, "a readable folder", error) from None
+
+
+def _images(folder: Path, names: Sequence[str]) -> list[str]:
     """Names that end as images do. Of what cannot be looked at, decoding will say why.
 
     Raises:
         RequestError: one of them is neither a file nor a folder.
     """
-    names = []
-    for name, mode in _scanned(folder):
-        if not name.lower().endswith(SUFFIXES) or (mode is not None and stat.S_ISDIR(mode)):
-            continue
-        if mode is not None and not stat.S_ISREG(mode):
-            given = kind_of(mode)
-            raise RequestError(f"{folder / name}: expected a regular file, given {given}")
-        names.append(name)
-    return tuple(sorted(names))
+    kinds = {n: kind_of(folder / n) for n in _shown(names) if n.lower().endswith(SUFFIXES)}
+    for name, kind in kinds.items():
+        if kind in SPECIAL.values():
+            raise mismatch(folder / name, "a regular file", kind)
+    return [name for name, kind in kinds.items() if kind != A_FOLDER]
 
 
-def _scanned(folder: Path) -> list[tuple[str, int | None]]:
-    """Names in a folder with what they are, links followed: None where that cannot be known. Names
-    that begin with a dot are left out.
-    """
-    try:
-        with os.scandir(str(folder)) as entries:
-            return [(entry.name, _mode(entry)) for entry in entries if entry.name[0] != "."]
-    except OSError as error:
-        raise RequestError(
-            f"{folder}: expected a readable folder, given: {error.strerror}"
-        ) from None
-
-
-def _mode(entry: os.DirEntry[str]) -> int | None:
-    try:
-        return entry.stat().st_mode
-    except OSError as error:
-        # A link in a circle has no end to look at: without a name of an image it may be a class.
-        if error.errno == errno.ELOOP and not entry.name.lower().endswith(SUFFIXES):
-            raise RequestError(
-                f"{entry.path}: expected a file or a folder, given a link in a circle"
-            ) from None
-        return None
-
-
-def _size(path: Path) -> int:
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return -1  # decoding will say what is wrong with it
-
-
-def _given(root: Path) -> str:
-    """What a path is that is no folder."""
-    try:
-        mode = root.stat().st_mode
-    except OSError as error:
-        return (
-            "a link in a circle"
-            if error.errno == errno.ELOOP
-            else "no such folder"
-            if error.errno == errno.ENOENT
-            else str(error.strerror)
-        )
-    return "a file" if stat.S_ISREG(mode) else kind_of(mode)
-
-
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One image: where its bytes lie, and its class, -1 for none."""
 
     shard: Path
@@ -268,11 +198,7 @@ def find_shards(place: DataPlace) -> Found:
     samples = {part: [s for shard in shards[part] for s in _samples(shard)] for part in PARTS}
     labels = {part: np.array([s.label for s in samples[part]], np.int64) for part in PARTS}
     if not samples["train"]:
-        raise RequestError(f"{root}: expected images in train-*.tar, given none")
-
-    def describe(part: str, rows: range) -> Iterator[str]:
-        for sample in samples[part][rows.start : rows.stop]:
-            yield f"{sample} {stamp(sample.shard)}"
+        raise mismatch(root, "images in train-*.tar", "none")
 
     def read(part: str, row: int) -> io.BytesIO:
         sample = samples[part][row]
@@ -280,7 +206,8 @@ def find_shards(place: DataPlace) -> Found:
             return io.BytesIO(os.pread(file.fileno(), sample.size, sample.start))
 
     return Found(
-        root=root, labels=labels, classes=numbered(labels["train"]), describe=describe, open=read,
+        root=root, labels=labels, classes=numbered(labels["train"]), open=read,
+        describe=lambda: (f"{s} {stamp(s.shard)}" for part in PARTS for s in samples[part]),
         digest=files_digest(
             (f"{s.shard.name}/{s.name} {s.label}", s.size) for part in PARTS for s in samples[part]
         ),
@@ -290,49 +217,41 @@ def find_shards(place: DataPlace) -> Found:
 
 def _shards(root: Path) -> dict[str, list[Path]]:
     if not root.is_dir():
-        raise RequestError(f"{root}: expected a folder of train-*.tar files, given no such folder")
+        raise mismatch(root, "a folder of train-*.tar files", NOTHING)
     paths = sorted(root.glob("*.tar"))
-
-    def of(part: str) -> list[Path]:
-        return [path for path in paths if path.stem == part or path.name.startswith(f"{part}-")]
-
-    if not of("train"):
-        given = listed([path.name for path in sorted(root.iterdir())])
-        raise RequestError(f"{root}: expected train-*.tar, given {given}")
-    return {"train": of("train"), "test": next((of(name) for name in HELD_OUT if of(name)), [])}
+    of = {
+        part: [path for path in paths if path.stem == part or path.name.startswith(f"{part}-")]
+        for part in ("train", *HELD_OUT)
+    }
+    if not of["train"]:
+        raise mismatch(root, "train-*.tar", listed([path.name for path in sorted(root.iterdir())]))
+    return {"train": of["train"], "test": next((of[name] for name in HELD_OUT if of[name]), [])}
 
 
 def _samples(shard: Path) -> Iterator[Sample]:
     """The samples of a tar file, in its order."""
+    images: dict[str, tarfile.TarInfo] = {}
+    labels: dict[str, int] = {}
     try:
         require_regular(shard)
         with tarfile.open(shard, "r:") as archive:
-            members = [member for member in archive if member.isfile()]
-            images: dict[str, tarfile.TarInfo] = {}
-            labels: dict[str, int] = {}
-            for member in members:
+            for member in (member for member in archive if member.isfile()):
                 folder, _, name = member.name.rpartition("/")
                 key, _, kind = name.partition(".")
                 key = f"{folder}/{key}"
                 if f".{kind.lower()}" in SUFFIXES:
                     if key in images:
-                        raise ValueError(
-                            f"expected one image a sample, given {images[key].name} and "
-                            f"{member.name}"
-                        )
+                        given = f"{images[key].name} and {member.name}"
+                        raise ValueError(f"expected one image a sample, given {given}")
                     images[key] = member
                 elif kind.lower() == "cls":
-                    labels[key] = _label(archive, member)
+                    file = archive.extractfile(member)
+                    text = file.read(_MAX_CLASS_BYTES) if file else b""
+                    if not text.strip().isdigit():
+                        expected = f"{member.name}: expected the number of a class"
+                        raise ValueError(f"{expected}, given {text!r:.40}")
+                    labels[key] = int(text)
     except (OSError, ValueError, tarfile.TarError) as error:
-        given = getattr(error, "strerror", None) or (str(error).splitlines() or ["nothing"])[0]
-        raise RequestError(f"{shard}: expected a plain tar file, given: {given}") from None
+        raise mismatch(shard, "a plain tar file", error) from None
     for key, member in images.items():
         yield Sample(shard, member.name, member.offset_data, member.size, labels.get(key, -1))
-
-
-def _label(archive: tarfile.TarFile, member: tarfile.TarInfo) -> int:
-    file = archive.extractfile(member)
-    text = file.read(_MAX_CLASS_BYTES) if file else b""
-    if not text.strip().isdigit():
-        raise ValueError(f"{member.name}: expected the number of a class, given {text!r:.40}")
-    return int(text)

@@ -6,12 +6,12 @@ for what is made of them.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,13 @@ PARTS = ("train", "test")
 HELD_OUT = ("val", "valid", "validation", "test")
 MAX_CLASSES = 1000
 _SAMPLED = 200  # headers of pictures that an estimate reads
+_BLOCK_BYTES = 512  # of what a file holds on the disk
+
+
+def mismatch(place: object, expected: str, given: object) -> RequestError:
+    """Files are not what they should be, in one line; `given` may be what reading them raised."""
+    told = f": {first_line(given)}" if isinstance(given, Exception) else f" {given}"
+    return RequestError(f"{place}: expected {expected}, given{told}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +62,7 @@ class Found:
     labels: Mapping[str, np.ndarray] = field(repr=False)
     classes: tuple[str, ...]
     digest: str
-    describe: Callable[[str, range], Iterable[str]]
+    describe: Callable[[], Iterable[str]]
     name: Callable[[str, int], str]
     open: Callable[[str, int], Encoded] | None = None
     pixels: Callable[[str, range], np.ndarray] | None = None
@@ -65,13 +72,31 @@ class Found:
 
 
 def find(dataset: Dataset, place: DataPlace) -> Found:
-    """What the user's own files hold.
+    """What the user's own files hold: labels that can be learned, voted for and split.
 
     Raises:
         RequestError: one line: place, expected, given.
     """
+    import numpy as np
+
     found: Found = named(dataset.files)(place)
-    _require_classes(found)
+    root, num_classes = found.root, len(found.classes)
+    train, test = (found.labels[part] for part in PARTS)
+    if not len(train):
+        raise mismatch(root, "training images", "none")
+    if not num_classes:
+        return found
+    if not 2 <= num_classes <= MAX_CLASSES:
+        raise mismatch(root, f"2 to {MAX_CLASSES} classes", num_classes)
+    classes, counts = np.unique(train[train >= 0], return_counts=True)
+    if (few := classes[counts == 1]).size:
+        why = "one to train on and one to validate on"
+        expected, given = "at least 2 training images of each class", found.classes[few[0]]
+        raise mismatch(root, f"{expected}, {why}", f"1 of class {given}")
+    if (unknown := np.setdiff1d(test[test >= 0], classes)).size:
+        given = dict(enumerate(found.classes)).get(unknown[0], unknown[0])
+        expected = "test images of classes that the training images have"
+        raise mismatch(root, expected, f"class {given}")
     return found
 
 
@@ -95,61 +120,18 @@ def sized_dataset(
         RequestError: files are not laid out as they should be, or have other sizes than stated.
     """
     row = DATASET[name]
-    if row.files:
-        row = _own(row, place, image_size, num_train, num_classes, channels)
-    else:
-        row = replace(
-            row,
-            image_size=image_size or row.image_size,
-            num_classes=num_classes or row.num_classes,
-        )
+    stated = {"image_size": image_size, "num_classes": num_classes, "channels": channels}
+    sizes: dict[str, Any] = {what: number for what, number in stated.items() if number}
     if row.makes_images:
+        row = replace(row, **sizes)
         num_train = round(fraction * row.num_train) if fraction else num_train
         return replace(row, num_train=num_train, num_test=num_train // 5) if num_train else row
-    return _part(row, num_train, fraction)
-
-
-def _own(
-    row: Dataset,
-    place: DataPlace,
-    image_size: int | None,
-    num_train: int | None,
-    num_classes: int | None,
-    channels: int | None,
-) -> Dataset:
-    """The row with the sizes of the user's files. A plan without the files takes the stated ones,
-    and as many test images as `synthetic` would have.
-    """
-    root = place.root_folder
-    if num_train and num_classes and not root.exists():
-        return replace(
-            row, num_train=num_train, num_test=num_train // 5, num_classes=num_classes,
-            channels=channels or row.channels, image_size=image_size or row.image_size,
-        )  # fmt: skip
-    found = find(row, place)
-    given = {"num_classes": (num_classes, len(found.classes))}
-    if found.image_size:
-        given["image_size"] = image_size, found.image_size
-        given["channels"] = channels, found.num_channels
-    for what, (stated, there) in given.items():
-        if stated not in (None, there):
-            raise RequestError(
-                f"{root}: expected dataset.{what} to be {there}, as in its files, given {stated}"
-            )
-    train, test = (found.labels[part] for part in PARTS)
-    num_test = len(test) or len(train) // 5
-    num_all = len(train) if len(test) else len(train) - num_test
-    num_labelled = round(num_all * float((train >= 0).mean()))
-    return replace(
-        row, num_train=num_labelled, num_unlabeled=num_all - num_labelled, num_test=num_test,
-        num_classes=len(found.classes), image_size=found.image_size or image_size or row.image_size,
-        channels=found.num_channels if found.image_size else channels or row.channels,
-        images_digest=found.digest,
-    )  # fmt: skip
-
-
-def _part(row: Dataset, num_train: int | None, fraction: float | None) -> Dataset:
-    """The row with fewer training images, unlabeled ones in proportion."""
+    if row.files and num_train and num_classes and not place.root_folder.exists():
+        # a plan without the files: as many test images as `synthetic` would have
+        sizes |= {"num_train": num_train, "num_test": num_train // 5}
+    elif row.files:
+        row = _with_sizes(row, find(row, place), sizes)
+    row = replace(row, **sizes)
     there = row.num_train + row.num_unlabeled
     wanted = round(fraction * there) if fraction else num_train
     if wanted is None or wanted == there:
@@ -160,33 +142,23 @@ def _part(row: Dataset, num_train: int | None, fraction: float | None) -> Datase
     return replace(row, num_train=num_labelled, num_unlabeled=wanted - num_labelled)
 
 
-def _require_classes(found: Found) -> None:
-    """Labels that can be learned, voted for and split."""
-    import numpy as np
-
+def _with_sizes(row: Dataset, found: Found, stated: Mapping[str, int]) -> Dataset:
+    """The row with the sizes of the user's files, which are the stated ones."""
+    there: dict[str, Any] = {"num_classes": len(found.classes)}
+    if found.image_size:
+        there |= {"image_size": found.image_size, "channels": found.num_channels}
+    for what, number in there.items():
+        if stated.get(what, number) != number:
+            expected = f"dataset.{what} to be {number}, as in its files"
+            raise mismatch(found.root, expected, stated[what])
     train, test = (found.labels[part] for part in PARTS)
-    if not len(train):
-        raise RequestError(f"{found.root}: expected training images, given none")
-    num_classes = len(found.classes)
-    if not num_classes:
-        return
-    if not 2 <= num_classes <= MAX_CLASSES:
-        raise RequestError(
-            f"{found.root}: expected 2 to {MAX_CLASSES} classes, given {num_classes}"
-        )
-    counts = np.bincount(train[train >= 0], minlength=num_classes)
-    if (few := np.flatnonzero(counts == 1)).size:
-        raise RequestError(
-            f"{found.root}: expected at least 2 training images of each class, one to train on "
-            f"and one to validate on, given 1 of class {found.classes[few[0]]}"
-        )
-    known = counts[test[test >= 0]] > 0
-    if not known.all():
-        stranger = found.classes[test[test >= 0][~known][0]]
-        raise RequestError(
-            f"{found.root}: expected test images of classes that the training images have, given "
-            f"class {stranger}"
-        )
+    num_test = len(test) or len(train) // 5
+    num_all = len(train) if len(test) else len(train) - num_test
+    num_labelled = round(num_all * float((train >= 0).mean()))
+    return replace(
+        row, **there, num_train=num_labelled, num_unlabeled=num_all - num_labelled,
+        num_test=num_test, images_digest=found.digest,
+    )  # fmt: skip
 
 
 def source(dataset: Dataset, place: DataPlace) -> Source:
@@ -198,66 +170,52 @@ def source(dataset: Dataset, place: DataPlace) -> Source:
     from clsweep.data.cache import Source
 
     found = find(dataset, place)
-    _require_as_planned(found, dataset)
+    root, num_there, changed = (
+        found.root,
+        len(found.labels["train"]),
+        "the folder has changed since",
+    )
+    if dataset.images_digest not in (None, found.digest):
+        expected = f"the files that were planned with (digest {dataset.images_digest})"
+        raise mismatch(root, expected, f"others ({found.digest}): {changed}")
+    wanted = dataset.num_train + dataset.num_unlabeled
+    if wanted > num_there or len(found.classes) != dataset.num_classes:
+        expected = f"{wanted} training images in {dataset.num_classes} classes, as planned"
+        raise mismatch(root, expected, f"{num_there} in {len(found.classes)}: {changed}")
     common: dict[str, Any] = {
         "name": dataset.name, "classes": found.classes, "labels": found.labels,
         "describe": found.describe, "num_channels": dataset.channels, "dtype": found.dtype,
     }  # fmt: skip
-    if found.pixels is not None:
-        place_text = f"{found.root} {place.value_range}"
-        return Source(
-            **common, place=place_text, image_size=found.image_size, fill=_fill_arrays(found)
-        )
+    if (read := found.pixels) is not None:
+
+        def copy(part: str, rows: range, images: Any) -> list[str]:
+            images[:] = read(part, rows)
+            return []
+
+        where = f"{root} {place.value_range}"
+        return Source(**common, place=where, image_size=found.image_size, fill=copy)
     store_size = dataset.store_size or dataset.image_size
     return Source(
-        **common, place=f"{found.root} {dataset.channels}", image_size=store_size,
-        fill=_fill_pictures(found, store_size, dataset.channels),
+        **common, place=f"{root} {dataset.channels}", image_size=store_size,
+        fill=partial(_decoded, found, store_size, dataset.channels),
         sizes=lambda part: _stored_sizes(found, part, range(len(found.labels[part])), store_size),
     )  # fmt: skip
 
 
-def _require_as_planned(found: Found, dataset: Dataset) -> None:
-    there, root = len(found.labels["train"]), found.root
-    if dataset.images_digest not in (None, found.digest):
-        raise RequestError(
-            f"{root}: expected the files that were planned with (digest {dataset.images_digest}), "
-            f"given others ({found.digest}): the folder has changed since"
-        )
-    wanted = dataset.num_train + dataset.num_unlabeled
-    if wanted > there or len(found.classes) != dataset.num_classes:
-        expected = f"{wanted} training images in {dataset.num_classes} classes, as planned"
-        given = f"{there} in {len(found.classes)}"
-        raise RequestError(
-            f"{root}: expected {expected}, given {given}: the folder has changed since"
-        )
-
-
-def _fill_arrays(found: Found) -> Callable[..., list[str]]:
-    def fill(part: str, rows: range, images: Any, step: Callable[[int], object]) -> list[str]:
-        assert found.pixels is not None
-        images[:] = found.pixels(part, rows)
-        step(len(rows))
-        return []
-
-    return fill
-
-
-def _fill_pictures(found: Found, store_size: int, num_channels: int) -> Callable[..., list[str]]:
+def _decoded(
+    found: Found, store_size: int, num_channels: int, part: str, rows: range, images: Any
+) -> list[str]:
+    """Decode pictures of a part into images; a line for each that is broken."""
     from clsweep.data import pictures
 
-    def fill(part: str, rows: range, images: Any, step: Callable[[int], object]) -> list[str]:
-        assert found.open is not None
-        broken = []
-        for image, row in zip(images, rows, strict=True):
-            try:
-                image[...] = pictures.decode(found.open(part, row), store_size, num_channels)
-            except Exception as error:  # Pillow's plugins raise anything at a damaged file
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                broken.append(f"{found.name(part, row)}: {reason}")
-            step(1)
-        return broken
-
-    return fill
+    assert found.open is not None
+    broken = []
+    for image, row in zip(images, rows, strict=True):
+        try:
+            image[...] = pictures.decode(found.open(part, row), store_size, num_channels)
+        except Exception as error:  # Pillow's plugins raise anything at a damaged file
+            broken.append(f"{found.name(part, row)}: {first_line(error)}")
+    return broken
 
 
 def _stored_sizes(found: Found, part: str, rows: Sequence[int], store_size: int) -> np.ndarray:
@@ -284,23 +242,55 @@ def cache_bytes(dataset: Dataset, place: DataPlace) -> tuple[int, bool]:
     """What the cache of the user's own pictures takes on the disk, and whether that is exact: of
     many pictures, some headers are read.
     """
+    import numpy as np
+
     found, total, is_exact = find(dataset, place), 0, True
-    store_size = dataset.store_size or dataset.image_size
+    item = np.dtype(found.dtype).itemsize
     for part in PARTS:
         count = len(found.labels[part])
         if found.open is None:
-            import numpy as np
-
-            item = np.dtype(found.dtype).itemsize
             total += count * found.image_size**2 * found.num_channels * item
             continue
         rows = range(count) if count <= _SAMPLED else range(0, count, -(-count // _SAMPLED))
         is_exact &= len(rows) == count
-        sizes = _stored_sizes(found, part, rows, store_size)
+        sizes = _stored_sizes(found, part, rows, dataset.store_size or dataset.image_size)
         readable = sizes[sizes[:, 0] > 0]
         if len(readable):
             total += round(count * float(readable.prod(axis=1).mean()) * dataset.channels)
     return total, is_exact
+
+
+def cache_room(dataset: Dataset, place: DataPlace) -> str:
+    """What the cache of a data set takes, and where, for a reader; empty if it has none, or if the
+    files are not here.
+
+    Raises:
+        RequestError: the disk has no room for it.
+    """
+    if not dataset.images_digest or not dataset.files:
+        return ""
+    folder = place.cache_folder
+    size, is_exact = cache_bytes(dataset, place)
+    free = shutil.disk_usage(next(f for f in (folder, *folder.parents) if f.exists())).free
+    about = "" if is_exact else "about "
+    if size > free:
+        from clsweep.data.cache import is_complete
+
+        made_of = source(dataset, place)
+        # what a killed process left is removed first
+        left = made_of.partial(folder).glob("*.npy")
+        freed = sum(path.stat().st_blocks * _BLOCK_BYTES for path in left)
+        if size - freed > free and not is_complete(made_of, folder):
+            raise RequestError(
+                f"{folder}: expected {about}{byte_size(size - freed, 3)} free to keep "
+                f"{dataset.name} in, given {byte_size(free, 3)}. Name another folder with --set "
+                "dataset.cache=FOLDER, or keep smaller pictures with dataset.store_size"
+            )
+    kept = f", shorter sides up to {dataset.store_size} pixels" if dataset.store_size else ""
+    return (
+        f"{dataset.name} takes {about}{byte_size(size, 3)} in {place.cache}{kept}; "
+        f"{byte_size(free, 3)} are free"
+    )
 
 
 def files_digest(names_and_sizes: Iterable[tuple[str, int]]) -> str:
@@ -331,46 +321,7 @@ def numbered(train: np.ndarray) -> tuple[str, ...]:
     return tuple(str(number) for number in range(int(train.max(initial=-1)) + 1))
 
 
-_BLOCK_BYTES = 512  # of what a file holds on the disk
-
-
-def cache_room(dataset: Dataset, place: DataPlace) -> str:
-    """What the cache of a data set takes, and where, for a reader; empty if it has none, or if the
-    files are not here.
-
-    Raises:
-        RequestError: the disk has no room for it.
-    """
-    if not dataset.images_digest or not dataset.files:
-        return ""
-    folder = place.cache_folder
-    size, is_exact = cache_bytes(dataset, place)
-    free = shutil.disk_usage(_existing(folder)).free
-    about = "" if is_exact else "about "
-    if size > free and (left := size - _held(dataset, place)) > free:
-        raise RequestError(
-            f"{folder}: expected {about}{byte_size(left, 3)} free to keep {dataset.name} in, given "
-            f"{byte_size(free, 3)}. Name another folder with --set dataset.cache=FOLDER, or keep "
-            "smaller pictures with dataset.store_size"
-        )
-    kept = f", shorter sides up to {dataset.store_size} pixels" if dataset.store_size else ""
-    return (
-        f"{dataset.name} takes {about}{byte_size(size, 3)} in {place.cache}{kept}; "
-        f"{byte_size(free, 3)} are free"
-    )
-
-
-def _held(dataset: Dataset, place: DataPlace) -> float:
-    """Bytes that the disk holds of the cache already; all that it takes once it is made."""
-    from clsweep.data.cache import is_complete
-
-    made_of = source(dataset, place)
-    if is_complete(made_of, place.cache_folder):
-        return math.inf
-    begun = (place.cache_folder / f"{made_of.stem}.partial").glob("*.npy")
-    return sum(path.stat().st_blocks * _BLOCK_BYTES for path in begun)
-
-
-def _existing(folder: Path) -> Path:
-    """The nearest folder above that is there."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
+def first_line(error: Exception) -> str:
+    """What an error says, in a line."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return str(reason).partition("\n")[0] or type(error).__name__

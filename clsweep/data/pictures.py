@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import stat
@@ -115,23 +116,31 @@ def needed_size(view_size: int, crop_scale: float) -> int:
     return math.ceil(max(view_size / math.sqrt(crop_scale), view_size * SCORED_SHARE))
 
 
+A_FILE, A_FOLDER, NOTHING = "a file", "a folder", "no such folder"
+SPECIAL = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_KINDS = {stat.S_IFREG: A_FILE, stat.S_IFDIR: A_FOLDER, **SPECIAL}
+
+
 def require_regular(path: Path) -> None:
     """ValueError where reading a path may wait for ever or never end: it is no regular file."""
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
-        raise ValueError(f"expected a regular file, given {kind_of(mode)}")
+        raise ValueError(f"expected a regular file, given {_KINDS[stat.S_IFMT(mode)]}")
 
 
-def kind_of(mode: int) -> str:
-    """What a path is that is no regular file."""
-    kinds = {
-        stat.S_IFIFO: "a FIFO",
-        stat.S_IFSOCK: "a socket",
-        stat.S_IFDIR: "a folder",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-    }
-    return kinds.get(stat.S_IFMT(mode), "something else")
+def kind_of(path: Path) -> str:
+    """What a path is, links followed, or why that cannot be known."""
+    try:
+        return _KINDS[stat.S_IFMT(os.stat(path).st_mode)]
+    except FileNotFoundError:
+        return "a link to nothing" if path.is_symlink() else NOTHING
+    except OSError as error:
+        return "a link in a circle" if error.errno == errno.ELOOP else str(error.strerror)
 
 
 def _eight_bits(picture: Picture) -> Picture:

@@ -4,7 +4,6 @@ cache are made of.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from clsweep.catalog import DATASET, Dataset, named
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from clsweep.data.cache import Source
 
 MAX_SYNTHETIC_BYTES = 2**30  # held in memory; more is written to the cache
-
-Step = Callable[[int], object]
 
 
 def is_cached(dataset: Dataset) -> bool:
@@ -58,55 +55,46 @@ def stl10(dataset: Dataset, place: DataPlace) -> Source:
 
     from clsweep.data.cache import Source
 
-    folder, shape = (
-        data_folder("stl10", place.root_folder),
-        (3, dataset.image_size, dataset.image_size),
-    )
+    folder, size = data_folder("stl10", place.root_folder), dataset.image_size
     counts = {
         "train": dataset.num_train,
         "unlabeled": dataset.num_unlabeled,
         "test": dataset.num_test,
     }
-    sizes = {f"{name}_X.bin": count * 3 * dataset.image_size**2 for name, count in counts.items()}
-    sizes |= {"train_y.bin": dataset.num_train, "test_y.bin": dataset.num_test}
-    for name, size in sizes.items():
+    lengths = {f"{name}_X.bin": count * 3 * size**2 for name, count in counts.items()}
+    lengths |= {"train_y.bin": dataset.num_train, "test_y.bin": dataset.num_test}
+    for name, length in lengths.items():
         found = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if found != size:
-            given = "no such file" if found is None else f"expected {size} bytes, given {found}"
+        if found != length:
+            given = "no such file" if found is None else f"expected {length} bytes, given {found}"
             raise RequestError(missing_data_message("stl10", place.root_folder, f"{name}: {given}"))
-    stamps = "; ".join(f"{name} {stamp(folder / name)}" for name in sizes)
     parts = {"train": ("train", "unlabeled"), "test": ("test",)}
     raw = {
-        part: [
-            np.memmap(folder / f"{name}_X.bin", np.uint8, "r", shape=(counts[name], *shape))
-            for name in names
-        ]
-        for part, names in parts.items()
+        name: np.memmap(folder / f"{name}_X.bin", np.uint8, "r", shape=(count, 3, size, size))
+        for name, count in counts.items()
     }
 
-    def fill(part: str, rows: range, images: np.ndarray, step: Step) -> list[str]:
+    def fill(part: str, rows: range, images: np.ndarray) -> list[str]:
         start = 0
-        for array in raw[part]:
+        for array in (raw[name] for name in parts[part]):
             first, last = max(rows.start, start), min(rows.stop, start + len(array))
-            if first < last:  # columns of red, green, blue
-                images[first - rows.start : last - rows.start] = array[
-                    first - start : last - start
-                ].transpose(0, 3, 2, 1)
+            if first < last:
+                columns = array[first - start : last - start]  # of red, green, blue
+                images[first - rows.start : last - rows.start] = columns.transpose(0, 3, 2, 1)
             start += len(array)
-        step(len(rows))
         return []
 
     def labels(part: str) -> np.ndarray:
         # the files count from 1
         known = np.fromfile(folder / f"{part}_y.bin", np.uint8).astype(np.int64) - 1
-        missing = sum(map(len, raw[part])) - len(known)
+        missing = sum(counts[name] for name in parts[part]) - len(known)
         return np.concatenate([known, np.full(missing, -1, np.int64)])
 
     return Source(
-        name="stl10", place=str(folder), image_size=dataset.image_size,
+        name="stl10", place=str(folder), image_size=size,
         classes=tuple(str(number) for number in range(DATASET["stl10"].num_classes)),
-        labels={part: labels(part) for part in parts},
-        describe=lambda part, rows: [f"{part} {rows} {stamps}"], fill=fill,
+        labels={part: labels(part) for part in parts}, fill=fill,
+        describe=lambda: [f"{name} {stamp(folder / name)}" for name in lengths],
     )  # fmt: skip
 
 
@@ -117,9 +105,8 @@ def synthetic_images(dataset: Dataset, _place: DataPlace) -> Source:
 
     size, num_classes = dataset.image_size, dataset.num_classes
 
-    def fill(part: str, rows: range, images: np.ndarray, step: Step) -> list[str]:
+    def fill(part: str, rows: range, images: np.ndarray) -> list[str]:
         images[:] = synthetic.images(part, rows, image_size=size, num_classes=num_classes)
-        step(len(rows))
         return []
 
     counts = {"train": dataset.num_train, "test": dataset.num_test}
@@ -127,5 +114,5 @@ def synthetic_images(dataset: Dataset, _place: DataPlace) -> Source:
         name="synthetic", place=f"{num_classes} classes, {synthetic.VERSION}", image_size=size,
         classes=tuple(str(number) for number in range(num_classes)),
         labels={part: synthetic.labels(count, num_classes) for part, count in counts.items()},
-        describe=lambda part, rows: [f"{part} {rows}"], fill=fill,
+        describe=tuple, fill=fill,
     )  # fmt: skip

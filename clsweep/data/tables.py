@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from clsweep.data.availability import DataPlace
-from clsweep.data.found import HELD_OUT, PARTS, Found, files_digest, listed, numbered, stamp
+from clsweep.data.found import (
+    HELD_OUT,
+    PARTS,
+    Found,
+    files_digest,
+    listed,
+    mismatch,
+    numbered,
+    stamp,
+)
 from clsweep.data.pictures import Encoded, require_regular
-from clsweep.errors import RequestError
 
 _LABELS = ("label", "labels", "fine_label", "target", "class")
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
@@ -30,11 +38,40 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 
 @dataclass(frozen=True)
 class _File:
-    """One file of a split: how many rows it has, which of them lie in which group."""
+    """One file of a split: a table in groups of rows, of which an Arrow file has one."""
 
     path: Path
-    is_parquet: bool
-    starts: tuple[int, ...]  # of its groups of rows, and where the last ends
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.path.suffix == ".parquet"
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each group of rows begins, and where the last ends."""
+        require_regular(self.path)
+        if not self.is_parquet:
+            return 0, self.arrow.num_rows
+        with pq.ParquetFile(self.path) as file:
+            meta = file.metadata
+            counts = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+        return 0, *np.cumsum(counts).tolist()
+
+    @property
+    def arrow(self) -> pa.Table:
+        return _arrow_table(self.path, stamp(self.path))
+
+
+@lru_cache(maxsize=64)
+def _arrow_table(path: Path, _stamp: str) -> pa.Table:
+    """Mapped, not read."""
+    return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
+
+
+@lru_cache(maxsize=8)
+def _parquet_group(path: Path, group: int, column: str, _stamp: str) -> pa.ChunkedArray:
+    with pq.ParquetFile(path) as file:
+        return file.read_row_group(group, columns=[column])[column]
 
 
 def find(place: DataPlace) -> Found:
@@ -44,19 +81,18 @@ def find(place: DataPlace) -> Found:
         RequestError: place, expected and given.
     """
     root = place.root_folder
-    paths = _paths(root)
+    files = {part: [_File(path) for path in paths] for part, paths in _paths(root).items()}
     try:
-        files = {part: [_opened(path) for path in paths[part]] for part in PARTS}
-        schema = _schema(paths["train"][0])
+        ends = {part: np.cumsum([file.starts[-1] for file in files[part]]) for part in PARTS}
+        first = files["train"][0]
+        schema = pq.read_schema(first.path) if first.is_parquet else first.arrow.schema
         image, label, names = _columns(root, schema)
         labels = {part: _labels(files[part], label) for part in PARTS}
     except _UNREADABLE as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RequestError(f"{root}: expected a folder of datasets, given: {reason}") from None
+        raise mismatch(root, "a folder of datasets", error) from None
     count = len(numbered(labels["train"]))
     if names and count > len(names):
-        raise RequestError(f"{root}: expected classes below {len(names)}, given {count - 1}")
-    ends = {part: np.cumsum([file.starts[-1] for file in files[part]]) for part in PARTS}
+        raise mismatch(root, f"classes below {len(names)}", count - 1)
 
     def locate(part: str, row: int) -> tuple[_File, int]:
         number = int(np.searchsorted(ends[part], row, side="right"))
@@ -66,24 +102,23 @@ def find(place: DataPlace) -> Found:
     def read(part: str, row: int) -> Encoded:
         file, at = locate(part, row)
         group = int(np.searchsorted(file.starts, at, side="right")) - 1
-        cell = _group(file, group, image)[at - file.starts[group]].as_py()
+        if file.is_parquet:
+            column = _parquet_group(file.path, group, image, stamp(file.path))
+        else:
+            column = file.arrow[image]
+        cell = column[at - file.starts[group]].as_py()
         if cell is None or (cell["bytes"] is None and not cell.get("path")):
             raise ValueError("no image in this row")
         return Path(cell["path"]) if cell["bytes"] is None else io.BytesIO(cell["bytes"])
-
-    def describe(part: str, rows: range) -> Iterator[str]:
-        for row in rows:
-            file, at = locate(part, row)
-            yield f"{file.path.name} {at} {stamp(file.path)}"
 
     def name(part: str, row: int) -> str:
         file, at = locate(part, row)
         return f"{file.path}: row {at}"
 
-    every = [path for part in PARTS for path in paths[part]]
+    every = [file.path for part in PARTS for file in files[part]]
     return Found(
-        root=root, labels=labels, open=read, describe=describe, name=name,
-        classes=names or numbered(labels["train"]),
+        root=root, labels=labels, open=read, name=name, classes=names or numbered(labels["train"]),
+        describe=lambda: (f"{path.name} {stamp(path)}" for path in every),
         digest=files_digest((path.name, path.stat().st_size) for path in every),
     )  # fmt: skip
 
@@ -91,7 +126,7 @@ def find(place: DataPlace) -> Found:
 def _paths(root: Path) -> dict[str, list[Path]]:
     """The files of either part."""
     if not root.is_dir():
-        raise RequestError(f"{root}: expected a folder of datasets, given no such folder")
+        raise mismatch(root, "a folder of datasets", "no such folder")
     if (root / "dataset_dict.json").is_file():
         splits = {path.parent.name: _arrow_files(path.parent) for path in root.glob("*/state.json")}
     elif (root / "state.json").is_file():
@@ -102,7 +137,7 @@ def _paths(root: Path) -> dict[str, list[Path]]:
     if not splits.get("train"):
         expected = "dataset_dict.json, state.json or train-*.parquet"
         given = listed(sorted(splits) or sorted(path.name for path in root.iterdir()))
-        raise RequestError(f"{root}: expected {expected}, with a split train, given {given}")
+        raise mismatch(root, f"{expected}, with a split train", given)
     return {"train": splits["train"], "test": splits[test] if test else []}
 
 
@@ -116,7 +151,7 @@ def _arrow_files(folder: Path) -> list[Path]:
         if state.get("_indices_files"):
             raise ValueError("rows chosen by indices: save it again after flatten_indices()")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RequestError(f"{at}: expected the state of a data set, given: {error}") from None
+        raise mismatch(at, "the state of a data set", error) from None
     return [folder / name for name in names]
 
 
@@ -132,55 +167,22 @@ def _parquet_files(root: Path) -> dict[str, list[Path]]:
     return splits
 
 
-def _opened(path: Path) -> _File:
-    require_regular(path)
-    if path.suffix == ".parquet":
-        with pq.ParquetFile(path) as file:
-            groups = range(file.metadata.num_row_groups)
-            counts = [file.metadata.row_group(group).num_rows for group in groups]
-        return _File(path, True, (0, *np.cumsum(counts).tolist()))
-    return _File(path, False, (0, _arrow_table(path, stamp(path)).num_rows))
-
-
-def _schema(path: Path) -> pa.Schema:
-    is_parquet = path.suffix == ".parquet"
-    return pq.read_schema(path) if is_parquet else _arrow_table(path, stamp(path)).schema
-
-
-@lru_cache(maxsize=64)
-def _arrow_table(path: Path, _stamp: str) -> pa.Table:
-    """Mapped, not read."""
-    return pa.ipc.open_stream(pa.memory_map(str(path))).read_all()
-
-
-@lru_cache(maxsize=8)
-def _parquet_group(path: Path, group: int, column: str, _stamp: str) -> pa.ChunkedArray:
-    with pq.ParquetFile(path) as file:
-        return file.read_row_group(group, columns=[column])[column]
-
-
-def _group(file: _File, group: int, column: str) -> pa.ChunkedArray:
-    if file.is_parquet:
-        return _parquet_group(file.path, group, column, stamp(file.path))
-    return _arrow_table(file.path, stamp(file.path))[column]
-
-
 def _columns(root: Path, schema: pa.Schema) -> tuple[str, str | None, tuple[str, ...]]:
     """The column of the images, that of their classes, and the names of these, if there are any."""
     told = (schema.metadata or {}).get(b"huggingface")
     features: Any = json.loads(told)["info"]["features"] if told else {}
     typed = [name for name, kind in features.items() if _type(kind) == "Image"]
-    images = typed or [field.name for field in schema if _is_encoded(field.type)]
+    structs = [field for field in schema if pa.types.is_struct(field.type)]
+    encoded = [f.name for f in structs if {"bytes", "path"} <= {inner.name for inner in f.type}]
+    images = typed or encoded
     if len(images) != 1:
         given = listed([f"{field.name} {field.type}" for field in schema])
-        raise RequestError(f"{root}: expected one column of images, given {given}")
+        raise mismatch(root, "one column of images", given)
     whole = [field.name for field in schema if pa.types.is_integer(field.type)]
     label = next((name for name in _LABELS if name in whole), None)
     if label is None and (classes := [n for n in features if _type(features[n]) == "ClassLabel"]):
-        raise RequestError(
-            f"{root}: expected a column of classes called {', '.join(_LABELS[:-1])} or "
-            f"{_LABELS[-1]}, given {listed(classes)}"
-        )
+        known = f"{', '.join(_LABELS[:-1])} or {_LABELS[-1]}"
+        raise mismatch(root, f"a column of classes called {known}", listed(classes))
     names: Sequence[Any] = features.get(label, {}).get("names") or () if label else ()
     return images[0], label, tuple(map(str, names))
 
@@ -189,24 +191,16 @@ def _type(feature: Any) -> str:
     return str(feature.get("_type", "")) if isinstance(feature, dict) else ""
 
 
-def _is_encoded(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and {"bytes", "path"} <= {field.name for field in kind}
-
-
 def _labels(files: Sequence[_File], label: str | None) -> np.ndarray:
     """int64 (N,), -1 where there is none."""
-    columns = [_label_column(file, label) for file in files]
-    return np.concatenate([np.zeros(0, np.int64), *columns])
-
-
-def _label_column(file: _File, label: str | None) -> np.ndarray:
-    if label is None:
-        return np.full(file.starts[-1], -1, np.int64)
-    if file.is_parquet:
-        column = pq.read_table(file.path, columns=[label])[label]
-    else:
-        column = _arrow_table(file.path, stamp(file.path))[label]
-    found = np.array([-1 if value is None else value for value in column.to_pylist()], np.int64)
-    if found.min(initial=0) < -1:
-        raise ValueError(f"{file.path.name}: {label}: expected classes from 0 on or -1")
-    return found
+    parts = [np.zeros(0, np.int64)]
+    for file in files:
+        found = np.full(file.starts[-1], -1, np.int64)
+        if label is not None:
+            is_parquet = file.is_parquet
+            table = pq.read_table(file.path, columns=[label]) if is_parquet else file.arrow
+            found[:] = [-1 if value is None else value for value in table[label].to_pylist()]
+        if found.min(initial=0) < -1:
+            raise ValueError(f"{file.path.name}: {label}: expected classes from 0 on or -1")
+        parts.append(found)
+    return np.concatenate(parts)

@@ -1,0 +1,1 @@
+"""Values as text: cells, numbers, tables on a screen, themes of charts."""

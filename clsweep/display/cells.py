@@ -73,12 +73,12 @@ def _plain(value: Any) -> Any:
     """A Python value; None for whatever stands for no value; a sign in words for what is no
     number.
     """
-    if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):
-        return "yes" if value else "no"
     if pd.api.types.is_scalar(value) and pd.isna(value):
         return None
     if hasattr(value, "item"):
         value = value.item()
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0 else "-inf"
     return legible(value) if isinstance(value, str) else value

@@ -164,7 +164,7 @@ class Number:
         spread: what decides how fine it is to be read where there is no interval, such as the
             spread of its column; its own size by default.
         is_fine: two digits of the spread are shown. Otherwise `least` decimals do wherever they
-            show one.
+            show one. Where it is None, `texts_of` is told.
         least, most: decimals in fixed notation.
     """
 
@@ -172,7 +172,7 @@ class Number:
     low: float = math.nan
     high: float = math.nan
     spread: float = math.nan
-    is_fine: bool = False
+    is_fine: bool | None = None
     least: int = 2
     most: int = MOST
 
@@ -183,10 +183,8 @@ class Number:
 
     @property
     def size(self) -> float:
-        return max(
-            (abs(part) for part in (self.value, self.low, self.high) if math.isfinite(part)),
-            default=0.0,
-        )
+        parts = (self.value, self.low, self.high)
+        return max((abs(part) for part in parts if math.isfinite(part)), default=0.0)
 
     @property
     def resolution(self) -> float:
@@ -195,7 +193,7 @@ class Number:
         return next((part for part in parts if math.isfinite(part) and part > 0), 0.0)
 
 
-def texts_of(numbers: Sequence[Number | None]) -> list[str]:
+def texts_of(numbers: Sequence[Number | None], *, is_fine: bool = False) -> list[str]:
     """`0.48 [0.40, 0.55]` of each number of a column; None is an empty cell.
 
     The decimals keep two digits of the median resolution and one of the least, so that the ends of
@@ -208,43 +206,28 @@ def texts_of(numbers: Sequence[Number | None]) -> list[str]:
     def is_strange(number: Number) -> bool:
         return number.size > nothing and not SMALL <= number.size < LARGE
 
-    decimals = _decimals([number for number in there if not is_strange(number)], nothing)
-    mantissa = _mantissa([number for number in there if is_strange(number)], nothing)
-    forms = {False: f".{decimals}f", True: f".{mantissa}e"}
-    return [
-        "" if number is None else _text(number, forms[is_strange(number)]) for number in numbers
-    ]
+    decimals = _decimals([n for n in there if not is_strange(n)], nothing, is_fine=is_fine)
+    strange = [n for n in there if is_strange(n) and n.resolution > nothing]
+    digits = max((_place(n.resolution) - _place(n.size) + 1 for n in strange), default=1)
+    forms = {False: f".{decimals}f", True: f".{min(max(1, digits), MOST)}e"}
+    return [_text(n, forms[is_strange(n)]) if n is not None else "" for n in numbers]
 
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and value == value
 
 
-def _decimals(numbers: Sequence[Number], nothing: float) -> int:
+def _decimals(numbers: Sequence[Number], nothing: float, *, is_fine: bool) -> int:
     least = max((number.least for number in numbers), default=2)
-    seen = sorted(
-        (number for number in numbers if number.resolution > nothing),
-        key=lambda number: number.resolution,
-    )
+    seen = [number for number in numbers if number.resolution > nothing]
     if not seen:
         return least
-    smallest, median = (
-        seen[0].resolution,
-        statistics.median_high(number.resolution for number in seen),
-    )
-    needed = _place(smallest)
-    if median < 10.0**-least or any(number.is_fine for number in seen):
+    resolutions = [number.resolution for number in seen]
+    needed, median = _place(min(resolutions)), statistics.median_high(resolutions)
+    fine = (is_fine if number.is_fine is None else number.is_fine for number in seen)
+    if median < 10.0**-least or any(fine):
         needed = max(needed, _place(median) + 1)
     return min(max(least, needed), *(number.most for number in seen), MOST)
-
-
-def _mantissa(numbers: Sequence[Number], nothing: float) -> int:
-    """Decimals before the exponent."""
-    seen = [number for number in numbers if number.resolution > nothing]
-    needed = max(
-        (_place(number.resolution) - _place(number.size) + 1 for number in seen), default=1
-    )
-    return min(max(1, needed), MOST)
 
 
 def _place(size: float) -> int:
@@ -253,15 +236,13 @@ def _place(size: float) -> int:
 
 
 def _text(number: Number, form: str) -> str:
-    text = _signless(format(number.value, form))
+    def text(value: float) -> str:
+        text = format(value, form)
+        return text.removeprefix("-") if float(text) == 0 else text
+
     if not (is_number(number.low) and is_number(number.high)):
-        return text
-    return f"{text} [{_signless(format(number.low, form))}, {_signless(format(number.high, form))}]"
-
-
-def _signless(text: str) -> str:
-    """Without the sign of a zero."""
-    return text[1:] if text.startswith("-") and float(text) == 0 else text
+        return text(number.value)
+    return f"{text(number.value)} [{text(number.low)}, {text(number.high)}]"
 
 
 def form_of(floats: Sequence[float], digits: int | None = None) -> Callable[[float], str]:

@@ -8,9 +8,9 @@ import json
 import math
 import os
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -74,28 +74,55 @@ def print_table(
         print(_csv(rows, keys), end="")
         return []
     room = math.inf if wide or format is not Format.table else screen_width()
-    keys, left_out = _fitting(rows, keys, spare, digits, room)
-    cells = [[cell(row[key], digits) for key in keys] for row in rows]
-    columns, title = [printable(key) for key in keys], printable(title)
-    numeric = _numeric(cells, keys, rows)
+    kept = {key: _column(key, [row[key] for row in rows], digits) for key in keys}
+    left_out: list[str] = []
+    for name in spare:
+        if name in kept and _least(kept.values(), FOLDED_WIDTHS[0]) > room:
+            left_out += [name]
+            del kept[name]
+    shown, title = list(kept.values()), printable(title)
     if format is Format.md:
-        print(markdown_table(columns, cells, numeric))
+        names, is_right = [column.name for column in shown], [c.is_right for c in shown]
+        print(markdown_table(names, zip(*(c.texts for c in shown), strict=True), is_right))
     elif not rows:
         print("no rows")
     elif len(rows) > MANY_ROWS:
-        print("\n".join([*([title] if title else []), *_lines(cells, columns, numeric)]))
+        print("\n".join([*([title] if title else []), *_lines(shown)]))
     else:
         # Never narrower than the numbers: a cropped number reads as another one. The terminal wraps
         # long lines.
-        whole = sum(_widths(cells, columns)) + 2 * (len(columns) - 1)
-        fits = [w for w in FOLDED_WIDTHS if _least_width(cells, columns, numeric, w) <= room]
+        whole = _least(shown, math.inf)
+        fits = [width for width in FOLDED_WIDTHS if _least(shown, width) <= room]
         folded = fits[-1] if fits else FOLDED_WIDTHS[-1]
         width = whole if wide else min(whole, screen_width())
-        least = _least_width(cells, columns, numeric, folded)
-        Console(width=max(width, least, cell_len(title))).print(
-            _rich_table(cells, columns, numeric, title, folded)
-        )
+        console = Console(width=max(width, _least(shown, folded), cell_len(title)))
+        console.print(_rich_table(shown, title, folded))
     return left_out
+
+
+class _Column(NamedTuple):
+    """A column as texts for eyes; one of numbers is set to the right."""
+
+    name: str
+    texts: list[str]
+    is_right: bool
+    width: int
+
+    def least(self, folded: float) -> int:
+        """The least width: only texts wider than `folded` may be cut into lines."""
+        return self.width if self.is_right or self.width <= folded else LEAST_WIDTH
+
+
+def _column(name: str, values: Sequence[Any], digits: int) -> _Column:
+    texts = [cell(value, digits) for value in values]
+    has_number = any(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+    width = max(map(cell_len, {printable(name), *texts}))
+    return _Column(printable(name), texts, has_number or is_numeric(texts), width)
+
+
+def _least(columns: Collection[_Column], folded: float) -> int:
+    """The width at which no number and no short cell is cut, columns two apart."""
+    return sum(column.least(folded) + 2 for column in columns) - 2
 
 
 def print_note(text: str) -> None:
@@ -111,32 +138,7 @@ def screen_width() -> int:
     return console.width if console.is_terminal or "COLUMNS" in os.environ else PIPED_WIDTH
 
 
-def _fitting(
-    rows: Sequence[Mapping[str, Any]],
-    keys: Sequence[str],
-    spare: Sequence[str],
-    digits: int,
-    room: float,
-) -> tuple[list[str], list[str]]:
-    """The columns for which there is room, and those for which there is none."""
-    kept, left_out = list(keys), []
-    texts = {key: [cell(row[key], digits) for row in rows] for key in keys} if spare else {}
-    for name in (name for name in spare if name in keys):
-        cells = list(zip(*(texts[key] for key in kept), strict=True))
-        if _least_width(cells, kept, _numeric(cells, kept, rows), FOLDED_WIDTHS[0]) <= room:
-            break
-        kept.remove(name)
-        left_out.append(name)
-    return kept, left_out
-
-
-def _rich_table(
-    cells: Sequence[Sequence[str]],
-    columns: Sequence[str],
-    numeric: Sequence[bool],
-    title: str,
-    folded: int,
-) -> Table:
+def _rich_table(columns: Sequence[_Column], title: str, folded: int) -> Table:
     """Numbers to the right, text as it is (never as markup); only long texts are folded."""
     table = Table(
         title=title or None,
@@ -146,64 +148,28 @@ def _rich_table(
         pad_edge=False,
         padding=(0, 1),
     )
-    for column, width, is_right in zip(columns, _widths(cells, columns), numeric, strict=True):
+    for column in columns:
         table.add_column(
-            Text(column),
-            justify="right" if is_right else "left",
+            Text(column.name),
+            justify="right" if column.is_right else "left",
             overflow="fold",
-            no_wrap=is_right or width <= folded,
-            min_width=_least(width, is_right, folded),
+            no_wrap=column.is_right or column.width <= folded,
+            min_width=column.least(folded),
         )
-    for row in cells:
-        table.add_row(*(Text(text) for text in row))
+    for texts in zip(*(column.texts for column in columns), strict=True):
+        table.add_row(*map(Text, texts))
     return table
 
 
-def _lines(
-    cells: Sequence[Sequence[str]], columns: Sequence[str], numeric: Sequence[bool]
-) -> Iterator[str]:
+def _lines(columns: Sequence[_Column]) -> Iterator[str]:
     """The same as lines of text; nothing is folded."""
-    widths = _widths(cells, columns)
-    for texts in (columns, *cells):
+    for texts in zip(*((column.name, *column.texts) for column in columns), strict=True):
         padded = []
-        for text, width, is_right in zip(texts, widths, numeric, strict=True):
+        for text, column in zip(texts, columns, strict=True):
             text = text.replace("\n", " ")
-            space = " " * (width - (len(text) if text.isascii() else cell_len(text)))
-            padded.append(space + text if is_right else text + space)
+            space = " " * (column.width - (len(text) if text.isascii() else cell_len(text)))
+            padded.append(space + text if column.is_right else text + space)
         yield "  ".join(padded).rstrip()
-
-
-def _numeric(
-    cells: Sequence[Sequence[str]], keys: Sequence[str], rows: Sequence[Mapping[str, Any]]
-) -> list[bool]:
-    """Of each column, whether it is set to the right: it has a number, or nothing but texts that
-    are numbers.
-    """
-    return [
-        any(_is_number(row[key]) for row in rows) or is_numeric(texts[i] for texts in cells)
-        for i, key in enumerate(keys)
-    ]
-
-
-def _widths(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> list[int]:
-    return [max(map(cell_len, set(texts))) for texts in zip(columns, *cells, strict=True)]
-
-
-def _least_width(
-    cells: Sequence[Sequence[str]], columns: Sequence[str], numeric: Sequence[bool], folded: int
-) -> int:
-    """Width at which no number and no short cell is cut: columns two apart, long texts folded."""
-    widths = zip(_widths(cells, columns), numeric, strict=True)
-    return sum(_least(width, is_right, folded) + 2 for width, is_right in widths) - 2
-
-
-def _least(width: int, is_right: bool, folded: int) -> int:
-    """The least width of a column whose widest text has `width`."""
-    return width if is_right or width <= folded else LEAST_WIDTH
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _jsonable(value: Any) -> Any:

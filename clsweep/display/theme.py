@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,53 +37,29 @@ class _Palette:
     soft: str
     line: str
     page: str
-    category: tuple[str, ...]
-    ordinal: tuple[str, ...]
-    ramp: tuple[str, ...]
+    category: Sequence[str]
+    ordinal: Sequence[str]
 
 
-_RAMP = (
-    "#3b1f6b",
-    "#33558b",
-    "#24868e",
-    "#3dbc74",
-    "#c9de4d",
-)  # even steps of lightness, as viridis
+# Even steps of lightness, as viridis.
+RAMP = ("#3b1f6b", "#33558b", "#24868e", "#3dbc74", "#c9de4d")
+_DAY = ("#1579ee", "#bf7804", "#0fa15f", "#99477a", "#5f3100", "#2e9ec4", "#2b2222", "#652784")
 LIGHT = _Palette(
     text="#1c1f24",
     soft="#565b64",
     line="#dfe2e7",
     page="#ffffff",
-    category=(
-        "#1579ee",
-        "#bf7804",
-        "#0fa15f",
-        "#99477a",
-        "#5f3100",
-        "#2e9ec4",
-        "#2b2222",
-        "#652784",
-    ),
+    category=_DAY,
     ordinal=("#94c9e8", "#52a3d1", "#1f78ad", "#10568a", "#062f55"),
-    ramp=_RAMP,
 )
+_NIGHT = ("#79c1f9", "#d68350", "#2ae795", "#cb49a8", "#e77b06", "#b1ecfa", "#b4a0a2", "#a154d9")
 DARK = _Palette(
     text="#eceef2",
     soft="#aeb4bf",
     line="#363b45",
     page="#15181d",
-    category=(
-        "#79c1f9",
-        "#d68350",
-        "#2ae795",
-        "#cb49a8",
-        "#e77b06",
-        "#b1ecfa",
-        "#b4a0a2",
-        "#a154d9",
-    ),
+    category=_NIGHT,
     ordinal=("#2f6690", "#3f8cc0", "#63b0de", "#9ad0f0", "#d9effc"),
-    ramp=_RAMP,
 )
 
 
@@ -115,12 +91,10 @@ def legible_spec(value: Any) -> Any:
     if isinstance(value, str):
         return legible(value)
     if isinstance(value, Mapping):
-        return {
-            legible_spec(key): legible_spec(
-                re.sub(r"[\r\n]+", " ", part) if key == "title" and isinstance(part, str) else part
-            )
-            for key, part in value.items()
-        }
+        found = {legible_spec(key): legible_spec(part) for key, part in value.items()}
+        if isinstance(title := found.get("title"), str):
+            found["title"] = re.sub(r"[\r\n]+", " ", title)
+        return found
     return [legible_spec(part) for part in value] if isinstance(value, list | tuple) else value
 
 
@@ -128,9 +102,9 @@ def to_svg(spec: Mapping[str, Any], *, width: int = WIDTH) -> str:
     """A themed spec as SVG text, `width` pixels wide."""
     import vl_convert
 
-    return vl_convert.vegalite_to_svg(
-        legible_spec({**spec, "width": width}), vl_version=_version(spec)
-    )
+    # `6.1` of `https://vega.github.io/schema/vega-lite/v6.1.0.json`, for which Altair wrote it.
+    version = ".".join(str(spec["$schema"]).rpartition("/v")[2].split(".")[:2])
+    return vl_convert.vegalite_to_svg(legible_spec({**spec, "width": width}), vl_version=version)
 
 
 def svg_to_png(svg: str, scale: float = 2) -> bytes:
@@ -167,13 +141,6 @@ def _bundle() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
-def _version(spec: Mapping[str, Any]) -> str:
-    """`6.1` of `https://vega.github.io/schema/vega-lite/v6.1.0.json`: the Vega-Lite that Altair
-    wrote the spec for.
-    """
-    return ".".join(str(spec["$schema"]).rpartition("/v")[2].split(".")[:2])
-
-
 def _config(palette: _Palette) -> Spec:
     return {
         "font": FONT,
@@ -203,8 +170,8 @@ def _config(palette: _Palette) -> Spec:
         "range": {
             "category": list(palette.category),
             "ordinal": list(palette.ordinal),
-            "ramp": list(palette.ramp),
-            "heatmap": list(palette.ramp),
+            "ramp": list(RAMP),
+            "heatmap": list(RAMP),
             "symbol": list(SHAPES),
         },
         "text": {"color": palette.text, "fontSize": 11},

@@ -1,0 +1,1 @@
+"""What an analysis starts from: the material of results folders and of tables from elsewhere."""

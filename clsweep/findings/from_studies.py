@@ -5,8 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pandas.api.types import is_numeric_dtype
 
 from clsweep.catalog import DATASET, METRIC
 from clsweep.catalog.ownership import metric_params
@@ -14,23 +18,15 @@ from clsweep.errors import RequestError, nearest
 from clsweep.findings.confirmed import confirmed
 from clsweep.findings.material import Material
 from clsweep.findings.notes import CAPACITY, SCORED_ON_TEST, SIZES
-from clsweep.findings.reading_rules import (
-    chance_of,
-    material_of,
-    mode_of,
-    sweeps_of,
-    unit_of,
-)
+from clsweep.findings.reading_rules import chance_of, material_of, mode_of, sweeps_of, unit_of
 from clsweep.findings.tidy import LABELS
 from clsweep.results.reading import StudyResults, to_frame
 from clsweep.results.schemas import SPLIT_COLUMNS
 from clsweep.study.plugged import clash
 from clsweep.study.space import declared_axes, declared_spaces
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 T = TypeVar("T")
+Named = Mapping[str, StudyResults]  # what stands before the names of a study's objectives -> it
 
 DATA_COLUMNS = ("dataset", *SPLIT_COLUMNS)
 
@@ -53,38 +49,29 @@ def of_studies(
         failed: what failed trials count as: "worst", "chance" or "left out".
 
     Raises:
-        RequestError: no trial has ended, there is no such metric, or the studies optimised
-            different ones.
+        RequestError: no trial has ended, there is no such metric, the studies optimised different
+            ones, or have different plug-ins of one name, whose columns are not the same.
     """
-    import pandas as pd
-
-    _require_one_meaning(studies)
+    for first, second in itertools.combinations(studies, 2):
+        if ours := clash(first.folder.document().plugins, second.folder.document().plugins):
+            raise RequestError(
+                f"{first.path} and {second.path} have different versions of {ours}; analyse them "
+                "apart"
+            )
     name, mode = _metric_of(studies, metric, mode)
-    prefixes = _prefixes(studies)
-    trials = _together(studies, prefixes, _as_asked)
-    axes = _by_objective(
-        studies, prefixes, lambda study: declared_axes(study.study, study.trials.columns)
-    )
-    params = tuple(column for column in trials.columns if column in {*sum(axes.values(), ())})
+    named = _named(studies)
+    trials = _together(named, _as_asked)
+    axes = _by_objective(named, lambda s: declared_axes(s.study, s.trials.columns))
     chance = chance_of(name, pd.Series([_num_classes(study) for study in studies]))
-    sweeps = sweeps_of(
-        trials,
-        studies[0].path,
-        name,
-        mode,
-        axes,
-        planned=_by_objective(studies, prefixes, _planned),
-        scales=_scales(studies),
-        bounds=_bounds(studies),
-        failed=failed,
-        chance=chance,
-    )
+    scales, bounds = _ranges(studies)
+    reading: dict[str, Any] = {"failed": failed, "chance": chance, "scales": scales}
+    reading |= {"bounds": bounds, "planned": _by_objective(named, _planned)}
     return material_of(
         trials,
         name,
         unit_of(name),
-        params,
-        sweeps,
+        tuple(column for column in trials.columns if column in {*sum(axes.values(), ())}),
+        sweeps_of(trials, studies[0].path, name, mode, axes, **reading),
         title=", ".join(dict.fromkeys(str(study.study["name"]) for study in studies)),
         sources=tuple(study.path for study in studies),
         mode=mode,
@@ -92,13 +79,11 @@ def of_studies(
         notes=(*(note for study in studies for note in _notes(study)), *_differences(studies)),
         left=sum(_num_left(study) for study in studies),
         on_test=all(study.score_on == "test" for study in studies),
-        yardsticks=_yardsticks(studies, prefixes, name),
-        confirmable={
-            prefix + objective: study.path
-            for study, prefix in zip(studies, prefixes, strict=True)
-            for objective in study.study["objectives"]
-            if study.metric == name
-        },
+        yardsticks=_yardsticks(named, name),
+        confirmable=_by_objective(
+            named,
+            lambda s: dict.fromkeys(s.study["objectives"] if s.metric == name else (), s.path),
+        ),
         fresh_seeds={study.path: seeds for study in studies if (seeds := _fresh_seeds(study))},
     )
 
@@ -107,18 +92,15 @@ def epochs_of(
     studies: Sequence[StudyResults], trials: Collection[str], *, metric: str
 ) -> pd.DataFrame:
     """trial_id, epoch, time_s and the metric of some trials, whose rows alone become pandas'."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    prefixes = _prefixes(studies)
-    ids = pa.array(dict.fromkeys(name.removeprefix(p) for name in trials for p in ("", *prefixes)))
+    named = _named(studies)
+    ids = pa.array(dict.fromkeys(name.removeprefix(p) for name in trials for p in ("", *named)))
 
     def read(study: StudyResults) -> pd.DataFrame:
         table = study.folder.side_table("epochs")
         names = [n for n in ("trial_id", "epoch", "time_s", metric) if n in table.column_names]
         return to_frame(table.select(names).filter(pc.is_in(table["trial_id"], ids)))
 
-    return _together(studies, prefixes, read)
+    return _together(named, read)
 
 
 def under_way(studies: Sequence[StudyResults], *, metric: str) -> pd.DataFrame:
@@ -132,24 +114,24 @@ def under_way(studies: Sequence[StudyResults], *, metric: str) -> pd.DataFrame:
         known = study.plan[["trial_id", "objective"]]
         return found.reindex(columns=names).merge(known, on="trial_id", how="inner")
 
-    return _together(studies, _prefixes(studies), read)
+    return _together(_named(studies), read)
 
 
 def side_table(studies: Sequence[StudyResults], kind: str, *, metric: str) -> pd.DataFrame:
     """What only a report asks for: references, histograms (of the last scored epoch), points,
     confirmation.
     """
-    return _together(studies, _prefixes(studies), partial(_side_table, kind=kind, metric=metric))
 
+    def read(study: StudyResults) -> pd.DataFrame:
+        if kind == "confirmation":  # by the study's own metric; of another nothing was confirmed
+            is_asked = study.folder.confirmation.exists() and metric == study.metric
+            return confirmed(study) if is_asked else pd.DataFrame()
+        table: pd.DataFrame = getattr(study, kind)
+        if kind == "histograms" and not table.empty:
+            table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
+        return table
 
-def _require_one_meaning(studies: Sequence[StudyResults]) -> None:
-    """Refuse folders with different plug-ins of one name: their columns are not the same."""
-    for first, second in itertools.combinations(studies, 2):
-        if named := clash(first.folder.document().plugins, second.folder.document().plugins):
-            raise RequestError(
-                f"{first.path} and {second.path} have different versions of {named}; analyse them "
-                "apart"
-            )
+    return _together(_named(studies), read)
 
 
 def _metric_of(
@@ -168,145 +150,89 @@ def _metric_of(
         )
     name = metric or asked[0][0]
     for study in studies:
-        _require_metric(name, study)
+        trials, place = study.trials, f"{study.path}: metric"
+        is_there = name in trials
+        if name in (*LABELS, *study.params) or (is_there and not is_numeric_dtype(trials[name])):
+            raise RequestError(f"{place}: expected a column of scores, given {name!r}")
+        if not is_there:
+            scored = ", ".join(m for m in METRIC if m in trials and trials[m].notna().any())
+            hint = nearest(name, map(str, trials.columns))
+            raise RequestError(
+                f"{place}: no column {name!r}.{hint} Known metrics: {scored or 'none'}; any other "
+                "column needs a mode"
+            )
     return name, mode_of(name, mode, dict(asked).get(name), studies[0].path)
 
 
-def _require_metric(name: str, study: StudyResults) -> None:
-    """Refuse a metric that a study's trials do not have, and say which they have."""
-    from pandas.api.types import is_numeric_dtype
-
-    trials = study.trials
-    if name in (*LABELS, *study.params) or (name in trials and not is_numeric_dtype(trials[name])):
-        raise RequestError(f"{study.path}: metric: expected a column of scores, given {name!r}")
-    if name in trials:
-        return
-    scored = ", ".join(m for m in METRIC if m in trials and trials[m].notna().any())
-    hint = nearest(name, map(str, trials.columns))
-    raise RequestError(
-        f"{study.path}: metric: no column {name!r}.{hint} Known metrics: {scored or 'none'}; "
-        "any other column needs a mode"
-    )
-
-
-def _prefixes(studies: Sequence[StudyResults]) -> list[str]:
+def _named(studies: Sequence[StudyResults]) -> dict[str, StudyResults]:
     """What tells the objectives of several studies apart: the study's name, or its folder's where
     names are equal.
     """
     if len(studies) == 1:
-        return [""]
+        return {"": studies[0]}
+    paths = [study.path.rstrip("/") for study in studies]
     names = [str(study.study["name"]) for study in studies]
-    if len(set(names)) < len(names):
-        names = [study.path.rstrip("/").rpartition("/")[2] for study in studies]
-    if len(set(names)) < len(names):
-        names = [study.path.rstrip("/") for study in studies]
+    for others in ([path.rpartition("/")[2] for path in paths], paths):
+        if len(set(names)) < len(names):
+            names = others
     if len(set(names)) < len(names):
         raise RequestError(f"the same results folder is given twice: {', '.join(names)}")
-    return [f"{name}/" for name in names]
+    return {f"{name}/": study for name, study in zip(names, studies, strict=True)}
 
 
-def _together(
-    studies: Sequence[StudyResults],
-    prefixes: Sequence[str],
-    table_of: Callable[[StudyResults], pd.DataFrame],
-) -> pd.DataFrame:
-    import pandas as pd
-
-    frames = [
-        _named(table_of(study), prefix) for study, prefix in zip(studies, prefixes, strict=True)
-    ]
+def _together(named: Named, table_of: Callable[[StudyResults], pd.DataFrame]) -> pd.DataFrame:
+    frames = []
+    for prefix, study in named.items():
+        table = table_of(study)
+        names = [column for column in ("objective", "trial_id") if prefix and column in table]
+        frames.append(table.assign(**{n: prefix + table[n].astype(str) for n in names}))
     return pd.concat(frames, ignore_index=True) if len(frames) > 1 else [*frames, pd.DataFrame()][0]
 
 
-def _by_objective(
-    studies: Sequence[StudyResults],
-    prefixes: Sequence[str],
-    read: Callable[[StudyResults], Mapping[str, T]],
-) -> dict[str, T]:
+def _by_objective(named: Named, read: Callable[[StudyResults], Mapping[str, T]]) -> dict[str, T]:
     """What is known of each objective of a study, under its name among all of them."""
     return {
         prefix + objective: value
-        for study, prefix in zip(studies, prefixes, strict=True)
+        for prefix, study in named.items()
         for objective, value in read(study).items()
     }
 
 
-def _side_table(study: StudyResults, kind: str, metric: str) -> pd.DataFrame:
-    import pandas as pd
-
-    if kind == "confirmation":  # by the study's own metric; of another one nothing was confirmed
-        is_asked = study.folder.confirmation.exists() and metric == study.metric
-        return confirmed(study) if is_asked else pd.DataFrame()
-    table: pd.DataFrame = getattr(study, kind)
-    if kind == "histograms" and not table.empty:  # of the last epoch that was scored
-        table = table[table["epoch"] == table.groupby("trial_id")["epoch"].transform("max")]
-    return table
-
-
-def _named(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
-    names = [column for column in ("objective", "trial_id") if prefix and column in table]
-    return table.assign(**{column: prefix + table[column].astype(str) for column in names})
-
-
 def _planned(study: StudyResults) -> dict[str, int]:
     """Configurations of the plan, by objective."""
-    plan = study.planned(["objective", "config"])
-    counts = plan.group_by("objective").aggregate([("config", "count_distinct")])
-    return dict(
-        zip(
-            counts["objective"].to_pylist(),
-            counts["config_count_distinct"].to_pylist(),
-            strict=True,
-        )
-    )
+    plan = study.planned(["objective", "config"]).to_pandas()
+    return {str(n): int(num) for n, num in plan.groupby("objective")["config"].nunique().items()}
 
 
 def _as_asked(study: StudyResults) -> pd.DataFrame:
     """The trials by what the study asked of them: `auto` is one configuration, whatever the devices
     made of it.
     """
-    trials = study.trials
-    plan = study.planned(["trial_id", "precision"])
-    if "precision" not in trials or "precision" not in plan.column_names:
+    trials, plan = study.trials, study.planned(["trial_id", "precision"]).to_pandas()
+    if "precision" not in trials or "auto" not in set(plan.get("precision", ())):
         return trials
-    if "auto" not in plan["precision"].unique().to_pylist():
-        return trials
-    asked = trials["trial_id"].map(plan.to_pandas().set_index("trial_id")["precision"])
+    asked = trials["trial_id"].map(plan.set_index("trial_id")["precision"])
     return trials.assign(precision=asked.fillna(trials["precision"]))
 
 
-def _ranges(study: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The hyperparameters that the objectives of a study draw from a range."""
-    return [
-        (name, dimension)
-        for space in declared_spaces(study).values()
-        for name, dimension in space.items()
-        if isinstance(dimension, Mapping) and "low" in dimension
-    ]
-
-
-def _scales(studies: Sequence[StudyResults]) -> dict[str, str]:
-    """The axes of the ranges; other dimensions show theirs by their values."""
-    return {
-        name: "log" if dimension.get("log") else "linear"
-        for study in studies
-        for name, dimension in _ranges(study.study)
-    }
-
-
-def _bounds(studies: Sequence[StudyResults]) -> dict[str, tuple[float, float]]:
-    """Ends of the ranges that were sampled; none where objectives or studies have different ones,
-    or of a grid.
+def _ranges(
+    studies: Sequence[StudyResults],
+) -> tuple[dict[str, str], dict[str, tuple[float, float]]]:
+    """The axes of the ranges, as other dimensions show theirs by their values; and the ends of
+    those that were sampled: none where objectives or studies have different ones, or of a grid.
     """
+    scales: dict[str, str] = {}
     ends: dict[str, set[tuple[float, float] | None]] = {}
     for study in studies:
         is_grid = (study.study.get("search") or {}).get("method", "grid") == "grid"
-        for name, dimension in _ranges(study.study):
-            ends.setdefault(name, set()).add(
-                None if is_grid else (float(dimension["low"]), float(dimension["high"]))
-            )
+        for space in declared_spaces(study.study).values():
+            for name, dimension in space.items():
+                if isinstance(dimension, Mapping) and "low" in dimension:
+                    scales[name] = "log" if dimension.get("log") else "linear"
+                    both = float(dimension["low"]), float(dimension["high"])
+                    ends.setdefault(name, set()).add(None if is_grid else both)
     single = {name: next(iter(found)) for name, found in ends.items() if len(found) == 1}
-    return {name: found for name, found in single.items() if found is not None}
+    return scales, {name: found for name, found in single.items() if found is not None}
 
 
 def _num_classes(study: StudyResults) -> float:
@@ -316,27 +242,21 @@ def _num_classes(study: StudyResults) -> float:
     return float(DATASET[study.study["dataset"]["name"]].num_classes)  # of an earlier version
 
 
-def _yardsticks(
-    studies: Sequence[StudyResults], prefixes: Sequence[str], metric: str
-) -> dict[str, str]:
+def _yardsticks(named: Named, metric: str) -> dict[str, str]:
     """What the scores of each objective depend on beside its encoder, where the studies differ in
     that.
     """
-    from pandas import isna
-
     names = [*DATA_COLUMNS, *metric_params(metric)]
     found: dict[str, dict[str, Any]] = {}
-    for study, prefix in zip(studies, prefixes, strict=True):
+    for prefix, study in named.items():
         trials = study.trials
         for objective, row in trials.drop_duplicates("objective").set_index("objective").iterrows():
             found[prefix + str(objective)] = {
                 "score_on": study.score_on,  # no column in earlier versions
                 # a column that is empty says as little as one that is not there
-                **{n: row[n] for n in names if n in trials and not isna(row[n])},
+                **{n: row[n] for n in names if n in trials and not pd.isna(row[n])},
             }
-    differing = [
-        name for name in names if len({str(values.get(name)) for values in found.values()}) > 1
-    ]
+    differing = [n for n in names if len({str(values.get(n)) for values in found.values()}) > 1]
     return {
         objective: ", ".join(f"{name} {values.get(name, 'unknown')}" for name in differing)
         for objective, values in found.items()
@@ -354,8 +274,11 @@ def _differences(studies: Sequence[StudyResults]) -> list[str]:
         values = {name: trials[name].dropna().unique() for name in names}
         fixed.append({name: str(each[0]) for name, each in values.items() if len(each) == 1})
     shared = [name for name in fixed[0] if all(name in values for values in fixed)] if fixed else []
-    differing = [name for name in shared if len({values[name] for values in fixed}) > 1]
-    listed = [f"{name} ({' / '.join(values[name] for values in fixed)})" for name in differing]
+    listed = [
+        f"{name} ({' / '.join(values[name] for values in fixed)})"
+        for name in shared
+        if len({values[name] for values in fixed}) > 1
+    ]
     said = f"the studies differ in what each of them holds fixed: {', '.join(listed)}"
     return [said] if listed else []
 
@@ -376,20 +299,18 @@ def _notes(study: StudyResults) -> list[str]:
     """What a reader must know before the numbers: that more is to come, or that devices
     differed.
     """
-    num_planned, left = study.planned(["trial_id"]).num_rows, _num_left(study)
-    notes = [f"{study.study['name']}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
+    name, left, trials = study.study["name"], _num_left(study), study.trials
+    notes = [f"{name}: {SCORED_ON_TEST}"] if study.score_on == "test" else []
     swept = {name for space in declared_spaces(study.study).values() for name in space}
-    if names := [name for name in SIZES if name in swept]:
-        notes.append(CAPACITY.format(names=" and ".join(names)))
+    if sizes := [size for size in SIZES if size in swept]:
+        notes.append(CAPACITY.format(names=" and ".join(sizes)))
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
-        notes.append(f"{study.study['name']}: {state}; {left} of {num_planned} trials are left")
-    if "precision" in study.trials:
-        finished = study.trials.loc[
-            study.trials["status"] == "finished", ["objective", "config", "precision"]
-        ]
-        different = finished.drop_duplicates().duplicated(["objective", "config"])
-        if names := list(dict.fromkeys(finished.drop_duplicates()["objective"][different])):
+        notes.append(f"{name}: {state}; {left} of {len(trials) + left} trials are left")
+    if "precision" in trials:
+        keys = ["objective", "config"]
+        found = trials.loc[trials["status"] == "finished", [*keys, "precision"]].drop_duplicates()
+        if names := list(dict.fromkeys(found["objective"][found.duplicated(keys)])):
             advice = "one configuration in several precisions; set base.precision to have one"
             notes.append(f"{', '.join(names)}: {advice}")
     return notes

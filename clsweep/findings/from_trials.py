@@ -7,9 +7,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from clsweep.analysis.scales import is_guess
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from clsweep.analysis.scales import followers, is_guess
+from clsweep.analysis.sweep import Sweep
 from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import ALL_THERE_IS
 from clsweep.errors import RequestError, nearest
@@ -26,21 +31,18 @@ from clsweep.findings.reading_rules import (
 from clsweep.findings.tidy import (
     LABELS,
     as_setting,
-    check_scales,
     check_sizes,
+    checked_scales,
     is_numbers_as_text,
     is_plain,
     numeric,
     tidied,
     without_copies,
 )
+from clsweep.results.disk import Disk
+from clsweep.results.reading import to_frame
 from clsweep.results.schemas import ID_FIELDS, outcome_fields, params_in
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-    from clsweep.analysis.sweep import Sweep
+from clsweep.results.tables import decode, schema_of
 
 RESOURCES = {"workers", "gpus_per_worker", "cpus_per_worker"}
 # What clsweep holds fixed in an objective, but somebody else may sweep.
@@ -55,8 +57,6 @@ CONFIG = ["objective", "config"]
 # In a file's metadata and a frame's attributes: metric, mode, params and scales, as JSON.
 TOLD = "clsweep.told"
 OUTCOMES = {field.name for field in outcome_fields()} - RESOURCES - {"status"} | ORIGINS
-
-Followers = Mapping[str, Mapping[str, tuple[str, ...]]]  # objective -> axis -> what settles it
 
 
 def of_trials(
@@ -93,48 +93,47 @@ def of_trials(
     name = _metric(trials, metric, source)
     trials = trials.assign(**{name: numeric(trials[name], source)})
     mode = mode_of(name, mode, None, source)
-    swept, notes = (
-        _settings(trials, name, source)
-        if params is None
-        else (_named(params, trials, name, source), [])
-    )
-    words = [name for name in swept if is_numbers_as_text(trials[name])]
+    if params is None:
+        swept, others = _settings(trials, name, source)
+    else:
+        swept, others = _named(params, trials, name, source), ""
+    words = [column for column in swept if is_numbers_as_text(trials[column])]
     trials = trials.assign(**{column: as_setting(trials[column], source) for column in swept})
-    scales = _told_scales(scales, source)
-    check_scales(scales, trials, swept, source)
+    scales = checked_scales(scales, trials, swept, source)
     read = partial(sweeps_of, trials, source, name, mode, scales=scales)
-    axes: Mapping[str, list[str]] | list[str] = swept
-    notes += copied
-    sweeps = read(axes, failed="left out")
+    sweeps = read(swept, failed="left out")
     for sweep in sweeps:
         check_sizes(sweep.scores, name, source)
-    settled = _followers(sweeps)
-    notes += _settled_notes(settled, sweeps, kept=params is not None)
+    settled = {sweep.objective: _followers(sweep) for sweep in sweeps}
+    axes: Mapping[str, list[str]] | list[str] = swept
     if params is None and any(settled.values()):
-        axes, swept = _unsettled(settled, sweeps, swept)
+        axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
+        gone = {n for each in settled.values() for n in each} - set().union(*axes.values())
+        swept = [column for column in swept if column not in gone]
     whole, unlike = percent_of(name, sweeps)
-    unit, limits = "" if unlike else unit_of(name), (0.0, whole) if whole else None
     chance = chance_of(name, trials["num_classes"]) if whole and "num_classes" in trials else None
     chance = chance * whole / 100 if chance and whole else None
+    told = _settled_notes(settled, sweeps, kept=params is not None)
+    limits = (0.0, whole) if whole else None
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
-    is_told = "score_on" in trials and (trials["score_on"] == "test").all()
-    on_test = SCORED_ON_TEST if is_told else ""
+    on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())
     if "trial_id" not in trials:
         ids = [trials[column].astype(str) for column in ("objective", "config", "seed")]
         trials = trials.assign(trial_id=ids[0] + "-" + ids[1] + "-s" + ids[2])
-    notes = [on_test, unlike, *notes, _words_note(words), _axes_note(sweeps, scales)]
+    as_text = f"numbers given as text are read as categories: {', '.join(words)}" if words else ""
+    notes = [SCORED_ON_TEST if on_test else "", unlike, others, copied, *told, as_text]
     return material_of(
         trials,
         name,
-        unit,
+        "" if unlike else unit_of(name),
         swept,
         sweeps,
         title=source,
         sources=(source,),
         mode=mode,
         chance=chance,
-        notes=tuple(filter(None, notes)),
-        on_test=bool(on_test),
+        notes=tuple(note for note in [*notes, _axes_note(sweeps, scales)] if note),
+        on_test=on_test,
     )
 
 
@@ -146,92 +145,71 @@ def _metric(trials: pd.DataFrame, asked: str | None, source: str) -> str:
     name = next(iter([*scored, *known]), "") if asked is None else str(asked)
     if name in columns and name not in LABELS:
         return name
+    why = "none of the known metrics; name one."
+    if name:
+        why = f"no column {name!r}.{nearest(name, columns)}"
     if name in LABELS:
         why = f"expected a column of scores, given {name!r}."
-    else:
-        why = (
-            f"no column {name!r}.{nearest(name, columns)}"
-            if name
-            else "none of the known metrics; name one."
-        )
     raise RequestError(f"{source}: metric: {why} Columns: {', '.join(columns)}")
-
-
-def _told_scales(scales: Any, source: str) -> dict[str, str]:
-    if not isinstance(scales, Mapping | None):
-        raise RequestError(f"{source}: scales: expected {{'tau': 'log'}}, given {scales!r}")
-    return {str(name): scale for name, scale in (scales or {}).items()}
 
 
 def _named(params: Sequence[str], trials: pd.DataFrame, metric: str, source: str) -> list[str]:
     """The hyperparameters that were named, each once."""
+    place = f"{source}: params"
     if isinstance(params, str):
-        raise RequestError(f"{source}: params: expected a list of columns, given {params!r}")
+        raise RequestError(f"{place}: expected a list of columns, given {params!r}")
     names = [str(name) for name in params]
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise RequestError(
-                f"{source}: params: expected every column once, given {name!r} twice"
-            )
+            raise RequestError(f"{place}: expected every column once, given {name!r} twice")
         if name not in trials:
             hint, columns = nearest(name, trials.columns), ", ".join(trials.columns)
-            raise RequestError(f"{source}: params: no column {name!r}.{hint} Columns: {columns}")
+            raise RequestError(f"{place}: no column {name!r}.{hint} Columns: {columns}")
         if name in (*LABELS, metric):
             role = "the metric" if name == metric else "a label of the trials"
             raise RequestError(
-                f"{source}: params: expected hyperparameters, given {name!r}, which is {role}"
+                f"{place}: expected hyperparameters, given {name!r}, which is {role}"
             )
     return names
 
 
-def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], list[str]]:
+def _settings(trials: pd.DataFrame, metric: str, source: str) -> tuple[list[str], str]:
     """The columns that are read as hyperparameters, and a note if others are not.
 
     What clsweep itself calls an outcome is an axis where somebody else plainly sweeps it: it has
     one value in each configuration and recurs in others. Otherwise it is named where it may be
     one: where it differs between the configurations of an objective and has one value in each.
     """
+    if not {*CONFIG} <= set(trials.columns):
+        return [], ""  # what is missing is said elsewhere
     ours = OUTCOMES if {"trial_id", "clsweep_version"} <= set(trials.columns) else set()
     ids = {"trial_id"} if "trial_id" in trials and trials["trial_id"].is_unique else set()
     columns = [c for c in trials.columns if c not in {*LABELS, *ours, *ids, metric}]
-    if not {*CONFIG} <= set(trials.columns):
-        return [], []  # what is missing is said elsewhere
     others = [c for c in columns if c not in OUTCOMES | CHOSEN]
     told = [c for c in columns if c in others or _differs(trials, c)]
-    if _has_repeats(trials):
-        settings = {c for c in told if _is_setting(trials, c)}
-        told = [c for c in told if c in settings or c not in OUTCOMES]
-        swept = [
+    if trials.duplicated(CONFIG).any():
+        configs = trials.drop_duplicates(CONFIG)
+        settings = {
             c
             for c in told
-            if c in settings and (c not in OUTCOMES or (c not in ORIGINS and _recurs(trials, c)))
-        ]
-    else:
+            if is_plain(trials[c]) and len(trials[[*CONFIG, c]].drop_duplicates()) == len(configs)
+        }
+        # Each value stands in two configurations of an objective on average.
+        recurring = {
+            c
+            for c in settings & OUTCOMES - ORIGINS
+            if 2 * len(configs[["objective", c]].drop_duplicates()) <= len(configs)
+        }
+        told = [c for c in told if c in settings or c not in OUTCOMES]
+        swept = [c for c in told if c in settings and (c not in OUTCOMES or c in recurring)]
+    else:  # an outcome looks like a setting
         swept = [c for c in told if c in CHOSEN or c in params_in(others)]
         if others and not swept:
             why = "with one trial in each configuration they cannot be told from outcomes"
             raise RequestError(f"{source}: params: {why}; name them. Columns: {', '.join(others)}")
     left_out = [column for column in told if column not in swept]
     note = f"read as hyperparameters: {', '.join(swept) or 'none'}; not: {', '.join(left_out)}"
-    return swept, [f"{note}; params names others"] if left_out else []
-
-
-def _has_repeats(trials: pd.DataFrame) -> bool:
-    """Whether any configuration has two trials; without, an outcome looks like a setting."""
-    return bool(trials.duplicated(CONFIG).any())
-
-
-def _is_setting(trials: pd.DataFrame, column: str) -> bool:
-    """Whether a column has one value in each configuration."""
-    if not is_plain(trials[column]):
-        return False
-    return len(trials[[*CONFIG, column]].drop_duplicates()) == len(trials[CONFIG].drop_duplicates())
-
-
-def _recurs(trials: pd.DataFrame, column: str) -> bool:
-    """Whether each value stands in two configurations of an objective on average."""
-    configs = trials.drop_duplicates(CONFIG)
-    return 2 * len(configs[["objective", column]].drop_duplicates()) <= len(configs)
+    return swept, f"{note}; params names others" if left_out else ""
 
 
 def _differs(trials: pd.DataFrame, column: str) -> bool:
@@ -241,59 +219,40 @@ def _differs(trials: pd.DataFrame, column: str) -> bool:
     return bool((trials.groupby("objective")[column].nunique(dropna=False) > 1).any())
 
 
-def _words_note(words: Sequence[str]) -> str:
-    """That numbers are texts, and so no axis."""
-    listed = ", ".join(words)
-    return f"numbers given as text are read as categories: {listed}" if words else ""
-
-
 def _axes_note(sweeps: Sequence[Sweep], told: Mapping[str, str]) -> str:
     """On which axes numbers were read that could stand on either."""
-    found: dict[str, dict[str, list[str]]] = {}
+    found: dict[str, dict[str, list[str]]] = {}  # hyperparameter -> axis -> objectives
     for sweep in sweeps:
         for name in sweep.params:
             if name not in told and is_guess(sweep.settings[name]):
-                found.setdefault(name, {}).setdefault(sweep.scales[name], []).append(
-                    sweep.objective
-                )
-    axes: dict[str, list[str]] = {"log": [], "linear": []}
-    for name, read in found.items():
-        for scale, objectives in read.items():
-            axes[scale].append(name + (f" ({', '.join(objectives)})" if len(read) > 1 else ""))
-    parts = [(scale, ", ".join(names)) for scale, names in axes.items() if names]
-    (first, names), *others = parts or [("", "")]
-    note = "; ".join([f"read on a {first} axis: {names}", *(f"{a}: {b}" for a, b in others)])
-    return note if parts else ""
+                read = found.setdefault(name, {})
+                read.setdefault(sweep.scales[name], []).append(sweep.objective)
+    parts: list[str] = []
+    for axis in ("log", "linear"):
+        names = [
+            name + (f" ({', '.join(read[axis])})" if len(read) > 1 else "")
+            for name, read in found.items()
+            if axis in read
+        ]
+        if names:
+            parts.append(f"{axis}{'' if parts else ' axis'}: {', '.join(names)}")
+    return f"read on a {'; '.join(parts)}" if parts else ""
 
 
-def _followers(sweeps: Sequence[Sweep]) -> Followers:
-    """What is settled by other axes, in each objective."""
-    from clsweep.analysis.scales import followers
-
-    found = {}
-    for sweep in sweeps:
-        preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
-        is_grid = sweep.samplers == ("grid",)
-        found[sweep.objective] = followers(sweep.settings[preferred], is_grid=is_grid)
-    return found
+def _followers(sweep: Sweep) -> dict[str, tuple[str, ...]]:
+    """What is settled by other axes; of two that settle each other what clsweep derives."""
+    preferred = sorted(sweep.params, key=lambda name: name in ALL_THERE_IS)
+    return followers(sweep.settings[preferred], is_grid=sweep.samplers == ("grid",))
 
 
-def _unsettled(
-    settled: Followers, sweeps: Sequence[Sweep], swept: Sequence[str]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """The axes of each objective that others do not settle, and those that are one in any."""
-    axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
-    gone = set.intersection(*(set(swept) - set(each) for each in axes.values()))
-    gone &= {name for found in settled.values() for name in found}
-    return axes, [name for name in swept if name not in gone]
-
-
-def _settled_notes(settled: Followers, sweeps: Sequence[Sweep], *, kept: bool) -> list[str]:
+def _settled_notes(
+    settled: Mapping[str, Mapping[str, tuple[str, ...]]], sweeps: Sequence[Sweep], *, kept: bool
+) -> list[str]:
     """One note on each axis that others settle, with the objectives if it is not so in all."""
     objectives: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for objective, found in settled.items():
-        for name, leaders in found.items():
-            objectives.setdefault((name, leaders), []).append(objective)
+        for key in found.items():
+            objectives.setdefault(key, []).append(objective)
     notes = []
     for (name, leaders), where in objectives.items():
         sweeping = [sweep.objective for sweep in sweeps if name in sweep.params]
@@ -343,24 +302,12 @@ def _told(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     return {name: found[name] for name in kinds if name in found}
 
 
-def _index_of_pandas(table: pa.Table) -> list[str]:
-    """Columns in which pandas keeps an index without a name: the number of a row is no setting."""
-    return [name for name in table.column_names if re.fullmatch(r"__index_level_\d+__", name)]
-
-
 def read_trials(file: str) -> pd.DataFrame:
     """A Parquet file, of this machine or an object store.
 
     Raises:
         RequestError: it cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from clsweep.results.disk import Disk
-    from clsweep.results.reading import to_frame
-    from clsweep.results.tables import decode, schema_of
-
     try:
         if "://" in file or os.path.isdir(file):  # of which each part has pages with checksums
             table = pq.read_table(file, page_checksum_verification=True)
@@ -369,7 +316,9 @@ def read_trials(file: str) -> pd.DataFrame:
             folder, name = os.path.split(os.path.realpath(file))
             data = Disk(folder).read(name)
             table, metadata = decode(data, of_others=True), schema_of(data).metadata
-        frame = to_frame(table.drop_columns(_index_of_pandas(table)))
+        # Where pandas keeps an index without a name: the number of a row is no setting.
+        index = [n for n in table.column_names if re.fullmatch(r"__index_level_\d+__", n)]
+        frame = to_frame(table.drop_columns(index))
         frame.attrs = {TOLD: _told(metadata or {})}
         return frame
     except FileNotFoundError:

@@ -45,7 +45,7 @@ def within_of(unit: str, sweeps: Sequence[Sweep]) -> float:
     """What counts as near the best: `tolerance_of` the range of the levels."""
     import numpy as np
 
-    levels = np.concatenate([x.means[x.alive] for x in (each.without_failed() for each in sweeps)])
+    levels = np.concatenate([x.means[x.alive] for x in (each.measured for each in sweeps)])
     return tolerance_of(unit, float(np.ptp(levels)) if len(levels) else 0.0)
 
 

@@ -19,13 +19,9 @@ from clsweep.display.numbers import count, mentioned, setting
 from clsweep.errors import RequestError, nearest
 
 LABELS = ("objective", "config", "seed", "status", "sampler")
-MEASURED = (
-    *DIAGNOSTIC,
-    *(metric.name for metric in METRICS if metric.takes),
-    "wall_time_s",
-    "workers",
-    "num_classes",
-)  # read as numbers beside the metric
+# Read as numbers beside the metric.
+MEASURED = (*DIAGNOSTIC, *(m.name for m in METRICS if m.takes))
+MEASURED = (*MEASURED, "wall_time_s", "workers", "num_classes")
 SMALLEST, LARGEST = 1e-60, 1e60  # sizes whose fourth powers are still numbers
 
 
@@ -39,8 +35,7 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
         given = type(trials).__name__
         raise RequestError(f"{source}: trials: expected a pandas DataFrame, given {given}")
     names = ["None" if name is None or name != name else str(name) for name in trials.columns]
-    trials = trials.set_axis(names, axis=1)
-    trials = trials.reset_index(drop=True)
+    trials = trials.set_axis(names, axis=1).reset_index(drop=True)
     if twice := list(trials.columns[trials.columns.duplicated()]):
         raise RequestError(f"{source}: trials: expected every column once, given {twice[0]} twice")
     labels = {name: _label(trials[name], source) for name in LABELS if name in trials}
@@ -48,18 +43,16 @@ def tidied(trials: Any, source: str) -> pd.DataFrame:
     return trials.assign(**labels, **numbers)
 
 
-def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def without_copies(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The table without the rows that repeat another one in every column, and a note on them:
     exports that overlap say the same twice.
     """
     keys = [name for name in KEYS if name in trials]
     if not keys or not trials.duplicated(keys).any():
-        return trials, []
+        return trials, ""
     copies = trials.duplicated([name for name in trials if is_plain(trials[name])])
-    if not copies.any():
-        return trials, []
     said = f"{count(copies.sum())} rows are copies of others and are left out"
-    return trials[~copies].reset_index(drop=True), [said]
+    return trials[~copies].reset_index(drop=True), said if copies.any() else ""
 
 
 def _label(column: pd.Series[Any], source: str) -> pd.Series[Any]:
@@ -166,39 +159,36 @@ def check_sizes(scores: np.ndarray[Any, Any], metric: str, source: str) -> None:
         )
 
 
-def check_scales(
-    scales: Mapping[str, str], trials: pd.DataFrame, params: Sequence[str], source: str
-) -> None:
-    """Refuse a scale that is none, of something that is no hyperparameter, or that it cannot have.
+def checked_scales(
+    scales: Any, trials: pd.DataFrame, params: Sequence[str], source: str
+) -> dict[str, str]:
+    """The scales that were told; none where nothing was.
 
     Raises:
-        RequestError: place, expected, given and the nearest.
+        RequestError: one that is none, of something that is no hyperparameter, or that it cannot
+            have; place, expected, given and the nearest.
     """
-    for name, scale in scales.items():
+    if not isinstance(scales, Mapping | None):
+        raise RequestError(f"{source}: scales: expected {{'tau': 'log'}}, given {scales!r}")
+    told = {str(name): scale for name, scale in (scales or {}).items()}
+    for name, scale in told.items():
+        wrong = ""
         if scale not in SCALES:
             hint = nearest(str(scale), SCALES)
-            expected = " or ".join(map(repr, SCALES))
-            raise RequestError(
-                f"{source}: scales: {name}: expected {expected}, given {scale!r}.{hint}"
-            )
-        if name not in params:
-            hint = nearest(str(name), params)
-            raise RequestError(
-                f"{source}: scales: expected a hyperparameter, given {name!r}.{hint} "
-                f"Hyperparameters: {', '.join(params) or 'none'}"
-            )
-        if scale == "category":
-            continue
-        values = trials[name].dropna()
-        if not is_number(values):
-            raise RequestError(
-                f"{source}: scales: {name}: expected 'category' for texts, given {scale!r}"
-            )
-        if scale == "log" and (values <= 0).any():
-            raise RequestError(
-                f"{source}: scales: {name}: expected positive numbers for 'log', given "
-                f"{setting(values.min())}"
-            )
+            wrong = f"{name}: expected {' or '.join(map(repr, SCALES))}, given {scale!r}.{hint}"
+        elif name not in params:
+            hint, known = nearest(name, params), ", ".join(params) or "none"
+            wrong = f"expected a hyperparameter, given {name!r}.{hint} Hyperparameters: {known}"
+        elif scale != "category":
+            values = trials[name].dropna()
+            if not is_number(values):
+                wrong = f"{name}: expected 'category' for texts, given {scale!r}"
+            elif scale == "log" and (values <= 0).any():
+                given = setting(values.min())
+                wrong = f"{name}: expected positive numbers for 'log', given {given}"
+        if wrong:
+            raise RequestError(f"{source}: scales: {wrong}")
+    return told
 
 
 def _refused(source: str, column: str, expected: str, value: Any) -> RequestError:

@@ -1,0 +1,1 @@
+"""The objectives: losses, and the frameworks that feed them."""

@@ -152,8 +152,8 @@ def side_by_side(cells: Sequence[Answers], ask: Callable[[Answers], pd.DataFrame
     return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
 
 
-def in_cell(frame: pd.DataFrame, levels: Mapping[str, str]) -> pd.DataFrame:
-    """A table of one cell with the factors in front."""
+def in_cell(frame: pd.DataFrame, levels: Mapping[str, str | Sequence[str]]) -> pd.DataFrame:
+    """A table with the factors in front: those of one cell, or of each row."""
     others = [name for name in frame if name not in levels]
     return frame.assign(**levels)[[*levels, *others]]
 

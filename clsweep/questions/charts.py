@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -40,6 +39,7 @@ else:
     alt = _Altair()
 
 T = TypeVar("T")
+HAS_INTERVAL = "isValid(datum.low) && isValid(datum.high)"
 ENDS = {"low": "95 % from", "high": "95 % to"}  # of an interval, in a tooltip
 NAMES = {  # fields of texts
     "objective", "at", "state", "setting", "trial", "seed", "trial_id", "status", "kind", "row",
@@ -49,7 +49,6 @@ NUMBER = ".4~r"  # four significant digits, never an exponent
 SHADES = ("#5f6773", "#878d97", "#a7acb5")  # of kinds; legible on white and on black
 LOWER = 7  # pixels from the middle of a row, below its label
 HEIGHT = 260
-_SCORED: WeakKeyDictionary[Material, pd.DataFrame] = WeakKeyDictionary()
 ROW_HEIGHT = 40
 MAX_TICKS = 12  # more grid values than this and the axis picks its own
 # No chart's width crosses this once its axes are laid out, which would cut the legend off.
@@ -117,25 +116,19 @@ def columns(table: pd.DataFrame, **names: str) -> pd.DataFrame:
     return frame
 
 
-def is_log(material: Material, param: str, values: NDArray[np.float64]) -> bool:
-    """Whether a parameter's axis is logarithmic: it is read so in some sweep, and every value can
-    be.
-    """
-    return any(sweep.scales.get(param) == "log" for sweep in material.sweeps) and bool(
-        (values > 0).all()
-    )
-
-
 def param_axis(
     material: Material, param: str, values: NDArray[np.float64], *, ticks: bool
 ) -> alt.X:
     """A numeric parameter's axis; with `ticks` it is marked at the values themselves, if they are
-    few.
+    few. It is logarithmic where some sweep reads it so and every value can be.
     """
     levels = np.unique(values[np.isfinite(values)]).tolist()
-    is_marked = ticks and len(levels) <= MAX_TICKS
-    axis = {"values": levels, "labelExpr": _exact(levels)} if is_marked else {"format": NUMBER}
-    kind = {"type": "log"} if is_log(material, param, values) else {"zero": False}
+    axis: dict[str, Any] = {"format": NUMBER}
+    if ticks and len(levels) <= MAX_TICKS:
+        exact = f"{json.dumps(settings(levels))}[indexof({json.dumps(levels)}, datum.value)]"
+        axis = {"values": levels, "labelExpr": exact}
+    is_log = any(s.scales.get(param) == "log" for s in material.sweeps) and (values > 0).all()
+    kind = {"type": "log"} if is_log else {"zero": False}
     return alt.X(
         "x:Q",
         title=param_title(material, param),
@@ -144,34 +137,20 @@ def param_axis(
     )
 
 
-def _exact(levels: Sequence[float]) -> str:
-    """Vega's expression for the label of a tick at one of these values."""
-    return f"{json.dumps(settings(levels))}[indexof({json.dumps(levels)}, datum.value)]"
-
-
-def colour(material: Material, shown: Iterable[str], *, legend: bool = True) -> alt.Color:
-    """Colour by objective, the same in every chart; the legend names those that are `shown`."""
-    return alt.Color("objective", **_by_objective(material, shown, legend))
-
-
-def shape(material: Material, shown: Iterable[str], *, legend: bool = True) -> alt.Shape:
-    """Shape by objective, for those who see no difference of colours."""
-    return alt.Shape("objective", **_by_objective(material, shown, legend))
-
-
-def looks(material: Material, frame: pd.DataFrame) -> tuple[alt.Color, alt.Shape]:
-    """Colour and shape by objective, with those of `frame` in the legend."""
-    return colour(material, frame["objective"]), shape(material, frame["objective"])
-
-
-def _by_objective(material: Material, shown: Iterable[str], is_named: bool) -> dict[str, Any]:
-    names = list(dict.fromkeys(shown))
-    return {
+def looks(
+    material: Material, frame: pd.DataFrame, *, legend: bool = True
+) -> tuple[alt.Color, alt.Shape]:
+    """Colour by objective, the same in every chart, and shape for those who see no difference of
+    colours; the legend names those of `frame`.
+    """
+    names = list(dict.fromkeys(frame["objective"]))
+    options: dict[str, Any] = {
         "type": "nominal",
         "title": None,
         "scale": alt.Scale(domain=objectives(material)),
-        "legend": alt.Legend(**legend_place(), values=names) if is_named else None,
+        "legend": alt.Legend(**legend_place(), values=names) if legend else None,
     }
+    return alt.Color("objective", **options), alt.Shape("objective", **options)
 
 
 def legend_place() -> dict[str, Any]:
@@ -208,11 +187,9 @@ def score_axis(title: str, field: str = "y") -> alt.Y:
     )
 
 
-def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT, describe: str) -> alt.LayerChart:
+def layers(charts: Sequence[alt.Chart], *, height: float = HEIGHT) -> alt.LayerChart:
     """Several marks as one chart that is as wide as its place."""
-    return alt.LayerChart(layer=list(charts)).properties(
-        width="container", height=height, description=describe
-    )
+    return alt.LayerChart(layer=list(charts)).properties(width="container", height=height)
 
 
 def settings_at(material: Material, rows: pd.DataFrame) -> list[str]:
@@ -261,9 +238,11 @@ def reference_lines(
     not drawn.
     """
     scores = frame[[name for name in ("y", "low", "high") if name in frame]].to_numpy(dtype=float)
-    levels = _references(material)
-    if not levels or not np.isfinite(scores).any():
+    table = material.references
+    if material.metric not in table or not np.isfinite(scores).any():
         return [], ""
+    means = table.groupby(table["reference"].str.replace("_", " "), sort=False)[material.metric]
+    levels = means.mean().dropna().astype(float).to_dict()
     low, high = np.nanmin(scores), np.nanmax(scores)
     named = {f"{name} {mentioned(at)}": at for name, at in levels.items()}
     near = {name: at for name, at in named.items() if 2 * low - high <= at <= 2 * high - low}
@@ -281,23 +260,11 @@ def reference_lines(
     return [rule, text], f" Dashed: without training.{said}"
 
 
-def _references(material: Material) -> dict[str, float]:
-    table = material.references
-    if table.empty or material.metric not in table.columns:
-        return {}
-    names = table["reference"].str.replace("_", " ")
-    means = table.groupby(names, sort=False)[material.metric].mean().dropna()
-    return {str(name): float(at) for name, at in means.items()}
-
-
 def scored(material: Material) -> pd.DataFrame:
-    """Finished trials with a finite score, of objectives that have a colour; found once."""
-    if material not in _SCORED:
-        trials = material.trials
-        has_score = np.isfinite(numbers(trials, material.metric))
-        finished = trials[(trials["status"] == "finished") & has_score]
-        _SCORED[material] = in_order(finished, material)
-    return _SCORED[material]
+    """Finished trials with a finite score, of objectives that have a colour."""
+    trials = material.trials
+    has_score = np.isfinite(numbers(trials, material.metric))
+    return in_order(trials[(trials["status"] == "finished") & has_score], material)
 
 
 # Points with intervals in rows, and lines with bands
@@ -315,16 +282,15 @@ def forest(
     material: Material,
     x: alt.X,
     *,
-    describe: str,
     line: float | None = None,
     legend: bool = True,
 ) -> alt.LayerChart:
     """Rows of points and intervals in their objective's colour, grey where nothing is resolved."""
-    winners = frame["objective"][frame["resolved"]]
-    legend = legend and not winners.empty
+    resolved = frame[frame["resolved"]]
+    colour, shape = looks(material, resolved, legend=legend and not resolved.empty)
     told = alt.when("datum.resolved")
-    hue = told.then(colour(material, winners, legend=legend)).otherwise(alt.value(GREY))
-    form = told.then(shape(material, winners, legend=legend)).otherwise(alt.value("circle"))
+    hue = told.then(colour).otherwise(alt.value(GREY))
+    form = told.then(shape).otherwise(alt.value("circle"))
     place = alt.Chart(frame).encode(_rows(frame["row"]))
     noted = {"note": "note"} if frame["note"].ne("").any() else {}
     known = place.transform_filter("isValid(datum.x)")
@@ -346,7 +312,7 @@ def forest(
             open_end = place.transform_filter(f"datum.{end}_open")
             head = open_end.mark_point(filled=True, size=60, shape=arrow, opacity=1, yOffset=LOWER)
             marks.append(head.encode(_column(x, end), color=hue))
-    return layers(marks, height=ROW_HEIGHT * frame["row"].nunique(), describe=describe)
+    return layers(marks, height=ROW_HEIGHT * frame["row"].nunique())
 
 
 def dots(
@@ -355,7 +321,6 @@ def dots(
     kinds: Sequence[str],
     *,
     tips: Sequence[alt.Tooltip],
-    describe: str,
     null: bool = False,
 ) -> alt.LayerChart:
     """Rows with one point for each of the kinds, apart in shape, shade and place: colours are the
@@ -377,14 +342,10 @@ def dots(
     ]
     if null:
         known = base.transform_filter("isValid(datum.null)")
-        tick = known.mark_tick(
-            color=GREY,
-            thickness=2,
-            size=row_height - ROW_HEIGHT / 2,
-            yOffset=ROW_HEIGHT / 4,
-        )
+        size = row_height - ROW_HEIGHT / 2
+        tick = known.mark_tick(color=GREY, thickness=2, size=size, yOffset=ROW_HEIGHT / 4)
         marks.insert(0, tick.encode(_column(x, "null")))
-    return layers(marks, height=row_height * frame["row"].nunique(), describe=describe)
+    return layers(marks, height=row_height * frame["row"].nunique())
 
 
 def _rows(names: Iterable[str]) -> alt.Y:
@@ -401,7 +362,7 @@ def _labels(frame: pd.DataFrame, row_height: float) -> alt.Chart:
 
 
 def _bars(base: alt.Chart, x: alt.X, **options: Any) -> alt.Chart:
-    whole = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
+    whole = base.transform_filter(HAS_INTERVAL)
     return whole.mark_rule(strokeWidth=2.5, **options).encode(_column(x, "low"), alt.X2("high"))
 
 
@@ -439,9 +400,7 @@ def banded(
     """
     base = alt.Chart(frame)
     hue, form = looks(material, frame)
-    band = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_area(
-        opacity=0.16
-    )
+    band = base.transform_filter(HAS_INTERVAL).mark_area(opacity=0.16)
     line = base.mark_line(strokeWidth=2)
     point = base.mark_point(filled=True, size=60, opacity=1 if marked else 0)
     return [

@@ -19,23 +19,10 @@ from clsweep.display.cells import records_of, texts_of_values
 from clsweep.display.numbers import Number, is_number, setting, settings, texts_of
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured, levels_of, notes
-from clsweep.questions.answers import Ask, Asked
+from clsweep.questions.answers import Ask, Asked, in_cell
 from clsweep.questions.model import Figure, Sentences, Table
 
-
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """How the cells of one table are shown.
-
-    Attributes:
-        is_fine: numbers in the unit of the metric have two digits of what resolves them; of percent
-            and the like, two decimals do as long as they show it.
-    """
-
-    is_fine: bool
-
-
-Cell = Callable[[Row, Look], Any]
+Cell = Callable[[Row], Any]
 
 
 @dataclass(frozen=True)
@@ -59,16 +46,6 @@ class Column:
     optional: bool = False
     called: str = ""
 
-    def value(self, row: Row, look: Look) -> Any:
-        """The cell of a row."""
-        if callable(self.cell):
-            return self.cell(row, look)
-        return row[self.cell or self.heading]
-
-
-def _nothing(_: Asked) -> tuple[()]:
-    return ()
-
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -82,7 +59,9 @@ class Question:
         options: what a report asks `table` with.
         frame: the full table in a report, where that takes more than `table`.
         columns: of the table for eyes; the full table as it is where there are none.
-        levels: the column of the full table whose size tells how fine the unit of the metric is.
+        levels: the column of the full table whose size tells how fine the unit of the metric is:
+            numbers in it have two digits of what resolves them where all are 1 at most; of percent
+            and the like, two decimals do as long as they show it.
         rows: what is shown of the full table.
         show: the table for eyes, where columns alone do not make it.
         intro: what an explanation begins with.
@@ -110,8 +89,8 @@ class Question:
     intro: str = ""
     caption: str = "{columns}"
     has_notes: bool = True
-    say: Callable[[Asked], Sentences] = _nothing
-    draw: Callable[[Asked], Iterable[Figure | None]] = _nothing
+    say: Callable[[Asked], Sentences] = lambda _: ()
+    draw: Callable[[Asked], Iterable[Figure | None]] = lambda _: ()
     tables: Callable[[Asked], Iterable[Table | None]] | None = None
     notes: Callable[[Asked], Iterable[str]] | None = None
     ahead: bool | Callable[[Asked], Iterable[tuple[Ask, Mapping[str, Any]]]] = False
@@ -121,17 +100,12 @@ class Question:
     @property
     def spare(self) -> list[str]:
         """The columns that a screen without room for all of them does without, in that order."""
-        going = sorted((column for column in self.columns if column.spare), key=lambda c: c.spare)
-        return [column.heading for column in going]
+        return [c.heading for c in sorted(self.columns, key=lambda c: c.spare) if c.spare]
 
     def explained(self, within: float) -> list[str]:
         """What its columns mean, a text each."""
-        said = [
-            f"{column.called or column.heading}: {column.means}"
-            for column in self.columns
-            if column.means
-        ]
-        return [filled(text, within) for text in ([self.intro] if self.intro else []) + said]
+        said = [f"{c.called or c.heading}: {c.means}" for c in self.columns if c.means]
+        return [filled(text, within) for text in (self.intro, *said) if text]
 
     def shown(self, frame: pd.DataFrame, material: Material, within: float) -> pd.DataFrame:
         """The table for eyes."""
@@ -139,27 +113,17 @@ class Question:
             return (self.show or plain)(frame)
         rows = self.rows(frame, material)
         sizes = [abs(x) for x in rows[self.levels] if is_number(x)] if self.levels else []
-        look = Look(is_fine=bool(sizes) and max(sizes) <= 1)
-        names = [filled(each.heading, within, material.metric_title) for each in self.columns]
-        found = pd.DataFrame(
-            [
-                dict(zip(names, (c.value(row, look) for c in self.columns), strict=True))
-                for row in records_of(rows)
-            ],
-            dtype=object,
-        )
-        for name in found:
-            values = found[name].tolist()
+        is_fine = bool(sizes) and max(sizes) <= 1
+        shown = {}
+        for column in self.columns if len(rows) else ():
+            cell = column.cell or column.heading
+            values = [cell(row) if callable(cell) else row[cell] for row in records_of(rows)]
             if any(isinstance(value, Number) for value in values):
-                found[name] = texts_of([v if isinstance(v, Number) else None for v in values])
-        empty = [
-            name
-            for name, column in zip(names, self.columns, strict=True)
-            if column.optional
-            and name in found
-            and (found[name].isna() | found[name].isin([""])).all()
-        ]
-        return found.drop(columns=empty)
+                numbers = [value if isinstance(value, Number) else None for value in values]
+                values = texts_of(numbers, is_fine=is_fine)
+            if not column.optional or any(value != "" and not pd.isna(value) for value in values):
+                shown[filled(column.heading, within, material.metric_title)] = values
+        return pd.DataFrame(shown, dtype=object)
 
     def full(self, asked: Asked) -> pd.DataFrame:
         """The full table of a report; empty where it has none."""
@@ -225,51 +189,46 @@ def plain(frame: pd.DataFrame) -> pd.DataFrame:
 
 def with_levels(frame: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     """What a question shows of `frame`, with the factors of `frame` in front."""
-    others = [name for name in table if name not in levels_of(frame)]
-    levels = {name: frame[name].tolist() for name in levels_of(frame)}
-    return table.assign(**levels)[[*levels, *others]]
+    return in_cell(table, {name: frame[name].tolist() for name in levels_of(frame)})
 
 
 # Cells
 
 
-def measured(name: str, stem: str | None = None, least: int = 2) -> Cell:
+def measured(name: str, stem: str | None = None, **options: Any) -> Callable[[Row], Number | None]:
     """A value in the unit of the metric with its interval, in the columns that `ends` says."""
 
-    def cell(row: Row, look: Look) -> Number | None:
+    def cell(row: Row) -> Number | None:
         low, high = ends(row, name, stem)
-        return Number.of(row.get(name), low=low, high=high, is_fine=look.is_fine, least=least)
+        return Number.of(row.get(name), low=low, high=high, **options)
 
     return cell
 
 
-def level(name: str, spread: Callable[[Row], float | None] | None = None) -> Cell:
+def level(
+    name: str, spread: Callable[[Row], float] = lambda _: math.nan
+) -> Callable[[Row], Number | None]:
     """A value in the unit of the metric alone. `spread` says how fine it is; where that is not
-    known a hundredth of the value does, where it is None all of it.
+    known a hundredth of the value does.
     """
 
-    def cell(row: Row, look: Look) -> Number | None:
-        value, size = row[name], spread(row) if spread else math.nan
-        if size is not None and is_number(value) and not (is_number(size) and size):
+    def cell(row: Row) -> Number | None:
+        value, size = row[name], spread(row)
+        if is_number(value) and not (is_number(size) and size):
             size = value / 100
-        return Number.of(value, spread=math.nan if size is None else size, is_fine=look.is_fine)
+        return Number.of(value, spread=size)
 
     return cell
 
 
-def share(name: str, stem: str | None = None, most: int = 4) -> Cell:
+def share(name: str, stem: str | None = None, most: int = 4) -> Callable[[Row], Number | None]:
     """A number between 0 and 1, or -1 and 1, with its interval."""
-
-    def cell(row: Row, _: Look) -> Number | None:
-        low, high = ends(row, name, stem)
-        return Number.of(row[name], low=low, high=high, most=most)
-
-    return cell
+    return measured(name, stem, most=most, is_fine=False)
 
 
 def whole(name: str) -> Cell:
     """A number rounded up."""
-    return lambda row, _: (
+    return lambda row: (
         math.ceil(row[name]) if is_number(row[name]) and math.isfinite(row[name]) else None
     )
 
@@ -278,10 +237,8 @@ def half(name: str, stem: str | None = None) -> Callable[[Row], float]:
     """What a value is resolved to: half its interval, or its own size."""
 
     def spread(row: Row) -> float:
-        low, high = ends(row, name, stem)
-        if not is_number(row[name]):
-            return math.nan
-        return Number(value=row[name], low=low, high=high).resolution
+        found = measured(name, stem)(row)
+        return found.resolution if found else math.nan
 
     return spread
 

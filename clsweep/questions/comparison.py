@@ -13,7 +13,7 @@ from clsweep.questions import charts
 from clsweep.questions import pairs as sentences
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Cell, Column, Look, Question, half, level, measured, whole
+from clsweep.questions.column import Column, Question, half, level, measured, whole
 from clsweep.questions.model import Figure
 
 _ENDS = ("x", "low", "high")
@@ -77,7 +77,13 @@ def ratio_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
     frame.loc[~(frame["x"] > 0), list(_ENDS)] = np.nan
     if frame["x"].isna().all():
         return None
-    frame = _with_open_ends(frame)
+    # An end at 0 or infinity is drawn at the edge of the others, with an arrow that points on.
+    drawn = frame[list(_ENDS)].where(frame[list(_ENDS)] > 0)
+    edges = {"low": np.nanmin(drawn) / 1.5, "high": np.nanmax(drawn) * 1.5}
+    one_end = drawn["low"].notna() ^ drawn["high"].notna()
+    for end, edge in edges.items():
+        frame[f"{end}_open"] = one_end & drawn[end].isna()
+        frame[end] = drawn[end].where(~frame[f"{end}_open"], edge)
     axis = alt.Axis(grid=False, format=".3~r", labelOverlap="greedy", tickCount=6)
     scale = alt.Scale(type="log", nice=False, padding=8)
     title = "SD* of the first / SD* of the second"
@@ -90,8 +96,6 @@ def ratio_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
             material,
             alt.X("x:Q", title=title, scale=scale, axis=axis),
             line=1.0,
-            describe="Ratio of the spreads due to hyperparameters with its interval, a row a pair "
-            "of objectives.",
         ),
         data=_pair_data(pairs),
     )
@@ -113,8 +117,6 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
             material,
             charts.plain_x(title, zero=True, padding=8),
             line=0.0,
-            describe=f"Difference of mean {material.metric} with its interval, a row a pair of "
-            "objectives.",
         ),
         data=_pair_data(pairs),
     )
@@ -146,34 +148,20 @@ def _pair_data(pairs: pd.DataFrame) -> pd.DataFrame:
     return pairs[names].reset_index(drop=True)
 
 
-def _with_open_ends(frame: pd.DataFrame) -> pd.DataFrame:
-    """On a log axis an end at 0 or infinity is drawn at the edge of the others, with an arrow that
-    points on.
-    """
-    ends = frame[list(_ENDS)].where(frame[list(_ENDS)] > 0)
-    drawn = ends.to_numpy(dtype=float)
-    edges = {"low": np.nanmin(drawn) / 1.5, "high": np.nanmax(drawn) * 1.5}
-    one_end = ends["low"].notna() ^ ends["high"].notna()
-    for end, edge in edges.items():
-        frame[f"{end}_open"] = one_end & ends[end].isna()
-        frame[end] = ends[end].where(~frame[f"{end}_open"], edge)
-    return frame
-
-
-def _value(name: str, stat: str) -> Cell:
-    """A level of one side; of ratios it is fine, of others than means all of it is shown."""
-    shown = level(name, half("estimate", "") if stat == "mean" else lambda _: None)
-    return lambda row, look: shown(row, Look(is_fine=True) if stat == "std" else look)
-
-
 def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Column, ...]:
     of_means = stat == "mean"
+    value_a, value_b = (
+        level(name, half("estimate", ""))
+        if of_means
+        else measured(name, is_fine=True if stat == "std" else None)
+        for name in ("value_a", "value_b")
+    )
     return (
         Column("a"),
         Column("b"),
         Column("region", optional=True),
-        Column("value a", _value("value_a", stat), spare=8),
-        Column("value b", _value("value_b", stat), spare=7),
+        Column("value a", value_a, spare=8),
+        Column("value b", value_b, spare=7),
         Column(heading, measured("estimate", ""), means, called=called),
         Column(
             "p",
@@ -185,14 +173,14 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
         Column("least p", "p_min", spare=1, optional=True),
         Column(
             "P(a > b)",
-            lambda row, _: row["superiority"] if of_means else None,
+            lambda row: row["superiority"] if of_means else None,
             "a's chance to be ahead in a pair" if of_means else "",
             spare=3,
             optional=True,
         ),
         Column(
             "detectable",
-            level("detectable", lambda _: None),
+            measured("detectable"),
             "what would be found in four of five studies" if of_means else "",
             spare=2,
             optional=True,
@@ -200,7 +188,7 @@ def _columns(stat: str, heading: str, means: str, called: str = "") -> tuple[Col
         Column("seeds", "num_seeds", spare=6),
         Column("needs seeds", whole("needs_seeds"), optional=True),
         Column("needs configs", whole("needs_configs"), spare=5, optional=True),
-        Column("verdict", lambda row, _: verdict(row)),
+        Column("verdict", verdict),
     )
 
 

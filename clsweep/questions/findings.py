@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,16 @@ from clsweep.findings.material import Material
 from clsweep.questions.answers import Answers
 from clsweep.results.reading import CellResults, StudyResults
 from clsweep.study.factors import FACTORS, Cell, cells_of, factors_of, told_of_cells
+
+
+class _Questions:
+    """The modules of the questions, each loaded once something is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return import_module(f"clsweep.questions.{name}")
+
+
+questions = _Questions()
 
 
 class Findings(Answers):
@@ -36,17 +47,13 @@ class Findings(Answers):
             within: how far from the best still counts as good: 1 point by default, for a metric
                 that is not percent about a twentieth of the range seen.
         """
-        from clsweep.questions.robustness import robustness
-
-        return self.ask(robustness, by=by, within=self.near(within))
+        return self.ask(questions.robustness.robustness, by=by, within=self.near(within))
 
     def tolerance(self) -> pd.DataFrame:
         """Share of the space within delta points of the best, one row per objective and delta, with
         intervals.
         """
-        from clsweep.questions.robustness import tolerance
-
-        return self.ask(tolerance)
+        return self.ask(questions.robustness.tolerance)
 
     def sensitivity(self, *objectives: str) -> pd.DataFrame:
         """Which hyperparameter matters, per objective: ANOVA shares of a grid, Sobol indices of a
@@ -55,17 +62,13 @@ class Findings(Answers):
         An objective whose effects are not told from seed noise, or whose surrogate predicts too
         little, has one row that says so (`analysis.sensitivity`).
         """
-        from clsweep.questions.sensitivity import sensitivity
-
-        return self.ask(sensitivity, *objectives)
+        return self.ask(questions.sensitivity.sensitivity, *objectives)
 
     def marginals(self, *objectives: str) -> pd.DataFrame:
         """The metric at each value of each swept hyperparameter, averaged over the others, with
         bands.
         """
-        from clsweep.questions.marginals import marginals
-
-        return self.ask(marginals, *objectives)
+        return self.ask(questions.marginals.marginals, *objectives)
 
     def compare(
         self,
@@ -86,119 +89,85 @@ class Findings(Answers):
             within: how far from the best counts as near, of stat "within"; as in `robustness` by
                 default.
         """
-        from clsweep.questions.comparison import compare
-
         pair = [each for each in (a, b) if each is not None]
-        return self.ask(compare, *pair, stat=stat, by=by, within=within)
+        return self.ask(questions.comparison.compare, *pair, stat=stat, by=by, within=within)
 
     def winners(self, by: str) -> pd.DataFrame:
         """The best objective at each value of one hyperparameter, where its lead is resolved."""
-        from clsweep.questions.winners import winners
-
-        return self.ask(winners, by=by)
+        return self.ask(questions.winners.winners, by=by)
 
     def best_of_k(self) -> pd.DataFrame:
         """Expected score of the best of k configurations tried at random, with intervals."""
-        from clsweep.questions.tuning import best_of_k
-
-        return self.ask(best_of_k)
+        return self.ask(questions.tuning.best_of_k)
 
     def tuning_cost(self, *, within: float | None = None) -> pd.DataFrame:
         """Tries until within so many points of the best, and what tuning gains over the default."""
-        from clsweep.questions.tuning import tuning_cost
-
-        return self.ask(tuning_cost, within=self.near(within))
+        return self.ask(questions.tuning.tuning_cost, within=self.near(within))
 
     def recommend(self) -> pd.DataFrame:
         """The best configuration of each objective, and the one whose worst neighbour is best."""
-        from clsweep.questions.recommend import recommend
-
-        return self.ask(recommend)
+        return self.ask(questions.recommend.recommend)
 
     def pareto(self) -> pd.DataFrame:
         """Score against worker seconds of every configuration, and which of them no other one beats
         in both.
         """
-        from clsweep.questions.pareto import pareto
-
-        return self.ask(pareto)
+        return self.ask(questions.pareto.pareto)
 
     def leaderboard(self, *, within: float | None = None) -> pd.DataFrame:
         """Each objective at its best setting, with its spread and cost, and what is reached without
         training; the best first (`questions.leaderboard`).
         """
-        from clsweep.questions.leaderboard import leaderboard
-
-        return self.ask(leaderboard, within=self.near(within))
+        return self.ask(questions.leaderboard.leaderboard, within=self.near(within))
 
     def top(self, num: int = 5) -> pd.DataFrame:
         """The best configurations of each objective with the score of every seed."""
-        from clsweep.questions.search import top
-
-        return self.ask(top, num)
+        return self.ask(questions.search.top, num)
 
     def history(self) -> pd.DataFrame:
         """Every configuration in the order of the plan, with the best score so far."""
-        from clsweep.questions.search import history
-
-        return self.ask(history)
+        return self.ask(questions.search.history)
 
     def importance(self) -> pd.DataFrame:
         """Which hyperparameters go with good scores among those that a search tried."""
-        from clsweep.questions.search import importance
-
-        return self.ask(importance)
+        return self.ask(questions.search.importance)
 
     def saved(self) -> pd.DataFrame:
         """What stopping trials early saved; none where none was stopped."""
-        from clsweep.questions.search import saved
-
-        return self.ask(saved)
+        return self.ask(questions.search.saved)
 
     def learning(self) -> pd.DataFrame:
         """The metric at every scored epoch in the best configuration of each objective, against
         epochs, images, pairs of views and seconds.
         """
-        from clsweep.questions.learning import learning
-
-        return self.ask(learning)
+        return self.ask(questions.learning.learning)
 
     def health(self) -> pd.DataFrame:
         """Trials, failures, hours, devices and versions per objective."""
-        from clsweep.questions.health import health
-
-        return self.ask(health)
+        return self.ask(questions.health.health)
 
     def failure_regions(self) -> pd.DataFrame:
         """Where in the swept space trials fail more often than elsewhere."""
-        from clsweep.questions.health import failure_regions
-
-        return self.ask(failure_regions)
+        return self.ask(questions.health.failure_regions)
 
     def mechanism(self, *, by: str | None = None) -> pd.DataFrame:
         """The metric beside the diagnostics: q_B, gradient variation, feature diversity and the
         like.
         """
-        from clsweep.questions.mechanism import mechanism
-
-        return self.ask(mechanism, by=by)
+        return self.ask(questions.mechanism.mechanism, by=by)
 
     def links(self) -> pd.DataFrame:
         """Rank correlation of each diagnostic with the metric over the configurations: association,
         not cause.
         """
-        from clsweep.questions.mechanism import links
-
-        return self.ask(links)
+        return self.ask(questions.mechanism.links)
 
     def picks(self) -> pd.DataFrame:
         """What each score without labels would have picked, and what that loses against the best by
         the metric, per objective and over all of them. Empty where the metric needs no labels
         itself.
         """
-        from clsweep.questions.picks import picks
-
-        return self.ask(picks)
+        return self.ask(questions.picks.picks)
 
     def reproduce(self, *, within: float | None = None) -> pd.DataFrame:
         """A paper's numbers beside what was measured: one row per printed number
@@ -208,9 +177,7 @@ class Findings(Answers):
             within: the largest difference that still agrees: 1 point by default, for a metric that
                 is not percent about a twentieth of the range that was printed.
         """
-        from clsweep.questions.reproduction import reproduce
-
-        return self.ask_whole(reproduce, within=within)
+        return self.ask_whole(questions.reproduction.reproduce, within=within)
 
 
 class CellFindings(Findings):
@@ -263,17 +230,15 @@ def cells_of_study(
     Raises:
         RequestError: no trial has ended, or there is no such metric.
     """
-    cells = [(cell, CellResults(study.folder, study, cell)) for cell in cells_of(study.study)]
-    begun = [(cell, results) for cell, results in cells if results.trials_table.num_rows]
-    if cells and not begun:
-        begun = cells  # whose complaint is the one to tell
-
-    def found(results: CellResults) -> CellFindings:
+    cells = [CellResults(study.folder, study, cell) for cell in cells_of(study.study)]
+    begun = [results for results in cells if results.trials_table.num_rows]
+    begun = begun or cells  # whose complaint is the one to tell
+    found = []
+    for results in begun:
         material = of_studies([results], metric=metric, mode=mode, failed=failed)
         side = partial(side_table, [results], metric=material.metric)
-        return CellFindings(results.cell.levels, material, side)
-
-    return _alike([found(results) for _, results in begun])
+        found.append(CellFindings(results.cell.levels, material, side))
+    return _alike(found)
 
 
 def cells_of_table(
@@ -297,24 +262,18 @@ def cells_of_table(
             known = [name for name in FACTORS if name in trials]
             expected = f"expected of its columns {' or '.join(known) or 'none'}, given {name!r}"
             raise RequestError(f"{source}: factors: {expected}")
-    if factors is None:
-        factors = ["dataset"] if _is_named(trials.get("dataset")) else []
+    if factors is None:  # numbers may be what a table swept
+        given = list(trials.get("dataset", ()))
+        is_factor = all(isinstance(value, str) for value in given) and len(set(given)) > 1
+        factors = ["dataset"] if is_factor else []
     names = [name for name in FACTORS if name in factors]
     if not names:
         return ()
-    texts = trials[names].astype(str)
     found = []
-    for values, rows in texts.groupby(names, sort=False):
+    for values, rows in trials[names].astype(str).groupby(names, sort=False):
         levels = dict(zip(names, map(str, values), strict=True))
         found.append(CellFindings(levels, read(trials.loc[rows.index]), lambda _: pd.DataFrame()))
     return _alike(found)
-
-
-def _is_named(column: Any) -> bool:
-    """Whether a column has several names: numbers may be what a table swept."""
-    if column is None or not all(isinstance(value, str) for value in column):
-        return False
-    return len(set(column)) > 1
 
 
 def _alike(cells: Sequence[CellFindings]) -> tuple[CellFindings, ...]:

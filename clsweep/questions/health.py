@@ -95,7 +95,7 @@ REGIONS = Question(
         Column("failed"),
         Column("rate", share("rate", "")),
         Column("p Holm", "p_holm"),
-        Column("verdict", lambda row, _: "more failures here" if row["resolved"] else ""),
+        Column("verdict", lambda row: "more failures here" if row["resolved"] else ""),
     ),
     has_notes=False,
     say=lambda asked: failures(asked.ask(failure_regions)),

@@ -13,7 +13,7 @@ from clsweep.display.cells import records_of
 from clsweep.display.numbers import ROUNDING, Number, count, is_number, work
 from clsweep.findings.notes import is_measured
 from clsweep.questions.answers import Answers, Asked
-from clsweep.questions.column import Column, Look, Question, level, measured, share
+from clsweep.questions.column import Column, Question, level, measured, share
 from clsweep.questions.health import health
 from clsweep.questions.model import Sentences, Wording
 from clsweep.questions.pairs import is_resolved, robust, seen_from
@@ -217,10 +217,8 @@ def _ranked(measured: list[Row]) -> list[str]:
     return sorted(leads, key=lambda name: -sum(leads[name]) / len(leads[name]))
 
 
-def _best(row: Row, look: Look) -> Number | None:
-    shown = measured("score", "") if is_number(row["low"]) else level("score")
-    found: Number | None = shown(row, look)
-    return found
+def _best(row: Row) -> Number | None:
+    return (measured("score", "") if is_number(row["low"]) else level("score"))(row)
 
 
 QUESTION = Question(
@@ -234,7 +232,7 @@ QUESTION = Question(
         Column("objective"),
         Column(
             "best setting",
-            lambda row, _: row["at"] if isinstance(row["at"], str) else "",
+            lambda row: row["at"] if isinstance(row["at"], str) else "",
             optional=True,
         ),
         Column("best {metric}", _best),
@@ -243,7 +241,7 @@ QUESTION = Question(
         Column("near the best", share("share_within", "share", most=2), optional=True),
         Column(
             "cost",
-            lambda row, _: work(row["hours"]) if is_number(row["hours"]) else "",
+            lambda row: work(row["hours"]) if is_number(row["hours"]) else "",
             optional=True,
         ),
     ),

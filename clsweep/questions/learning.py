@@ -105,9 +105,7 @@ def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) ->
         title=f"Learning curves against {short}",
         caption=f"Mean {material.metric} of the best configuration of each objective. {bands}"
         f"{said}",
-        chart=charts.layers(
-            drawn, describe=f"{material.metric} against {called}, a line an objective."
-        ),
+        chart=charts.layers(drawn),
         data=learning,
     )
 
@@ -130,7 +128,7 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
     if frame.empty:
         return None
     ends = frame.groupby("trial_id", sort=False).tail(1)
-    hue = charts.colour(material, frame["objective"])
+    hue, _ = charts.looks(material, frame)
     x = alt.X("x:Q", title="epochs", axis=alt.Axis(format="d", grid=False))
     y = charts.score_axis(title)
     tips = charts.tips(
@@ -147,8 +145,7 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
         caption=f"{title[0].upper()}{title[1:]} of {num} trials that have not ended, a line each. "
         f"No number of this page counts them.{more if left_out else ''}",
         chart=charts.layers(
-            [line.encode(x, y, hue, detail="trial_id:N"), point.encode(x, y, hue, tooltip=tips)],
-            describe=f"{title} against epochs, a line for each trial that has not ended.",
+            [line.encode(x, y, hue, detail="trial_id:N"), point.encode(x, y, hue, tooltip=tips)]
         ),
         data=epochs,
     )

@@ -44,20 +44,22 @@ def marginal_figures(marginals: pd.DataFrame, material: Material) -> list[Figure
     """
     if marginals.empty:
         return []
+    frame = charts.columns(
+        marginals, x="position", y="mean", low="low", high="high", num="num_configs"
+    )
+    frame.insert(1, "at", marginals["label"].astype(str).to_numpy())
+    lows, highs = (charts.numbers(marginals, f"value_{end}") for end in ("low", "high"))
+    frame["binned"] = lows < highs
+    frame["param"] = marginals["param"].to_numpy()
+    params = frame["param"].unique()
+    frame = charts.in_order(frame.dropna(subset=["y"]), material)
     tables = {
-        str(param): _marginal(rows, material)
-        for param, rows in marginals.groupby("param", sort=False)
+        str(param): frame[frame["param"] == param].drop(columns="param").reset_index(drop=True)
+        for param in params
     }
     return charts.each(
         "marginal", tables, lambda slug, at, rows: _marginal_figure(slug, at, rows, material)
     )
-
-
-def _marginal(rows: pd.DataFrame, material: Material) -> pd.DataFrame:
-    frame = charts.columns(rows, x="position", y="mean", low="low", high="high", num="num_configs")
-    frame.insert(1, "at", rows["label"].astype(str).to_numpy())
-    frame["binned"] = charts.numbers(rows, "value_low") < charts.numbers(rows, "value_high")
-    return charts.in_order(frame.dropna(subset=["y"]), material)
 
 
 def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Material) -> Figure:
@@ -81,9 +83,7 @@ def _marginal_figure(name: str, param: str, frame: pd.DataFrame, material: Mater
         title=f"{metric} against {called}",
         caption=f"Mean {metric} over all settings that share a value of {param}.{binned} "
         f"{charts.bands_text(frame, 'Bars' if by_name else 'Bands')}{said}",
-        chart=charts.layers(
-            drawn, describe=f"Mean {metric} against {param}, with intervals; a line an objective."
-        ),
+        chart=charts.layers(drawn),
         data=frame.drop(columns=["x", "binned"]).rename(
             columns={"at": "value", "y": "mean", "num": "num_configs"}
         ),
@@ -103,9 +103,7 @@ def _side_by_side(
     beside = alt.XOffset("objective:N", scale=alt.Scale(domain=charts.objectives(material)))
     base = alt.Chart(frame)
     hue, form = charts.looks(material, frame)
-    bar = base.transform_filter("isValid(datum.low) && isValid(datum.high)").mark_rule(
-        strokeWidth=2
-    )
+    bar = base.transform_filter(charts.HAS_INTERVAL).mark_rule(strokeWidth=2)
     point = base.mark_point(filled=True, size=70, opacity=1)
     return [
         bar.encode(place, beside, charts.score_axis(title, "low"), alt.Y2("high"), hue),
@@ -125,7 +123,7 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
         pair = None if sweep.not_measured else _two_params(sweep, sensitivity)
         if pair is not None and sweep.alive.any():
             pairs[sweep.objective] = pair
-            tables[sweep.objective] = _cells(sweep.without_failed(), *pair)
+            tables[sweep.objective] = _cells(sweep.measured, *pair)
     means = pd.concat([cells["mean"] for cells in tables.values()] or [pd.Series(dtype=float)])
     if means.isna().all():
         return []
@@ -210,8 +208,6 @@ def _heatmap(
         chart=charts.layers(
             _coloured(base, material, domain, has_text=len(columns) <= MAX_CELLS_WITH_TEXT),
             height=max(charts.HEIGHT / 2, 30 * len(lines)),
-            describe=f"{material.metric} of {name} over {pair[0]} and {pair[1]}, as coloured "
-            "cells.",
         ),
         data=cells.rename(
             columns={"x": f"{pair[0]} (across)", "y": f"{pair[1]} (up)", "num": "num_configs"}

@@ -15,7 +15,7 @@ from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Look, Question, share
+from clsweep.questions.column import Column, Question, share
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import interval, listed, number, passes
 
@@ -139,8 +139,7 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) ->
             [
                 base.mark_line(strokeWidth=2, interpolate="monotone"),
                 base.mark_point(filled=True, size=80, opacity=0),  # something to hover over
-            ],
-            describe=f"Distribution of q_B of {name}, a line a batch size.",
+            ]
         ),
         data=frame[["batch_size", "bin_low", "bin_high", "share", "num"]],
         settings=("batch_size",),
@@ -152,7 +151,7 @@ def _title(asked: Asked) -> str:
     return f"{{metric}} and the diagnostics{f' by {by}' if by else ''}"
 
 
-def _direction(row: Row, _: Look) -> str:
+def _direction(row: Row) -> str:
     """Whether a diagnostic rises or falls with the metric."""
     if not row["resolved"]:
         return status(row["reason"])

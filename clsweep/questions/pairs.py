@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -34,135 +35,187 @@ MANY_PAIRS = 12  # more are counted, not named
 _TURNED = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Contrast:
+    """One statistic of pairs, and how it is told.
+
+    Attributes:
+        null: its value where both are alike: 1 of a ratio, else 0.
+        ahead: what the winner is.
+        which: what is asked.
+        measured: what is compared.
+        claim: of a resolved pair, as the winner sees it; "" where the numbers cannot show it.
+        evidence: of an open pair.
+    """
+
+    null: float = 0.0
+    ahead: str
+    which: str
+    measured: str
+    claim: Callable[[Row], str]
+    evidence: Callable[[Row], str]
+
+
 def spreads(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is more robust, from `compare` of stat "std"."""
-    return _pairwise(
-        pairs,
+    told = _Contrast(
         null=1.0,
-        claim=lambda row: _spread_claim(row, words),
-        evidence=_ratio_seen,
-        champion=lambda name, num: (
-            f"{name} is more robust than each of the {num} other objectives."
-        ),
-        question=lambda a, b: f"Whether {a} or {b} is more robust",
-        questions="Which objective is more robust",
+        ahead="is more robust",
+        which="is more robust",
         measured="spreads",
+        claim=lambda pair: _spread_claim(pair, words),
+        evidence=_ratio_seen,
     )
+    return _pairwise(pairs, told)
 
 
 def means(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is better on average, from `compare` of stat "mean"."""
-    return _pairwise(
-        pairs,
-        null=0.0,
-        claim=lambda row: _mean_claim(row, words),
-        evidence=lambda row: _difference_seen(row, words),
-        champion=lambda name, num: (
-            f"{name} is better on average than each of the {num} other objectives."
-        ),
-        question=lambda a, b: f"Whether {a} or {b} scores better on average",
-        questions="Which objective scores better on average",
+    side = "higher" if words.mode == "max" else "lower"
+
+    def claim(pair: Row) -> str:
+        lead, low, high = pair["estimate"], pair["low"], pair["high"]
+        if not known(lead, low, high) or lead <= 0:
+            return ""
+        return (
+            f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} on average over the "
+            f"shared space{interval(low, high, apart_from=0.0)}."
+        )
+
+    def evidence(row: Row) -> str:
+        if not known(row["estimate"], row["low"], row["high"]):
+            return ""
+        seen = f"{words.amount(row['estimate'])}{interval(row['low'], row['high'])}"
+        return f" (lead of {row['a']}: {seen})"
+
+    told = _Contrast(
+        ahead="is better on average",
+        which="scores better on average",
         measured="means",
+        claim=claim,
+        evidence=evidence,
     )
+    return _pairwise(pairs, told)
 
 
 def shares(pairs: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective has more good settings, from `compare` of stat "within"."""
-    near = f"within {words.amount(words.within)} of its best"
-    return _pairwise(
-        pairs,
-        null=0.0,
-        claim=lambda row: _share_claim(row, near),
-        evidence=lambda row: interval(row["low"], row["high"]),
-        champion=lambda name, num: (
-            f"{name} has more of its settings {near} than each of the {num} other objectives."
-        ),
-        question=lambda a, b: f"Whether {a} or {b} has more of its settings {near}",
-        questions=f"Which objective has more of its settings {near}",
+    more = f"has more of its settings within {words.amount(words.within)} of its best"
+
+    def claim(pair: Row) -> str:
+        own, other = pair["value_a"], pair["value_b"]
+        if not known(own, other) or own <= other:
+            return ""
+        return (
+            f"{pair['a']} {more} than {pair['b']}: a share of {number(own)}, against "
+            f"{number(other)}."
+        )
+
+    told = _Contrast(
+        ahead=more,
+        which=more,
         measured="shares near the best",
+        claim=claim,
+        evidence=lambda row: interval(row["low"], row["high"]),
     )
+    return _pairwise(pairs, told)
 
 
 def by_value(pairs: pd.DataFrame, by: str, *, stat: str) -> Sentences:
     """Who is ahead at which values of `by`, a sentence for each pair, from `compare` with it."""
+    ahead, null, found = AHEAD[stat], 1.0 if stat == "std" else 0.0, []
     measured = pairs[[is_measured(reason) for reason in pairs["reason"]]]
-    return tuple(
-        _along(
-            by, str(a), str(b), records_of(rows), AHEAD[stat], null=1.0 if stat == "std" else 0.0
+    for (a, b), frame in measured.groupby(["a", "b"], sort=False):
+        rows = records_of(frame)
+        winners = [row["winner"] if is_resolved(row, null) else None for row in rows]
+        places = places_of(by, rows, winners)
+        unresolved = places.pop(None, [])
+        claims = [
+            f"{winner} {ahead} than {b if winner == a else a} at "
+            f"{listed(at) if unresolved or len(places) > 1 else 'every value'}"
+            for winner, at in places.items()
+        ]
+        none = Open(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
+        found.append(along(by, claims, unresolved) if claims else none)
+    return tuple(found)
+
+
+def robust(spreads: pd.DataFrame) -> Sentences:
+    """Who depends least on its settings, from `compare` of stat "std"."""
+    measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
+    if not measured:
+        return ()
+    names = _names(measured)
+    won = [
+        seen_from(row, row["winner"], null=1.0) for row in measured if is_resolved(row, null=1.0)
+    ]
+    for name in names:
+        own = [pair for pair in won if pair["a"] == name]
+        if len(own) == len(names) - 1:  # the next best one is the one to name
+            other, whose = min((pair["value_b"], pair["b"]) for pair in own)
+            seen = f"SD* {number(own[-1]['value_a'])}, against {number(other)} of {whose}"
+            return (f"{name} depends least on its settings: {seen}.",)
+    if not won:
+        return ("No objective is shown to depend less on its settings than another.",)
+    pairs = [f"{pair['a']} less than {pair['b']}" for pair in won[:2]]
+    more = f", and {len(won) - 2} more such pairs" if len(won) > 2 else ""
+    return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
+
+
+def _pairwise(pairs: pd.DataFrame, told: _Contrast) -> Sentences:
+    """Claims first, then what is not resolved, then what is not measured."""
+    rows, names = records_of(pairs), _names(records_of(pairs))
+    claims: list[str] = []
+    winners: list[str] = []
+    undecided: list[Row] = []
+    unmeasured: dict[str, list[str]] = {}
+    for row in rows:
+        claim = ""
+        if is_resolved(row, told.null):
+            claim = told.claim(seen_from(row, row["winner"], null=told.null))
+        if claim:
+            claims.append(claim)
+            winners.append(row["winner"])
+        elif is_measured(row["reason"]):
+            undecided.append(row)
+        else:
+            unmeasured.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
+    champions = [
+        f"{name} {told.ahead} than each of the {len(names) - 1} other objectives."
+        for name in names
+        if winners.count(name) == len(names) - 1 >= 2
+    ]
+    missing = []
+    for why, those in unmeasured.items():
+        which = "; ".join(those) if len(those) <= FEW_PAIRS else f"{len(those)} pairs"
+        missing.append(Open(f"The {told.measured} of {which} are not compared: {why}."))
+    return (*champions, *claims, *_undecided(undecided, len(rows), told), *missing)
+
+
+def _undecided(rows: Sequence[Row], num_pairs: int, told: _Contrast) -> Sentences:
+    """What is not resolved: a sentence for each of few pairs, one for all of many."""
+    if len(rows) <= FEW_PAIRS:
+        return tuple(
+            Open(
+                f"Whether {row['a']} or {row['b']} {told.which} is not resolved"
+                f"{told.evidence(row)}{_needs(row)}.{_corrected(row, told.null, num_pairs)}"
+            )
+            for row in rows
         )
-        for (a, b), rows in measured.groupby(["a", "b"], sort=False)
+    which = f" of {num_pairs}"
+    if len(rows) <= MANY_PAIRS:
+        needed = [f", needs about {it}" if (it := _needed(row)) else "" for row in rows]
+        named = [f"{r['a']} and {r['b']}{it}" for r, it in zip(rows, needed, strict=True)]
+        which = f": {'; '.join(named)}"
+    apart = next((row for row in rows if _excludes(row, told.null)), None)
+    why = _corrected(apart, told.null, num_pairs) if apart else ""
+    return (
+        Open(f"Which objective {told.which} is not resolved for {len(rows)} pairs{which}.{why}"),
     )
 
 
-def _along(by: str, a: str, b: str, rows: Sequence[Row], ahead: str, *, null: float) -> str:
-    winners = [row["winner"] if is_resolved(row, null) else None for row in rows]
-    places = places_of(by, rows, winners)
-    unresolved = places.pop(None, [])
-    if not places:
-        return Open(f"Whether {a} or {b} {ahead} is not resolved at any value of {by}.")
-    claims = [
-        f"{winner} {ahead} than {b if winner == a else a} at "
-        f"{listed(at) if unresolved or len(places) > 1 else 'every value'}"
-        for winner, at in places.items()
-    ]
-    return along(by, claims, unresolved)
-
-
-def _pairwise(
-    pairs: pd.DataFrame,
-    *,
-    null: float,
-    claim: Callable[[Row], str],
-    evidence: Callable[[Row], str],
-    champion: Callable[[str, int], str],
-    question: Callable[[str, str], str],
-    questions: str,
-    measured: str,
-) -> Sentences:
-    """Claims first, then what is not resolved, then what is not measured."""
-    rows = records_of(pairs)
-    claims = {
-        (row["a"], row["b"]): sentence
-        for row in rows
-        if is_resolved(row, null) and (sentence := claim(row))
-    }
-    open_rows = [
-        row for row in rows if is_measured(row["reason"]) and (row["a"], row["b"]) not in claims
-    ]
-    out = [
-        *_champion([row for row in rows if (row["a"], row["b"]) in claims], rows, champion),
-        *claims.values(),
-    ]
-    if len(open_rows) <= FEW_PAIRS:
-        out += [
-            Open(
-                f"{question(row['a'], row['b'])} is not resolved{evidence(row)}{_needs(row)}."
-                f"{_corrected(row, null, len(rows))}"
-            )
-            for row in open_rows
-        ]
-    else:
-        needed = [_needed(row) for row in open_rows]
-        named = [
-            f"{row['a']} and {row['b']}{f', needs about {it}' if it else ''}"
-            for row, it in zip(open_rows, needed, strict=True)
-        ]
-        which = f": {'; '.join(named)}" if len(named) <= MANY_PAIRS else f" of {len(rows)}"
-        apart = [row for row in open_rows if _excludes(row, null)]
-        out.append(
-            Open(
-                f"{questions} is not resolved for {len(named)} pairs{which}."
-                f"{_corrected(apart[0], null, len(rows)) if apart else ''}"
-            )
-        )
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if not is_measured(row["reason"]):
-            reasons.setdefault(text(row["note"]), []).append(f"{row['a']} and {row['b']}")
-    for why, names in reasons.items():
-        which = "; ".join(names) if len(names) <= FEW_PAIRS else f"{len(names)} pairs"
-        out.append(Open(f"The {measured} of {which} are not compared: {why}."))
-    return tuple(out)
+def _names(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in (row["a"], row["b"])))
 
 
 def is_resolved(row: Row, null: float) -> bool:
@@ -175,24 +228,13 @@ def is_resolved(row: Row, null: float) -> bool:
     return known(bound) and (bound > null if above else bound < null)
 
 
-def _champion(
-    resolved: Sequence[Row], rows: Sequence[Row], sentence: Callable[[str, int], str]
-) -> Sentences:
-    """The one that is resolved against every other one, where there are two others or more."""
-    names = list(dict.fromkeys(name for row in rows for name in (row["a"], row["b"])))
-    won = [row["winner"] for row in resolved]
-    return tuple(
-        sentence(name, len(names) - 1) for name in names if won.count(name) == len(names) - 1 >= 2
-    )
-
-
-def seen_from(row: Row, name: str) -> Row:
+def seen_from(row: Row, name: str, *, null: float = 0.0) -> Row:
     """A pair as one of both sees it: `a` is that one, and the numbers are turned with it."""
     if row["a"] == name:
         return row
     low, high, lead = row["low"], row["high"], row["estimate"]
     turned = {"estimate": -lead, "low": -high, "high": -low}
-    if row.get("stat") == "std":
+    if null == 1.0:
         turned = {"estimate": _inverse(lead), "low": _inverse(high), "high": _inverse(low)}
     return row | turned | {new: row[old] for new, old in _TURNED.items()}
 
@@ -202,8 +244,7 @@ def _inverse(value: float) -> float:
     return 1 / value if known(value) and value > 0 else 0.0
 
 
-def _spread_claim(row: Row, words: Wording) -> str:
-    pair = seen_from(row | {"stat": "std"}, row["winner"])
+def _spread_claim(pair: Row, words: Wording) -> str:
     own, other, ratio, low = (pair[name] for name in ("value_a", "value_b", "estimate", "low"))
     if not known(own, other) or own < 0 or other <= 0:
         return ""
@@ -225,29 +266,6 @@ def _spread_claim(row: Row, words: Wording) -> str:
     )
 
 
-def _mean_claim(row: Row, words: Wording) -> str:
-    pair = seen_from(row, row["winner"])
-    lead, low, high = pair["estimate"], pair["low"], pair["high"]
-    if not known(lead, low, high) or lead <= 0:
-        return ""
-    side = "higher" if words.mode == "max" else "lower"
-    return (
-        f"{pair['a']} scores {words.amount(lead)} {side} than {pair['b']} on average over the "
-        f"shared space{interval(low, high, apart_from=0.0)}."
-    )
-
-
-def _share_claim(row: Row, near: str) -> str:
-    pair = seen_from(row, row["winner"])
-    own, other = pair["value_a"], pair["value_b"]
-    if not known(own, other) or own <= other:
-        return ""
-    return (
-        f"{pair['a']} has more of its settings {near} than {pair['b']}: a share of {number(own)}, "
-        f"against {number(other)}."
-    )
-
-
 def _ratio_seen(row: Row) -> str:
     """The ratio with its interval, where neither is made with a zero."""
     ratio, low, high = row["estimate"], row["low"], row["high"]
@@ -261,13 +279,6 @@ def _ratio_seen(row: Row) -> str:
     if all(ends):
         seen = interval(low, high)
     return f" (SD* ratio {row['a']} / {row['b']} {number(ratio)}{seen})"
-
-
-def _difference_seen(row: Row, words: Wording) -> str:
-    if not known(row["estimate"], row["low"], row["high"]):
-        return ""
-    seen = f"{words.amount(row['estimate'])}{interval(row['low'], row['high'])}"
-    return f" (lead of {row['a']}: {seen})"
 
 
 def _excludes(row: Row, null: float) -> bool:
@@ -307,32 +318,3 @@ def _needed(row: Row) -> str:
     if known(seeds):
         return counted(math.ceil(seeds), "seed", "seeds")
     return counted(configs, "configuration", "configurations") if known(configs) else ""
-
-
-def _loser(row: Row) -> str:
-    return str(row["b"] if row["winner"] == row["a"] else row["a"])
-
-
-def robust(spreads: pd.DataFrame) -> Sentences:
-    """Who depends least on its settings, from `compare` of stat "std"."""
-    measured = [row for row in records_of(spreads) if is_measured(row["reason"])]
-    if not measured:
-        return ()
-    names = list(dict.fromkeys(name for row in measured for name in (row["a"], row["b"])))
-    resolved = [row for row in measured if is_resolved(row, 1.0)]
-    for name in names:
-        won = [row for row in resolved if row["winner"] == name]
-        if len(won) == len(names) - 1:
-            return (f"{name} depends least on its settings: {_against(won, name)}.",)
-    if not resolved:
-        return ("No objective is shown to depend less on its settings than another.",)
-    pairs = [f"{row['winner']} less than {_loser(row)}" for row in resolved[:2]]
-    more = f", and {len(resolved) - 2} more such pairs" if len(resolved) > 2 else ""
-    return (f"Some depend less on their settings: {listed(pairs)}{more}.",)
-
-
-def _against(won: list[Row], name: str) -> str:
-    """`SD* 0.8, against 2.1 of dcl`, of the next best one."""
-    pairs = [seen_from(row | {"stat": "std"}, name) for row in won]
-    other, whose = min((pair["value_b"], pair["b"]) for pair in pairs)
-    return f"SD* {number(pairs[-1]['value_a'])}, against {number(other)} of {whose}"

@@ -57,9 +57,7 @@ def pareto_figure(costs: pd.DataFrame, material: Material) -> Figure | None:
         title="Accuracy against cost",
         caption="A point is a configuration. Filled: none scored alike is cheaper and as good, or "
         "better and as cheap, by the means over the seeds.",
-        chart=charts.layers(
-            marks, describe=f"{material.metric} against the worker seconds of a trial."
-        ),
+        chart=charts.layers(marks),
         data=costs,
     )
 

@@ -9,7 +9,7 @@ from clsweep.catalog.rows import Row
 from clsweep.display.numbers import is_number
 from clsweep.findings.reading_rules import label_free_scores
 from clsweep.questions.answers import Answers
-from clsweep.questions.column import Column, Look, Question, half, level, measured, share
+from clsweep.questions.column import Column, Question, half, level, measured, share
 
 
 def picks(of: Answers) -> pd.DataFrame:
@@ -26,7 +26,7 @@ def picks(of: Answers) -> pd.DataFrame:
     )
 
 
-def _pick(row: Row, _: Look) -> str:
+def _pick(row: Row) -> str:
     """The number of a configuration, behind its objective where it is one of several."""
     if not is_number(row["config"]):
         return ""

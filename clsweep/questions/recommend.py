@@ -107,8 +107,6 @@ def confirmation_figure(material: Material) -> Figure | None:
             charts.plain_x(title, zero=False, padding=12),
             list(SCORED_ON.values()),
             tips=[*tips, *charts.tips(x=title, **charts.ENDS)],
-            describe=f"{material.metric} of the best configurations: "
-            f"{', '.join(dict.fromkeys(frame['kind']))}.",
         ),
         data=table,
     )

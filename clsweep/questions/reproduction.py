@@ -285,11 +285,7 @@ def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: Materi
         title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
         caption=f"Filled points: measured. {charts.bands_text(frame, 'Bars')} Open points, dashed: "
         f"printed in {part.paper}.{_scale_note(frame)}",
-        chart=charts.layers(
-            _printed(frame, part.across, metric, material),
-            describe=f"Measured and printed {metric} against {part.across}; two lines an "
-            "objective.",
-        ),
+        chart=charts.layers(_printed(frame, part.across, metric, material)),
         data=frame.drop(columns="setting").rename(columns={"x": part.across, "y": "measured"}),
         settings=(part.across,),
     )

@@ -152,7 +152,6 @@ def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | 
         material,
         charts.plain_x(title, domainMin=0, padding=8),
         legend=False,
-        describe=f"SD* of {material.metric} with its interval, a row an objective.",
     )
     return Figure(
         name="robustness",
@@ -193,9 +192,7 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
         caption="Share of the swept space within δ of the objective's best. A curve that rises "
         f"early belongs to an objective that forgives a wrong setting. {charts.bands_text(frame)}",
         chart=charts.layers(
-            charts.banded(frame, material, x, share, tips, marked=charts.is_sparse(frame)),
-            describe=f"Share of the space within delta of the best {material.metric}, a line an "
-            "objective.",
+            charts.banded(frame, material, x, share, tips, marked=charts.is_sparse(frame))
         ),
         data=frame.rename(columns={"x": "delta", "y": "share"}),
     )
@@ -219,13 +216,13 @@ def _band_columns(*, named: bool) -> tuple[Column, ...]:
     return (
         Column(
             "usable band",
-            lambda row, _: shown_band(row, "band_sure", named=named),
+            lambda row: shown_band(row, "band_sure", named=named),
             "values around the best that are shown to lose no more than {points}",
             optional=True,
         ),
         Column(
             "by the means",
-            lambda row, _: shown_band(row, "band", named=named),
+            lambda row: shown_band(row, "band", named=named),
             "that do so as measured",
             optional=True,
         ),

@@ -6,10 +6,8 @@ import numpy as np
 import pandas as pd
 
 from clsweep.analysis import searching as analysis
-from clsweep.analysis.sweep import Sweep
 from clsweep.display.cells import records_of, texts_of_values
-from clsweep.display.numbers import count, mentioned, settings, work
-from clsweep.display.theme import GREY
+from clsweep.display.numbers import count, work
 from clsweep.findings.material import Material
 from clsweep.findings.notes import is_measured, status
 from clsweep.questions import charts
@@ -20,7 +18,6 @@ from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import known, listed, number
 
 LATE = 0.8  # of the tries: an improvement after so many of them says that the search still moved
-MAX_LINES = 150  # more configurations than this are a grey mass
 MAX_POINTS = 1500
 
 
@@ -141,131 +138,9 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         title="The search: every configuration, and the best so far",
         caption="A point is a configuration, in the order in which it was planned. The line is the "
         f"best so far.{' Open points were stopped early, raced out or failed.' if stopped else ''}",
-        chart=charts.layers(
-            [line.encode(x, charts.score_axis(title, "best"), hue), *marks],
-            describe=f"{material.metric} of every configuration in the order of the search; a line "
-            "an objective: the best so far.",
-        ),
+        chart=charts.layers([line.encode(x, charts.score_axis(title, "best"), hue), *marks]),
         data=history,
     )
-
-
-def parallel_figures(material: Material, scores: pd.DataFrame) -> list[Figure]:
-    """Every configuration as a line across its hyperparameters, a figure for each objective that
-    sweeps two or more; the colour is the score.
-
-    scores: objective, config and score, a row a configuration, as `history` has them.
-    """
-    sweeps = [sweep for sweep in material.sweeps if len(sweep.params) > 1]
-    known = scores.dropna(subset=["score"])
-    if known.empty:
-        return []
-    domain = [float(known["score"].min()), float(known["score"].max())]
-    frames = {s.objective: _lines(s, known[known["objective"] == s.objective]) for s in sweeps}
-    return charts.each(
-        "parallel", frames, lambda slug, at, rows: _parallel(slug, at, rows, domain, material)
-    )
-
-
-def _lines(sweep: Sweep, scores: pd.DataFrame) -> pd.DataFrame:
-    """A row for each configuration and hyperparameter: `place` is 0 to 1 along its axis."""
-    best = scores.sort_values("score", ascending=sweep.sign < 0, kind="stable")
-    if len(best) > MAX_LINES:
-        best = best.iloc[np.linspace(0, len(best) - 1, MAX_LINES).astype(int)]
-    row_of = {config: row for row, config in enumerate(sweep.configs)}
-    rows = best["config"].map(row_of).to_numpy(dtype=int)
-    at = [sweep.label(row) for row in rows]
-    parts = [
-        best[["config", "score"]].assign(
-            param=name,
-            place=_places(sweep, name)[rows],
-            value=settings(sweep.settings[name].iloc[rows].tolist()),
-            at=at,
-        )
-        for name in sweep.params
-    ]
-    found = pd.concat(parts, ignore_index=True)
-    return found[["param", "place", "value", "config", "score", "at"]].dropna(subset=["place"])
-
-
-def _places(sweep: Sweep, name: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """(n,) where each value stands between the lowest, 0, and the highest, 1."""
-    if sweep.scales[name] == "category":
-        codes = sweep.settings[name].astype(str).factorize(sort=True)[0].astype(float)
-        axis = np.where(codes < 0, np.nan, codes)
-    else:
-        axis = sweep.axis(name)
-    low, high = np.nanmin(axis), np.nanmax(axis)
-    return np.asarray((axis - low) / (high - low) if high > low else np.zeros(len(axis)))
-
-
-def _parallel(
-    slug: str, objective: str, frame: pd.DataFrame, domain: list[float], material: Material
-) -> Figure:
-    title, names = material.metric_title, list(dict.fromkeys(frame["param"]))
-    x = alt.X(
-        "param:N",
-        title=None,
-        scale=alt.Scale(domain=names, type="point", padding=0.25),
-        axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120, domain=False, ticks=False),
-    )
-    y = alt.Y("place:Q", axis=None, scale=alt.Scale(domain=[0, 1], padding=16))
-    hue = alt.Color(
-        "score:Q",
-        title=title,
-        scale=alt.Scale(domain=domain, range="heatmap"),
-        legend=alt.Legend(**charts.legend_place() | {"gradientLength": 160}),
-    )
-    tips = charts.tips(at="setting", score=title)
-    base = alt.Chart(frame)
-    ends = _ends(frame)
-    rules = alt.Chart(pd.DataFrame({"param": names})).mark_rule(color=GREY)
-    labels = alt.Chart(ends)
-    text = alt.Text("value:N")
-    order = "best first" if material.mode == "max" else "lowest first"
-    return Figure(
-        name=slug,
-        title=f"{objective}: every configuration across its hyperparameters",
-        caption="A line is a configuration, its colour the score. Each axis runs from its lowest "
-        "value, below, to its highest, on its own scale. Lines of one colour that meet at a value "
-        f"show what good settings share. Rows of the numbers: {order}.",
-        chart=charts.layers(
-            [
-                rules.encode(x),
-                base.mark_line(strokeWidth=1.8, opacity=1, strokeOpacity=0.7).encode(
-                    x, y, hue, detail="config:N", tooltip=tips
-                ),
-                base.mark_point(filled=True, size=30, opacity=1).encode(x, y, hue, tooltip=tips),
-                labels.transform_filter("datum.place == 0")
-                .mark_text(dy=14, style="soft")
-                .encode(x, y, text=text),
-                labels.transform_filter("datum.place == 1")
-                .mark_text(dy=-10, style="soft")
-                .encode(x, y, text=text),
-            ],
-            height=charts.HEIGHT,
-            describe=f"{material.metric} of {objective}: each configuration as a line across "
-            f"{', '.join(charts.param_title(material, name) for name in names)}.",
-        ),
-        data=frame[["config", "param", "value", "score"]],
-        settings=("value",),
-    )
-
-
-def _ends(frame: pd.DataFrame) -> pd.DataFrame:
-    """The text of the lowest and the highest value of every axis."""
-    ordered = frame.sort_values("place", kind="stable")
-    groups = ordered.groupby("param", sort=False)
-    ends = pd.concat([groups.head(1), groups.tail(1)])[["param", "place", "value"]]
-    ends = ends[ends["place"].isin([0.0, 1.0])].drop_duplicates(["param", "place"])
-    return ends.assign(value=[_short(value) for value in ends["value"]])
-
-
-def _short(value: str) -> str:
-    try:
-        return mentioned(float(f"{float(value):.3g}"))
-    except ValueError:
-        return value
 
 
 HISTORY = Question(
@@ -273,10 +148,7 @@ HISTORY = Question(
     table=history,
     has_notes=False,
     say=lambda asked: course(asked.ask(history), asked.words),
-    draw=lambda asked: (
-        history_figure(asked.ask(history), asked.material),
-        *parallel_figures(asked.material, asked.ask(history)),
-    ),
+    draw=lambda asked: [history_figure(asked.ask(history), asked.material)],
     formulas={"search history": analysis.HISTORY_COLUMNS},
 )
 TOP = Question(
@@ -295,7 +167,7 @@ TOP = Question(
         ),
         Column(
             "seeds",
-            lambda row, _: "  ".join(texts_of_values(list(row["seeds"]), 2)),
+            lambda row: "  ".join(texts_of_values(list(row["seeds"]), 2)),
             "the score of each",
         ),
     ),
@@ -325,7 +197,7 @@ IMPORTANCE = Question(
         Column("p Holm", "p_holm"),
         Column(
             "verdict",
-            lambda row, _: "goes with the score" if row["resolved"] else status(row["reason"]),
+            lambda row: "goes with the score" if row["resolved"] else status(row["reason"]),
         ),
     ),
     say=lambda asked: importances(asked.ask(importance)),
@@ -344,12 +216,8 @@ SAVED = Question(
     table=saved,
     columns=(
         Column("objective"),
-        Column(
-            "stopped", lambda row, _: f"{count(row['stopped'])} of {count(row['trials'])} trials"
-        ),
-        Column(
-            "epochs", lambda row, _: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"
-        ),
+        Column("stopped", lambda row: f"{count(row['stopped'])} of {count(row['trials'])} trials"),
+        Column("epochs", lambda row: f"{count(row['epochs'])} of {count(row['planned_epochs'])}"),
         Column("saved", share("saved", most=2), "share of the epochs that were not trained"),
         Column("hours", optional=True),
         Column(

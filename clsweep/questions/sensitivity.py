@@ -16,7 +16,7 @@ from clsweep.findings.material import Material
 from clsweep.findings.notes import status
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers, chosen
-from clsweep.questions.column import Column, Look, Question, share
+from clsweep.questions.column import Column, Question, share
 from clsweep.questions.model import Figure, Open, Sentences
 from clsweep.questions.words import interval, is_true, known, listed, number, text
 
@@ -178,8 +178,6 @@ def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material)
         tips=charts.tips(
             row="term", kind="effect", x=title, **charts.ENDS, null="an inert one reaches"
         ),
-        describe=f"{method} of {name}: the share of the variance of {material.metric} due to each "
-        "hyperparameter.",
         null=True,
     )
     return Figure(
@@ -198,7 +196,7 @@ def _term(term: str, material: Material) -> str:
     return charts.param_title(material, term) if len(names) == 1 else " × ".join(names)
 
 
-def _resolved(row: Row, _: Look) -> str:
+def _resolved(row: Row) -> str:
     return {True: "yes", False: "no"}.get(row["resolved"], "") if row["term"] else ""
 
 
@@ -210,7 +208,7 @@ QUESTION = Question(
     ahead=True,
     columns=(
         Column("objective"),
-        Column("term", lambda row, _: row["term"] or status(row["reason"])),
+        Column("term", lambda row: row["term"] or status(row["reason"])),
         Column("alone", share("first", most=2), "first-order share", optional=True),
         Column("in all", share("total", most=2), "with its interactions", optional=True),
         Column(
@@ -231,7 +229,7 @@ QUESTION = Question(
         ),
         Column(
             "of possible",
-            lambda row, _: row["r2_ceiling"] if is_number(row["r2"]) else None,
+            lambda row: row["r2_ceiling"] if is_number(row["r2"]) else None,
             spare=2,
             optional=True,
         ),

@@ -14,7 +14,6 @@ from clsweep.questions.answers import Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
 from clsweep.questions.model import Figure, Table, trial_anchor
-from clsweep.questions.search import history, parallel_figures
 from clsweep.questions.sensitivity import sensitivity
 
 MAX_LISTED = 1000  # rows of the table of trials
@@ -128,8 +127,7 @@ def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> F
                 cloud.encode(
                     x, charts.score_axis(title), hue, form, alt.Href("link:N"), tooltip=tips
                 ),
-            ],
-            describe=f"{material.metric} of every trial against {param}, a point a trial.",
+            ]
         ),
         data=frame.drop(columns="link").rename(
             columns={"trial": "trial_id", "x": "value", "y": "score"}
@@ -175,8 +173,6 @@ def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> F
                 )
             ],
             height=300,
-            describe=f"t-SNE map of the features of {trial['objective']}, a point an image, "
-            "coloured by class.",
         ),
         data=frame,
     )
@@ -221,7 +217,6 @@ QUESTION = Question(
     has_notes=False,
     draw=lambda asked: (
         *scatter_figures(asked.material, asked.ask(sensitivity)),
-        *([] if asked.is_search else parallel_figures(asked.material, asked.ask(history))),
         *point_figures(asked.material),
     ),
 )

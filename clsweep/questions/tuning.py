@@ -13,7 +13,7 @@ from clsweep.findings.material import Material
 from clsweep.questions import charts
 from clsweep.questions.answers import Answers
 from clsweep.questions.charts import alt
-from clsweep.questions.column import Column, Look, Question, ends, half, level, measured
+from clsweep.questions.column import Column, Question, ends, half, level, measured
 from clsweep.questions.model import Figure, Open, Sentences, Wording
 from clsweep.questions.words import counted, interval, known, listed, text
 
@@ -85,11 +85,7 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
         caption="Score to expect of the best of k configurations tried at random. A curve that is "
         "flat from the start "
         f"belongs to an objective that needs no tuning. {charts.bands_text(frame)}{said}",
-        chart=charts.layers(
-            drawn,
-            describe=f"Expected best {material.metric} of k configurations, against k; a line an "
-            "objective.",
-        ),
+        chart=charts.layers(drawn),
         data=frame.rename(columns={"x": "k", "y": "expected"}),
     )
 
@@ -99,7 +95,7 @@ def _halvings(largest: float) -> list[int]:
     return [2**power for power in range(max(1, int(largest)).bit_length())]
 
 
-def _tries(row: Row, _: Look) -> str:
+def _tries(row: Row) -> str:
     tries = row["k_within"], *ends(row, "k_within", "k")
     if not is_number(tries[0]):
         return ""

@@ -38,46 +38,41 @@ def winners(of: Answers, *, by: str) -> pd.DataFrame:
 
 def _by_each(asked: Asked) -> pd.DataFrame:
     frames = [asked.ask(winners, by=name) for name in asked.shared]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["by"])
 
 
 def best_regions(winners: pd.DataFrame, words: Wording) -> Sentences:
     """Which objective is best where, from `winners`: one sentence for every hyperparameter."""
-    if winners.empty:
-        return ()
     return tuple(
         _regions(str(by), records_of(rows), words) for by, rows in winners.groupby("by", sort=False)
     )
 
 
 def _regions(by: str, rows: Sequence[Row], words: Wording) -> str:
-    winners = [row["winner"] if _leads(row) else None for row in rows]
+    winners = [
+        row["winner"] if passes(row, "lead", "low") and row["lead"] > 0 and row["low"] > 0 else None
+        for row in rows
+    ]
     places = places_of(by, rows, winners)
     unresolved = places.pop(None, [])
     if not places:
         return Open(f"Which objective is best is not resolved at any value of {by}.")
     if len(places) == 1 and not unresolved and len(rows) > 1:
-        leads = [row["lead"] for row in rows]
+        by_how_much = [row["lead"] for row in rows]
         return (
-            f"{winners[0]} is best at every value of {by}, {number(min(leads))} to "
-            f"{words.amount(max(leads))} ahead of the next."
+            f"{winners[0]} is best at every value of {by}, {number(min(by_how_much))} to "
+            f"{words.amount(max(by_how_much))} ahead of the next."
         )
     return along(by, [f"{name} is best at {listed(at)}" for name, at in places.items()], unresolved)
-
-
-def _leads(row: Row) -> bool:
-    return passes(row, "lead", "low") and bool(row["lead"] > 0 and row["low"] > 0)
 
 
 def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
     """The best objective in each region of every hyperparameter in `winners`, in a dashed frame if
     not resolved.
     """
-    if winners.empty:
-        return []
     tables = {
         str(by): rows
-        for by, rows in winners.groupby("by", sort=False)
+        for by, rows in (winners.groupby("by", sort=False) if len(winners) else ())
         if rows["objective"].notna().any()
     }
     return charts.each(
@@ -85,7 +80,8 @@ def winner_figures(winners: pd.DataFrame, material: Material) -> list[Figure]:
     )
 
 
-def _regions_drawn(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
+def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
+    unit = charts.points_unit(material)
     frame = pd.DataFrame(
         {
             "objective": rows["winner"],
@@ -103,12 +99,7 @@ def _regions_drawn(rows: pd.DataFrame, unit: str) -> pd.DataFrame:
         else str(row["status"])
         for row in records_of(frame)
     ]
-    return frame
-
-
-def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -> Figure:
-    frame = _regions_drawn(rows, charts.points_unit(material))
-    won = frame[frame["resolved"]]
+    hue, _ = charts.looks(material, frame, legend=False)
     base = alt.Chart(frame).encode(
         alt.Y(
             "region:N",
@@ -139,16 +130,13 @@ def _winner_figure(slug: str, by: str, rows: pd.DataFrame, material: Material) -
         "the largest, and so is a little too large.",
         chart=charts.layers(
             [
-                cell.transform_filter("datum.resolved").encode(
-                    charts.colour(material, won["objective"], legend=False)
-                ),
+                cell.transform_filter("datum.resolved").encode(hue),
                 open_cell.encode(x2=alt.value("width")),
                 base.mark_text(
                     align="left", dx=10, limit=alt.ExprRef("width - 16"), style="ink"
                 ).encode(text="text:N"),
             ],
             height=REGION_HEIGHT * frame["region"].nunique() + 10,
-            describe=f"The best objective in each region of {by}, or that it is not resolved.",
         ),
         data=rows.reset_index(drop=True),
     )
@@ -167,7 +155,7 @@ QUESTION = Question(
         Column("next", "runner_up"),
         Column("lead", measured("lead", "")),
         Column("p Holm", "p_holm"),
-        Column("verdict", lambda row, _: verdict(row)),
+        Column("verdict", verdict),
     ),
     levels="mean",
     has_notes=False,

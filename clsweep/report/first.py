@@ -37,69 +37,53 @@ DESIGNS = {
 }
 MAX_HEROES, SMALL_HEIGHT = 4, 190
 MANY_SEEDS = 30  # what needs more is too small a difference to go after
-KEYS = ("objective", "config")  # of a configuration
+KEYS = ["objective", "config"]  # of a configuration
 
 
 def question(asked: Asked) -> str:
     """`Which of 3 objectives is best? digits, conv4, 8 epochs, ..., 4 min of work.`"""
     material, printed = asked.material, printed_numbers(asked)
     ours = board(asked).query("kind == 'objective'")
-    if not printed.empty:
-        items = list(dict.fromkeys(printed["item"]))
-        said = f"Do the numbers of {listed(items)} come out as printed?"
-        return f"{said} {_protocol(material, ours)}."
-    swept = list(dict.fromkeys(name for sweep in material.sweeps for name in sweep.params))
     what = f"Which of {len(ours)} objectives is best"
     if len(ours) == 1:
         what = f"How good is {ours['objective'].iloc[0]}"
-    if not swept:
-        said = f"{what}?"
-    elif any(sweep.not_measured for sweep in material.sweeps):
-        said = f"{what}, and at which {_named(swept)}?"
-    else:
-        said = f"{what}, and how much depends on {_named(swept)}?"
-    return f"{said} {_protocol(material, ours)}."
-
-
-def _named(names: list[str]) -> str:
-    return listed(names) if len(names) <= MANY_VALUES else f"{len(names)} hyperparameters"
+    swept = list(dict.fromkeys(name for sweep in material.sweeps for name in sweep.params))
+    many = f"{len(swept)} hyperparameters"
+    named = listed(swept) if len(swept) <= MANY_VALUES else many
+    if not printed.empty:
+        items = list(dict.fromkeys(printed["item"]))
+        what = f"Do the numbers of {listed(items)} come out as printed"
+    elif swept and any(sweep.not_measured for sweep in material.sweeps):
+        what += f", and at which {named}"
+    elif swept:
+        what += f", and how much depends on {named}"
+    return f"{what}? {_protocol(material, ours)}."
 
 
 def _protocol(material: Material, ours: pd.DataFrame) -> str:
     """`digits, conv4, 8 epochs, 3 seeds, the whole grid of 15 settings, 60 trials, 2 min`."""
-    trials = material.trials
-    seeds = max((len(sweep.seeds) for sweep in material.sweeps), default=0)
-    configs = sum(len(sweep.configs) for sweep in material.sweeps)
-    planned = sum(sweep.num_planned for sweep in material.sweeps)
-    samplers = list(dict.fromkeys(name for s in material.sweeps for name in s.samplers))
+    trials, sweeps = material.trials, material.sweeps
+    num = sum(len(sweep.configs) for sweep in sweeps)
+    planned = sum(sweep.num_planned for sweep in sweeps)
+    samplers = list(dict.fromkeys(name for sweep in sweeps for name in sweep.samplers))
     design = " and ".join(DESIGNS.get(name, name) for name in samplers)
+    configs = counted(max(num, planned), "configuration", "configurations")
+    epochs, hours = _values(trials, "epochs"), ours["hours"].sum(min_count=1)
     parts = [
         _values(trials, "dataset"),
         _values(trials, "encoder"),
-        f"{epochs} epochs" if (epochs := _values(trials, "epochs")) else "",
-        counted(seeds, "seed", "seeds"),
-        f"{design} of {_out_of(configs, planned)}",
+        f"{epochs} epochs" if epochs else "",
+        counted(max((len(sweep.seeds) for sweep in sweeps), default=0), "seed", "seeds"),
+        f"{design} of {configs}{f', {count(num)} so far' if num < planned else ''}",
         counted(len(trials), "trial", "trials"),
+        f"{work(hours)} of work" if known(hours) else "",
     ]
-    hours = ours["hours"].sum(min_count=1)
-    if known(hours):
-        parts.append(f"{work(hours)} of work")
     return ", ".join(part for part in parts if part)
 
 
-def _out_of(num: int, planned: int) -> str:
-    """`20 configurations`, `20 configurations, 6 so far`."""
-    whole = counted(max(num, planned), "configuration", "configurations")
-    return whole if num >= planned else f"{whole}, {count(num)} so far"
-
-
 def _values(trials: pd.DataFrame, name: str) -> str:
-    if name not in trials:
-        return ""
-    values = trials[name].dropna().unique().tolist()
-    if not values:
-        return ""
-    texts = settings(sorted(values, key=lambda v: (isinstance(v, str), v)))
+    values = trials[name].dropna().unique().tolist() if name in trials else []
+    texts = settings(sorted(values, key=lambda value: (isinstance(value, str), value)))
     return listed(texts) if len(texts) <= MANY_VALUES else f"{texts[0]} to {texts[-1]}"
 
 
@@ -146,46 +130,55 @@ def hero(asked: Asked) -> tuple[Figure, ...]:
     found = asked.ask(marginals)
     if not found.empty:
         found = found.sort_values("param", key=lambda names: names.map(order), kind="stable")
-    if figures := marginal_figures(found, material)[:MAX_HEROES]:
-        return tuple(figures if len(figures) == 1 else map(_small, figures))
-    return tuple(learning_figures(asked.ask(learning), material)[:1])
-
-
-def _small(figure: Figure) -> Figure:
-    """One of several side by side."""
-    return replace(figure, chart=figure.chart.properties(height=SMALL_HEIGHT))
+    figures = marginal_figures(found, material)[:MAX_HEROES]
+    if len(figures) > 1:  # side by side
+        figures = [replace(f, chart=f.chart.properties(height=SMALL_HEIGHT)) for f in figures]
+    return tuple(figures or learning_figures(asked.ask(learning), material)[:1])
 
 
 def unresolved(asked: Asked, sections: Sequence[Section]) -> Sentences:
     """Every question that stays open, each with what would resolve it. Of a search, robustness
     alone is withheld; that nothing else is asked of the space needs no saying.
     """
+    own: Sentences = ()
     if asked.is_search:
         sections = [part for part in sections if part.id == "search"]
         own = unmeasured(asked.material.sweeps)
-    else:
-        own = ()
     return tuple(dict.fromkeys([*own, *(each for part in sections for each in part.open)]))
 
 
 def next_steps(asked: Asked) -> tuple[Step, ...]:
     """What to do next, the most useful first."""
-    material = asked.material
-    found = [_finish(material.left)] if material.left else []
-    if not material.left:
-        found += [
-            _confirm(folder, names, material.fresh_seeds.get(folder, ()))
-            for folder, names in _to_confirm(asked).items()
-        ]
-    needed = [
-        math.ceil(value)
-        for pair in (comparison.means(asked), comparison.spreads(asked))
-        for value in pair["needs_seeds"].dropna()
-    ]
-    if needed and min(needed) <= MANY_SEEDS and not asked.is_search:
-        found.append(_more_seeds(min(needed)))
+    material, found = asked.material, []
+    if material.left:
+        left = f"{count(material.left)} trials are left"
+        found.append(Step(sentence=f"{left}: run the same command again and only they run"))
+    for folder, names in {} if material.left else _to_confirm(asked).items():
+        seeds = ",".join(map(str, material.fresh_seeds.get(folder, ())))
+        found.append(
+            Step(
+                sentence=f"Run the best of {listed(names)} on fresh seeds and on the test set",
+                command=f"clsweep confirm {shlex.quote(folder)}{f' --seeds {seeds}' * bool(seeds)}",
+            )
+        )
+    pairs = comparison.means(asked), comparison.spreads(asked)
+    needed = math.ceil(min(pd.concat([each["needs_seeds"] for each in pairs]).dropna(), default=0))
+    if 0 < needed <= MANY_SEEDS and not asked.is_search:
+        found.append(
+            Step(
+                sentence=f"Run about {count(needed)} seeds for the first open comparison: add them "
+                "to seeds in the study file. What has run is kept"
+            )
+        )
     if len(material.sources) == 1 and len(found) < 2 and material.confirmable:
-        found.append(_look(material.sources[0], material.metric, material.mode))
+        sort = f"{'-' * (material.mode == 'max')}{material.metric}"
+        folder = shlex.quote(material.sources[0])
+        found.append(
+            Step(
+                sentence="See the best trials with all their settings",
+                command=f"clsweep trials {folder} --sort {sort} --top 10",
+            )
+        )
     return tuple(found)
 
 
@@ -193,9 +186,9 @@ def _to_confirm(asked: Asked) -> dict[str, list[str]]:
     """Folder -> the objectives whose best has finished on all seeds and has not run again on fresh
     ones.
     """
-    confirmed, sweeps = asked.material.confirmation, asked.material.sweeps
-    known = set() if confirmed.empty else set(zip(*(confirmed[key] for key in KEYS), strict=True))
-    num_seeds = {sweep.objective: len(sweep.seeds) for sweep in sweeps}
+    confirmed = asked.material.confirmation.reindex(columns=KEYS)
+    known = set(confirmed.itertuples(index=False, name=None))
+    num_seeds = {sweep.objective: len(sweep.seeds) for sweep in asked.material.sweeps}
     left: dict[str, list[str]] = {}
     for row in asked.ask(recommend).query("kind == 'best'").to_dict("records"):
         name, folder = row["objective"], asked.material.confirmable.get(row["objective"])
@@ -203,36 +196,3 @@ def _to_confirm(asked: Asked) -> dict[str, list[str]]:
         if folder and is_whole and tuple(row[key] for key in KEYS) not in known:
             left.setdefault(folder, []).append(name)
     return left
-
-
-def _finish(num: int) -> Step:
-    """The study is not over."""
-    return Step(
-        sentence=f"{count(num)} trials are left: run the same command again and only they run"
-    )
-
-
-def _confirm(folder: str, objectives: Sequence[str], seeds: Sequence[int]) -> Step:
-    """Run the best settings of these objectives on fresh seeds; `seeds` are those to name."""
-    named = f" --seeds {','.join(map(str, seeds))}" if seeds else ""
-    return Step(
-        sentence=f"Run the best of {listed(objectives)} on fresh seeds and on the test set",
-        command=f"clsweep confirm {shlex.quote(folder)}{named}",
-    )
-
-
-def _more_seeds(num: int) -> Step:
-    """So many seeds would resolve the first open comparison."""
-    return Step(
-        sentence=f"Run about {count(num)} seeds for the first open comparison: add them to seeds "
-        "in the study file. What has run is kept"
-    )
-
-
-def _look(folder: str, metric: str, mode: str) -> Step:
-    """The best trials in the terminal."""
-    sort = f"-{metric}" if mode == "max" else metric
-    return Step(
-        sentence="See the best trials with all their settings",
-        command=f"clsweep trials {shlex.quote(folder)} --sort {sort} --top 10",
-    )

@@ -73,8 +73,8 @@ def _report(asked: Asked, made: Made = lambda _: None) -> Report:
     hero, sections = first.hero(asked), []
     made(hero)
     above = {figure.name for figure in hero}
-    for make in (*(_made_by(chapter) for chapter in CHAPTERS), _appendix):
-        part = make(asked)
+    for chapter in (*CHAPTERS, None):
+        part = section_of(chapter, asked) if chapter else _appendix(asked)
         part = replace(part, figures=tuple(f for f in part.figures if f.name not in above))
         made(part.figures)
         if not part.is_empty:
@@ -90,10 +90,6 @@ def _report(asked: Asked, made: Made = lambda _: None) -> Report:
         open=first.unresolved(asked, sections),
         sections=tuple(sections),
     )
-
-
-def _made_by(chapter: Chapter) -> Callable[[Asked], Section]:
-    return lambda asked: section_of(chapter, asked)
 
 
 def section_of(chapter: Chapter, asked: Asked) -> Section:
@@ -152,45 +148,51 @@ def _appendix(asked: Asked) -> Section:
         for column, meaning in columns.items()
         if meaning and (columns is reasons.COLUMNS or meaning != reasons.COLUMNS.get(column))
     ]
-    tables = {
-        "samples": ("What was measured", "One row per objective.", _samples(asked)),
-        "formulas": ("Columns of the tables", "", pd.DataFrame(rows)),
-    }
+    tables = [
+        ("samples", "What was measured", "One row per objective.", _samples(asked)),
+        ("formulas", "Columns of the tables", "", pd.DataFrame(rows)),
+    ]
     return Section(
         id="appendix",
         title="How is every number computed?",
         notes=(_MODEL,),
         tables=tuple(
             Table(name=name, title=title, caption=caption, frame=frame, shown=plain(frame))
-            for name, (title, caption, frame) in tables.items()
+            for name, title, caption, frame in tables
             if not frame.empty
         ),
     )
 
 
 def _samples(asked: Asked) -> pd.DataFrame:
-    sweeps = asked.material.sweeps
-    is_raced = any(sweep.num_skipped for sweep in sweeps)
-    counts = [
-        {
-            "objective": sweep.objective,
-            "design": ", ".join(sweep.samplers),
-            "configurations": len(sweep.configs),
-            "of planned": sweep.num_planned,
-            "seeds": len(sweep.seeds),
-            "trials": sweep.num_trials,
-            "failed": sweep.num_failed,
-            "stopped": sweep.num_stopped,
-            **({"skipped": sweep.num_skipped} if is_raced else {}),
-            "scores": int(pd.notna(sweep.without_failed().scores).sum()),
-            "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
-        }
-        for sweep in sweeps
-    ]
-    return pd.DataFrame(counts)
+    counts = pd.DataFrame(
+        [
+            {
+                "objective": sweep.objective,
+                "design": ", ".join(sweep.samplers),
+                "configurations": len(sweep.configs),
+                "of planned": sweep.num_planned,
+                "seeds": len(sweep.seeds),
+                "trials": sweep.num_trials,
+                "failed": sweep.num_failed,
+                "stopped": sweep.num_stopped,
+                "skipped": sweep.num_skipped,
+                "scores": int(pd.notna(sweep.measured.scores).sum()),
+                "swept": ", ".join(f"{name} ({sweep.scales[name]})" for name in sweep.params),
+            }
+            for sweep in asked.material.sweeps
+        ]
+    )
+    is_raced = any(sweep.num_skipped for sweep in asked.material.sweeps)
+    return counts if is_raced else counts.drop(columns="skipped", errors="ignore")
 
 
-_ALIKE = ("formulas",)  # tables that say the same of every cell
+# A study with factors
+
+
+def _named(cells: Sequence[Answers]) -> str:
+    """`4 of dataset and encoder: digits, conv4; ...`."""
+    return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
 
 
 def _of_cells(
@@ -205,16 +207,24 @@ def _of_cells(
         board: the leaderboard of all cells.
     """
     each = dict(zip(map(cell_name, cells), reports, strict=True))
-    parts = _side_by_side(cells, [report.sections for report in reports])
-    others = tuple(part for part in parts if part.id != reproduction.id)
+    levels = {cell_name(cell): cell.levels for cell in cells}
+    asked = list(dict.fromkeys(report.question for report in reports))
+    parts: dict[str, dict[str, Section]] = {}  # id -> cell -> its section
+    for name, report in each.items():
+        for section in report.sections:
+            parts.setdefault(section.id, {})[name] = section
+    parts.pop(reproduction.id, None)
     return replace(
         reports[0],
-        question=_common([report.question for report in reports], _named(cells)),
+        question=asked[0] if len(asked) == 1 else f"{asked[0]} {_named(cells)}.",
         **_told(each, "verdicts", "notes", "open"),
         board=board,
         hero=tuple(_figure(f, name) for name, report in each.items() for f in report.hero[:1]),
         steps=tuple({s.sentence: s for report in reports for s in report.steps}.values()),
-        sections=(*(() if reproduction.is_empty else (reproduction,)), *others),
+        sections=(
+            *(() if reproduction.is_empty else (reproduction,)),
+            *(_section(found, levels) for found in parts.values()),
+        ),
     )
 
 
@@ -223,64 +233,25 @@ def _told(made: Mapping[str, object], *parts: str) -> dict[str, Any]:
     return {p: told_of({name: getattr(x, p) for name, x in made.items()}) for p in parts}
 
 
-def _common(questions: Sequence[str], cells: str) -> str:
-    """What all cells ask; of several questions the first, with the cells."""
-    asked = dict.fromkeys(questions)
-    return next(iter(asked)) if len(asked) == 1 else f"{next(iter(asked))} {cells}."
-
-
-def _named(cells: Sequence[Answers]) -> str:
-    """`4 of dataset and encoder: digits, conv4; ...`."""
-    return f"{len(cells)} of {' and '.join(cells[0].levels)}: {'; '.join(map(cell_name, cells))}"
-
-
-def _side_by_side(
-    cells: Sequence[Answers], made: Sequence[Sequence[Section]]
-) -> tuple[Section, ...]:
-    """The sections of all cells: a table has the factors as columns, a sentence and a figure the
+def _section(made: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]]) -> Section:
+    """One section of all cells: a table has the factors as columns, a sentence and a figure the
     cell in front.
-
-    Args:
-        cells: the cells.
-        made: the sections of each.
     """
-    found = {cell_name(cell): sections for cell, sections in zip(cells, made, strict=True)}
-    levels = {cell_name(cell): cell.levels for cell in cells}
-    ids = dict.fromkeys(section.id for sections in made for section in sections)
-    return tuple(_section(id_, found, levels) for id_ in ids)
-
-
-def _section(
-    id_: str, made: Mapping[str, Sequence[Section]], levels: Mapping[str, Mapping[str, str]]
-) -> Section:
-    found = {
-        name: section
-        for name, sections in made.items()
-        for section in sections
-        if section.id == id_
-    }
-    names = dict.fromkeys(table.name for section in found.values() for table in section.tables)
+    tables: dict[str, dict[str, Table]] = {}  # name -> cell -> its table
+    for cell, section in made.items():
+        for table in section.tables:
+            tables.setdefault(table.name, {})[cell] = table
     return replace(
-        next(iter(found.values())),
-        **_told(found, "sentences", "open", "notes"),
-        tables=tuple(_table(name, found, levels) for name in names),
-        figures=tuple(
-            _figure(figure, name) for name, section in found.items() for figure in section.figures
-        ),
+        next(iter(made.values())),
+        **_told(made, "sentences", "open", "notes"),
+        tables=tuple(_table(name, found, levels) for name, found in tables.items()),
+        figures=tuple(_figure(f, cell) for cell, section in made.items() for f in section.figures),
     )
 
 
-def _table(
-    name: str, sections: Mapping[str, Section], levels: Mapping[str, Mapping[str, str]]
-) -> Table:
-    found = {
-        cell: table
-        for cell, section in sections.items()
-        for table in section.tables
-        if table.name == name
-    }
+def _table(name: str, found: Mapping[str, Table], levels: Mapping[str, Mapping[str, str]]) -> Table:
     first = next(iter(found.values()))
-    if name in _ALIKE:
+    if name == "formulas":  # which say the same of every cell
         return first
     frames = [in_cell(table.frame, levels[cell]) for cell, table in found.items()]
     shown = [in_cell(table.shown, levels[cell]) for cell, table in found.items()]

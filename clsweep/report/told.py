@@ -43,7 +43,7 @@ def sensitivity(findings: Answers, *names: str) -> Sentences:
     return of_each(findings, lambda asked: effects(asked.ask(shares, *names)))
 
 
-def comparison(
+def compare(
     findings: Answers,
     *pair: str,
     stat: str = "mean",
@@ -70,7 +70,7 @@ def comparison(
     return of_each(findings, say, within)
 
 
-def recommendation(findings: Answers) -> Sentences:
+def recommend(findings: Answers) -> Sentences:
     """The best setting there is, and what it keeps on fresh seeds where that is known."""
 
     def say(asked: Asked) -> Sentences:

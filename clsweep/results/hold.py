@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shlex
 import socket
@@ -15,14 +14,16 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from clsweep.errors import BusyError, RequestError
 from clsweep.results.disk import UNSUPPORTED, Disk
 from clsweep.results.processes import machine
 
 if TYPE_CHECKING:
-    from clsweep.results.object_store import ObjectStore, Patient
+    from clsweep.results.object_store import ObjectStore, S3Object
 
 HEARTBEAT = "heartbeat.json"
 # Of a trial under way: where it is, all or none, and what else may be said of it.
@@ -37,8 +38,8 @@ class FileLock:
     another folder under a run, which is deleted, moved or made anew: the file says whose it is, and
     its inode tells it from a copy.
 
-    A file system without locks leaves it to the heartbeat to keep a second run out. One that comes
-    all the same ends the first, which does not find its name any more.
+    On a file system without locks a second run is not kept out: it ends the first, which does not
+    find its name any more.
     """
 
     def __init__(self, files: Disk, path: str, run: str | None = None):
@@ -50,7 +51,7 @@ class FileLock:
         try:
             # to be read only: the folder may be somebody else's
             with open(self._files.descriptor(".lock")) as handle:
-                return not self._lock(handle, exclusive=False)
+                return not _lock(handle, exclusive=False)
         except OSError:
             return False  # no run has ever held it
 
@@ -96,7 +97,7 @@ class FileLock:
                 # A status command may hold it for an instant; a run holds it for long.
                 pause = threading.Event()
                 if not any(
-                    self._lock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S)
+                    _lock(handle, exclusive=True) or pause.wait(LOCK_PAUSE_S)
                     for _ in range(LOCK_ATTEMPTS)
                 ):
                     raise BusyError(_busy(self._path))
@@ -110,21 +111,19 @@ class FileLock:
             self.check()
             yield
 
-    def _lock(self, handle: IO[str], *, exclusive: bool) -> bool:
-        """Try to lock the open file until it is closed; False if somebody else has the folder."""
-        import fcntl
 
-        try:
-            fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in UNSUPPORTED:
-                raise
-            beat = read_heartbeat(self._files)
-            is_fresh = beat.get("state") == "running" and _is_fresh({**beat, "owner": ""})
-            return not is_fresh or _is_dead(beat)
-        return True
+def _lock(handle: IO[str], *, exclusive: bool) -> bool:
+    """Try to lock the open file until it is closed; False if somebody else has the folder."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+    return True
 
 
 class Lease:
@@ -144,7 +143,7 @@ class Lease:
         self._saying = threading.RLock()
 
     @cached_property
-    def _object(self) -> Patient:
+    def _object(self) -> S3Object:
         return self._files.versioned(HEARTBEAT)
 
     def is_held(self) -> bool:
@@ -161,16 +160,12 @@ class Lease:
     def check(self) -> None:
         if self.run is None:
             return
-        if self._version is None:  # another process of the run beats
+        if is_elsewhere := self._version is None:  # another process of the run beats
             found = read_heartbeat(self._files)
             self._taken_by = None if found.get("owner") == self.run else found
         if self._taken_by is not None:
             raise BusyError(_busy(self._path, self._taken_by))
-        if (
-            self._version is not None
-            and self.run is not None
-            and time.monotonic() - self._said_at > STALE_S / 2
-        ):
+        if not is_elsewhere and time.monotonic() - self._said_at > STALE_S / 2:
             self.beat(self._state)
 
     @contextlib.contextmanager
@@ -184,11 +179,13 @@ class Lease:
         finally:
             released.set()
             renewing.join()
-            self._release()
+            with contextlib.suppress(RequestError):  # if it cannot be released it goes stale
+                self.beat({**self._state, "state": "ended", "owner": None})
+            self.run = None
 
     def _take(self) -> None:
         found, self._version = self._found()
-        if _is_owned(found) and not _is_dead(found):
+        if found.get("owner") is not None and not _is_dead(found):
             if _is_fresh(found):
                 raise BusyError(_busy(self._path, found))
             # Stale by our clock, which may differ from that of its machine: see whether it beats.
@@ -228,11 +225,6 @@ class Lease:
                 with contextlib.suppress(RequestError), self._saying:  # else of an older state
                     self.beat(self._state)
 
-    def _release(self) -> None:
-        with contextlib.suppress(RequestError):  # if it cannot be released it goes stale
-            self.beat({**self._state, "state": "ended", "owner": None})
-        self.run = None
-
     def _heartbeat(self, state: Mapping[str, Any]) -> bytes:
         whole = {"owner": self.run, **_process(), **state, "time": time.time()}
         return json.dumps(whole).encode()
@@ -246,59 +238,43 @@ def hold_of(files: Disk | ObjectStore, path: str, run: str | None = None) -> Hol
     return FileLock(files, path, run) if isinstance(files, Disk) else Lease(files, path, run)
 
 
+class _Beat(BaseModel):
+    """What a heartbeat may say, each in its type."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    host: str = ""
+    headline: str = ""
+    state: str = ""
+    running: list[str] = []
+    time: Annotated[float, Field(ge=0, lt=2**40)] = 0
+    pid: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    trials: dict[str, dict[str, FiniteFloat]] = {}
+
+
 def read_heartbeat(files: Disk | ObjectStore) -> dict[str, Any]:
     """What the running study last said of itself; empty if it never did, or not readably."""
     for _ in range(3):  # an object may be replaced while it is read
         try:
-            beat = _parsed(files.read(HEARTBEAT))
+            if beat := _parsed(files.read(HEARTBEAT)):
+                return beat
         except FileNotFoundError:
-            return {}
-        if beat:
-            return beat
+            break
     return {}
 
 
 def _parsed(content: bytes) -> dict[str, Any]:
-    """A heartbeat's content; empty if it is none."""
     try:
-        beat = json.loads(content)
+        beat: dict[str, Any] = json.loads(content)
+        states = _Beat.model_validate(beat).trials.values()
     except (ValueError, RecursionError):
         return {}
-    return beat if _is_beat(beat) else {}
-
-
-def _is_beat(beat: Any) -> bool:
-    """Whether a heartbeat says what one may say, each in its type."""
-    if not isinstance(beat, dict) or not isinstance(beat.get("running", []), list):
-        return False
-    texts = [beat.get(name, "") for name in ("host", "headline", "state")] + beat.get("running", [])
-    time_s, pid = beat.get("time", 0), beat.get("pid", 0)
-    trials = beat.get("trials", {})
-    return _are_states(trials) and (
-        all(isinstance(text, str) for text in texts)
-        and isinstance(time_s, float | int)
-        and 0 <= time_s < 2**40
-        and isinstance(pid, int)
-        and 0 <= pid < 2**31
-    )
-
-
-def _are_states(trials: Any) -> bool:
-    """Whether these are what trials under way said: numbers by name, by trial."""
-    return isinstance(trials, dict) and all(
-        isinstance(state, dict)
-        and state.keys() - MORE in (PLACE, set())
-        and all(type(value) in (int, float) and math.isfinite(value) for value in state.values())
-        for state in trials.values()
-    )
-
-
-def _is_owned(beat: Mapping[str, Any]) -> bool:
-    return beat.get("owner") is not None
+    return beat if all(state.keys() - MORE in (PLACE, set()) for state in states) else {}
 
 
 def _is_fresh(beat: Mapping[str, Any]) -> bool:
-    return _is_owned(beat) and abs(time.time() - float(beat.get("time", 0))) < STALE_S
+    has_owner = beat.get("owner") is not None
+    return has_owner and abs(time.time() - float(beat.get("time", 0))) < STALE_S
 
 
 def _is_dead(beat: Mapping[str, Any]) -> bool:

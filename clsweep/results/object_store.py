@@ -13,9 +13,8 @@ import functools
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -48,17 +47,10 @@ _REASONS = {
     "NETWORK_CONNECTION": "the store cannot be reached",
 }
 _PASSING = {
-    *(
-        "NETWORK_CONNECTION",
-        "SLOW_DOWN",
-        "SERVICE_UNAVAILABLE",
-        "INTERNAL_FAILURE",
-        "THROTTLING",
-        "REQUEST_TIMEOUT",
-    ),
-    *("REQUEST_TIME_TOO_SKEWED", "REQUEST_EXPIRED"),
+    "NETWORK_CONNECTION", "SLOW_DOWN", "SERVICE_UNAVAILABLE", "INTERNAL_FAILURE", "THROTTLING",
+    "REQUEST_TIMEOUT", "REQUEST_TIME_TOO_SKEWED", "REQUEST_EXPIRED",
     "CONDITIONAL_REQUEST_CONFLICT",  # neither of two writes at once has been let through yet
-}
+}  # fmt: skip
 _REFUSED = {"PreconditionFailed", "NoSuchKey"}
 _TIMEOUT_S = 20
 _AWS_ERROR = re.compile(
@@ -115,7 +107,7 @@ class ObjectStore:
         with contextlib.suppress(FileNotFoundError):
             self._do("removed", name, lambda: self._fs.delete_file(self._at(name)))
 
-    def versioned(self, name: str) -> Patient:
+    def versioned(self, name: str) -> S3Object:
         """A file that is replaced under the condition that it is still as it was.
 
         Raises:
@@ -126,8 +118,7 @@ class ObjectStore:
                 f"{self.uri}: a run holds its folder by conditional writes, which clsweep knows of "
                 "s3:// alone. Run into a folder, and copy it there; reading needs none"
             )
-        bucket, _, key = self._at(name).partition("/")
-        return Patient(self, name, S3Object(self.uri, bucket, key, self._fs.region))
+        return S3Object(self, name)
 
     def remove_unfinished(self, folders: Iterable[str]) -> None:
         """There is nothing: an upload that was cut off is no object."""
@@ -148,31 +139,6 @@ class ObjectStore:
             raise RequestError(f"{self.place(name)}: cannot be {done}: {reason(error)}") from error
 
 
-@dataclass(frozen=True)
-class Patient:
-    """A versioned object of a store that may be out of order for a while."""
-
-    store: ObjectStore
-    name: str
-    inner: S3Object
-
-    def read(self) -> tuple[bytes, str] | None:
-        """Content and version; None if there is no such object."""
-        return self.store._do("read", self.name, self.inner.read)
-
-    def replace(self, data: bytes, version: str | None) -> str | None:
-        """As `S3Object.replace`. `data` must be new: if the store has it already, then by us, in a
-        request whose answer was lost.
-        """
-
-        def replace() -> str | None:
-            made = self.inner.replace(data, version)
-            found = None if made else self.inner.read()
-            return found[1] if found and found[0] == data else made
-
-        return self.store._do("written", self.name, replace)
-
-
 def patiently(uri: str, action: Callable[[], T]) -> T:
     """The result of an action on a store; while the store is out of order it is tried again, with
     growing pauses.
@@ -183,7 +149,7 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
             return action()
         except (OSError, pa.ArrowException) as error:
             waited_s = time.monotonic() - start
-            if not is_passing(error) or waited_s + pause > PATIENCE_S:
+            if not _is_passing(error) or waited_s + pause > PATIENCE_S:
                 raise
             if waited_s > NOTICE_AFTER_S and not is_noticed:
                 is_noticed = True
@@ -192,7 +158,7 @@ def patiently(uri: str, action: Callable[[], T]) -> T:
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
-def is_passing(error: Exception) -> bool:
+def _is_passing(error: Exception) -> bool:
     """Whether a store that says so may say otherwise in a while."""
     found = _AWS_ERROR.search(str(error))
     if found is None:
@@ -230,42 +196,58 @@ class S3Object:
     fails is an OSError, in the words of pyarrow, so that `patiently` knows what passes.
     """
 
-    def __init__(self, uri: str, bucket: str, key: str, region: str | None):
-        self._client, self._at = _s3_client(uri, region), {"Bucket": bucket, "Key": key}
+    def __init__(self, store: ObjectStore, name: str):
+        self._store, self._name = store, name
+        bucket, _, key = store._at(name).partition("/")
+        self._client = _s3_client(store.uri, store._fs.region)
+        self._at = {"Bucket": bucket, "Key": key}
 
     def read(self) -> tuple[bytes, str] | None:
+        """Content and version; None if there is no such object."""
+        return self._store._do("read", self._name, self._get)
+
+    def replace(self, data: bytes, version: str | None) -> str | None:
+        """Write over this version, None for no object at all; the new version, or None if another
+        one stands there. `data` must be new: if the store has it already, then by us, in a request
+        whose answer was lost.
+        """
+        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+
+        def replace() -> str | None:
+            made = self._put(data, condition)
+            found = None if made else self._get()
+            return found[1] if found and found[0] == data else made
+
+        return self._store._do("written", self._name, replace)
+
+    def _get(self) -> tuple[bytes, str] | None:
         def get() -> tuple[bytes, str]:
             answer = self._client.get_object(**self._at)
             return answer["Body"].read(), answer["ETag"]
 
-        return self._unless_refused(get)
+        return _unless_refused(get)
 
-    def replace(self, data: bytes, version: str | None) -> str | None:
-        """Write over this version, None for no object at all; the new version, or None if another
-        one stands there.
-        """
-        condition = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+    def _put(self, data: bytes, condition: Mapping[str, str]) -> str | None:
+        return _unless_refused(
+            lambda: str(self._client.put_object(**self._at, Body=data, **condition)["ETag"])
+        )
 
-        def put() -> str:
-            return str(self._client.put_object(**self._at, Body=data, **condition)["ETag"])
 
-        return self._unless_refused(put)
+def _unless_refused(request: Callable[[], T]) -> T | None:
+    from botocore.exceptions import BotoCoreError, ClientError
 
-    def _unless_refused(self, request: Callable[[], T]) -> T | None:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            return request()
-        except ClientError as error:
-            told, answer = error.response.get("Error", {}), error.response["ResponseMetadata"]
-            code, status = told.get("Code", ""), answer.get("HTTPStatusCode")
-            if code in _REFUSED or status == 412:
-                return None
-            name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", code).upper() or "UNKNOWN"
-            said = f"{told.get('Message') or name} ({error.operation_name})"
-        except BotoCoreError as error:
-            name, status, said = "NETWORK_CONNECTION", 0, f"curlCode: 0, {error}"
-        raise OSError(f"AWS Error {name} (HTTP status {status}) during S3 operation: {said}")
+    try:
+        return request()
+    except ClientError as error:
+        told, answer = error.response.get("Error", {}), error.response["ResponseMetadata"]
+        code, status = told.get("Code", ""), answer.get("HTTPStatusCode")
+        if code in _REFUSED or status == 412:
+            return None
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", code).upper() or "UNKNOWN"
+        said = f"{told.get('Message') or name} ({error.operation_name})"
+    except BotoCoreError as error:
+        name, status, said = "NETWORK_CONNECTION", 0, f"curlCode: 0, {error}"
+    raise OSError(f"AWS Error {name} (HTTP status {status}) during S3 operation: {said}")
 
 
 def _s3_client(uri: str, region: str | None) -> Any:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-_MARK, _MARK_SIZE = b"clsweep1", 12  # with the checksum behind it
+_MARK, _CHECK_SIZE = b"clsweep1", 4  # the checksum stands behind the mark
 _TAIL_SIZE = 8  # the footer's length, and PAR1
 _MANY_ROWS = 1000  # in a smaller table the detour by dictionaries costs more than it saves
 # What a file may come to in memory: so much, and so many times its own bytes. Of our tables the
@@ -48,9 +48,12 @@ def decode(
         ValueError, OSError, pa.ArrowException: it is damaged, or cannot be what it says.
     """
     view = memoryview(data)
-    if has_checksum := _has_checksum(view):
-        _verify(view)
-    return _read(data, columns, by_page=not has_checksum, of_others=of_others)
+    footer = _footer_start(view)
+    at = footer - len(_MARK) - _CHECK_SIZE
+    is_ours = at > 0 and view[at : at + len(_MARK)] == _MARK
+    if is_ours and view[footer - _CHECK_SIZE : footer] != _checksum(view[:at], view[footer:]):
+        raise ValueError("its checksum is wrong: the file has changed since it was written")
+    return _read(data, columns, by_page=not is_ours, of_others=of_others)
 
 
 def schema_of(data: bytes) -> pa.Schema:
@@ -92,8 +95,10 @@ def _read(
     strings = [name for name in chosen if _family(schema.field(name).type) == "text"]
     table.select(strings).validate(full=True)
     if (total := sum(_text_bytes(table[name]) for name in repeating)) > room:
-        raise ValueError(_too_large(f"{len(data):,}", total, table.num_rows))
-    longest = 0 if of_others else max(map(_longest, table.select(strings).columns), default=0)
+        raise ValueError(_too_large(data, total, table.num_rows))
+    texts_of = {} if of_others else {name: table[name].chunks for name in strings}
+    each = [getattr(chunk, "dictionary", chunk) for chunks in texts_of.values() for chunk in chunks]
+    longest = max((pc.max(pc.binary_length(found)).as_py() or 0 for found in each), default=0)
     if longest > _TEXT:
         raise ValueError(f"a text of {longest:,} bytes, expected at most {_TEXT:,}")
     return table.cast(pa.schema([schema.field(name) for name in table.column_names]))
@@ -136,7 +141,7 @@ def _sizes_of_texts(
         or metadata.num_rows > _ROWS + _ROWS_PER_BYTE * len(data)
     )
     if is_bomb:
-        raise ValueError(_too_large(f"{len(data):,}", max(pages, values), metadata.num_rows))
+        raise ValueError(_too_large(data, max(pages, values), metadata.num_rows))
     return texts
 
 
@@ -187,14 +192,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-def _too_large(written: str, num_bytes: int, num_rows: int) -> str:
-    return f"{written} bytes that come to {num_bytes:,} in {num_rows:,} rows"
-
-
-def _longest(column: pa.ChunkedArray) -> int:
-    """Bytes of the longest text."""
-    texts = [getattr(chunk, "dictionary", chunk) for chunk in column.chunks]
-    return max((pc.max(pc.binary_length(each)).as_py() or 0 for each in texts), default=0)
+def _too_large(data: bytes, num_bytes: int, num_rows: int) -> str:
+    return f"{len(data):,} bytes that come to {num_bytes:,} in {num_rows:,} rows"
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
@@ -265,19 +264,6 @@ def _family(kind: pa.DataType) -> str:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
         return "text"
     return "time" if pa.types.is_timestamp(kind) else str(kind)
-
-
-def _has_checksum(data: memoryview) -> bool:
-    """Whether a file is one of ours; those of earlier versions are not."""
-    start = _footer_start(data) - _MARK_SIZE
-    return start > 0 and data[start : start + len(_MARK)] == _MARK
-
-
-def _verify(data: memoryview) -> None:
-    footer = _footer_start(data)
-    pages = data[: footer - _MARK_SIZE]
-    if data[footer - _MARK_SIZE + len(_MARK) : footer] != _checksum(pages, data[footer:]):
-        raise ValueError("its checksum is wrong: the file has changed since it was written")
 
 
 def _checksum(pages: memoryview, footer: memoryview) -> bytes:

@@ -7,6 +7,7 @@ results are only read.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -47,27 +48,21 @@ def recorded_study(
             raise StudyError(document.error(("plugins",), str(error))) from None
     parse_sections(document)
     errors = [
-        document.error(keys, f"expected a printable name, given {keys[1]!r:.80}")
-        for keys in (("objectives", name) for name in document.tree["objectives"])
-        if not keys[1].isprintable()
+        document.error(("objectives", name), f"expected a printable name, given {name!r:.80}")
+        for name in document.tree["objectives"]
+        if not name.isprintable()
     ]
+    sections: dict[Keys, Any] = {(): document.tree}
+    sections |= {("objectives", name): each for name, each in document.tree["objectives"].items()}
     errors += [
-        document.error((*keys, name), message)
-        for keys, space in _spaces(document.tree)
-        for name, raw in space.items()
+        document.error((*keys, "space", name), message)
+        for keys, section in sections.items()
+        for name, raw in section.get("space", {}).items()
         if (message := _mistake(name, raw))
     ]
     if errors:
         raise StudyError("\n".join(errors))
     return document
-
-
-def _spaces(tree: Mapping[str, Any]) -> list[tuple[Keys, Mapping[str, Any]]]:
-    own = [
-        (("objectives", name, "space"), section.get("space", {}))
-        for name, section in tree["objectives"].items()
-    ]
-    return [(("space",), tree.get("space", {})), *own]
 
 
 def _mistake(name: str, raw: object) -> str:
@@ -82,42 +77,23 @@ def _mistake(name: str, raw: object) -> str:
 
 def defining(tree: Mapping[str, Any]) -> Row:
     """What defines the plan and its numbers, but for the precision, which `auto` leaves open here:
-    the rows of the plan say it.
+    the rows of the plan say it. Levels of a factor stand by their labels, in whatever order and way
+    they are written.
     """
-    kept = {key: value for key, value in tree.items() if key not in _NOT_DEFINING}
-    if isinstance(dataset := kept.get("dataset"), Mapping):
-        kept["dataset"] = _anywhere(dataset)
-    if factors := kept.get("factors"):
-        kept["factors"] = {name: _by_label(levels) for name, levels in factors.items()}
-    if isinstance(objectives := kept.get("objectives"), Mapping):
-        kept["objectives"] = {name: _any_precision(value) for name, value in objectives.items()}
-    return _any_precision(kept)
-
-
-def _anywhere(dataset: Mapping[str, Any]) -> Row:
-    """A data set, wherever its files are."""
-    return {key: value for key, value in dataset.items() if key not in _NOT_DEFINING_DATA}
-
-
-def _by_label(levels: Iterable[Any]) -> Row:
-    """The levels of a factor, in whatever order and way they are written."""
-    written = [{"name": level} if isinstance(level, str) else level for level in levels]
-    return {
-        level.get("label", level["name"]): {
-            key: value for key, value in _any_precision(_anywhere(level)).items() if key != "label"
-        }
-        for level in written
-    }
-
-
-def _any_precision(section: Mapping[str, Any]) -> Row:
-    """A study or an objective of it without `base.precision`."""
-    base = {key: value for key, value in section.get("base", {}).items() if key != "precision"}
-    return {
-        key: base if key == "base" else value
-        for key, value in section.items()
-        if key != "base" or base
-    }
+    kept = copy.deepcopy({key: tree[key] for key in tree if key not in _NOT_DEFINING})
+    factors = kept.get("factors") or {}
+    for name, levels in factors.items():
+        written = [{"name": level} if isinstance(level, str) else level for level in levels]
+        factors[name] = {level.pop("label", level["name"]): level for level in written}
+    levels = [level for each in factors.values() for level in each.values()]
+    for section in (kept.get("dataset") or {}, *levels):
+        for key in _NOT_DEFINING_DATA:
+            section.pop(key, None)
+    for section in (kept, *kept.get("objectives", {}).values(), *levels):
+        section.get("base", {}).pop("precision", None)
+        if not section.get("base", True):
+            del section["base"]
+    return kept
 
 
 def difference(old: object, new: object, at: str = "") -> list[str]:
@@ -153,77 +129,51 @@ def extension(
         planned: its trials.
     """
     rows = list(old_plan_rows)
-    return _changed_keys(
-        defining(old_tree), defining(study.document.tree), rows
-    ) or _changed_trials(rows, study, planned)
-
-
-def _changed_keys(old: Row, new: Row, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    shrunk = (
-        _shrunk_seeds(old, new) or _reseeded_search(old, new, rows),
-        _reordered_race(old, new),
+    old, new = defining(old_tree), defining(study.document.tree)
+    changed = difference(_without_growth(old, old), _without_growth(new, old))
+    reasons = [
+        _changed_seeds(old, new, rows),
         _shrunk_budget(old["search"], new["search"]),
-    )
-    changed = difference(_without_growth(old, {}), _without_growth(new, old))
-    reasons = [f"{line}: the recorded trials were planned with the former" for line in changed]
-    return [*filter(None, shrunk), *reasons]
+        *(f"{line}: the recorded trials were planned with the former" for line in changed),
+    ]
+    return [*filter(None, reasons)] or _changed_trials(rows, study, planned)
 
 
 def _without_growth(tree: Row, former: Row) -> Row:
     """A study less what may grow: seeds, budget, and objectives and levels of its factors that it
     did not have formerly.
     """
-    known, levels = ((former or tree).get(key, {}) for key in ("objectives", "factors"))
-    grown = {
-        factor: {label: level for label, level in each.items() if label in levels.get(factor, {})}
-        for factor, each in tree.get("factors", {}).items()
-    }
-    return {
-        **{key: value for key, value in tree.items() if key not in ("seeds", "factors")},
-        **({"factors": grown} if grown else {}),
-        "search": {
-            key: value for key, value in tree["search"].items() if key != "trials_per_objective"
-        },
-        "objectives": {name: value for name, value in tree["objectives"].items() if name in known},
-    }
+    less = {key: value for key, value in tree.items() if key not in ("seeds", "factors")}
+    less["search"] = {k: v for k, v in tree["search"].items() if k != "trials_per_objective"}
+    less["objectives"] = _known(tree["objectives"], former["objectives"])
+    if factors := tree.get("factors"):
+        levels = former.get("factors", {})
+        less["factors"] = {
+            name: _known(each, levels.get(name, {})) for name, each in factors.items()
+        }
+    return less
 
 
-def _shrunk_seeds(old: Row, new: Row) -> str:
-    kept = set(new["seeds"])
-    gone = [str(seed) for seed in old["seeds"] if seed not in kept]
-    return (
-        f"seeds: {old['seeds']} -> {new['seeds']}: trials of {', '.join(gone)} are recorded"
-        if gone
-        else ""
-    )
+def _known(each: Row, former: Row) -> Row:
+    return {name: value for name, value in each.items() if name in former}
 
 
-def _reseeded_search(old: Row, new: Row, rows: Iterable[Mapping[str, Any]]) -> str:
-    """A live search has chosen its configurations, and asha has stopped some, by the seeds that
-    there were.
+def _changed_seeds(old: Row, new: Row, rows: Iterable[Mapping[str, Any]]) -> str:
+    """Seeds may come at the end, but not to a live search: it has chosen its configurations, and
+    asha has stopped some, by those that there were; as a race has left out trials by the first.
     """
+    before, now = old["seeds"], new["seeds"]
+    line = f"seeds: {before} -> {now}"
+    if gone := [str(seed) for seed in before if seed not in now]:
+        return f"{line}: trials of {', '.join(gone)} are recorded"
+    scheduler = old.get("scheduler", {}).get("name")
     live = next((row for row in rows if row["sampler"] in LIVE_METHODS), None)
-    judged = old.get("scheduler", {}).get("name") == "asha"
-    if live is None or (
-        len(old["seeds"]) == len(new["seeds"])
-        and not (judged and old["seeds"][0] != new["seeds"][0])
-    ):
-        return ""
-    line = f"seeds: {old['seeds']} -> {new['seeds']}"
-    return (
-        f"{line}: {live['sampler']} has chosen the configurations of '{live['objective']}' by "
-        "the former"
-    )
-
-
-def _reordered_race(old: Row, new: Row) -> str:
-    """A race has left out trials by the seeds that came first."""
-    if old.get("scheduler", {}).get("name") != "racing":
-        return ""
-    if new["seeds"][: len(old["seeds"])] == old["seeds"]:
-        return ""
-    line = f"seeds: {old['seeds']} -> {new['seeds']}"
-    return f"{line}: racing went by the former in their order; add further ones at the end"
+    if live and (len(before) != len(now) or (scheduler == "asha" and before[0] != now[0])):
+        by = f"{live['sampler']} has chosen the configurations of '{live['objective']}'"
+        return f"{line}: {by} by the former"
+    if scheduler == "racing" and now[: len(before)] != before:
+        return f"{line}: racing went by the former in their order; add further ones at the end"
+    return ""
 
 
 def _shrunk_budget(old: Row, new: Row) -> str:
@@ -241,20 +191,17 @@ def _changed_trials(
     now = {trial.trial_id: plan_row(study, trial) for trial in planned}
     reasons: dict[str, str] = {}
     for row in rows:
-        reason = _changed_trial(row, now.get(row["trial_id"]))
+        found, reason = now.get(row["trial_id"]), ""
+        if found is None:
+            reason = "no longer planned"
+        elif row["sampler"] != found["sampler"]:
+            why = "so many configurations are all that there are, and are enumerated"
+            reason = f"sampler: {row['sampler']!r} -> {found['sampler']!r}: {why}"
+        elif values := changed_values(row, found):
+            reason = f"{values}: the recorded plan has the former"
         if reason:
             reasons.setdefault(row["objective"], f"trial {row['trial_id']}: {reason}")
     return list(reasons.values())
-
-
-def _changed_trial(row: Mapping[str, Any], planned: Mapping[str, Any] | None) -> str:
-    if planned is None:
-        return "no longer planned"
-    if row["sampler"] != planned["sampler"]:
-        why = "so many configurations are all that there are, and are enumerated"
-        return f"sampler: {row['sampler']!r} -> {planned['sampler']!r}: {why}"
-    values = changed_values(row, planned)
-    return f"{values}: the recorded plan has the former" if values else ""
 
 
 def changed_values(row: Mapping[str, Any], planned: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -117,8 +117,7 @@ def plan_trials(study: Study) -> list[PlannedTrial]:
 
 def _configs(study: Study, objective: Objective) -> list[PlannedTrial]:
     """Every configuration of one objective, as its trial on the first seed."""
-    sampler, configs = _design(study, objective)
-    owned, seed = objective.owned, study.sections.seeds[0]
+    sampler, owned, seed = sampler_of(study, objective), objective.owned, study.sections.seeds[0]
     return [
         PlannedTrial(
             trial_id=trial_id(objective.name, config, seed),
@@ -131,7 +130,7 @@ def _configs(study: Study, objective: Objective) -> list[PlannedTrial]:
                 name: chosen[name] if name in chosen else objective.fixed[name] for name in owned
             },
         )
-        for config, chosen in enumerate(configs)
+        for config, chosen in enumerate(_design(study, objective, sampler))
     ]
 
 
@@ -224,6 +223,8 @@ def plan_row(
     `chosen` are the values that a live search has given to its swept hyperparameters.
     """
     cell = study.of(trial.objective)
+    # their digests decide the numbers too
+    plugins = "; ".join(f"{name} {digest}" for name, digest in study.sections.plugins.items())
     return {
         "trial_id": trial.trial_id,
         "study": study.name,
@@ -232,16 +233,10 @@ def plan_row(
         "config": trial.config,
         "seed": trial.seed,
         "sampler": trial.sampler,
-        **_plugins(study),
+        **({"plugins": plugins} if plugins else {}),
         **split_columns(cell),
         **effective(trial.parts, {**trial.params, **(chosen or {})}, cell.dataset),
     }
-
-
-def _plugins(study: Study) -> dict[str, str]:
-    """The digests of a study's plug-ins, which decide its numbers; nothing if it has none."""
-    found = [f"{name} {digest}" for name, digest in study.sections.plugins.items()]
-    return {"plugins": "; ".join(found)} if found else {}
 
 
 def reference_rows(study: Study, trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
@@ -297,16 +292,19 @@ def split_columns(study: Study) -> dict[str, Any]:
     }
 
 
-def _design(study: Study, objective: Objective) -> tuple[str, list[dict[str, Value | None]]]:
-    """Sampler and swept values of every configuration of one objective."""
-    sampler = sampler_of(study, objective)
-    num_configs, seed = count_configs(study, objective), study.sections.search.seed
+def _design(study: Study, objective: Objective, sampler: str) -> list[dict[str, Value | None]]:
+    """The swept values of every configuration of one objective."""
+    num_configs, search = count_configs(study, objective), study.sections.search
     if sampler in LIVE_METHODS:
-        return sampler, [dict.fromkeys(objective.space) for _ in range(num_configs)]
+        return [dict.fromkeys(objective.space) for _ in range(num_configs)]
     if sampler == "grid":
-        axes = [_values(study, dimension) for dimension in objective.space.values()]
-        return sampler, list(_grid(objective, axes, seed))
-    points = _draw(objective, sampler, num_configs, seed)
+        # Not by Optuna's GridSampler: it scans all finished cells for every new one.
+        is_asked = search.method == "grid"  # else the space is small enough to be enumerated
+        axes = [d.points if is_asked else d.values or () for d in objective.space.values()]
+        cells, seed = list(itertools.product(*axes)), search.seed
+        random.Random(seed).shuffle(cells)
+        return [dict(zip(objective.space, cell, strict=True)) for cell in cells]
+    points = _draw(objective, sampler, num_configs, search.seed)
     if len(points) < num_configs:
         message = (
             f"expected at most {len(points):,}, given {num_configs:,}: {MAX_REPEATS:,} draws of "
@@ -314,30 +312,7 @@ def _design(study: Study, objective: Objective) -> tuple[str, list[dict[str, Val
             "by method grid"
         )
         raise StudyError(study.document.error(("search", "trials_per_objective"), message))
-    return sampler, points
-
-
-def _values(study: Study, dimension: Dimension) -> Sequence[Value]:
-    """The values of a dimension that is enumerated: the grid that was asked for, or all there
-    are.
-    """
-    values = dimension.points if study.sections.search.method == "grid" else dimension.values
-    assert values is not None
-    return values
-
-
-def _grid(
-    objective: Objective, axes: Sequence[Sequence[Value]], seed: int
-) -> Iterator[dict[str, Value | None]]:
-    """The full product of the axes, shuffled.
-
-    Not Optuna's GridSampler: it scans all finished cells for every new one, and a grid needs no
-    sampler.
-    """
-    cells = list(itertools.product(*axes))
-    random.Random(seed).shuffle(cells)
-    for cell in cells:
-        yield dict(zip(objective.space, cell, strict=True))
+    return points
 
 
 def _draw(
@@ -351,12 +326,9 @@ def _draw(
     import optuna
     from optuna.distributions import IntDistribution
 
-    space = {
-        name: IntDistribution(0, len(objective.space[name].choices) - 1)
-        if objective.space[name].choices
-        else range_
-        for name, range_ in distributions(objective).items()
-    }
+    choices = {name: d.choices for name, d in objective.space.items() if d.choices}
+    indices = {name: IntDistribution(0, len(values) - 1) for name, values in choices.items()}
+    space = distributions(objective) | indices
     # The first trial only tells this sampler its space; it is no point of the sequence.
     num_skipped = 1 if method == "qmc" else 0
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -372,17 +344,12 @@ def _draw(
         if trial.number == 0:
             study.tell(trial, 0.0)
         if trial.number >= num_skipped:
-            point = {
-                name: _value(objective.space[name], trial.params[name]) for name in objective.space
-            }
+            drawn = trial.params
+            point = {n: choices[n][drawn[n]] if n in choices else drawn[n] for n in space}
             key = tuple(point.values())
             repeats = repeats + 1 if key in points else 0
-            points.setdefault(key, dict(point))
+            points.setdefault(key, point)
     return list(points.values())
-
-
-def _value(dimension: Dimension, raw: Any) -> Value:
-    return dimension.choices[raw] if dimension.choices else raw
 
 
 def _num_distinct(objective: Objective) -> int | None:

@@ -61,34 +61,86 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Numbers as everywhere else: YAML 1.1 takes `1e-3` for a text, `010` for eight and `1:30` for
-    ninety. What is too large is refused while it is read.
+    """YAML text -> plain values, noting the line of each. Numbers are as everywhere else: YAML 1.1
+    takes `1e-3` for a text, `010` for eight and `1:30` for ninety. What is too large is refused
+    while it is read, and a key that stands twice.
     """
 
-    def __init__(self, text: str, source: str):
+    def __init__(self, text: str, document: Document):
         super().__init__(text)
-        self.source, self._num_nodes, self._depth = source, 0, 0
+        self.document, self._num_nodes, self._num_values, self._depth = document, 0, 0, 0
+
+    def tree(self) -> Any:
+        node = self.get_single_node()
+        return None if node is None else self._build(node, ())
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         self._num_nodes += 1
         if self._num_nodes > MAX_NODES:
-            raise self._refused(f"the file holds more than {MAX_NODES:,} values")
+            wrong = f"the file holds more than {MAX_NODES:,} values."
+            raise self._wrong(self.peek_event(), wrong)
         if self._depth >= MAX_DEPTH:
-            raise self._refused(f"nested more than {MAX_DEPTH} levels deep")
+            wrong = f"nested more than {MAX_DEPTH} levels deep."
+            raise self._wrong(self.peek_event(), wrong)
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_TEXT:
-            kind = node.tag.rpartition(":")[2]
+            most = f"at most {MAX_TEXT:,} characters or digits in a value"
             given = f"given one of {len(node.value):,}, {node.value[:20]}..."
-            raise StudyError(
-                f"{self.source}:{node.start_mark.line + 1}: expected at most {MAX_TEXT:,} "
-                f"characters or digits in a value ({kind}), {given}"
-            )
+            kind = node.tag.rpartition(":")[2]
+            raise self._wrong(node, f"expected {most} ({kind}), {given}")
         return node
 
-    def _refused(self, message: str) -> StudyError:
-        return StudyError(f"{self.source}:{self.peek_event().start_mark.line + 1}: {message}.")
+    def _build(self, node: yaml.Node, keys: Keys) -> Any:
+        self._num_values += 1
+        if self._num_values > MAX_NODES:
+            raise self._wrong(node, f"the file expands to more than {MAX_NODES:,} values.")
+        self.document.places[keys] = self._place(node)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, keys)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._build(child, (*keys, i)) for i, child in enumerate(node.value)]
+        try:
+            return self.construct_object(node)
+        except yaml.YAMLError:
+            raise
+        except Exception:  # PyYAML converts without looking: `2024-13-45`, `!!bool maybe`
+            given = f"{node.value!r:.80} as {node.tag.rpartition(':')[2]}"
+            raise self._wrong(node, f"not valid YAML: cannot read {given}.") from None
+
+    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._wrong(key, "expected a plain word as key.")
+            if key.value in seen:
+                raise self._wrong(key, f"the key '{key.value}' stands twice in one mapping.")
+            seen.add(key.value)
+        tree: dict[str, Any] = {}
+        # `<<: *anchor` first, so that the mapping's own keys override it, wherever it stands. Not
+        # by PyYAML's flatten_mapping: it copies without bound, and changes a node that an alias
+        # shows again.
+        for key, child in sorted(node.value, key=lambda pair: pair[0].tag != _MERGE):
+            if key.tag != _MERGE:
+                tree[key.value] = self._build(child, (*keys, key.value))
+                self.document.places[(*keys, key.value)] = self._place(key)
+                continue
+            sources = child.value if isinstance(child, yaml.SequenceNode) else [child]
+            for source in reversed(sources):  # the first one wins
+                merged = self._build(source, keys)
+                if not isinstance(merged, dict):
+                    expected = "'<<' expects a mapping or a list of them"
+                    raise self._wrong(child, f"{expected}, given {merged!r:.80}.")
+                tree.update(merged)
+        self.document.places[keys] = self._place(node)
+        return tree
+
+    def _place(self, node: Any) -> str:
+        return f"{self.document.source}:{node.start_mark.line + 1}"
+
+    def _wrong(self, node: Any, message: str) -> StudyError:
+        return StudyError(f"{self._place(node)}: {message}")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -143,18 +195,13 @@ def read_document(
         if not isinstance(patch, dict):
             expected = f"expected a partial study, a mapping, given {patch!r:.80}"
             raise StudyError(document.error(("presets", name), expected))
+    if preset is not None and preset not in presets:
+        known = (
+            f"Expected one of: {', '.join(presets)}." if presets else "The study has no presets."
+        )
+        unknown = f"no preset '{preset}'.{nearest(preset, presets)} {known}"
+        raise StudyError(document.error(("presets",), unknown))
     if preset is not None:
-        if preset not in presets:
-            known = (
-                f"Expected one of: {', '.join(presets)}."
-                if presets
-                else "The study has no presets."
-            )
-            raise StudyError(
-                document.error(
-                    ("presets",), f"no preset '{preset}'.{nearest(preset, presets)} {known}"
-                )
-            )
         overlay(document, presets[preset], origin=("presets", preset))
     for setting in settings:
         apply_setting(document, setting)
@@ -177,10 +224,8 @@ def _parse(path: Path) -> Document:
         raise StudyError(f"{path}: no such study file.{meant}") from None
     except IsADirectoryError:
         inside = ", ".join(sorted(p.name for p in path.glob("*.yaml"))[:5])
-        raise StudyError(
-            f"{path}: expected a study file, given a "
-            f"folder.{f' It holds: {inside}.' if inside else ''}"
-        ) from None
+        given = f"given a folder.{f' It holds: {inside}.' if inside else ''}"
+        raise StudyError(f"{path}: expected a study file, {given}") from None
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.EFBIG:
@@ -201,9 +246,7 @@ def parse_document(data: bytes, source: str) -> Document:
         raise StudyError(f"{source}: expected a YAML text in UTF-8, given binary data.") from None
     document = Document(source=source, tree={})
     try:
-        loader = _Loader(text, source)
-        node = loader.get_single_node()
-        tree = None if node is None else _Builder(loader, document).build(node, ())
+        tree = _Loader(text, document).tree()
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = " ".join(part for part in (error.context, error.problem) if part)
@@ -213,84 +256,11 @@ def parse_document(data: bytes, source: str) -> Document:
     except RecursionError:
         raise StudyError(f"{source}: not valid YAML: nested too deeply.") from None
     if not isinstance(tree, dict):
-        given = (
-            "an empty file"
-            if tree is None
-            else "a list"
-            if isinstance(tree, list)
-            else repr(tree)[:80]
-        )
-        raise StudyError(
-            f"{source}: expected a mapping with the keys name, seeds, objectives, ..., "
-            f"given {given}."
-        )
+        given = "an empty file" if tree is None else "a list" if isinstance(tree, list) else ""
+        expected = "expected a mapping with the keys name, seeds, objectives, ..."
+        raise StudyError(f"{source}: {expected}, given {given or repr(tree)[:80]}.")
     document.tree = tree
     return document
-
-
-class _Builder:
-    """YAML nodes -> plain values, noting each line; a key that stands twice is an error, not a
-    silent last one.
-    """
-
-    def __init__(self, loader: yaml.SafeLoader, document: Document):
-        self.loader, self.document, self.num_nodes = loader, document, 0
-
-    def build(self, node: yaml.Node, keys: Keys) -> Any:
-        self.num_nodes += 1
-        if self.num_nodes > MAX_NODES:
-            raise StudyError(
-                f"{self._place(node)}: the file expands to more than {MAX_NODES:,} values."
-            )
-        self.document.places[keys] = self._place(node)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, keys)
-        if isinstance(node, yaml.SequenceNode):
-            return [self.build(child, (*keys, i)) for i, child in enumerate(node.value)]
-        try:
-            return self.loader.construct_object(node)
-        except yaml.YAMLError:
-            raise
-        except Exception:  # PyYAML converts without looking: `2024-13-45`, `!!bool maybe`
-            given = f"{node.value!r:.80} as {node.tag.rpartition(':')[2]}"
-            raise StudyError(f"{self._place(node)}: not valid YAML: cannot read {given}.") from None
-
-    def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise StudyError(f"{self._place(key)}: expected a plain word as key.")
-            if key.value in seen:
-                raise StudyError(
-                    f"{self._place(key)}: the key '{key.value}' stands twice in one mapping."
-                )
-            seen.add(key.value)
-        tree: dict[str, Any] = {}
-        # `<<: *anchor` first, so that the mapping's own keys override it, wherever it stands. Not
-        # by PyYAML's flatten_mapping: it copies without bound, and changes a node that an alias
-        # shows again.
-        for key, child in sorted(node.value, key=lambda pair: pair[0].tag != _MERGE):
-            if key.tag == _MERGE:
-                self._merge(tree, child, keys)
-            else:
-                tree[key.value] = self.build(child, (*keys, key.value))
-                self.document.places[(*keys, key.value)] = self._place(key)
-        self.document.places[keys] = self._place(node)
-        return tree
-
-    def _merge(self, tree: dict[str, Any], node: yaml.Node, keys: Keys) -> None:
-        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        for source in reversed(sources):  # the first one wins
-            merged = self.build(source, keys)
-            if not isinstance(merged, dict):
-                raise StudyError(
-                    f"{self._place(node)}: '<<' expects a mapping or a list of them, given "
-                    f"{merged!r:.80}."
-                )
-            tree.update(merged)
-
-    def _place(self, node: yaml.Node) -> str:
-        return f"{self.document.source}:{node.start_mark.line + 1}"
 
 
 def overlay(document: Document, patch: dict[str, Any], *, origin: Keys) -> None:
@@ -329,9 +299,7 @@ def apply_setting(document: Document, setting: str) -> None:
     if not separator or not all(keys):
         raise StudyError(f"{label}: expected KEY=VALUE with a dotted key, as in base.epochs=10.")
     try:
-        loader = _Loader(text, label)
-        node = loader.get_single_node()
-        value = None if node is None else _Builder(loader, Document(label, {})).build(node, ())
+        value = _Loader(text, Document(label, {})).tree()
     except (yaml.YAMLError, RecursionError):
         raise StudyError(f"{label}: the value is not valid YAML.") from None
     target: Any = document.tree
@@ -347,7 +315,6 @@ def apply_setting(document: Document, setting: str) -> None:
     else:
         target[keys[-1]] = value
     # what stood there is gone
-    below = [place for place in document.places if place[: len(keys)] == keys]
-    for place in below:
-        del document.places[place]
+    places = document.places.items()
+    document.places = {at: place for at, place in places if at[: len(keys)] != keys}
     document.places[keys] = label

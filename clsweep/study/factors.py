@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -88,18 +87,22 @@ def with_factors(frame: pd.DataFrame, tree: Mapping[str, Any]) -> pd.DataFrame:
 
 def cell_document(document: Document, cell: Cell) -> Document:
     """The study of one cell, with the places of what its levels say."""
-    tree, places = copy.deepcopy(document.tree), dict(document.places)
-    found = replace(document, tree=tree, places=places)
+    found = replace(document, tree=copy.deepcopy(document.tree), places=dict(document.places))
     factors = found.tree.pop("factors")
     for factor, label in cell.levels.items():
         number = [_label(level) for level in factors[factor]].index(label)
         at: Keys = ("factors", factor, number)
         level = factors[factor][number]
         options = {"name": level} if isinstance(level, str) else dict(level)
-        partial = {key: options.pop(key) for key in PARTIAL if key in options}
         options.pop("label", None)
+        partial = {key: options.pop(key) for key in PARTIAL if key in options}
         overlay(found, partial, origin=at)
-        _lay_options(found, factor, options, at)
+        # the rest is about the data set or the encoder itself
+        kind = "dataset" if factor == "dataset" else "base"
+        for key, value in options.items():
+            name = "encoder" if (factor, key) == ("encoder", "name") else key
+            found.tree.setdefault(kind, {})[name] = value
+            found.places[kind, name] = found.place((*at, key))
     return found
 
 
@@ -116,17 +119,6 @@ def told_of_cells(
         line if len(names) == everywhere else f"{line} (in {', '.join(names)})"
         for line, names in about.items()
     )
-
-
-def _lay_options(document: Document, factor: str, options: dict[str, Any], at: Keys) -> None:
-    """What a level says of the data set or of the encoder itself."""
-    section = document.tree.setdefault("dataset" if factor == "dataset" else "base", {})
-    for key, value in options.items():
-        target: Keys = ("dataset", key)
-        if factor == "encoder":
-            target = ("base", "encoder" if key == "name" else key)
-        section[target[1]] = value
-        document.places[target] = document.place((*at, key))
 
 
 def check_factors(document: Document) -> list[Cell]:
@@ -172,26 +164,22 @@ def _shape_errors(document: Document) -> Iterator[str]:
 
 def _level_errors(document: Document) -> Iterator[str]:
     for name, levels in document.tree["factors"].items():
-        at: Keys = ("factors", name)
         labels = [_label(level) for level in levels]
-        for number, label in enumerate(labels):
+        for number, (label, level) in enumerate(zip(labels, levels, strict=True)):
+            at: Keys = ("factors", name, number)
             if not isinstance(label, str) or not _LABEL.fullmatch(label):
                 expected = "letters, digits, '.', '_' and '-' only"
-                yield document.error((*at, number), f"label: expected {expected}, given {label!r}")
-        label, times = Counter(map(str, labels)).most_common(1)[0]
-        if times > 1:
-            second = [number for number, given in enumerate(labels) if given == label][1]
-            yield document.error((*at, second), f"{label} stands twice; give each a label")
-        for number, level in enumerate(levels):
-            yield from _option_errors(document, (*at, number), level)
+                yield document.error(at, f"label: expected {expected}, given {label!r}")
+            elif label in labels[:number]:
+                yield document.error(at, f"{label} stands twice; give each a label")
+            if isinstance(level, dict):
+                yield from _option_errors(document, at, level)
 
 
-def _option_errors(document: Document, at: Keys, level: object) -> Iterator[str]:
+def _option_errors(document: Document, at: Keys, level: Mapping[str, Any]) -> Iterator[str]:
     """Of an encoder, what it owns may stand beside its name. What a data set takes is checked with
     the study.
     """
-    if not isinstance(level, dict):
-        return
     for key in PARTIAL:
         if key in level and not isinstance(level[key], dict):
             yield document.error((*at, key), f"expected a mapping, given {level[key]!r:.80}")
@@ -207,35 +195,28 @@ def _option_errors(document: Document, at: Keys, level: object) -> Iterator[str]
 
 def _conflicts(document: Document) -> Iterator[str]:
     """What a factor decides stands nowhere else."""
-    tree = document.tree
-    levels = [level for level in tree["factors"].get("encoder", ()) if isinstance(level, dict)]
-    options = {key for level in levels for key in level} - {"name", "label", *PARTIAL}
-    for at, section in _sections(tree) if "encoder" in tree["factors"] else ():
-        decided = {"encoder", *(options if at[-1] == "space" else ())}
-        for name in decided & {*(section if isinstance(section, dict) else ())}:
-            said = "expected in factors.encoder alone, given here too; null removes a key"
-            yield document.error((*at, name), said)
-    if "dataset" in tree["factors"] and "name" in (tree.get("dataset") or {}):
-        said = "expected in factors.dataset alone, given here too; null removes a key"
-        yield document.error(("dataset", "name"), said)
-
-
-def _sections(tree: Mapping[str, Any]) -> Iterator[tuple[Keys, Any]]:
-    """Every mapping of hyperparameters in the file, those of levels included."""
-    levels = [
-        (("factors", factor, number), level)
-        for factor, each in tree["factors"].items()
+    tree, factors = document.tree, document.tree["factors"]
+    said = "alone, given here too; null removes a key"
+    levels: dict[Keys, Any] = {
+        ("factors", name, number): level
+        for name, each in factors.items()
         for number, level in enumerate(each)
         if isinstance(level, dict)
-    ]
-    partial: list[tuple[Keys, Any]] = [((), tree), *levels]
-    for at, part in partial:
-        yield from (((*at, key), part.get(key)) for key in ("base", "space"))
+    }
+    options = {key for at, level in levels.items() if at[1] == "encoder" for key in level}
+    options -= {"name", "label", *PARTIAL}
+    parts: dict[Keys, Any] = {(): tree, **levels}
+    for at, part in list(parts.items()):
         objectives = part.get("objectives")
         for name, own in (objectives if isinstance(objectives, dict) else {}).items():
-            if isinstance(own, dict):
-                keys = (*at, "objectives", name)
-                yield from (((*keys, key), own.get(key)) for key in ("base", "space"))
+            parts[*at, "objectives", name] = own if isinstance(own, dict) else {}
+    for at, part in parts.items() if "encoder" in factors else ():
+        for kind, decided in (("base", {"encoder"}), ("space", {"encoder", *options})):
+            section = part.get(kind)
+            for name in decided & {*(section if isinstance(section, dict) else ())}:
+                yield document.error((*at, kind, name), f"expected in factors.encoder {said}")
+    if "dataset" in factors and "name" in (tree.get("dataset") or {}):
+        yield document.error(("dataset", "name"), f"expected in factors.dataset {said}")
 
 
 def _label(level: Any) -> Any:

@@ -44,7 +44,12 @@ def study_schema(*, closed: bool = False) -> Schema:
         "space": _mapping({p.name: _dimension(p) for p in PARAM.values() if p.sweepable}),
     }
     whole["$defs"] = shared | {f"preset_{key}": _partial(part) for key, part in shared.items()}
-    whole = {"type": "object", **whole} if closed else _opened(whole)
+    if closed:
+        whole = {"type": "object", **whole}
+    else:  # of a study with plug-ins only their list is checked: their rows have names of their own
+        defs, own = {"$defs": whole.pop("$defs")}, {"properties": {"plugins": PLUGINS}}
+        named = {"required": ["plugins"]}
+        whole = {"type": "object", **defs, "if": named, "then": own, "else": whole}
     return {"$schema": DIALECT, **whole, "title": "A study of clsweep"}
 
 
@@ -56,13 +61,6 @@ PLUGINS: Schema = {
         {"type": "object", "additionalProperties": {"type": "string"}},  # as results keep it
     ],
 }
-
-
-def _opened(whole: Schema) -> Schema:
-    """Of a study with plug-ins only their list is checked: their rows have names of their own."""
-    defs = {"$defs": whole.pop("$defs")}
-    own = {"properties": {"plugins": PLUGINS}}
-    return {"type": "object", **defs, "if": {"required": ["plugins"]}, "then": own, "else": whole}
 
 
 def _name_choices(schema: Schema, sections: Mapping[str, Schema]) -> None:
@@ -85,25 +83,20 @@ def _allow_factors(whole: Schema) -> None:
     data = whole["properties"]["dataset"]
     data["required"].remove("name")
     whole["required"].remove("dataset")
-    levels = {
-        "dataset": data["properties"]["name"],
-        "encoder": {"type": "string"},
-    }
+    parts = {key: {"type": "object"} for key in ("base", "space", "objectives")}
+    levels = {}
+    for factor, name in (("dataset", data["properties"]["name"]), ("encoder", {"type": "string"})):
+        options = {"name": name, "label": {"type": "string"}, **parts}
+        level = {"type": "object", "properties": options, "required": ["name"]}
+        levels[factor] = _points({"anyOf": [name, level]})
     whole["properties"]["factors"] = {
         "description": "the study on several data sets and with several encoders, cell by cell",
-        **_mapping({name: _points(_level(level)) for name, level in levels.items()}),
+        **_mapping(levels),
         "minProperties": 1,
     }
     named = {"properties": {"dataset": {"required": ["name"]}}, "required": ["dataset"]}
     is_factor = {"properties": {"factors": {"required": ["dataset"]}}, "required": ["factors"]}
     whole |= {"if": is_factor, "else": named}
-
-
-def _level(name: Schema) -> Schema:
-    """A level: a name, or a name with what goes with it."""
-    parts = {key: {"type": "object"} for key in ("base", "space", "objectives")}
-    label = {"name": name, "label": {"type": "string"}, **parts}
-    return {"anyOf": [name, {"type": "object", "properties": label, "required": ["name"]}]}
 
 
 def _mapping(properties: Mapping[str, Schema]) -> Schema:

@@ -33,20 +33,20 @@ def load_plugins(document: Document) -> None:
     """
     asked = document.tree.get("plugins")
     try:
-        if asked is None:
-            found: tuple[Plugin, ...] = ()
-        elif isinstance(asked, dict):
+        if isinstance(asked, dict):
             found = _kept(document)
             require_same(found, asked)
             found = opened(found)
         else:
-            found = read_plugins(_names(document, asked), Path(document.source).parent)
+            names = [] if asked is None else [asked] if isinstance(asked, str) else asked
+            if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
+                expected = f"expected a list of files and packages, given {asked!r:.80}"
+                raise StudyError(document.error(("plugins",), expected))
+            found = read_plugins(names, Path(document.source).parent)
         activate(found)
     except PluginError as error:
-        place = document.place(("plugins",))
-        raise StudyError(
-            "\n".join(f"{place}: plugins: {x}" for x in str(error).splitlines())
-        ) from None
+        lines = [document.error(("plugins",), line) for line in str(error).splitlines()]
+        raise StudyError("\n".join(lines)) from None
     document.plugins = found
     document.tree.pop("plugins", None)
     if found:
@@ -81,14 +81,6 @@ def clash(first: Sequence[Plugin], second: Sequence[Plugin]) -> str:
     return ""
 
 
-def _names(document: Document, asked: object) -> list[str]:
-    names = [asked] if isinstance(asked, str) else asked
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        expected = f"expected a list of files and packages, given {asked!r:.80}"
-        raise StudyError(document.error(("plugins",), expected))
-    return names
-
-
 def require_trusted(document: Document) -> None:
     """Refuse to execute what a results folder names.
 
@@ -100,7 +92,9 @@ def require_trusted(document: Document) -> None:
     asked = document.tree.get("plugins")
     plugins = _kept(document) if isinstance(asked, dict) else ()
     named = [f"plug-ins {asked!r:.200}"] if asked and not isinstance(asked, dict) else []
-    refuse([*named, *would_execute(plugins, _own(document))], document.source)
+    words = re.split(r"[\s\[\]{},'\"]+", document.dump())
+    encoders = sorted({word for word in words if is_own(word)})
+    refuse([*named, *would_execute(plugins, encoders)], document.source)
 
 
 def refuse(named: Sequence[str], place: str) -> None:
@@ -114,12 +108,6 @@ def refuse(named: Sequence[str], place: str) -> None:
             f"{place}: a results folder may be anybody's, and this one would have executed: "
             f"{'; '.join(named)}. Where you trust it, give --trust; in Python, trust=True"
         )
-
-
-def _own(document: Document) -> list[str]:
-    """What a study names that could be encoders `module:function`."""
-    words = re.split(r"[\s\[\]{},'\"]+", document.dump())
-    return sorted({word for word in words if is_own(word)})
 
 
 def _kept(document: Document) -> tuple[Plugin, ...]:

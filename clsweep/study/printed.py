@@ -7,6 +7,7 @@ cells that the study plans at the paper's scale.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import math
 from collections.abc import Mapping, Sequence
@@ -69,10 +70,12 @@ def checked_files(study: str | Path) -> dict[str, str]:
     path = Path(study)
     if not path.is_file():
         return {}
-    texts = {file.name: _text(file) for file in sorted(path.parent.glob("*.csv"))}
-    files = {
-        name: text for name, text in texts.items() if path.name in _header(text).get("study", ())
-    }
+    files = {}
+    for file in sorted(path.parent.glob("*.csv")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):  # not ours
+            text = read_regular(file, MAX_BYTES).decode("utf-8")
+            if path.name in _header(text).get("study", ()):
+                files[file.name] = text
     for name, text in files.items():
         parse_printed(text, str(path.parent / name))
     return files
@@ -127,13 +130,6 @@ def paper_cells(study: str | Path) -> list[Row]:
             same = tuple(each for each in row.items() if each[0] not in ("trial_id", "config"))
             rows.setdefault(same, row)
     return list(rows.values())
-
-
-def _text(file: Path) -> str:
-    try:
-        return read_regular(file, MAX_BYTES).decode("utf-8")
-    except (OSError, UnicodeDecodeError):  # not ours
-        return ""
 
 
 def _header(text: str) -> dict[str, tuple[str, ...]]:

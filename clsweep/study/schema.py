@@ -17,7 +17,6 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
@@ -67,7 +66,7 @@ class _Section(BaseModel):
 
 
 class DatasetSection(_Section):
-    name: StrictStr
+    name: Annotated[StrictStr, AfterValidator(lambda name: _choice("dataset", name, DATASET))]
     val_fraction: Annotated[Number, Field(gt=0, le=0.5)] = 0.1
     # folder with torchvision's layout, or of the user's own files
     root: StrictStr = DataPlace.root
@@ -86,25 +85,19 @@ class DatasetSection(_Section):
 
     @property
     def place(self) -> DataPlace:
-        place = DataPlace(
+        return DataPlace(
             root=self.root,
             cache=self.cache,
             download=self.download,
             value_range=", ".join(map(repr, self.range)) if self.range else None,
             transfer_root=self.transfer_root or "",
-        )
-        return place.absolute()
+        ).absolute()
 
     @model_validator(mode="after")
     def _one_number(self) -> DatasetSection:
         if self.num_train is not None and self.fraction is not None:
             raise ValueError("expected num_train or fraction, given both")
         return self
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return _choice("dataset", name, DATASET)
 
 
 class EvaluationSection(_Section):
@@ -126,13 +119,10 @@ class EvaluationSection(_Section):
 
 
 class MetricSection(_Section):
-    name: StrictStr = "knn_top1"
+    name: Annotated[StrictStr, AfterValidator(lambda name: _choice("metric", name, METRIC))] = (
+        "knn_top1"
+    )
     mode: Literal["max", "min"] = "max"
-
-    @field_validator("name")
-    @classmethod
-    def _known(cls, name: str) -> str:
-        return _choice("metric", name, METRIC)
 
     @model_validator(mode="after")
     def _direction(self) -> MetricSection:

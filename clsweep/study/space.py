@@ -50,10 +50,11 @@ class Dimension:
 
     @property
     def num_values(self) -> int | None:
-        """How many `values` there are, which may be more than a list can hold."""
-        if isinstance(self.values, range):
-            return self.values.stop - self.values.start
-        return None if self.values is None else len(self.values)
+        """How many `values` there are, which may be more than `len` can say."""
+        found = self.values
+        if isinstance(found, range):
+            return found.stop - found.start
+        return None if found is None else len(found)
 
     @property
     def is_range(self) -> bool:

@@ -84,7 +84,7 @@ def test_a_failed_trial_counts_as_chance_or_is_left_out():
         counted = note(Reason.TRIALS_FAILED_AS_CHANCE, failed=1, trials=4, level=10.0)
         assert dcl.missing == (counted,)
     out = read_failed(failed_as="left out")[0]
-    for sweep in (out, dcl.without_failed(), read_failed(mode="min")[0].without_failed()):
+    for sweep in (out, dcl.measured, read_failed(mode="min")[0].measured):
         np.testing.assert_array_equal(sweep.sign * sweep.scores, [[90, np.nan], [82, 80]])
         assert sweep.missing == (note(Reason.TRIALS_FAILED, failed=1, trials=4),)
         assert np.isnan(sweep.failed_level)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from _gpu_work import config_of, random_images
+from _work import config_of, random_images
 from torch import Tensor
 from torch.nn.functional import normalize
 

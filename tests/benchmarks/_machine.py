@@ -1,16 +1,25 @@
-"""What a benchmark's figures depend on beside the code, and its clock."""
+"""What a benchmark's figures depend on beside the code, its clock, and its rounds."""
 
 from __future__ import annotations
 
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from scipy import stats
 
+CLSWEEP = (
+    "-c",
+    "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()",
+)
 _LOAD = f"load {os.getloadavg()[0]:.1f} before"
 
 
@@ -50,3 +59,46 @@ def milliseconds(
             torch.cuda.synchronize()
         times.append(clock() - start)
     return 1000 * statistics.median(times[1:])  # the first one warms up
+
+
+def in_turn(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
+    """What each side gives in each round, so that a slow moment of the machine hits all of them."""
+    found: dict[str, list[Any]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side, measure in sides.items():
+            found[side].append(measure())
+    return found
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def python_seconds(*arguments: object) -> float:
+    """Wall time of a python command, from the start of its process."""
+    command = [sys.executable, *map(str, arguments)]
+    return seconds(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))
+
+
+def spreads(what: str, times: Mapping[str, list[float]]) -> list[dict[str, object]]:
+    """A row per side: median, least and most of its seconds."""
+    return [
+        {what: name, "median s": statistics.median(t), "min s": min(t), "max s": max(t)}
+        for name, t in times.items()
+    ]
+
+
+def ratios(mine: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """How many times the other side, over the rounds: median, least and most."""
+    times = [a / b for a, b in zip(mine, theirs, strict=True)]
+    return {"times": statistics.median(times), "least": min(times), "most": max(times)}
+
+
+def interval(values: np.ndarray, digits: int, most: float = np.inf) -> str:
+    """Mean of independent repeats with its 95 % t-interval."""
+    mean, half = float(values.mean()), 0.0
+    if len(values) > 1:
+        half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+    return f"{mean:.{digits}f} [{mean - half:.{digits}f}, {min(mean + half, most):.{digits}f}]"

@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from _machine import machine
+from _machine import CLSWEEP, machine, python_seconds, seconds
 
 import clsweep
 from clsweep.display.printing import print_table
@@ -40,7 +37,6 @@ from clsweep.results.schemas import (
     trials_schema,
 )
 
-RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()"
 SPACE: dict[str, tuple[float, float, bool]] = {  # low, high, log
     "tau": (0.05, 1.0, True),
     "lr": (0.01, 1.0, True),
@@ -150,18 +146,6 @@ def write(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> None:
     pq.write_table(pa.table(columns, schema=schema), path)
 
 
-def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def command(*words: object) -> None:
-    subprocess.run(
-        [sys.executable, "-c", RUN, *map(str, words)], check=True, stdout=subprocess.DEVNULL
-    )
-
-
 def scipy_bootstrap(folder: Path) -> None:
     """Interval of the spread of the configurations' means, per objective, once they are read."""
     from scipy import stats
@@ -218,14 +202,16 @@ def main() -> None:
         rounds: dict[str, Callable[[], object]] = {
             "open + robustness": lambda: clsweep.open_results(folder).robustness(),
             "open + robustness by tau": lambda: clsweep.open_results(folder).robustness(by="tau"),
-            "clsweep robustness, as a command": lambda: command("robustness", folder),
+            "clsweep robustness, as a command": lambda: python_seconds(
+                *CLSWEEP, "robustness", folder
+            ),
             "peer: scipy.stats.bootstrap of the spread alone": lambda: scipy_bootstrap(folder),
             "open + sensitivity": lambda: clsweep.open_results(folder).sensitivity(),
             "peer: fANOVA of 1,000 trials of one objective": lambda: optuna_fanova(folder),
         }
         if not options.no_report:
-            rounds["clsweep report, as a command"] = lambda: command(
-                "report", folder, "--out", Path(name) / "report"
+            rounds["clsweep report, as a command"] = lambda: python_seconds(
+                *CLSWEEP, "report", folder, "--out", Path(name) / "report"
             )
         times = {
             what: [seconds(call) for _ in range(options.repeats)] for what, call in rounds.items()

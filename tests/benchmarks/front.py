@@ -21,9 +21,8 @@ from pathlib import Path
 
 import numpy as np
 import yaml
-from _machine import machine
+from _machine import interval, machine
 from numpy.typing import NDArray
-from scipy import stats
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.search import PlanSearch
@@ -116,12 +115,6 @@ def regret(surface: Surface, rows: list[Row]) -> float:
     return float((surface.reachable(budgets) - np.array(found)).mean())
 
 
-def interval(values: Array) -> str:
-    """Mean with its 95 % t-interval."""
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
-    return f"{values.mean():.2f} [{values.mean() - half:.2f}, {values.mean() + half:.2f}]"
-
-
 def measured(repeats: int, say: Callable[[str], None]) -> list[Row]:
     regrets: dict[str, list[list[float]]] = {name: [] for name in SEARCHES}
     for repeat in range(repeats):
@@ -137,8 +130,8 @@ def measured(repeats: int, say: Callable[[str], None]) -> list[Row]:
         {
             "configurations": size,
             "search": name,
-            "regret": interval(known[name][:, at]),
-            "more regret": "" if values is weighed else interval((values - weighed)[:, at]),
+            "regret": interval(known[name][:, at], 2),
+            "more regret": "" if values is weighed else interval((values - weighed)[:, at], 2),
         }
         for at, size in enumerate(SIZES)
         for name, values in known.items()

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # where clsweep is not insta
 
 import torch
 from _gpu_checks import CHECKS
-from _gpu_speed import SPEED
 from _machine import machine
+from _speed import SPEED
 
 Row = dict[str, Any]
 Stage = Callable[[torch.device, bool], Iterator[Row]]

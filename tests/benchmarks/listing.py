@@ -10,18 +10,13 @@ each of its epochs.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+from _machine import CLSWEEP, in_turn, machine, python_seconds, seconds, spreads
 
 from clsweep.display.printing import print_table
 from clsweep.results.folder import ResultsFolder
@@ -31,7 +26,6 @@ from clsweep.study.resolve import load_study
 
 Row = dict[str, Any]
 
-RUN = "import sys; sys.argv[0] = 'clsweep'; from clsweep.cli.main import main; main()"
 STUDY = {
     "name": "large",
     "dataset": {"name": "digits"},
@@ -114,32 +108,6 @@ def epochs_of(row: Row, num_epochs: int) -> list[Row]:
     ]
 
 
-def command_seconds(arguments: Sequence[object]) -> float:
-    """Wall time of one command, from the start of its process."""
-    start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-c", RUN, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL
-    )
-    return time.perf_counter() - start
-
-
-def call_seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def measure(rounds: Mapping[str, Callable[[], float]], repeats: int) -> list[Row]:
-    times: dict[str, list[float]] = {name: [] for name in rounds}
-    for _ in range(repeats):  # in turn, so that a slow moment of the machine hits all of them
-        for name, seconds in rounds.items():
-            times[name].append(seconds())
-    return [
-        {"what": name, "median s": statistics.median(t), "min s": min(t), "max s": max(t)}
-        for name, t in times.items()
-    ]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=10_000)
@@ -147,7 +115,6 @@ def main() -> None:
     parser.add_argument("--parts", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    load = f"load {os.getloadavg()[0]:.1f} before"
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         for method in ("grid", "qmc"):
@@ -165,23 +132,23 @@ def main() -> None:
                 words[f"{command}, {label}"] = [command, root / label]
             words[f"trials --format csv, {label}"] = ["trials", root / label, "--format", "csv"]
         rounds: dict[str, Callable[[], float]] = {
-            f"clsweep {name}": lambda words=words: command_seconds(words)
+            f"clsweep {name}": lambda words=words: python_seconds(*CLSWEEP, *words)
             for name, words in words.items()
         }
-        rounds["in a run: the plan as rows"] = lambda: call_seconds(
+        rounds["in a run: the plan as rows"] = lambda: seconds(
             lambda: [plan_row(study, trial) for trial in plan_trials(study)]
         )
         folder = ResultsFolder(str(root / f"{arguments.parts} parts"))
         rows = folder.trials().slice(0, arguments.parts).to_pylist()
-        rounds[f"in a run: {arguments.parts} rows recorded"] = lambda: call_seconds(
+        rounds[f"in a run: {arguments.parts} rows recorded"] = lambda: seconds(
             lambda: [folder.add_trial(row, epochs=[{"epoch": 1}]) for row in rows]
         )
-        rounds["in a run: compaction"] = lambda: call_seconds(folder.compact)
-        table = measure(rounds, arguments.repeats)
+        rounds["in a run: compaction"] = lambda: seconds(folder.compact)
+        times = in_turn(rounds, arguments.repeats)
         num_trials = folder.plan().num_rows
     size = f"{num_trials:,} trials of {arguments.epochs} epochs"
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, {load}"
-    print_table(table, title=f"\n{size} on {machine}, {arguments.repeats} runs each")
+    title = f"\n{size} on {machine()}, {arguments.repeats} runs each"
+    print_table(spreads("what", times), title=title)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,12 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from _machine import machine
+from _machine import in_turn, machine, seconds
 from torch import Tensor
 
 from clsweep.display.printing import print_table
@@ -59,39 +58,26 @@ def projections(num_samples: int, dim: int) -> tuple[Tensor, Tensor]:
     return tuple((base + noise).to(DEVICE).requires_grad_() for noise in (noise1, noise2))
 
 
-def seconds(run: Callable[[Tensor, Tensor], None], x1_ND: Tensor, x2_ND: Tensor) -> float:
+def once(run: Callable[[Tensor, Tensor], None], x1_ND: Tensor, x2_ND: Tensor) -> None:
     x1_ND.grad = x2_ND.grad = None
-    start = time.perf_counter()
     run(x1_ND, x2_ND)
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 def median_seconds(loss: str, num_samples: int, dim: int, repeats: int) -> dict[str, float]:
     inputs = projections(num_samples, dim)
     runs = {side: step(side, loss) for side in SIDES}
-    for run in runs.values():
-        seconds(run, *inputs)
-    times: dict[str, list[float]] = {side: [] for side in SIDES}
-    deadline = time.perf_counter() + 1.0  # small sizes repeat until a second is over
-    while len(times["ours"]) < repeats or time.perf_counter() < deadline:
-        for side, run in runs.items():  # in turn, so that a slow moment of the machine hits both
-            times[side].append(seconds(run, *inputs))
+    sides = {
+        side: lambda run=run: seconds(lambda: once(run, *inputs)) for side, run in runs.items()
+    }
+    slowest = max(max(times) for times in in_turn(sides, 2).values())
+    times = in_turn(sides, max(repeats, int(0.5 / slowest)))  # small sizes repeat for a second
     return {side: statistics.median(t) for side, t in times.items()}
 
 
 def peak_mib(side: str, loss: str, num_samples: int, dim: int, threads: int) -> float:
-    command = [
-        sys.executable,
-        __file__,
-        "--child",
-        side,
-        loss,
-        str(num_samples),
-        str(dim),
-        str(threads),
-    ]
+    words = ["--child", side, loss, *map(str, (num_samples, dim, threads))]
     # Freed memory goes back to the system at once: what a warm-up leaves behind would hide the
     # peak.
     env = os.environ | {
@@ -99,27 +85,46 @@ def peak_mib(side: str, loss: str, num_samples: int, dim: int, threads: int) -> 
         "MALLOC_MMAP_THRESHOLD_": "65536",
         "MALLOC_TOP_PAD_": "0",
     }
-    return float(
-        subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-    )
+    command = [sys.executable, __file__, *words]
+    told = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    return float(told.stdout)
 
 
 def child(side: str, loss: str, num_samples: int, dim: int, threads: int) -> None:
     torch.set_num_threads(threads)
     inputs, run = projections(num_samples, dim), step(side, loss)
     for _ in range(2):  # code and work space that is loaded once
-        seconds(run, *inputs)
+        once(run, *inputs)
     inputs[0].grad = inputs[1].grad = None
     gc.collect()
     if DEVICE.type == "cpu":
         ctypes.CDLL(None).malloc_trim(0)
     memory = PeakMemory(DEVICE)
     before = memory.peak_gib()
-    seconds(run, *inputs)
+    once(run, *inputs)
     after = memory.peak_gib()
     assert before is not None
     assert after is not None, "this system does not tell the peak"
     print((after - before) * 1024)
+
+
+def compared(
+    loss: str, num_samples: int, dim: int, threads: int, repeats: int
+) -> dict[str, object]:
+    torch.set_num_threads(threads)
+    s = median_seconds(loss, num_samples, dim, repeats)
+    mib = {side: peak_mib(side, loss, num_samples, dim, threads) for side in SIDES}
+    return {
+        "loss": loss,
+        "N": num_samples,
+        "threads": threads,
+        "ours ms": 1000 * s["ours"],
+        "lightly ms": 1000 * s["lightly"],
+        "times faster": s["lightly"] / s["ours"],
+        "ours MiB": mib["ours"],
+        "lightly MiB": mib["lightly"],
+        "times less": mib["lightly"] / max(mib["ours"], 0.01),
+    }
 
 
 def main() -> None:
@@ -135,29 +140,12 @@ def main() -> None:
         side, loss, *numbers = arguments.child
         child(side, loss, *map(int, numbers))
         return
-    rows = []
-    for threads in arguments.threads:
-        torch.set_num_threads(threads)
-        for loss in OURS:
-            for num_samples in arguments.samples:
-                s = median_seconds(loss, num_samples, arguments.dim, arguments.repeats)
-                mib = {
-                    side: peak_mib(side, loss, num_samples, arguments.dim, threads)
-                    for side in SIDES
-                }
-                rows.append(
-                    {
-                        "loss": loss,
-                        "N": num_samples,
-                        "threads": threads,
-                        "ours ms": 1000 * s["ours"],
-                        "lightly ms": 1000 * s["lightly"],
-                        "times faster": s["lightly"] / s["ours"],
-                        "ours MiB": mib["ours"],
-                        "lightly MiB": mib["lightly"],
-                        "times less": mib["lightly"] / max(mib["ours"], 0.01),
-                    }
-                )
+    rows = [
+        compared(loss, num_samples, arguments.dim, threads, arguments.repeats)
+        for threads in arguments.threads
+        for loss in OURS
+        for num_samples in arguments.samples
+    ]
     print_table(rows, title=f"\nForward and backward, D = {arguments.dim}, float32, on {machine()}")
 
 

@@ -12,12 +12,10 @@ against the search with all seeds on the same surface.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 import numpy as np
-from _machine import machine
+from _machine import interval, machine
 from numpy.typing import NDArray
-from scipy import stats
 
 from clsweep.display.printing import print_table
 from clsweep.study.racing import standing
@@ -80,34 +78,21 @@ def measure(noise: float, repeats: int, surfaces: int) -> list[dict[str, object]
                 runs += [[]] if len(runs) == repeat else []
                 worse = level[whole] - level[pick]
                 runs[repeat].append((trials, level.max() - level[pick], pick == whole, worse))
-    return [
-        {
-            "noise SD": noise,
-            "search": name,
-            "trials": interval(runs, 0),
-            "saved %": interval(runs, 0, lambda n: 100 * (1 - n / (SIDE**2 * NUM_SEEDS))),
-            "regret": interval(runs, 1),
-            "more regret": interval(runs, 3),
-            "same pick %": interval(runs, 2, lambda share: 100 * share),
-        }
-        for name, runs in found.items()
-    ]
-
-
-def interval(
-    runs: list[list[tuple[float, ...]]],
-    at: int,
-    scaled: Callable[[Array], Array] = lambda values: values,
-) -> str:
-    """Mean over the repeats with its 95 % t-interval."""
-    means = scaled(np.array([np.mean([each[at] for each in run]) for run in runs]))
-    half = 0.0
-    if len(means) > 1:
-        half = float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means)))
-    digits = 3 if at in (1, 3) else 1
-    low, high = means.mean() - half, means.mean() + half
-    high = min(high, 100.0) if at == 2 else high  # a share
-    return f"{means.mean():.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    rows: list[dict[str, object]] = []
+    for name, runs in found.items():
+        trials, regret, same, worse = np.mean(runs, axis=1).T  # a mean per repeat
+        rows.append(
+            {
+                "noise SD": noise,
+                "search": name,
+                "trials": interval(trials, 1),
+                "saved %": interval(100 * (1 - trials / (SIDE**2 * NUM_SEEDS)), 1),
+                "regret": interval(regret, 3),
+                "more regret": interval(worse, 3),
+                "same pick %": interval(100 * same, 1, most=100.0),
+            }
+        )
+    return rows
 
 
 def main() -> None:

@@ -229,7 +229,8 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     from rich.console import Console
 
     import clsweep
-    from clsweep.cluster.progress import Progress
+    from clsweep.cluster.loggers.relay import Loggers
+    from clsweep.cluster.progress import Estimate, Progress
     from clsweep.cluster.recorder import Recorder
     from clsweep.cluster.search import PlanSearch
     from clsweep.results.folder import ResultsFolder
@@ -250,8 +251,8 @@ def simulate(num_trials: int, num_epochs: int, root: Path) -> dict[str, float]:
     kept = KeptFiles(folder, rows, [], encoders="best", checkpoints="best", **best)
     tally = Tally.of(rows, [], axes={"simclr": ("tau", "lr")}, **best)
     console = Console(file=io.StringIO())
-    progress = Progress(tally, planned=rows, concurrent=AT_ONCE, console=console)
-    recorder = Recorder(study, folder, progress, kept)
+    progress = Progress(tally, Estimate(rows), concurrent=AT_ONCE, console=console)
+    recorder = Recorder(study, folder, progress, kept, Loggers([], study, folder.path, print))
     storage = open_storage(folder.journal_path, alone=True)
     search = PlanSearch(study, trials, [], storage)
     folder.compact = lambda: None  # type: ignore[method-assign]  # by itself, see `compaction`

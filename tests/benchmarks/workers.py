@@ -17,49 +17,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from _machine import machine
+from _machine import in_turn, machine, ratios
+from _work import config_of, random_images
 
-from clsweep.data.availability import DataPlace
-from clsweep.data.datasets import load_splits
 from clsweep.display.printing import print_table
-from clsweep.study.design import plan_row, plan_trials
-from clsweep.study.resolve import load_study
 from clsweep.train.collectives import distributed, of_first
-from clsweep.train.images import on_device
 from clsweep.train.loop import train_epoch
 from clsweep.train.memory import keep_freed_memory
 from clsweep.train.state import new_state
 
-STUDY = """
-name: workers
-dataset: {{name: synthetic, image_size: {size}, num_train: 3000, val_fraction: 0.1}}
-seeds: [0]
-base: {{{encoder}, epochs: 1000, batch_size: {batch}, lr: 0.06, precision: fp32, blur_prob: 0}}
-objectives:
-  simclr: {{framework: simclr, loss: infonce}}
-search: {{method: grid}}
-"""
-CASES = {
-    "conv4-32": {"encoder": "encoder: conv4, width: 32", "batch": 256, "size": 32},
-    "resnet18": {"encoder": "encoder: resnet18", "batch": 128, "size": 32},
-    "tiny": {"encoder": "encoder: conv4, width: 8", "batch": 32, "size": 8},
+CASES = {  # encoder, width where it is not its usual one, pixels a side, batch
+    "conv4-32": ("conv4-32", {}, 32, 256),
+    "resnet18": ("resnet18", {}, 32, 128),
+    "tiny": ("conv4-32", {"width": 8}, 8, 32),
 }
 WORKERS, GROUPS = {"one": 1, "two": 2, "apart": 1}, {"one": 1, "two": 1, "apart": 2}
 Row = dict[str, Any]
-
-
-def planned(case: str) -> Row:
-    """The configuration of one trial, as a study makes it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "study.yaml"
-        path.write_text(STUDY.format(**CASES[case]))
-        study = load_study(path)
-        return plan_row(study, plan_trials(study)[0])
 
 
 def child(case: str, seconds: float, meeting: str, rank: int, num_workers: int) -> None:
@@ -69,16 +46,17 @@ def child(case: str, seconds: float, meeting: str, rank: int, num_workers: int) 
     if num_workers > 1:
         place = f"file://{meeting}"
         dist.init_process_group("gloo", init_method=place, rank=rank, world_size=num_workers)
-    config, device = planned(case), torch.device("cpu")
-    split, batch = load_splits(config, DataPlace()).train, config["batch_size"]
-    rows = torch.arange(max(2, 256 // batch) * batch).numpy()  # an epoch of few steps
-    train, state = on_device(split.take(rows), split, device), new_state(config, device)
+    encoder, given, size, batch = CASES[case]
+    few = max(2, 256 // batch) * batch  # an epoch of few steps
+    config = config_of(encoder, size, batch, "fp32", num_train=few, blur_prob=0.0, **given)
+    device = torch.device("cpu")
+    train, state = random_images(config, device), new_state(config, device)
     model = distributed(state.objective) if num_workers > 1 else state.objective
     train_epoch(state, model, train, config)  # what happens once
     start, cpu_start, images, goes_on = time.perf_counter(), time.process_time(), 0, True
     while goes_on:
         train_epoch(state, model, train, config)
-        images += len(rows)
+        images += len(train)
         goes_on = of_first(time.perf_counter() - start < seconds, device)
     used = time.perf_counter() - start, time.process_time() - cpu_start
     if rank == 0:
@@ -107,16 +85,13 @@ def speed(side: str, case: str, seconds: float) -> list[float]:
 
 
 def compared(case: str, arguments: argparse.Namespace) -> Row:
-    rounds = [
-        {side: speed(side, case, arguments.seconds) for side in WORKERS}
-        for _ in range(arguments.rounds)
-    ]
-    medians = {side: statistics.median(each[side][0] for each in rounds) for side in WORKERS}
-    by_clock, by_cpu = ([each["two"][i] / each["one"][i] for each in rounds] for i in (0, 1))
-    return {
-        "case": case, **medians, "two / one": statistics.median(by_clock), "least": min(by_clock),
-        "most": max(by_clock), "by CPU time": statistics.median(by_cpu),
-    }  # fmt: skip
+    sides = {side: lambda side=side: speed(side, case, arguments.seconds) for side in WORKERS}
+    rounds = in_turn(sides, arguments.rounds)
+    medians = {side: statistics.median(clock for clock, _ in rounds[side]) for side in WORKERS}
+    by_clock, by_cpu = map(
+        ratios, zip(*rounds["two"], strict=True), zip(*rounds["one"], strict=True)
+    )
+    return {"case": case, **medians, **by_clock, "by CPU time": by_cpu["times"]}
 
 
 def main() -> None:

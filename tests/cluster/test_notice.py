@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,8 +50,8 @@ class Run:
     def tell(self, trial_id: str, state: dict[str, Any], saved: str = "") -> str:
         return say(self.scratch, trial_id, state, saved)
 
-    def ask_to_save(self, demand: str) -> None:
-        ask_to_save(self.scratch, demand)
+    def call(self, function: Callable[..., object], *arguments: object) -> Any:
+        return function(self.scratch, *arguments)
 
 
 def test_sigterm_ends_a_trials_process_once_it_has_saved() -> None:

@@ -35,7 +35,7 @@ def shown():
     out, rows = io.StringIO(), plan(dcl=10, untrained=0)
     tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
     console = Console(file=out, width=200)
-    return Progress(tally, planned=rows, concurrent=1, console=console), rows, out
+    return Progress(tally, Estimate(rows), concurrent=1, console=console), rows, out
 
 
 def ended(row, seconds, score=50.0, status="finished"):
@@ -87,7 +87,7 @@ def test_a_silent_trial_is_named_and_ended_and_its_pace_is_forgotten(clock, show
     _, rows, _ = shown
     tally = Tally.of(rows, [], metric="knn_top1", mode="max", axes={})
     progress = Progress(
-        tally, planned=rows, concurrent=4, stall_s=100.0, console=Console(file=io.StringIO())
+        tally, Estimate(rows), concurrent=4, stall_s=100.0, console=Console(file=io.StringIO())
     )
     names = ["quick", "slow", "starts", "scores"]
     for name in names:
@@ -204,7 +204,7 @@ def test_before_trials_run_others_of_their_objectives_say_how_long(shown):
         ({"like": [like[0] | {"status": "failed"}]}, 4, "4 trials to run, 1 at once\n"),
     ):
         out.truncate(0), out.seek(0)
-        Progress(tally, planned=rows, concurrent=1, console=console, **known).announce(num)
+        Progress(tally, Estimate(rows, **known), concurrent=1, console=console).announce(num)
         assert out.getvalue() == said
 
 

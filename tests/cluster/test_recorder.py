@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from clsweep.cluster import recorder as recorder_module
+from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.progress import Progress
 from clsweep.cluster.recorder import Recorder
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.retention import KeptFiles
-from clsweep.study.design import plan_row, plan_trials
+from clsweep.study.design import Study, plan_row, plan_trials
 from clsweep.study.resolve import load_study
 from clsweep.study.samplers import SAMPLER_OPTIONS
 from tests.cluster.conftest import study_tree
@@ -31,6 +32,17 @@ class Silent:
     def record(self, row: dict[str, Any]) -> None: ...
 
 
+class Nothing:
+    """Loggers that nobody wants."""
+
+    def ended(self, row: dict[str, Any], outcome: dict[str, Any]) -> None: ...
+
+
+def recorder_of(study: Study, folder: ResultsFolder, progress: Silent) -> Recorder:
+    kept, loggers = cast(KeptFiles, Silent()), cast(Loggers, Nothing())
+    return Recorder(study, folder, cast(Progress, progress), kept, loggers)
+
+
 @pytest.mark.parametrize("method", ["grid", "qmc", "random", "tpe", "gp"])
 def test_a_row_has_the_arguments_of_its_sampler_and_optunas_version(
     tmp_path: Path, method: str
@@ -43,7 +55,7 @@ def test_a_row_has_the_arguments_of_its_sampler_and_optunas_version(
     row = plan_row(study, trial, {"tau": 0.1})
     folder.create(study.document.dump(), [row])
     with folder.lock():
-        recorder = Recorder(study, folder, cast(Progress, Silent()), cast(KeptFiles, Silent()))
+        recorder = recorder_of(study, folder, Silent())
         recorder.ended(row, {"status": "finished", "knn_top1": 50.0})
     [recorded] = folder.trials().to_pylist()
     assert recorded["optuna_version"] == version("optuna")
@@ -65,7 +77,7 @@ def test_a_large_study_is_compacted_less_often(
     progress.tally = SimpleNamespace(num_done=num_done)
     monkeypatch.setattr(folder, "add_trial", lambda *_, **__: None)
     monkeypatch.setattr(folder, "compact", lambda: seen.append(len(recorder.trial_ids)))
-    recorder = Recorder(study, folder, cast(Progress, progress), cast(KeptFiles, Silent()))
+    recorder = recorder_of(study, folder, progress)
     for i in range(20):
         progress.tally.num_done = num_done + i
         recorder.ended({**row, "trial_id": str(i)}, {"status": "finished"})

@@ -24,7 +24,7 @@ WICKED = "a.b[0]:'x' </script><script>alert(1)</script>"
 NOTHING = pd.DataFrame()
 KINDS = {
     "tolerance", "robustness", "sd-ratios", "mean-differences", "marginal", "heatmap",
-    "sensitivity", "winners", "best-of-k", "coupling", "map", "trials", "confirmation", "parallel",
+    "sensitivity", "winners", "best-of-k", "coupling", "map", "trials", "confirmation",
     "history",
 }  # fmt: skip
 
@@ -461,16 +461,6 @@ def test_the_history_has_a_step_line_of_the_best_so_far(answers, drawn):
     stopped = given(history=tried.assign(state="stopped"))
     layers = layers_of(figures_of("history", stopped)["history"])
     assert [layer["mark"].get("filled") for layer in layers[1:]] == [True, False]
-
-
-def test_parallel_coordinates_have_a_line_a_configuration_on_every_axis(answers, drawn):
-    figure = drawn["parallel-simclr"]
-    tried = clsweep.analyse(answers.material.trials, params=PARAMS).history()
-    num = tried.dropna(subset=["score"])["objective"].eq("simclr").sum()
-    assert figure.data.groupby("param")["config"].nunique().tolist() == [num] * 3
-    ends = {(row["param"], row["value"]): row["place"] for row in rows_of(figure) if "place" in row}
-    assert ends["tau", "0.05"] == 0
-    assert ends["tau", "0.2"] == pytest.approx(math.log(4) / math.log(20))  # on its log axis
 
 
 def learning(**columns):

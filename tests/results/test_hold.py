@@ -25,7 +25,6 @@ from clsweep.results import hold as lock
 from clsweep.results import object_store
 from clsweep.results.folder import ResultsFolder
 from clsweep.results.object_store import ObjectStore, S3Object
-from clsweep.results.processes import machine
 
 HOLD = """
 import sys
@@ -288,16 +287,16 @@ def test_a_claim_that_the_store_gets_late_is_refused(s3: str, s3_server: Any) ->
 def test_a_write_whose_answer_is_lost_is_known_for_ours(
     s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, lost = S3Object.replace, []
+    real, lost = S3Object._put, []
 
-    def lose_the_first(self: S3Object, data: bytes, version: str | None) -> str | None:
-        made = real(self, data, version)
+    def lose_the_first(self: S3Object, *written: Any) -> str | None:
+        made = real(self, *written)
         if not lost:
             lost.append(made)
             raise OSError("AWS Error SLOW_DOWN (HTTP status 503) during PutObject operation: slow")
         return made
 
-    monkeypatch.setattr(S3Object, "replace", lose_the_first)
+    monkeypatch.setattr(S3Object, "_put", lose_the_first)
     with ResultsFolder(s3).lock():
         assert ResultsFolder(s3).is_running()
     assert lost != [None]
@@ -461,20 +460,6 @@ def no_locks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("no_locks")
-def test_without_locks_the_heartbeat_keeps_a_second_run_out(tmp_path: Path) -> None:
-    first, second = (ResultsFolder(str(tmp_path / "out")) for _ in range(2))
-    with first.lock():
-        first.beat({"state": "running", "running": [], "time": time.time()})
-        assert second.is_running()
-        with pytest.raises(BusyError, match="another clsweep run is writing here"), second.lock():
-            pass
-        first.beat({"state": "ended", "running": [], "time": time.time()})
-        assert not second.is_running()
-    with second.lock():
-        second.add_checkpoint("a-0", b"x")
-
-
-@pytest.mark.usefixtures("no_locks")
 def test_without_locks_one_that_comes_unseen_ends_the_first(tmp_path: Path) -> None:
     first, second = (ResultsFolder(str(tmp_path / "out")) for _ in range(2))
 
@@ -490,23 +475,6 @@ def test_without_locks_one_that_comes_unseen_ends_the_first(tmp_path: Path) -> N
     with pytest.raises(BusyError, match="was deleted, moved or replaced"):
         run()
     assert second.checkpoint("a-0") == b"second"
-
-
-@pytest.mark.usefixtures("no_locks")
-@pytest.mark.parametrize(("beat", "is_held"), [({"machine": "another boot"}, True), ({}, False)])
-def test_without_locks_a_killed_run_is_known_on_its_machine(
-    tmp_path: Path, beat: dict[str, Any], is_held: bool
-) -> None:
-    process = subprocess.Popen(["true"])
-    process.wait()
-    folder = ResultsFolder(str(tmp_path / "out"))
-    with folder.lock():
-        pass
-    written = {"host": "node7", "machine": machine(), "pid": process.pid, "time": time.time()}
-    (tmp_path / "out" / "heartbeat.json").write_text(
-        json.dumps({**written, "state": "running", **beat})
-    )
-    assert folder.is_running() == is_held
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(

@@ -7,16 +7,17 @@ rows, the seeds their draws. A sample of settings is one row, whose draws are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
 from clsweep.analysis import CONFIDENCE, resample
-from clsweep.analysis.comparison.noise import Term
+from clsweep.analysis.comparison.noise import Term, sample_term, term
+from clsweep.analysis.comparison.pairing import Pairing
+from clsweep.analysis.noise import copies
+from clsweep.analysis.reasons import Note, Reason, note
 from clsweep.analysis.sweep import Array
 
 POWER = 0.8
@@ -33,14 +34,6 @@ FEWEST_RESAMPLES = 30
 # Resamples that are too few for percentiles: their spread and a t quantile instead.
 NORMAL_BELOW = 400
 MAX_SEEDS = 10_000
-
-
-Once = Callable[[bool, Hashable, Callable[[], Array]], Array]
-
-
-def always(_is_a: bool, _hangs_on: Hashable, compute: Callable[[], Array]) -> Array:
-    """Nothing is kept."""
-    return compute()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +54,88 @@ class Evidence:
     p_min: float = np.nan
     se: float = np.nan
     freedom: float = np.nan
+
+    @property
+    def detectable(self) -> float:
+        """Smallest true effect found with 80 % power: (t_{1 - alpha/2, df} + t_{.8, df}) SE."""
+        reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, self.freedom)
+        return float((reach + stats.t.ppf(POWER, self.freedom)) * self.se)
+
+    def repeats_needed(self, num_repeats: float) -> float:
+        """Repeats (seeds of a grid, configurations of a sample) at which the effect seen would be
+        found with 80 % power.
+
+        The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |estimate|,
+        R = repeats now, the degrees of freedom grown likewise. NaN where none is enough.
+        """
+        if not np.isfinite(self.se) or self.freedom <= 0 or num_repeats < 2:
+            return np.nan
+        num = np.arange(2.0, MAX_SEEDS + 1)
+        freedom = self.freedom * (num - 1.0) / (num_repeats - 1.0)
+        reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
+        enough = reach * self.se * np.sqrt(num_repeats / num) <= abs(self.estimate)
+        return float(num[enough.argmax()]) if enough.any() else np.nan
+
+
+def mean_difference(
+    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
+) -> tuple[Evidence, float, list[Note]]:
+    """Evidence for mean(a) - mean(b) in one of `num_parts` regions, the repeats behind it, and
+    notes.
+
+    Repeats: seeds of a grid, settings of a sample.
+    """
+    terms = _terms(part, whole)
+    found = mean_effect(terms, rng)
+    repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
+    notes = [
+        note(Reason.SEED_SHIFT, chance=each.doubts[1].chance)
+        for each in terms
+        if each.doubts[1].chance > 0.5
+    ]
+    if len(terms) > 1:
+        return found, repeats, notes
+    shift, units = terms[0].doubts[1], units_of(terms[0])
+    p, p_min = sign_flips(units, rng)
+    alpha = 1.0 - CONFIDENCE
+    is_region = part is not whole and part.fixed
+    if is_region and p_min * num_parts > alpha and np.isfinite(found.p) and found.p_min < p_min:
+        return found, repeats, [*notes, note(Reason.FEW_FLIPS, pairs=len(units))]
+    # Where the seeds shift all settings, pairs cannot be flipped one by one: the test of t instead.
+    t = abs(found.estimate) / np.sqrt(shift.variance or np.inf)
+    p += shift.chance * (2.0 * float(special.stdtr(shift.freedom, -t)) - p)
+    p_min *= 1.0 - shift.chance
+    if p_min > alpha:
+        unit = "pairs" if part.fixed else "settings"
+        notes.append(note(Reason.P_FLOOR, draws=len(units), unit=unit, p_min=p_min))
+    return replace(found, p=p, p_min=p_min), repeats, notes
+
+
+def _terms(part: Pairing, whole: Pairing) -> list[Term]:
+    """The independent tables whose means add up to the difference: one where scores are paired."""
+    sides, everywhere = ((pairing.a.scores, pairing.b.scores) for pairing in (part, whole))
+    if part.paired and not part.fixed:
+        means = [resample.row_means(side) for side in sides]
+        by_seed = sides[0] - sides[1] if part.crossed else None
+        return [sample_term(means[0] - means[1], np.hstack(sides), by_seed)]
+    if part.crossed:
+        # Where a hyperparameter is inert on one side alone, its rows there are copies, their
+        # differences are not: each side then has its own noise, in as many rows as differ.
+        tables = (np.hstack(everywhere), *everywhere)
+        joint, *apart = (len(np.unique(copies(table))) for table in tables)
+        if 2 * min(apart) > joint:
+            some, every = (a - b for a, b in (sides, everywhere))
+            return [term(some, np.hstack(sides), every, np.hstack(everywhere))]
+    signs = (1.0, -1.0)
+    if part.fixed:
+        return [
+            term(sign * side, side, sign * every, every)
+            for sign, side, every in zip(signs, sides, everywhere, strict=True)
+        ]
+    return [
+        sample_term(sign * resample.row_means(side), side)
+        for sign, side in zip(signs, sides, strict=True)
+    ]
 
 
 def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
@@ -122,7 +197,10 @@ def mean_effect(terms: Sequence[Term], rng: np.random.Generator) -> Evidence:
     size = max(t.weights.size for t in terms)
     num = int(np.clip(CELLS // size, resample.NUM_RESAMPLES, MAX_RESAMPLES))
     draws = estimate + np.sum([_mean_draws(term, num, rng) for term in terms], axis=0)
-    low, high = np.quantile(draws, _bca_levels(draws, estimate, third / 6.0))
+    z = stats.norm.ppf([(1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0])
+    bias = stats.norm.ppf((draws < estimate).mean())
+    levels = stats.norm.cdf(bias + (bias + z) / (1.0 - third / 6.0 * (bias + z)))
+    low, high = np.quantile(draws, levels)
     p, p_min = tail_p(draws, draws, 0.0)
     return Evidence(
         estimate=estimate,
@@ -170,12 +248,6 @@ def _mean_draws(term: Term, num: int, rng: np.random.Generator) -> Array:
     return np.asarray(drawn)
 
 
-def _bca_levels(draws: Array, estimate: float, acceleration: float) -> Array:
-    z = stats.norm.ppf([(1.0 - CONFIDENCE) / 2.0, (1.0 + CONFIDENCE) / 2.0])
-    bias = stats.norm.ppf((draws < estimate).mean())
-    return np.asarray(stats.norm.cdf(bias + (bias + z) / (1.0 - acceleration * (bias + z))))
-
-
 def tail_p(low_draws: Array, high_draws: Array, null: float) -> tuple[float, float]:
     """Two-sided p-value of resamples: 2 (1 + the smaller count beyond `null`) / (B + 1), and the
     smallest it could be.
@@ -188,24 +260,6 @@ def tail_p(low_draws: Array, high_draws: Array, null: float) -> tuple[float, flo
     return min(1.0, 2.0 * (1 + beyond) / (num + 1)), 2.0 / (num + 1)
 
 
-def log_sd_star(tables: Array, inflate: float = 1.0) -> Array:
-    """log of SD* = sqrt( max(0, inflate sd^2 - s_w^2 / S) ) over the last two axes (C, S); -inf for
-    none.
-    """
-    variance = inflate * np.square(resample.row_means(tables).std(axis=-1, ddof=1))
-    variance = variance - resample.noise_variance(tables) / resample.mean_seeds(tables)
-    with np.errstate(divide="ignore"):
-        return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
-
-
-def share_within(tables: Array, within: float) -> Array:
-    """#{c: m_c >= L - within} / C over the last two axes (C, S), L = cross-fitted level of the
-    best.
-    """
-    means, best = resample.row_means(tables), resample.best_level(tables)[..., None]
-    return np.asarray((means >= best - within - resample.rounding(means)[..., None]).mean(axis=-1))
-
-
 def spread_effect(
     a: Array,
     b: Array,
@@ -214,7 +268,6 @@ def spread_effect(
     paired: bool,
     fixed: bool,
     rng: np.random.Generator,
-    once: Once = always,
 ) -> Evidence:
     """statistic(a) - statistic(b) of two tables (C, S), with a percentile interval of bootstrap
     tables.
@@ -226,134 +279,60 @@ def spread_effect(
     g r*_cs. Otherwise rows are drawn with replacement, the same for both sides if paired, and the
     percentiles are widened for their number (Hesterberg 2015, expanded percentile). A large table
     has fewer resamples; below 400 the interval is estimate -+ t SD of the resamples.
-    once: (whether it is of a, what it hangs on beside that side, compute) -> what `compute` gives,
-        perhaps kept from another pair. Not asked where rows or noise are drawn for both together.
     """
-    whole = [
-        once(is_a, (), partial(statistic, side, False)) for is_a, side in ((True, a), (False, b))
-    ]
-    with np.errstate(invalid="ignore"):
-        estimate = float(whole[0] - whole[1])
-    if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
-        return Evidence(estimate=estimate)
     num = int(np.clip(CELLS // (a.size + b.size), FEWEST_RESAMPLES, resample.NUM_RESAMPLES))
-    if paired or fixed:
-        parts = [
-            (statistic(left, not fixed), statistic(right, not fixed))
-            for left, right in _redrawn(a, b, fixed=fixed, num=num, rng=rng)
-        ]
-        left, right = (np.concatenate(side) for side in zip(*parts, strict=True))
-    else:
-        left, right = _apart(a, b, statistic, num=num, rng=rng, once=once)
     with np.errstate(invalid="ignore"):
-        draws = left - right
-    low_draws, high_draws = (
-        np.where(np.isnan(draws), -np.inf, draws),
-        np.where(np.isnan(draws), np.inf, draws),
-    )
+        estimate = float(statistic(a, False) - statistic(b, False))
+        if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
+            return Evidence(estimate=estimate)
+        draws = np.concatenate(
+            [
+                statistic(left, not fixed) - statistic(right, not fixed)
+                for left, right in _redrawn(a, b, num, paired=paired, fixed=fixed, rng=rng)
+            ]
+        )
     tail = (1.0 - CONFIDENCE) / 2.0
     if not fixed:
         n = min(len(a), len(b))
         tail = float(stats.norm.cdf(np.sqrt(n / (n - 1)) * stats.t.ppf(tail, n - 1)))
     known = np.isfinite(draws).all()
+    se = float(draws.std(ddof=1)) if known else np.nan
     is_cut = num < min(NORMAL_BELOW, resample.NUM_RESAMPLES)
     if is_cut and known and np.isfinite(estimate):
-        se = float(draws.std(ddof=1))
         reach = float(stats.t.ppf(1.0 - tail, num - 1)) * se
+        low, high = estimate - reach, estimate + reach
         p = float(2.0 * stats.t.sf(abs(estimate) / se, num - 1)) if se else np.nan
         return Evidence(
-            estimate=estimate,
-            low=estimate - reach,
-            high=estimate + reach,
-            p=p,
-            p_min=0.0,
-            se=se,
-            freedom=np.inf,
+            estimate=estimate, low=low, high=high, p=p, p_min=0.0, se=se, freedom=np.inf
         )
+    is_open = np.isnan(draws)
+    low_draws, high_draws = np.where(is_open, -np.inf, draws), np.where(is_open, np.inf, draws)
     # The nearest draw outwards, not a point between two, which infinite ones do not have.
     low = float(np.quantile(low_draws, tail, method="lower"))
     high = float(np.quantile(high_draws, 1.0 - tail, method="higher"))
     p, p_min = tail_p(low_draws, high_draws, 0.0)
-    se = float(draws.std(ddof=1)) if known else np.nan
     return Evidence(estimate=estimate, low=low, high=high, p=p, p_min=p_min, se=se, freedom=np.inf)
 
 
 def _redrawn(
-    a: Array, b: Array, *, fixed: bool, num: int, rng: np.random.Generator
+    a: Array, b: Array, num: int, *, paired: bool, fixed: bool, rng: np.random.Generator
 ) -> Iterator[tuple[Array, Array]]:
-    """Bootstrap tables of both sides together, a chunk of resamples at a time."""
-    for size in _chunks(a, b, num):
-        if fixed:
-            yield _residual_tables(a, size, rng), _residual_tables(b, size, rng)
-        else:
-            rows = rng.integers(0, len(a), (size, len(a)))
-            yield a[rows], b[rows]
-
-
-def _apart(
-    a: Array,
-    b: Array,
-    statistic: Callable[[Array, bool], Array],
-    *,
-    num: int,
-    rng: np.random.Generator,
-    once: Once,
-) -> tuple[Array, Array]:
-    """The statistic of resamples of each side's own rows. They hang on the other side's size
-    alone.
+    """Bootstrap tables of both sides, a chunk of `num` resamples at a time (see `spread_effect`);
+    copies of a row share their noise.
     """
-    sizes = _chunks(a, b, num)
-
-    @cache
-    def rows() -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        return [
-            (rng.integers(0, len(a), (size, len(a))), rng.integers(0, len(b), (size, len(b))))
-            for size in sizes
-        ]
-
-    def resampled(is_a: bool) -> Array:
-        table = a if is_a else b
-        return np.concatenate([statistic(table[r[not is_a]], True) for r in rows()])
-
-    hangs_on = (len(a), len(b), *sizes)
-    left, right = (once(is_a, hangs_on, partial(resampled, is_a)) for is_a in (True, False))
-    return left, right
-
-
-def _chunks(a: Array, b: Array, num: int) -> list[int]:
-    """How many resamples are made at a time."""
     step = max(1, CHUNK // (a.size + b.size))
-    return [min(step, num - start) for start in range(0, num, step)]
-
-
-def _residual_tables(table: Array, num: int, rng: np.random.Generator) -> Array:
-    """(num, C, S): the means, shrunk to the spread that is not noise, with noise drawn anew (see
-    `spread_effect`), the same for copies of a row.
-    """
-    drawn = resample.noise_tables(table, rng)(num) + resample.centres(table)[:, None]
-    return np.where(np.isfinite(table), drawn, np.nan)
-
-
-def detectable(se: float, freedom: float) -> float:
-    """Smallest true effect found with 80 % power: (t_{1 - alpha/2, df} + t_{.8, df}) SE."""
-    if not np.isfinite(se):
-        return np.nan
-    return float(
-        (stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)) * se
-    )
-
-
-def repeats_needed(evidence: Evidence, num_repeats: float) -> float:
-    """Repeats (seeds of a grid, configurations of a sample) at which the effect seen would be found
-    with 80 % power.
-
-    The smallest N up to 10,000 with  (t_{1 - alpha/2} + t_{.8}) SE sqrt(R / N) <= |estimate|,  R =
-    repeats now, the degrees of freedom grown likewise. NaN where none is enough.
-    """
-    if not np.isfinite(evidence.se) or evidence.freedom <= 0 or num_repeats < 2:
-        return np.nan
-    num = np.arange(2.0, MAX_SEEDS + 1)
-    freedom = evidence.freedom * (num - 1.0) / (num_repeats - 1.0)
-    reach = stats.t.ppf((1.0 + CONFIDENCE) / 2.0, freedom) + stats.t.ppf(POWER, freedom)
-    enough = reach * evidence.se * np.sqrt(num_repeats / num) <= abs(evidence.estimate)
-    return float(num[enough.argmax()]) if enough.any() else np.nan
+    for start in range(0, num, step):
+        size = min(step, num - start)
+        if fixed:
+            left, right = (
+                np.where(
+                    np.isfinite(side),
+                    resample.noise_tables(side, rng)(size) + resample.centres(side)[:, None],
+                    np.nan,
+                )
+                for side in (a, b)
+            )
+            yield left, right
+            continue
+        rows = rng.integers(0, len(a), (size, len(a)))
+        yield a[rows], b[rows if paired else rng.integers(0, len(b), (size, len(b)))]

@@ -5,43 +5,30 @@ Shape legend: C = settings, S = seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from clsweep.analysis.reasons import Note, Reason, note
-from clsweep.analysis.regions import Codes, numbers_in, rounded
+from clsweep.analysis.regions import Codes, Regions, numbers_in, rounded
 from clsweep.analysis.sweep import Array, Sweep
 from clsweep.display.numbers import mentioned
 
 ALL = slice(None)
 
-T = TypeVar("T")
+# fewer pairs could not be told apart by flipping signs, 2^-9, once several bins are looked at
+PER_BIN = 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Side:
     """One objective's part of a comparison: scores (C, S), larger is better, and the settings of
     the C rows.
-
-    Where settings are not paired it is the same in every pair of the objective, and so is what is
-    computed of it: `once` keeps that.
     """
 
     scores: Array
     settings: pd.DataFrame
-    _kept: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-
-    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What `compute` returned first, for this key."""
-        if key not in self._kept:
-            self._kept[key] = compute()
-        found: T = self._kept[key]
-        return found
 
     def at(self, rows: Codes, columns: Codes | slice = ALL) -> Side:
         """The part of it that these rows are, with these columns of scores."""
@@ -74,13 +61,21 @@ class Pairing:
         counts = [np.isfinite(side.scores).sum(axis=1) for side in (self.a, self.b)]
         return int(np.minimum(*counts).sum()) if self.paired else 0
 
-    def at(self, rows_a: Codes, rows_b: Codes) -> Pairing:
-        """The part of it in one region, given by the row numbers of each side."""
-        if self.paired:
-            return replace(self, a=self.a.at(rows_a), b=self.b.at(rows_b))
-        a = self.a.once(("at", rows_a.tobytes()), lambda: self.a.at(rows_a))
-        b = self.b.once(("at", rows_b.tobytes()), lambda: self.b.at(rows_b))
-        return replace(self, a=a, b=b)
+    def split(self, regions: Regions | None) -> dict[str, Pairing]:
+        """The regions in which both sides have a score, each by its label; all of it where there
+        are none.
+        """
+        if not len(self.a.scores) or not len(self.b.scores):
+            return {}
+        if regions is None:
+            return {"": self}
+        places = [regions.place(side.settings[regions.param]) for side in (self.a, self.b)]
+        parts = {}
+        for k, label in enumerate(regions.named):
+            rows = [np.flatnonzero(at == k) for at in places]
+            if all(map(len, rows)):
+                parts[label] = replace(self, a=self.a.at(rows[0]), b=self.b.at(rows[1]))
+        return parts
 
 
 def unmatched(a: Sweep, b: Sweep) -> Note | None:
@@ -89,22 +84,14 @@ def unmatched(a: Sweep, b: Sweep) -> Note | None:
 
     Its score against the other's mean would tell settings apart, not objectives.
     """
-    shared = _shared(a, b)
-    if _varies(a, shared) and _varies(b, shared):
-        return None
-    codes = _matching_codes(_settings(a, shared), _settings(b, shared))
+    shared, settings, codes = _matched(a, b)
     at_a, at_b = np.unique(codes[0][a.alive]), np.unique(codes[1][b.alive])
     if not shared or min(len(at_a), len(at_b)) > 1 or np.isin(at_a, at_b).any():
         return None
-    lone, other = (a, b) if len(at_a) == 1 else (b, a)
-    row = _settings(lone, shared)[lone.alive].iloc[0]
-    at = ", ".join(f"{name}={mentioned(row[name])}" for name in shared)
-    return note(Reason.NO_COUNTERPART, a=lone.objective, at=at, b=other.objective)
-
-
-# Every comparison of two objectives, whole or by a hyperparameter, begins with the same pairing.
-_PAIRED: WeakKeyDictionary[Sweep, WeakKeyDictionary[Sweep, Pairing]] = WeakKeyDictionary()
-_ALONE: WeakKeyDictionary[Sweep, Side] = WeakKeyDictionary()
+    at, lone, other = (0, a, b) if len(at_a) == 1 else (1, b, a)
+    row = settings[at][lone.alive].iloc[0]
+    text = ", ".join(f"{name}={mentioned(row[name])}" for name in shared)
+    return note(Reason.NO_COUNTERPART, a=lone.objective, at=text, b=other.objective)
 
 
 def pair(a: Sweep, b: Sweep) -> Pairing:
@@ -119,23 +106,12 @@ def pair(a: Sweep, b: Sweep) -> Pairing:
     that could be have a label in common, none are: each side keeps all its scores of a setting, as
     noise of its own.
     """
-    done = _PAIRED.setdefault(a, WeakKeyDictionary())
-    if b not in done:
-        done[b] = _pair(a, b)
-    return done[b]
-
-
-def _pair(a: Sweep, b: Sweep) -> Pairing:
-    shared = _shared(a, b)
+    shared, (settings, _), (codes_a, codes_b) = _matched(a, b)
     fixed = a.is_grid and b.is_grid
-    settings_a, settings_b = _settings(a, shared), _settings(b, shared)
-    lone = not a.params and not b.params
-    is_apart = not (lone or shared) or _are_disjoint(settings_a, settings_b)
-    if not is_apart:
-        codes_a, codes_b = _matching_codes(settings_a, settings_b)
-        common = np.intersect1d(codes_a, codes_b)
-        num_a, num_b = len(np.unique(codes_a)), len(np.unique(codes_b))
-        is_apart = 2 * len(common) < min(num_a, num_b)
+    common = np.intersect1d(codes_a, codes_b)
+    num_a, num_b = len(np.unique(codes_a)), len(np.unique(codes_b))
+    is_lone = not a.params and not b.params
+    is_apart = not (is_lone or shared) or 2 * len(common) < min(num_a, num_b)
     if is_apart:
         why = Reason.UNPAIRED_FEW_MATCH if shared else Reason.UNPAIRED_NONE_SHARED
         return Pairing(
@@ -146,7 +122,11 @@ def _pair(a: Sweep, b: Sweep) -> Pairing:
             fixed=fixed,
             notes=(note(why, a=int(a.alive.sum()), b=int(b.alive.sum())), *_lost(a), *_lost(b)),
         )
-    notes = [*_averaged(a, shared), *_averaged(b, shared)]
+    notes = []
+    for sweep in (a, b):
+        if further := tuple(name for name in sweep.params if name not in shared):
+            about = note(Reason.AVERAGED, params=further).of(sweep.objective)
+            notes += [about, *_lost(sweep)]
     if num_a != len(common) or num_b != len(common):
         notes.append(note(Reason.COMMON_SETTINGS, common=len(common), a=num_a, b=num_b))
     scores_a, scores_b = _averages(a.scores, codes_a, common), _averages(b.scores, codes_b, common)
@@ -158,35 +138,31 @@ def _pair(a: Sweep, b: Sweep) -> Pairing:
             notes.append(note(Reason.PAIRS_LEFT_OUT, lost=missing, pairs=both.size))
         scores_a, scores_b = (np.where(both, scores, np.nan) for scores in (scores_a, scores_b))
         kept = both.any(axis=1)
-    settings = settings_a.iloc[_first(codes_a, common)[kept]].reset_index(drop=True)
-    paired = Pairing(
-        a=Side(scores=scores_a[kept], settings=settings),
-        b=Side(scores=scores_b[kept], settings=settings),
+    # Rows and seeds in an order that the scores alone make, so that no random draw hangs on the
+    # order of trials or the labels of seeds.
+    first = np.unique(codes_a, return_index=True)[1][np.searchsorted(np.unique(codes_a), common)]
+    settings = settings.iloc[first[kept]].reset_index(drop=True)
+    tables = scores_a[kept], scores_b[kept]
+    rows, by_seed = _order(*tables), [table.T for table in tables]
+    sides = [
+        Side(scores=table, settings=settings).at(rows, _order(*(by_seed if crossed else [table.T])))
+        for table in tables
+    ]
+    return Pairing(
+        a=sides[0],
+        b=sides[1],
         paired=True,
         crossed=crossed,
         fixed=fixed or len(common) == 1,
         notes=(*notes, *seed_notes),
     )
-    return _ordered(paired)
 
 
 def _alone(sweep: Sweep) -> Side:
-    """All of an objective, in an order as that of `_ordered`."""
-    if sweep not in _ALONE:
-        scores = sweep.scores[sweep.alive]
-        side = Side(scores=scores, settings=sweep.settings.loc[sweep.alive])
-        _ALONE[sweep] = side.at(_order(scores), _order(scores.T))
-    return _ALONE[sweep]
-
-
-def _ordered(pairing: Pairing) -> Pairing:
-    """Paired rows, and seeds, in an order that the scores alone make, so that no random draw hangs
-    on the order of trials or the labels of seeds.
-    """
-    a, b = pairing.a.scores, pairing.b.scores
-    rows = _order(a, b)
-    seeds = (_order(a.T, b.T),) * 2 if pairing.crossed else (_order(a.T), _order(b.T))
-    return replace(pairing, a=pairing.a.at(rows, seeds[0]), b=pairing.b.at(rows, seeds[1]))
+    """All of an objective, in an order as that of paired rows."""
+    scores = sweep.scores[sweep.alive]
+    side = Side(scores=scores, settings=sweep.settings.loc[sweep.alive])
+    return side.at(_order(scores), _order(scores.T))
 
 
 def _order(*tables: Array) -> Codes:
@@ -202,70 +178,35 @@ def _order(*tables: Array) -> Codes:
     return np.lexsort(keys).astype(np.int64)
 
 
-def _shared(a: Sweep, b: Sweep) -> list[str]:
-    return [name for name in _known(a, b) if name in _known(b, a)]
+def _matched(
+    a: Sweep, b: Sweep
+) -> tuple[list[str], tuple[pd.DataFrame, pd.DataFrame], tuple[Codes, Codes]]:
+    """The hyperparameters by which two sweeps are paired, the settings of both, and a number per
+    row, equal where all settings are equal; a missing value equals a missing value.
 
-
-def _known(sweep: Sweep, other: Sweep) -> list[str]:
-    """The hyperparameters by which a sweep is paired: those it sweeps, or, of one configuration,
-    those that the other sweeps.
+    They are those that both sweep, or, of one configuration, those that the other sweeps.
     """
-    return list(sweep.params) or [name for name in other.params if name in sweep.constants]
-
-
-def _settings(sweep: Sweep, names: list[str]) -> pd.DataFrame:
-    if sweep.params:
-        return sweep.settings[names]
-    return pd.DataFrame({name: sweep.constants[name] for name in names}, index=sweep.settings.index)
-
-
-def _matching_codes(a: pd.DataFrame, b: pd.DataFrame) -> tuple[Codes, Codes]:
-    """A number per row, equal where all settings are equal; a missing value equals a missing
-    value.
-    """
-    codes = np.zeros(len(a) + len(b), dtype=np.int64)
-    for name in a.columns:
-        column = pd.concat([a[name], b[name]], ignore_index=True)
-        numeric = _is_numeric(a[name]) and _is_numeric(b[name])
-        keys = pd.Series(rounded(numbers_in(column))) if numeric else column.map(str)
+    known = [
+        list(sweep.params) or [name for name in other.params if name in sweep.constants]
+        for sweep, other in ((a, b), (b, a))
+    ]
+    shared = [name for name in known[0] if name in known[1]]
+    settings_a, settings_b = (
+        sweep.settings[shared]
+        if sweep.params
+        else pd.DataFrame({name: sweep.constants[name] for name in shared}, sweep.settings.index)
+        for sweep in (a, b)
+    )
+    codes = np.zeros(len(settings_a) + len(settings_b), dtype=np.int64)
+    for name in shared:
+        sides = [settings_a[name], settings_b[name]]
+        column = pd.concat(sides, ignore_index=True)
+        is_numeric = all(map(pd.api.types.is_numeric_dtype, sides))
+        keys = pd.Series(rounded(numbers_in(column))) if is_numeric else column.map(str)
         level, uniques = pd.factorize(keys, use_na_sentinel=False)
         codes = pd.factorize(codes * len(uniques) + level)[0].astype(np.int64)
-    return codes[: len(a)], codes[len(a) :]
-
-
-def _is_numeric(column: pd.Series[Any]) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(column))
-
-
-def _varies(sweep: Sweep, names: list[str]) -> bool:
-    """Whether scored configurations differ in one of these for sure. False says nothing."""
-    settings = _settings(sweep, names)[sweep.alive]
-    for name in names:
-        if _is_numeric(settings[name]):
-            values = rounded(numbers_in(settings[name]))
-            known = values[~np.isnan(values)]
-            if known.size and known.min() < known.max():
-                return True
-    return False
-
-
-def _are_disjoint(a: pd.DataFrame, b: pd.DataFrame) -> bool:
-    """Whether no row of one has a partner in the other for sure, as with numbers that were drawn
-    apart. False says nothing.
-    """
-    for name in a.columns:
-        if _is_numeric(a[name]) and _is_numeric(b[name]):
-            of_a, of_b = (rounded(numbers_in(side[name])) for side in (a, b))
-            both_missing = np.isnan(of_a).any() and np.isnan(of_b).any()
-            if not both_missing and not np.intersect1d(of_a, of_b).size:
-                return True
-    return False
-
-
-def _first(codes: Codes, common: Codes) -> Codes:
-    """Row at which each of the common codes first appears."""
-    uniques, rows = np.unique(codes, return_index=True)
-    return rows[np.searchsorted(uniques, common)]
+    num = len(settings_a)
+    return shared, (settings_a, settings_b), (codes[:num], codes[num:])
 
 
 def _averages(scores: Array, codes: Codes, common: Codes) -> Array:
@@ -312,13 +253,6 @@ def _common_seeds(
         notes += [note(Reason.SEEDS_LEFT_OUT, seeds=seeds).of(sweep.objective)] if seeds else []
     at_a, at_b = np.append(at_a, paired[0]), np.append(at_b, paired[1])
     return scores_a[:, at_a], scores_b[:, at_b], True, notes
-
-
-def _averaged(sweep: Sweep, shared: list[str]) -> list[Note]:
-    further = tuple(name for name in sweep.params if name not in shared)
-    if not further:
-        return []
-    return [note(Reason.AVERAGED, params=further).of(sweep.objective), *_lost(sweep)]
 
 
 def _lost(sweep: Sweep) -> list[Note]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -12,22 +11,16 @@ import pandas as pd
 from scipy import stats
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.difference import (
-    Options,
-    gated,
-    mean_difference,
-    regions_of,
-    split,
-)
-from clsweep.analysis.comparison.evidence import Evidence
-from clsweep.analysis.comparison.pairing import Pairing, pair, unmatched
+from clsweep.analysis.comparison.evidence import Evidence, mean_difference, spread_effect
+from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair, unmatched
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Note, Reason, note, noted
+from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Array, Sweep, check_by
 from clsweep.analysis.threads import in_threads
 from clsweep.errors import nearest
 
+STATS = ("mean", "std", "within")
 # A pair is a setting of the hyperparameters that both objectives sweep, and a seed. d_cs = the
 # scores' difference.
 COLUMNS = {
@@ -96,30 +89,29 @@ def compare(
 
     The model has one noise variance, independent between settings. Where it may not hold, the
     interval and p are widened by the chance that it does not (`noise.Doubt`). Exact copies of a row
-    count once. Failed trials that decide a verdict undo it (`difference.gated`).
+    count once. Failed trials that decide a verdict undo it (`gated`).
 
-    Measured: false verdicts in percent of 150 to 400 tables without a difference, on 6 settings and
-    on an 11 x 5 grid. Even noise widens intervals by 5 to 8 %, of 11 x 5 with
-    5 seeds by 0 %.
-
-        seeds                                              2     3     5
-        even noise, 6 settings                             3     3     4
-        even noise, 11 x 5                                 7     5     5
-        half of the noise common to a seed, 6 settings     18    15    9
-        half of the noise common to a seed, 11 x 5         21    7     5
-        noise x6 at one of 6 values, any row of `by`             1
-        noise x1 to x5 over 6 values, any row of `by`            5
-        noise x6 at one of 6 values, mean                        5
-
-    With few settings or two seeds the scores cannot show a common shift: no rule that widens even
-    intervals by 10 % gets below 14 % for 6 settings and 3 seeds.
+    Even noise widens intervals by 5 to 8 %. With few settings or two seeds the scores cannot show a
+    common shift: no rule that widens even intervals by 10 % gets below 14 % of false verdicts for 6
+    settings and 3 seeds. All rates are in STATISTICS.md.
 
     Raises ValueError for an unknown objective, a against itself, an option out of range, a `by`
     that neither sweeps.
     """
-    options = Options(stat=stat, within=within)
+    if stat not in STATS:
+        raise ValueError(
+            f"stat: expected one of {', '.join(STATS)}, got {stat!r}.{nearest(stat, STATS)}"
+        )
+    if not within >= 0:
+        raise ValueError(f"within: expected >= 0, got {within!r}.{nearest(str(within), STATS)}")
     if a is not None and b is not None:
-        sweeps = _find(sweeps, a), _find(sweeps, b)
+        known = {sweep.objective: sweep for sweep in sweeps}
+        for name in (a, b):
+            if name not in known:
+                raise ValueError(
+                    f"no objective {name!r}.{nearest(name, known)} Objectives: {', '.join(known)}"
+                )
+        sweeps = known[a], known[b]
         if a == b:
             raise ValueError(f"b: expected another objective than a, got {b!r} twice")
     elif a is not None or b is not None:
@@ -129,31 +121,47 @@ def compare(
     check_by(by, sweeps)
 
     def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-        found = in_threads(lambda pair: _rows(*pair, by, options), combinations(sweeps, 2))
+        found = in_threads(lambda pair: _rows(*pair, stat, by, within), combinations(sweeps, 2))
         return _table([row for rows in found for row in rows])
 
     return gated(sweeps, table, ("a", "b", "region"))
 
 
-def _find(sweeps: Sequence[Sweep], name: str) -> Sweep:
-    known = {sweep.objective: sweep for sweep in sweeps}
-    if name not in known:
-        raise ValueError(
-            f"no objective {name!r}.{nearest(name, known)} Objectives: {', '.join(known)}"
-        )
-    return known[name]
+def gated(
+    sweeps: Sequence[Sweep], table: Callable[[Sequence[Sweep]], pd.DataFrame], keys: Sequence[str]
+) -> pd.DataFrame:
+    """`table` of the sweeps, whose rows are known by `keys`; where failed trials count in the
+    scores, a winner is one only if it also is with the failed trials left out.
+
+    An objective that crashes where it is bad looks better, and more robust, without its failures.
+    Counted as the worst score, failures that have other causes make it look worse. So each interval
+    is the union of both, and a winner that only one of both finds is none
+    (`Reason.FAILURES_DECIDE`).
+    """
+    found = table(sweeps)
+    counted = {s.objective for s in sweeps if np.isfinite(s.failed_level) and s.num_failed}
+    if not counted:
+        return found
+    without = table([sweep.measured for sweep in sweeps])
+    others = {tuple(row[key] for key in keys): row for row in without.to_dict("records")}
+    rows: list[dict[str, Any]] = []
+    for found_row in found.to_dict("records"):
+        row = {str(name): value for name, value in found_row.items()}
+        if "a" not in row or {row["a"], row["b"]} & counted:
+            other = others.get(tuple(row[key] for key in keys)) or {"winner": ""}
+            row["low"] = np.fmin(row["low"], other.get("low", np.nan))
+            row["high"] = np.fmax(row["high"], other.get("high", np.nan))
+            if row["winner"] != other["winner"]:
+                why = note(Reason.FAILURES_DECIDE)
+                row |= {"winner": "", "resolved": False, **noted(*row["note"], why=why)}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=found.columns)
 
 
-def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str, Any]]:
+def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[dict[str, Any]]:
     """The rows of one pair of objectives, without what needs the other rows."""
     blank: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), **dict.fromkeys(TEXT, "")}
-    blank |= {
-        "a": a.objective,
-        "b": b.objective,
-        "stat": options.stat,
-        "num_pairs": 0,
-        "num_seeds": 0,
-    }
+    blank |= {"a": a.objective, "b": b.objective, "stat": stat, "num_pairs": 0, "num_seeds": 0}
     missing = [sweep.nothing.of(sweep.objective) for sweep in (a, b) if sweep.nothing]
     missing += [
         note(Reason.NOT_SWEPT, param=by).of(sweep.objective)
@@ -165,133 +173,102 @@ def _rows(a: Sweep, b: Sweep, by: str | None, options: Options) -> list[dict[str
     if missing:
         return [blank | noted(*missing, why=missing[0])]
     pairing = pair(a, b)
-    parts = split(pairing, None if by is None else regions_of(by, (a, b)))
+    parts = pairing.split(None if by is None else cut(by, (a, b), per_bin=PER_BIN))
     if not parts:
-        return [
-            blank | noted(*pairing.notes, why=note(Reason.NO_PAIR, a=a.objective, b=b.objective))
-        ]
-    out = []
-    for label, part in parts:
+        no_pair = note(Reason.NO_PAIR, a=a.objective, b=b.objective)
+        return [blank | noted(*pairing.notes, why=no_pair)]
+    rows = []
+    for label, part in parts.items():
         rng = np.random.default_rng(resample.SEED)
-        measured = (
-            _mean(part, pairing, len(parts), rng)
-            if options.stat == "mean"
-            else _spread(part, options, rng)
-        )
-        num_seeds = min(_num_seeds(part.a.scores), _num_seeds(part.b.scores))
-        row = blank | {
+        if stat == "mean":
+            row, why, notes = _mean(part, pairing, len(parts), rng)
+            row |= {f"value_{n}": x.sign * row[f"value_{n}"] for n, x in (("a", a), ("b", b))}
+        else:
+            row, why, notes = _spread(part, stat, within, rng)
+        sides = part.a.scores, part.b.scores
+        row |= {
             "region": label,
             "num_pairs": part.num_pairs,
-            "num_seeds": num_seeds,
+            "num_seeds": min(int(np.isfinite(x).sum(axis=1).max()) for x in sides),
             "superiority": _superiority(part),
+            "fixed": part.fixed,
         }
-        row |= measured | noted(*pairing.notes, *measured["notes"], why=measured["why"])
-        if options.stat == "mean":
-            row |= {
-                name: sweep.sign * row[name] for name, sweep in (("value_a", a), ("value_b", b))
-            }
-        out.append(row)
-    return out
-
-
-def _mean(
-    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
-) -> dict[str, Any]:
-    found, repeats, notes = mean_difference(part, whole, num_parts, rng)
-    values = [float(resample.row_means(side.scores).mean()) for side in (part.a, part.b)]
-    why = None if np.isfinite(found.se) else _why_no_noise(part)
-    if why and why.reason is Reason.ONE_SEED:
-        notes.append(note(Reason.P_PER_SETTING))
-    needed = evidence.repeats_needed(found, repeats)
-    if part.crossed and part.fixed:  # and enough for the sign flips
-        flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(part.a.scores))
-        needed = max(needed, float(flips))
-    return {
-        **_bounds(found),
-        "value_a": values[0],
-        "value_b": values[1],
-        "estimate": found.estimate,
-        "detectable": evidence.detectable(found.se, found.freedom),
-        "needed": needed,
-        "fixed": part.fixed,
-        "why": why,
-        "notes": notes,
-    }
-
-
-def _why_no_noise(part: Pairing) -> Note:
-    if not part.fixed:
-        return note(Reason.NO_NOISE_OF_SETTINGS)
-    if max(np.isfinite(side.scores).sum(axis=1).max() for side in (part.a, part.b)) > 1:
-        return note(Reason.NO_NOISE)
-    return note(Reason.ONE_SEED)
-
-
-def _spread(part: Pairing, options: Options, rng: np.random.Generator) -> dict[str, Any]:
-    a, b = (side.once("packed", partial(resample.packed, side.scores)) for side in (part.a, part.b))
-    is_ratio = options.stat == "std"
-    blank: dict[str, Any] = {"why": None, "notes": []}
-    blank |= {"needed": np.nan, "fixed": part.fixed}
-    if min(len(a), len(b)) < FEWEST_SETTINGS:
-        few = note(Reason.FEW_SETTINGS, least=FEWEST_SETTINGS, stat=options.stat)
-        return {**blank, "why": few}
-    if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
-        return {**blank, "why": note(Reason.ONE_SEED_NO_SPREAD, stat=options.stat)}
-    statistic = _log_sd_star if is_ratio else _share(options.within)
-    once = _once(part, options)
-    found = evidence.spread_effect(
-        a, b, statistic, paired=part.paired, fixed=part.fixed, rng=rng, once=once
-    )
-    values = [
-        float(once(is_a, (), partial(statistic, side, False)))
-        for is_a, side in ((True, a), (False, b))
-    ]
-    smallest = evidence.detectable(found.se, np.inf)
-    row = {**blank, **_bounds(found), "value_a": values[0], "value_b": values[1]}
-    row |= {"estimate": found.estimate, "detectable": smallest}
-    if not is_ratio:
-        return row
-    if not part.fixed and min(len(a), len(b)) < FEW_RANDOM:
-        row["notes"].append(note(Reason.FEW_SAMPLED, settings=min(len(a), len(b))))
-    if np.isneginf(values).any():
-        row["notes"].append(note(Reason.SPREAD_WITHIN_NOISE))
-    row |= {
-        name: float(np.exp(row[name]))
-        for name in ("estimate", "low", "high", "value_a", "value_b", "detectable")
-    }
-    if part.fixed:  # the noise of an SD falls with the seeds as that of a mean does
-        seeds = float(min(np.isfinite(side).sum(axis=1).mean() for side in (a, b)))
-        row["needed"] = evidence.repeats_needed(found, seeds)
-    return row
-
-
-def _once(part: Pairing, options: Options) -> evidence.Once:
-    """Keeps for other pairs what hangs on one side alone."""
-    key = (options.stat, options.within)
-
-    def once(is_a: bool, hangs_on: Hashable, compute: Callable[[], Array]) -> Array:
-        return (part.a if is_a else part.b).once((*key, is_a, hangs_on), compute)
-
-    return evidence.always if part.paired else once
-
-
-def _log_sd_star(tables: Array, redrawn: bool) -> Array:
-    num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
-    return evidence.log_sd_star(tables, num / (num - 1) if redrawn else 1.0)
-
-
-def _share(within: float) -> Callable[[Array, bool], Array]:
-    return lambda tables, _: evidence.share_within(tables, within)
+        rows.append(blank | row | noted(*pairing.notes, *notes, why=why))
+    return rows
 
 
 def _bounds(found: Evidence) -> dict[str, Any]:
     return {
+        "estimate": found.estimate,
         "low": found.low,
         "high": found.high,
         "p": found.p,
         "p_min": found.p_min,
         "side": int(found.low > 0) - int(found.high < 0),
+        "detectable": found.detectable,
     }
+
+
+def _mean(
+    part: Pairing, whole: Pairing, num_parts: int, rng: np.random.Generator
+) -> tuple[dict[str, Any], Note | None, list[Note]]:
+    found, repeats, notes = mean_difference(part, whole, num_parts, rng)
+    sides, why = (part.a.scores, part.b.scores), None
+    if not np.isfinite(found.se):
+        why = note(Reason.NO_NOISE if part.fixed else Reason.NO_NOISE_OF_SETTINGS)
+        if part.fixed and max(np.isfinite(side).sum(axis=1).max() for side in sides) <= 1:
+            why = note(Reason.ONE_SEED)
+            notes.append(note(Reason.P_PER_SETTING))
+    needed = found.repeats_needed(repeats)
+    if part.crossed and part.fixed:  # and enough for the sign flips
+        flips = np.ceil(np.log2(2.0 / (1.0 - CONFIDENCE)) / len(sides[0]))
+        needed = max(needed, float(flips))
+    value_a, value_b = (float(resample.row_means(side).mean()) for side in sides)
+    row = {**_bounds(found), "value_a": value_a, "value_b": value_b, "needed": needed}
+    return row, why, notes
+
+
+def _spread(
+    part: Pairing, stat: str, within: float, rng: np.random.Generator
+) -> tuple[dict[str, Any], Note | None, list[Note]]:
+    sides = resample.packed(part.a.scores), resample.packed(part.b.scores)
+    fewest = min(map(len, sides))
+    if fewest < FEWEST_SETTINGS:
+        return {}, note(Reason.FEW_SETTINGS, least=FEWEST_SETTINGS, stat=stat), []
+    if any(np.isfinite(side).sum(axis=1).max() < 2 for side in sides):
+        return {}, note(Reason.ONE_SEED_NO_SPREAD, stat=stat), []
+
+    def log_sd_star(tables: Array, redrawn: bool) -> Array:
+        """log of sqrt( max(0, sd^2 - s_w^2 / S) ); -inf for none."""
+        num = tables.shape[-2]  # redrawn rows repeat, and vary by (n - 1) / n less
+        variance = np.square(resample.row_means(tables).std(axis=-1, ddof=1))
+        variance = variance * (num / (num - 1) if redrawn else 1.0)
+        variance -= resample.noise_variance(tables) / resample.mean_seeds(tables)
+        with np.errstate(divide="ignore"):
+            return np.asarray(0.5 * np.log(np.maximum(0.0, variance)))
+
+    def share_within(tables: Array, _: bool) -> Array:
+        means, best = resample.row_means(tables), resample.best_level(tables)
+        reach = best - within - resample.rounding(means)
+        return np.asarray((means >= reach[..., None]).mean(axis=-1))
+
+    statistic = log_sd_star if stat == "std" else share_within
+    found = spread_effect(*sides, statistic, paired=part.paired, fixed=part.fixed, rng=rng)
+    values = [float(statistic(side, False)) for side in sides]
+    row = {**_bounds(found), "value_a": values[0], "value_b": values[1]}
+    if stat == "within":
+        return row, None, []
+    notes = []
+    if not part.fixed and fewest < FEW_RANDOM:
+        notes.append(note(Reason.FEW_SAMPLED, settings=fewest))
+    if np.isneginf(values).any():
+        notes.append(note(Reason.SPREAD_WITHIN_NOISE))
+    for name in ("estimate", "low", "high", "value_a", "value_b", "detectable"):
+        row[name] = float(np.exp(row[name]))
+    if part.fixed:  # the noise of an SD falls with the seeds as that of a mean does
+        seeds = min(np.isfinite(side).sum(axis=1).mean() for side in sides)
+        row["needed"] = found.repeats_needed(float(seeds))
+    return row, None, notes
 
 
 def _superiority(part: Pairing) -> float:
@@ -307,37 +284,23 @@ def _superiority(part: Pairing) -> float:
     return float((ranks.sum() - len(a) * (len(a) + 1) / 2) / (len(a) * len(b)))
 
 
-def _num_seeds(scores: Array) -> int:
-    return int(np.isfinite(scores).sum(axis=1).max())
-
-
 def _table(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """Adds what needs all rows: p_holm, the winners, and what unresolved ones need."""
     adjusted = holm(np.array([row["p"] for row in rows], dtype=float))
     for row, p_holm in zip(rows, adjusted, strict=True):
-        row["p_holm"] = p_holm
-        row["winner"] = _winner(row)
-        row["resolved"] = bool(row["winner"])
-        if not row["resolved"] and not row["reason"]:
-            row |= _needs(row)
+        winner, side = "", row.get("side", 0)
+        if side and p_holm <= 1.0 - CONFIDENCE + 1e-12:
+            winner = row["a"] if (side > 0) == (row["stat"] != "std") else row["b"]
+        row |= {"p_holm": p_holm, "winner": winner, "resolved": bool(winner)}
+        is_open = not winner and not row["reason"] and np.isfinite(row["low"])
+        if not is_open or row["stat"] == "within":
+            continue
+        needed = row.get("needed", np.nan)
+        if np.isnan(needed):
+            if row["stat"] == "mean":
+                row |= noted(*row["note"], why=note(Reason.NO_DIFFERENCE))
+        elif row["fixed"]:  # p_holm may ask for more than the interval
+            row["needs_seeds"] = max(needed, row["num_seeds"] + 1)
+        else:
+            row["needs_configs"] = needed
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _winner(row: dict[str, Any]) -> str:
-    if not row.get("side") or not row["p_holm"] <= 1.0 - CONFIDENCE + 1e-12:
-        return ""
-    larger, smaller = (row["a"], row["b"]) if row["stat"] != "std" else (row["b"], row["a"])
-    return str(larger if row["side"] > 0 else smaller)
-
-
-def _needs(row: dict[str, Any]) -> dict[str, Any]:
-    """What it takes to resolve a measured row, or that nothing is seen."""
-    if row["stat"] == "within" or not np.isfinite(row["low"]):
-        return {}
-    if not np.isfinite(row["needed"]):
-        none = note(Reason.NO_DIFFERENCE)
-        return noted(*row["note"], why=none) if row["stat"] == "mean" else {}
-    if not row["fixed"]:
-        return {"needs_configs": row["needed"]}
-    # p_holm may ask for more than the interval
-    return {"needs_seeds": max(row["needed"], row["num_seeds"] + 1)}

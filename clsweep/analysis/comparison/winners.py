@@ -5,18 +5,19 @@ that is sure.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from clsweep.analysis import CONFIDENCE, reasons, resample
-from clsweep.analysis.comparison import evidence
-from clsweep.analysis.comparison.difference import gated, mean_difference, regions_of, split
-from clsweep.analysis.comparison.pairing import Pairing, pair
+from clsweep.analysis.comparison.evidence import Evidence, mean_difference
+from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair
+from clsweep.analysis.comparison.table import gated
 from clsweep.analysis.holm import holm
-from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import Regions
+from clsweep.analysis.reasons import Reason, note, noted
+from clsweep.analysis.regions import cut
 from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
 
@@ -45,7 +46,7 @@ def winners(sweeps: Sequence[Sweep], *, by: str) -> pd.DataFrame:
     sweep it evenly.
 
     The best was picked on the same scores that test it. So it wins only if it is resolved against
-    every other: each interval of `difference.mean_difference` excludes zero, and the largest of the
+    every other: each interval of `evidence.mean_difference` excludes zero, and the largest of the
     p-values, corrected over the regions, is <= 1 - confidence (an intersection-union test, Berger
     1982). With two equal objectives that happens as seldom as the two-sided test says, with more of
     them less often.
@@ -73,89 +74,62 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         }
         blank |= noted(*notes, why=note(Reason.NOBODY_COMPETES))
         return pd.DataFrame([blank], columns=list(COLUMNS))
-    found = regions_of(by, competing)
-    means = _region_means(competing, found)
-    pairings: dict[tuple[int, int], tuple[Pairing, dict[str, Pairing]]] = {}
+    regions = cut(by, competing, per_bin=PER_BIN)
+    # (objectives, regions): mean of the configurations there that have a score; NaN for none
+    means = np.full((len(competing), len(regions)), np.nan)
+    for i, sweep in enumerate(competing):
+        at = regions.place(sweep.settings[by])[sweep.alive]
+        count = np.bincount(at, minlength=len(regions))
+        total = np.bincount(at, weights=sweep.means[sweep.alive], minlength=len(regions))
+        means[i] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
-    def row_of(k: int) -> dict[str, Any] | None:
-        order = [
-            int(i) for i in np.argsort(-means[:, k], kind="stable") if np.isfinite(means[i, k])
-        ]
-        if not order:
+    @cache
+    def parts_of(a: int, b: int) -> tuple[Pairing, dict[str, Pairing]]:
+        whole = pair(competing[a], competing[b])
+        return whole, whole.split(regions)
+
+    def contest(k: int) -> dict[str, Any] | None:
+        """The best of a region against every other."""
+        known = np.argsort(-means[:, k], kind="stable")[: np.isfinite(means[:, k]).sum()].tolist()
+        if not known:
             return None
-        label = found.named[k]
-        row: dict[str, Any] = {
+        best, *others = known
+        row = {
             "by": by,
-            "region": label,
-            "value_low": found.low[k],
-            "value_high": found.high[k],
+            "region": regions.named[k],
+            "value_low": regions.low[k],
+            "value_high": regions.high[k],
+            "objective": competing[best].objective,
+            "mean": competing[best].sign * float(means[best, k]),
+            "runner_up": competing[others[0]].objective if others else "",
+            "p_holm": np.nan,
+            "excludes": False,
         }
-        return row | _contest(competing, order, means[:, k], found, label, pairings, notes)
+        if not others:
+            return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
+        tests, said = [], list(notes)
+        for other in others:
+            whole, parts = parts_of(best, other)
+            said += whole.notes
+            if row["region"] not in parts:
+                names = {"a": competing[best].objective, "b": competing[other].objective}
+                said.append(note(Reason.NO_PAIR, **names))
+                tests.append(Evidence(estimate=np.nan))
+                continue
+            rng = np.random.default_rng(resample.SEED)
+            test, _, more = mean_difference(parts[row["region"]], whole, len(parts), rng)
+            said += more
+            tests.append(test)
+        ps = [test.p for test in tests]
+        row |= {"lead": tests[0].estimate, "low": tests[0].low, "high": tests[0].high}
+        row["p_holm"] = max(ps) if np.isfinite(ps).all() else np.nan
+        row["excludes"] = all(test.low > 0 for test in tests)
+        return row | noted(*said)
 
-    rows = [row for row in in_threads(row_of, range(len(found))) if row]
+    rows = [row for row in in_threads(contest, range(len(regions))) if row]
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm
         row["resolved"] = bool(row["excludes"] and p_holm <= 1.0 - CONFIDENCE + 1e-12)
         row["winner"] = row["objective"] if row["resolved"] else ""
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def _region_means(sweeps: Sequence[Sweep], regions: Regions) -> np.ndarray:
-    """(objectives, regions): mean of the configurations there that have a score, larger is better;
-    NaN for none.
-    """
-    out = np.full((len(sweeps), len(regions)), np.nan)
-    for i, sweep in enumerate(sweeps):
-        at = regions.place(sweep.settings[regions.param])[sweep.alive]
-        count = np.bincount(at, minlength=len(regions))
-        total = np.bincount(at, weights=sweep.means[sweep.alive], minlength=len(regions))
-        out[i] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-    return out
-
-
-def _contest(
-    sweeps: Sequence[Sweep],
-    order: list[int],
-    means: np.ndarray,
-    regions: Regions,
-    region: str,
-    pairings: dict[tuple[int, int], tuple[Pairing, dict[str, Pairing]]],
-    notes: list[Note],
-) -> dict[str, Any]:
-    """The best of a region against every other; `pairings` keeps what is paired already."""
-    best, *others = order
-    row: dict[str, Any] = {
-        **dict.fromkeys(("lead", "low", "high", "p_holm"), np.nan),
-        "runner_up": "",
-    }
-    row |= {
-        "objective": sweeps[best].objective,
-        "mean": sweeps[best].sign * float(means[best]),
-        "excludes": False,
-    }
-    if not others:
-        return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
-    row["runner_up"] = sweeps[others[0]].objective
-    tests, said = [], list(notes)
-    for other in others:
-        if (best, other) not in pairings:
-            whole = pair(sweeps[best], sweeps[other])
-            pairings[best, other] = whole, dict(split(whole, regions))
-        whole, parts = pairings[best, other]
-        said += whole.notes
-        if region not in parts:
-            names = {"a": sweeps[best].objective, "b": sweeps[other].objective}
-            said.append(note(Reason.NO_PAIR, **names))
-            tests.append(evidence.Evidence(estimate=np.nan))
-            continue
-        rng = np.random.default_rng(resample.SEED)
-        result, _, more = mean_difference(parts[region], whole, len(parts), rng)
-        said += more
-        tests.append(result)
-    ps = [test.p for test in tests]
-    row |= {"lead": tests[0].estimate, "low": tests[0].low, "high": tests[0].high, **noted(*said)}
-    return row | {
-        "p_holm": max(ps) if np.isfinite(ps).all() else np.nan,
-        "excludes": all(t.low > 0 for t in tests),
-    }

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from clsweep.analysis import CONFIDENCE, reasons
-from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import Codes, Regions, cut
+from clsweep.analysis.regions import Codes, cut
 from clsweep.analysis.robustness.response import shared_settings
 from clsweep.analysis.sweep import Array, Sweep
 
@@ -54,69 +53,46 @@ def marginals(sweeps: Sequence[Sweep]) -> pd.DataFrame:
 
 def _rows(sweep: Sweep, name: str) -> list[dict[str, Any]]:
     regions = cut(name, [sweep], max_bins=MAX_BINS, scored=True)
-    groups, num_groups = regions.place(sweep.settings[name]), len(regions)
-    used, said = _used(sweep, name, groups)
-    counts = np.bincount(groups[used], minlength=num_groups)
-    sums = np.bincount(groups[used], weights=sweep.sign * sweep.means[used], minlength=num_groups)
+    groups, num = regions.place(sweep.settings[name]), len(regions)
+    used, notes = sweep.alive, []
+    if sweep.is_grid and not sweep.alive.all():
+        # Other averages would differ by what they rest on.
+        shared, found = shared_settings(sweep, name, groups)
+        used = shared if found else used
+        balance = note(Reason.SHARED_SETTINGS, param=name, settings=found)
+        notes = [balance if found else note(Reason.UNBALANCED, param=name)]
+    counts = np.bincount(groups[used], minlength=num)
+    sums = np.bincount(groups[used], weights=sweep.sign * sweep.means[used], minlength=num)
     centres = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    half, notes = _half_widths(sweep, used, groups, counts, centres)
-    notes += [*said, *sweep.missing]
-    places = _places(sweep, regions, groups)
+    half, said = _half_widths(sweep, used, groups, counts, centres)
     ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
-    ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num_groups) > 0] = np.nan
-    ends = sweep.limited(ends)
-    rows = []
-    for group in range(num_groups):
-        row = {
-            "objective": sweep.objective,
-            "param": name,
-            "position": places[group],
-            "label": regions.labels[group],
-            "value_low": regions.low[group],
-            "value_high": regions.high[group],
-            "num_configs": int(counts[group]),
-            "mean": centres[group],
-            "low": ends[0, group],
-            "high": ends[1, group],
-        }
-        rows.append(row | noted(*notes, why=None if counts[group] else note(Reason.NO_SCORE)))
-    return rows
-
-
-def _used(sweep: Sweep, name: str, groups: Codes) -> tuple[NDArray[np.bool_], list[Note]]:
-    """(n,) bool, the configurations that are averaged, and notes.
-
-    Of a grid those at settings of the others where every value has a score: other averages would
-    differ by what they rest on.
-    """
-    if not sweep.is_grid or sweep.alive.all():
-        return sweep.alive, []
-    shared, found = shared_settings(sweep, name, groups)
-    if found:
-        return shared, [note(Reason.SHARED_SETTINGS, param=name, settings=found)]
-    return sweep.alive, [note(Reason.UNBALANCED, param=name)]
-
-
-def _places(sweep: Sweep, regions: Regions, groups: Codes) -> Array:
-    """The value of each region, for a bin the centre of its configurations on the axis; NaN for a
-    category.
-    """
-    if sweep.scales[regions.param] == "category":
-        return regions.low
-    num = len(regions)
-    centre = np.bincount(groups, sweep.axis(regions.param), num) / np.bincount(
-        groups, minlength=num
-    )
-    centre = np.exp2(centre) if sweep.scales[regions.param] == "log" else centre
-    return np.where(regions.low == regions.high, regions.low, centre)
+    ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num) > 0] = np.nan
+    low, high = sweep.limited(ends)
+    places = regions.low
+    if sweep.scales[name] != "category":  # of a bin the centre of its configurations on the axis
+        centre = np.bincount(groups, sweep.axis(name), num) / np.bincount(groups, minlength=num)
+        centre = np.exp2(centre) if sweep.scales[name] == "log" else centre
+        places = np.where(regions.low == regions.high, regions.low, centre)
+    columns = {
+        "position": places,
+        "label": regions.labels,
+        "value_low": regions.low,
+        "value_high": regions.high,
+        "num_configs": counts.tolist(),
+        "mean": centres,
+        "low": low,
+        "high": high,
+    }
+    return [
+        {"objective": sweep.objective, "param": name}
+        | dict(zip(columns, cells, strict=True))
+        | noted(*said, *notes, *sweep.missing, why=None if count else note(Reason.NO_SCORE))
+        for *cells, count in zip(*columns.values(), counts, strict=True)
+    ]
 
 
 def _half_widths(
-    sweep: Sweep,
-    used: NDArray[np.bool_],
-    groups: Codes,
-    counts: Codes,
-    centres: Array,
+    sweep: Sweep, used: NDArray[np.bool_], groups: Codes, counts: Codes, centres: Array
 ) -> tuple[Array, list[Note]]:
     """Half width of the interval of each group's mean, NaN where there is none, and notes."""
     none, level = np.full(len(counts), np.nan), 0.5 + CONFIDENCE / 2.0
@@ -125,19 +101,17 @@ def _half_widths(
     if not used.any():
         return none, []
     num = np.maximum(counts, 1)
-    if sweep.is_grid:
-        if not sweep.has_repeats:
-            return none, [note(Reason.ONE_SEED)]
-        seeds = np.isfinite(sweep.scores).sum(axis=1)
-        noise = noise_of(sweep.scores[sweep.alive], sweep.silent[sweep.alive])
-        for k in np.flatnonzero(counts):
-            rows = used & (groups == k)
-            squares = np.where(rows, 1.0 / np.maximum(seeds, 1), 0.0) / counts[k] ** 2
-            variance, freedom = noise.of_sum(squares[sweep.alive])
-            none[k] = stats.t.ppf(level, freedom) * np.sqrt(variance)
-        return none, []
-    off = np.square(sweep.sign * sweep.means[used] - centres[groups[used]])
-    squares = np.bincount(groups[used], weights=off, minlength=len(counts))
-    freedom_each = np.maximum(counts - 1, 1)
-    spread = np.sqrt(squares / freedom_each / num)
-    return np.where(counts > 1, stats.t.ppf(level, freedom_each) * spread, np.nan), []
+    if not sweep.is_grid:
+        off = np.square(sweep.sign * sweep.means[used] - centres[groups[used]])
+        squares = np.bincount(groups[used], weights=off, minlength=len(counts))
+        freedoms = np.maximum(counts - 1, 1)
+        spread = np.sqrt(squares / freedoms / num)
+        return np.where(counts > 1, stats.t.ppf(level, freedoms) * spread, np.nan), []
+    if not sweep.has_repeats:
+        return none, [note(Reason.ONE_SEED)]
+    for k in np.flatnonzero(counts):
+        rows = used & (groups == k)
+        squares = np.where(rows, 1.0 / np.maximum(sweep.counts, 1), 0.0) / counts[k] ** 2
+        variance, freedom = sweep.noise.of_sum(squares[sweep.alive])
+        none[k] = stats.t.ppf(level, freedom) * np.sqrt(variance)
+    return none, []

@@ -146,32 +146,28 @@ def _row(sweep: Sweep, by: str | None, within: float) -> dict[str, Any]:
     row |= {"objective": sweep.objective, "num_configs": len(sweep.configs)}
     row |= {"num_seeds": len(sweep.seeds), "num_failed": sweep.num_failed}
     notes = list(sweep.missing)
+    table, why = Response.of_configs(sweep), sweep.nothing
     if by is not None and by not in sweep.params:
-        why: Note | None = note(Reason.NOT_SWEPT, param=by)
-    elif why := sweep.nothing:
-        table = Response.of_configs(sweep)
-        row |= _extremes(table, sweep.sign, with_worst=False)
-        notes += _few_seeds(table)
-    else:
-        table = _table(sweep, by)
-        why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
-        notes += table.notes
-        bounds = _measure(row, table, notes, by, within, sweep)
-        row |= _extremes(table, sweep.sign, with_worst=True)
-        notes += _few_seeds(table)
-        if (param := by or (sweep.params[0] if len(sweep.params) == 1 else None)) and sweep.scales[
-            param
-        ] != "category":
-            response = table if table.param else respond(sweep, param)
-            row |= _band(sweep, response, notes, by, within, with_interval=bounds)
+        return row | noted(*notes, why=note(Reason.NOT_SWEPT, param=by))
+    if why:
+        row |= _extremes(table, sweep.sign, notes, with_worst=False)
+        return row | noted(*notes, why=why)
+    table = _table(sweep, by)
+    why = note(Reason.ONE_CONFIG) if len(table.scores) == 1 else None
+    notes += table.notes
+    is_bounded = _measure(row, table, notes, by, within, sweep)
+    row |= _extremes(table, sweep.sign, notes, with_worst=True)
+    param = by or (sweep.params[0] if len(sweep.params) == 1 else "")
+    if param and sweep.scales[param] != "category":
+        response = table if table.param else respond(sweep, param)
+        row |= _band(sweep, response, notes, by, within, with_interval=is_bounded)
     return row | noted(*notes, why=why)
 
 
 def _table(sweep: Sweep, by: str | None) -> Response:
     """The levels that the statistics are of: configurations, or the values of `by`."""
-    if by is None or len(sweep.params) == 1:
-        return Response.of_configs(sweep)
-    return respond(sweep, by)
+    is_whole = by is None or len(sweep.params) == 1
+    return Response.of_configs(sweep) if is_whole else respond(sweep, by or "")
 
 
 def _measure(
@@ -203,9 +199,13 @@ def _measure(
     elif population and len(values) < FEW_RANDOM:
         notes.append(note(Reason.FEW_SAMPLED, settings=len(values)))
     if bounds and np.isfinite(sweep.failed_level) and sweep.failed.any():
-        without = _table(sweep.without_failed(), by)
-        bounds = _union(bounds, _intervals(without, within, []))
-    if sweep.failed_as == WORST and (table.unknown.any() or _worst(table).any()):
+        without = _intervals(_table(sweep.measured, by), within, [])
+        for name, (low, high) in without.items():  # they hold whatever failed trials count as
+            mine = bounds[name]
+            bounds[name] = float(np.minimum(mine[0], low)), float(np.maximum(mine[1], high))
+    rows = np.flatnonzero(table.alive)[resample.row_means(table.scores[table.alive]).argsort()]
+    worst = table.failing[rows[: max(1, len(rows) // 10)]]
+    if sweep.failed_as == WORST and (table.unknown.any() or worst.any()):
         notes.append(note(Reason.WORST_UNKNOWN, lost=int(sweep.failing.sum())))
         bounds = bounds and _opened(bounds, values, table, within)
     for key in STATISTICS:
@@ -245,23 +245,6 @@ def _intervals(table: Response, within: float, notes: list[Note]) -> Bounds:
 def _by_row(values: Array) -> Array:
     """In the memory order of the resamples, which is faster."""
     return np.asarray(values, order="C" if len(values) < values.shape[1] else "F")
-
-
-def _union(a: Bounds, b: Bounds) -> Bounds:
-    """Intervals that hold whatever failed trials count as: NaN where either has none."""
-    if not b:
-        return a
-    return {
-        name: (float(np.minimum(low, b[name][0])), float(np.maximum(high, b[name][1])))
-        for name, (low, high) in a.items()
-    }
-
-
-def _worst(table: Response) -> NDArray[np.bool_]:
-    """The rows of the worst tenth of which most trials failed."""
-    rows = np.flatnonzero(table.alive)
-    means = resample.row_means(table.scores[rows])
-    return np.asarray(table.failing[rows[means.argsort()[: max(1, len(rows) // 10)]]])
 
 
 def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bounds:
@@ -329,35 +312,26 @@ def _band(
     return row
 
 
-def _extremes(table: Response, sign: float, *, with_worst: bool) -> dict[str, Any]:
-    """Best and worst row of a table, in the metric's own sign."""
+def _extremes(
+    table: Response, sign: float, notes: list[Note], *, with_worst: bool
+) -> dict[str, Any]:
+    """Best and worst row of a table, in the metric's own sign; adds to `notes` that the best has
+    fewer scores than others: a mean of few is more often high by chance.
+    """
     alive: NDArray[np.intp] = np.flatnonzero(table.alive)
     if not len(alive):
         return {}
-    means = resample.row_means(table.scores[alive])
-    top, low = int(means.argmax()), int(means.argmin())
-    row: dict[str, Any] = {
-        "best": sign * float(means[top]),
-        "best_at": table.label(int(alive[top])),
-    }
+    means, counts = resample.row_means(table.scores[alive]), np.isfinite(table.scores).sum(axis=1)
+    top, low = int(alive[means.argmax()]), int(alive[means.argmin()])
+    own, most = int(counts[top]), int(counts.max())
+    if not table.param and own < most:
+        notes.append(note(Reason.FEWER_SEEDS, seeds=own, most=most).of("best"))
+    row: dict[str, Any] = {"best": sign * float(means.max()), "best_at": table.label(top)}
     if with_worst and len(alive) > 1:
-        row["worst_at"] = table.label(int(alive[low]))
+        row["worst_at"] = table.label(low)
         if not table.unknown.any():
-            row |= {"worst": sign * float(means[low]), "range": means[top] - means[low]}
+            row |= {"worst": sign * float(means.min()), "range": means.max() - means.min()}
     return row
-
-
-def _few_seeds(table: Response) -> list[Note]:
-    """That the best configuration has fewer scores than others: a mean of few is more often high by
-    chance.
-    """
-    if table.param or not table.alive.any():
-        return []
-    counts = np.isfinite(table.scores).sum(axis=1)
-    top = counts[table.alive][int(resample.row_means(table.scores[table.alive]).argmax())]
-    if top == counts.max():
-        return []
-    return [note(Reason.FEWER_SEEDS, seeds=int(top), most=int(counts.max())).of("best")]
 
 
 def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataFrame:
@@ -377,61 +351,60 @@ def tolerance_curve(sweeps: Sequence[Sweep], *, within: float = 1.0) -> pd.DataF
     """
     if not 0 < within < np.inf:
         raise ValueError(f"within: expected a number > 0, got {within!r}")
-    tables = [
-        (sweep, resample.packed(sweep.scores[sweep.alive]), _no_curve(sweep)) for sweep in sweeps
-    ]
-    gaps = [_gaps(values).max() for _, values, missing in tables if not missing]
-    reach = _reach(max(gaps, default=0.0), resample.AREA_WIDTHS * within)
+    alone = note(Reason.ONE_CONFIG)
+    missing = [x.nothing or (alone if len(x.configs) == 1 else None) for x in sweeps]
+    gaps = [_gaps(x).max() for x, why in zip(sweeps, missing, strict=True) if not why]
+    gap, reach = max(gaps, default=0.0), resample.AREA_WIDTHS * within
+    if 0 < gap < reach:
+        power = 10.0 ** np.floor(np.log10(gap))
+        steps = (step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12))
+        reach = float(min(reach, next(steps)))
     deltas = np.linspace(0.0, reach, STEPS + 1)
     rows: list[dict[str, Any]] = []
-    for sweep, values, missing in tables:
-        if missing:
-            rows.append({"objective": sweep.objective, **noted(why=missing)})
+    for sweep, why in zip(sweeps, missing, strict=True):
+        if why:
+            rows.append({"objective": sweep.objective, **noted(why=why)})
         else:
-            rows += _curve(sweep, values, deltas)
+            rows += _curve(sweep, deltas)
     return pd.DataFrame(rows, columns=list(TOLERANCE_COLUMNS))
 
 
-def _no_curve(sweep: Sweep) -> Note | None:
-    return sweep.nothing or (note(Reason.ONE_CONFIG) if len(sweep.configs) == 1 else None)
-
-
-def _curve(sweep: Sweep, values: Array, deltas: Array) -> list[dict[str, Any]]:
+def _curve(sweep: Sweep, deltas: Array) -> list[dict[str, Any]]:
     """The rows of one objective."""
-    slack = float(resample.rounding(resample.row_means(values)))
-    share = _shares(_gaps(values)[None], deltas + slack)[0]
+    gaps = _gaps(sweep)
+    at = deltas + float(resample.rounding(sweep.means[sweep.alive]))
+    share = _shares(gaps[None], at)[0]
     bounds = np.full((2, len(deltas)), np.nan)
     notes = [*sweep.lost(Reason.LEFT_OUT), *sweep.missing]
     if sweep.has_repeats:
-        bounds = _share_bounds(sweep, values, deltas + slack)
-        measured = sweep.without_failed()
-        if measured.has_repeats and sweep.failed.any():  # as those of `robustness`
-            rest = resample.packed(measured.scores[measured.alive])
-            low, high = _share_bounds(measured, rest, deltas + slack)
+        bounds = _share_bounds(sweep, at)
+        if sweep.measured.has_repeats and sweep.failed.any():  # as those of `robustness`
+            low, high = _share_bounds(sweep.measured, at)
             bounds = np.array([np.minimum(bounds[0], low), np.maximum(bounds[1], high)])
         if (unknown := sweep.unknown[sweep.alive]).any():  # they may be any further off
-            near = _shares(_gaps(values)[None, unknown], deltas + slack)[0]
+            near = _shares(gaps[None, unknown], at)[0]
             bounds[0] = np.maximum(0.0, bounds[0] - near * unknown.mean())
     else:
         notes += [note(Reason.ONE_SEED), note(Reason.PESSIMISTIC, columns=("share",))]
-    columns = deltas.tolist(), share.tolist(), bounds[0].tolist(), bounds[1].tolist()
+    table = np.stack([deltas, share, *bounds], axis=1).tolist()
     names = ("delta", "share", "low", "high")
     return [
         {"objective": sweep.objective, **dict(zip(names, cells, strict=True)), **noted(*notes)}
-        for cells in zip(*columns, strict=True)
+        for cells in table
     ]
 
 
-def _share_bounds(sweep: Sweep, values: Array, deltas: Array) -> Array:
+def _share_bounds(sweep: Sweep, deltas: Array) -> Array:
     """(2, deltas) ends of the intervals of the shares."""
     bootstrap = resample.Bootstrap(population=not sweep.is_grid)
+    values = resample.packed(sweep.scores[sweep.alive])
 
     def measure(drawn: Array, full: Array) -> dict[str, Array]:
         gaps = resample.best_level(full)[:, None] - resample.row_means(drawn)
         return {"share": _shares(gaps, deltas)}
 
     drawn = bootstrap.collect(values, measure)["share"]
-    share = _shares(_gaps(values)[None], deltas)[0]
+    share = _shares(_gaps(sweep)[None], deltas)[0]
     pairs = [
         bootstrap.bounds(column, len(values), estimate=at)
         for column, at in zip(drawn.T, share, strict=True)
@@ -439,8 +412,9 @@ def _share_bounds(sweep: Sweep, values: Array, deltas: Array) -> Array:
     return np.clip(np.array(pairs).T, 0.0, 1.0)
 
 
-def _gaps(values: Array) -> Array:
-    """(n,) L - m_i."""
+def _gaps(sweep: Sweep) -> Array:
+    """(n,) L - m_i of the configurations with a score."""
+    values = resample.packed(sweep.scores[sweep.alive])
     return np.asarray(resample.best_level(values) - resample.row_means(values))
 
 
@@ -448,13 +422,3 @@ def _shares(gaps: Array, deltas: Array) -> Array:
     """(B, n) gaps -> (B, deltas) share of each row's gaps that are at most delta."""
     inside = [np.searchsorted(row, deltas, side="right") for row in np.sort(gaps, axis=-1)]
     return np.array(inside) / gaps.shape[-1]
-
-
-def _reach(gap: float, most: float) -> float:
-    """The next of 1, 2, 5 times a power of ten above the gap, `most` at most."""
-    if not 0 < gap < most:
-        return most
-    power = 10.0 ** np.floor(np.log10(gap))
-    return float(
-        min(most, next(step * power for step in (1, 2, 5, 10) if step * power >= gap * (1 - 1e-12)))
-    )

@@ -96,14 +96,13 @@ class Part:
 
 def effects_of(means: Array, noise: "Noise") -> dict[tuple[int, ...], Part]:
     """The effects of `decompose`, each as a part."""
-    parts = {}
-    for term, (variance, freedom) in decompose(means).items():
-        if noise.roots is None:
-            parts[term] = Part(variance, freedom)
-            continue
-        shares = effect_of(noise.roots.reshape(*means.shape, -1), term, means.ndim)
-        parts[term] = noise.part(variance, shares)
-    return parts
+    if noise.roots is None:
+        return {term: Part(*told) for term, told in decompose(means).items()}
+    roots = noise.roots.reshape(*means.shape, -1)
+    return {
+        term: noise.part(variance, effect_of(roots, term, means.ndim))
+        for term, (variance, _) in decompose(means).items()
+    }
 
 
 def effect_of(means: Array, term: tuple[int, ...], num_axes: int) -> Array:
@@ -164,18 +163,21 @@ def anova(
     silent = np.zeros(len(values), dtype=bool) if silent is None else silent
     noise = noise_of(values, groups, silent, float(means.var()))
     effects = effects_of(means, noise)
-    texts = {term: " x ".join(names[axis] for axis in term) or HIGHER for term in effects}
-    orders = {term: len(term) or 3 for term in effects}
-    rows: list[dict[str, Any]]
+    named = {
+        term: {
+            "term": " x ".join(names[axis] for axis in term) or HIGHER,
+            "order": len(term) or 3,
+            "resolved": False,
+        }
+        for term in effects
+    }
+    rows: list[dict[str, Any]] = []
     if not noise.freedom:
-        shares = {term: part.variance / means.var() for term, part in effects.items()}
-        rows = [
-            {"term": texts[u], "order": orders[u], "first": x, "resolved": False}
-            for u, x in shares.items()
-        ]
-        for term, row in zip(effects, rows, strict=True):
+        for term, part in effects.items():
+            row = named[term] | {"first": part.variance / means.var()}
             if len(term) == 1:
                 row["total"] = 1.0 - float(means.mean(axis=term[0]).var() / means.var())
+            rows.append(row)
         return rows, [note(Reason.SHARES_WITH_NOISE)]
 
     p_values = np.array([noise.p_value(part) for part in effects.values()])
@@ -192,25 +194,23 @@ def anova(
         low, high = _share_interval(part, everything.without(part), noise)
         return {column: value, f"{column}_low": min(low, value), f"{column}_high": max(high, value)}
 
-    rows = []
     for term, effect in effects.items():
         first = noise.corrected(effect) / total
-        row = {
-            "term": texts[term],
-            "order": orders[term],
-            **with_interval("first", first, effect),
-        }
+        row = named[term] | with_interval("first", first, effect)
         if len(term) == 1:
             part = everything.without(_everything(means, noise, term[0]))
             row |= with_interval("total", max(first, min(1.0, noise.corrected(part) / total)), part)
-        row["null"] = noise.corrected(noise.passing(effect)) / total
+        passing = effect
+        if effect.freedom:
+            f = float(stats.f.ppf(CONFIDENCE, effect.freedom, noise.freedom))
+            variance = f * effect.expected * noise.per_mean / noise.num_cells
+            passing = replace(effect, variance=variance)
+        row["null"] = noise.corrected(passing) / total
         rows.append(row | {"resolved": p_holm[term] < 1.0 - CONFIDENCE})
     low, high = _share_interval(everything, Part(0.0, 0.0), noise)
-    rows.append({"term": NOISE, "order": 0, "first": noise.variance / total, "resolved": False})
-    rows[-1] |= {
-        "first_low": min(1.0 - high, noise.variance / total),
-        "first_high": max(1.0 - low, noise.variance / total),
-    }
+    share = noise.variance / total
+    row = {"term": NOISE, "order": 0, "first": share, "resolved": False}
+    rows.append(row | {"first_low": min(1.0 - high, share), "first_high": max(1.0 - low, share)})
     return rows, [*noise.notes]
 
 
@@ -258,13 +258,6 @@ class Noise:
         test = self.num_cells * part.variance / (part.expected * self.per_mean)
         return float(stats.f.sf(test, part.freedom, self.freedom))
 
-    def passing(self, part: Part) -> Part:
-        """The same effect at which a single test just passes."""
-        if not part.freedom:
-            return part
-        test = float(stats.f.ppf(CONFIDENCE, part.freedom, self.freedom))
-        return replace(part, variance=test * part.expected * self.per_mean / self.num_cells)
-
     def drawn(self, points: Array) -> tuple[Array, Array]:
         """Draws of the residual as a share of the one that was seen, and of the variance."""
         scale = self.freedom / special.chdtri(self.freedom, points[:, 2])
@@ -290,20 +283,41 @@ def noise_of(
     own, least = values[rows[firsts]], 1e-12 * spread
     counts = np.isfinite(own).sum(axis=1)
     freedom = int((counts - 1).sum())
+    num, num_seeds = len(values), own.shape[1]
     if not freedom:
-        return Noise(0.0, 0.0, 0.0, 0, len(values))
+        return Noise(0.0, 0.0, 0.0, 0, num)
     mean_count = float(np.mean(1.0 / counts[codes]))
     pooled = max(float(resample.noise_variance(own)), least)
-    of_trial = pooled * len(rows) / len(values)
-    plain = Noise(of_trial, pooled, pooled * mean_count, freedom, len(values))
-    if len(own) < len(values):
-        plain = replace(plain, roots=_members(len(values), rows, codes))
-    squares = resample.noise_variance(own[:, None, :])
-    known = counts > 1
-    if not is_even(squares[known], counts[known] - 1):
-        members = _members(len(values), rows, codes)
-        return _uneven(plain, np.where(known, squares, pooled), counts, members)
-    return _blocked(plain, own, mean_count, least)
+    plain = Noise(pooled * len(rows) / num, pooled, pooled * mean_count, freedom, num)
+    squares, known = resample.noise_variance(own[:, None, :]), counts > 1
+    is_uneven = not is_even(squares[known], counts[known] - 1)
+    if is_uneven or len(own) < num:
+        scale = (
+            np.sqrt(np.where(known, squares, pooled) / pooled) if is_uneven else np.ones(len(own))
+        )
+        roots = np.zeros((num, len(own)))
+        roots[rows, codes] = scale[codes]
+        plain = replace(plain, roots=roots)
+    if is_uneven:
+        sums = np.where(known, squares, pooled) * (counts - 1)
+        left = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
+        return replace(plain, freedom=left, notes=(note(Reason.UNEVEN_CELLS),))
+    is_whole = len(own) > 1 and num_seeds > 1 and np.isfinite(own).all()
+    if not is_whole or not (found := two_way(own)):
+        return plain
+    shift, residual = found.squares / found.freedom, max(found.noise, least)
+    is_seen = stats.f.sf(shift / residual, found.freedom, found.others_freedom) < SHIFT
+    if residual <= 0 or not is_seen:
+        return plain
+    return replace(
+        plain,
+        residual=residual,
+        per_mean=residual * mean_count,
+        freedom=found.others_freedom,
+        shift=shift,
+        shift_freedom=num_seeds - 1,
+        notes=(note(Reason.SEEDS_AS_BLOCKS),),
+    )
 
 
 def is_even(squares: Array, freedom: Array) -> bool:
@@ -316,43 +330,6 @@ def is_even(squares: Array, freedom: Array) -> bool:
     rest = freedom.sum() - freedom
     p_values = stats.beta.sf(sums / sums.sum(), freedom / 2, rest / 2)
     return bool(p_values.min() * len(sums) >= UNEVEN)
-
-
-def _members(size: int, rows: NDArray[np.intp], codes: NDArray[np.intp]) -> Array:
-    """(size, K) 1 where a row is in a group, of the groups' codes of some rows."""
-    members = np.zeros((size, int(codes.max()) + 1))
-    members[rows, codes] = 1.0
-    return members
-
-
-def _uneven(plain: Noise, squares: Array, counts: Array, members: Array) -> Noise:
-    """The noise where each group (K,) has its own variance."""
-    roots = members * np.sqrt(squares / plain.residual)
-    sums = squares * (counts - 1)
-    freedom = float(sums.sum() ** 2 / (np.square(sums) / np.maximum(counts - 1, 1)).sum())
-    return replace(plain, roots=roots, freedom=freedom, notes=(note(Reason.UNEVEN_CELLS),))
-
-
-def _blocked(plain: Noise, own: Array, mean_count: float, least: float) -> Noise:
-    """The noise without the shifts of the seeds, where they are seen."""
-    num, num_seeds = own.shape
-    if num < 2 or num_seeds < 2 or not np.isfinite(own).all():
-        return plain
-    if not (found := two_way(own)):
-        return plain
-    shift, left = found.squares / found.freedom, found.others_freedom
-    residual = max(found.noise, least)
-    if residual <= 0 or stats.f.sf(shift / residual, found.freedom, left) >= SHIFT:
-        return plain
-    return replace(
-        plain,
-        residual=residual,
-        per_mean=residual * mean_count,
-        freedom=left,
-        shift=shift,
-        shift_freedom=num_seeds - 1,
-        notes=(note(Reason.SEEDS_AS_BLOCKS),),
-    )
 
 
 def _everything(means: Array, noise: Noise, without: int | None = None) -> Part:

@@ -30,10 +30,8 @@ from clsweep.analysis.sweep import Array
 
 NUM_DRAWS = 240
 NUM_REFITS = 12
-LARGE, NUM_REFITS_LARGE = (
-    256,
-    4,
-)  # with so many configurations the hyperparameters are all but known
+# with so many configurations the hyperparameters are all but known
+LARGE, NUM_REFITS_LARGE = 256, 4
 NUM_EXTRA = 160  # points beside the configurations through which the prior is drawn
 NUM_NODES = 32  # of Gauss-Legendre quadrature on a continuous axis
 NUM_INERT = 12  # refits with inert columns
@@ -70,7 +68,13 @@ class Integrals:
             (-margin * rng.exponential(), 1.0 + margin * rng.exponential())
             for margin in space.margins
         ]
-        nodes = [_nodes(levels, *end) for levels, end in zip(space.levels, ends, strict=True)]
+        places, shares = _quadrature()
+        nodes = [
+            (low + (high - low) * (places[:, None] + 1.0) / 2.0, shares / 2.0)
+            if levels is None
+            else (levels, np.full(len(levels), 1.0 / len(levels)))
+            for levels, (low, high) in zip(space.levels, ends, strict=True)
+        ]
         self.variance = surrogate.variance
         self.weights = [weight for _, weight in nodes]
         self.values = [
@@ -136,34 +140,24 @@ def draws(surrogate: Surrogate, space: Space, rng: np.random.Generator) -> Indic
         integrals = Integrals(refit, space, centres, rng)
         average = drawn.mean(axis=1, keepdims=True)  # about the posterior mean
         if pairs and pair is None:
-            pair = pairs[
-                int(np.argmax([integrals.pair_effect(p, q, average)[0] for p, q in pairs]))
-            ]
-        effects = [
-            *[
-                integrals.main_effect(param, weights)
-                for weights in (drawn, drawn - average)
-                for param in params
-            ],
-            *[integrals.total_effect(param, drawn) for param in params],
-            *[
-                integrals.pair_effect(*pair, weights)
-                for weights in (drawn, drawn - average)
-                if pair
-            ],
-        ]
+            sizes = [integrals.pair_effect(p, q, average)[0] for p, q in pairs]
+            pair = pairs[int(np.argmax(sizes))]
+        effects = [integrals.total_effect(param, drawn) for param in params]
+        for weights in (drawn, drawn - average):
+            effects += [integrals.main_effect(param, weights) for param in params]
+            effects += [integrals.pair_effect(*pair, weights)] if pair else []
         parts.append(np.stack(effects) / integrals.total_variance(drawn))
-    first, off, total, second = np.split(
-        np.concatenate(parts, axis=1), len(params) * np.arange(1, 4)
+    total, of_draws, off = np.split(
+        np.concatenate(parts, axis=1), np.cumsum([len(params), len(params) + bool(pair)])
     )
-    error = np.quantile(second[1], 0.95) if pair else np.nan
+    errors = np.quantile(off, 0.95, axis=1)
     return Indices(
-        first,
+        of_draws[: len(params)],
         total,
         pair,
-        second[0] if pair else second,
-        np.quantile(off, 0.95, axis=1),
-        float(error),
+        of_draws[-1] if pair else np.empty(0),
+        errors[: len(params)],
+        float(errors[-1]) if pair else np.nan,
     )
 
 
@@ -214,14 +208,6 @@ def _extra(space: Space, rng: np.random.Generator) -> Array:
     return space.place(
         (qmc.Halton(num_params, scramble=False).random(NUM_EXTRA) + rng.random(num_params)) % 1.0
     )
-
-
-def _nodes(levels: Array | None, low: float, high: float) -> tuple[Array, Array]:
-    """Points (g, width) and weights (g,) of the mean over one parameter."""
-    if levels is not None:
-        return levels, np.full(len(levels), 1.0 / len(levels))
-    nodes, weights = _quadrature()
-    return low + (high - low) * (nodes[:, None] + 1.0) / 2.0, weights / 2.0
 
 
 @cache

@@ -93,26 +93,27 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
     """
     if names_off := off_axis(sweep):
         raise ValueError(f"some configurations have no place on the axis of {names_off[0]}")
-    names: list[str] = []
+    names = [
+        n for n in sweep.params if sweep.settings.loc[sweep.alive, n].nunique(dropna=False) > 1
+    ]
     columns: list[Array] = []
     levels: list[Array | None] = []
-    for name in sweep.params:
-        values = sweep.settings.loc[sweep.alive, name]
-        if values.nunique(dropna=False) < 2:
-            continue
-        names.append(name)
+    for name in names:
         if sweep.scales[name] == "category":
+            values = sweep.settings.loc[sweep.alive, name]
             codes, uniques = values.astype(str).factorize(sort=True)
             levels.append(np.eye(len(uniques)))
             columns.append(np.eye(len(uniques))[codes])
             continue
         axis = sweep.axis(name)[sweep.alive]
-        low, high = _ends(sweep, name, axis)
+        low, high = axis.min(), axis.max()
+        if name in sweep.bounds:
+            ends = sweep.bounds[name]
+            low, high = np.log2(ends) if sweep.scales[name] == "log" else ends
         unit = (axis - low) / (high - low)
         distinct = np.unique(unit)
-        levels.append(
-            distinct[:, None] if len(distinct) <= min(MAX_LEVELS, len(unit) / 2) else None
-        )
+        is_listed = len(distinct) <= min(MAX_LEVELS, len(unit) / 2)
+        levels.append(distinct[:, None] if is_listed else None)
         columns.append(unit[:, None])
     owner = np.repeat(np.arange(len(names)), [column.shape[1] for column in columns])
     is_category = tuple(sweep.scales[name] == "category" for name in names)
@@ -123,19 +124,8 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
         for name, values in zip(names, levels, strict=True)
     ]
     margins = np.where(is_open, margin, 0.0)
-    return Space(tuple(names), is_category, tuple(levels), owner, margins), np.concatenate(
-        columns, axis=1
-    )
-
-
-def _ends(sweep: Sweep, name: str, axis: Array) -> tuple[float, float]:
-    """Where the unit interval of a number begins and ends on its axis: as declared, or where its
-    values do.
-    """
-    if name not in sweep.bounds:
-        return float(axis.min()), float(axis.max())
-    low, high = np.log2(sweep.bounds[name]) if sweep.scales[name] == "log" else sweep.bounds[name]
-    return float(low), float(high)
+    space = Space(tuple(names), is_category, tuple(levels), owner, margins)
+    return space, np.concatenate(columns, axis=1)
 
 
 @dataclass(frozen=True)
@@ -190,10 +180,8 @@ class Surrogate:
 
     def factor_of(self, param: int, left: Array, right: Array) -> Array:
         """k_p (m, n) of one parameter's columns (m, width) and (n, width)."""
-        length, weight = (
-            self.theta[param],
-            special.expit(self.theta[(len(self.theta) - 2) // 2 + param]),
-        )
+        length = self.theta[param]
+        weight = special.expit(self.theta[(len(self.theta) - 2) // 2 + param])
         a = np.sqrt(5.0) * np.exp(-length) * distance.cdist(left, right)
         return np.asarray(1.0 - weight + weight * (1.0 + a + a * a / 3.0) * np.exp(-a))
 
@@ -221,8 +209,24 @@ def fit(
     centre, scale = float(means.mean()), float(means.std())
     targets, noise = (means - centre) / scale, noise / scale**2
     data = _gaps(inputs[:MAX_FIT], owner), targets[:MAX_FIT], noise[:MAX_FIT]
-    starts = _starts(len(data[0])) if start is None else [start]
-    theta = min((_climb(first, data) for first in starts), key=lambda found: found[0])[1]
+    num_params, bests = len(data[0]), []
+    starts = [
+        np.repeat([np.log(a), special.logit(w), np.log(v), np.log(g)], [num_params] * 2 + [1, 1])
+        for a, w, v, g in STARTS
+    ]
+    mean, width = _priors(num_params)
+    for begin in starts if start is None else [start]:
+        found = optimize.minimize(
+            _loss,
+            begin,
+            args=data,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=np.stack([mean - 4.0 * width, mean + 4.0 * width], axis=1),
+            options={"maxiter": 60, "ftol": 1e-5},
+        )
+        bests.append((float(found.fun), np.asarray(found.x)))
+    theta = min(bests, key=lambda best: best[0])[1]
     empty = Surrogate(theta, owner, inputs, targets, noise, np.empty((0, 0)), centre, scale)
     return _conditioned(empty, theta)
 
@@ -231,11 +235,8 @@ def refits(fitted: Surrogate, num: int, rng: np.random.Generator) -> list[Surrog
     """`num` surrogates whose hyperparameters are drawn from the Laplace approximation of their
     posterior.
     """
-    data = (
-        _gaps(fitted.inputs[:MAX_FIT], fitted.owner),
-        fitted.targets[:MAX_FIT],
-        fitted.noise[:MAX_FIT],
-    )
+    kept = slice(MAX_FIT)
+    data = _gaps(fitted.inputs[kept], fitted.owner), fitted.targets[kept], fitted.noise[kept]
     step, size = 0.05, len(fitted.theta)
     slopes = [
         [_loss(fitted.theta + sign * step * unit, *data)[1] for sign in (-1, 1)]
@@ -274,10 +275,8 @@ def cross_validate(
     num, taken = len(means), len(fitted.targets)
     if num > taken + NUM_FOLDS:
         rest = slice(taken, taken + MAX_HELD_OUT)
-        missed, around = (
-            means[rest] - fitted.predict(inputs[rest]),
-            means[rest] - means[:taken].mean(),
-        )
+        missed = means[rest] - fitted.predict(inputs[rest])
+        around = means[rest] - means[:taken].mean()
         return 1.0 - float(missed @ missed) / float(around @ around)
     folds = rng.permutation(num) % NUM_FOLDS
     missed, around = np.empty(num), np.empty(num)
@@ -289,31 +288,10 @@ def cross_validate(
     return 1.0 - float(missed @ missed) / float(around @ around)
 
 
-def _starts(num_params: int) -> list[Array]:
-    return [
-        np.array(
-            [*[np.log(a)] * num_params, *[special.logit(w)] * num_params, np.log(v), np.log(g)]
-        )
-        for a, w, v, g in STARTS
-    ]
-
-
 def _priors(num_params: int) -> tuple[Array, Array]:
     """Means and standard deviations of theta."""
-    lengths, weights, variance, nugget = PRIORS
-    mean, width = np.array([*[lengths] * num_params, *[weights] * num_params, variance, nugget]).T
+    mean, width = np.repeat(PRIORS, [num_params, num_params, 1, 1], axis=0).T
     return mean, width
-
-
-def _climb(start: Array, data: tuple[Array, Array, Array]) -> tuple[float, Array]:
-    """The smallest loss that L-BFGS-B finds from `start`, and where."""
-    mean, width = _priors(len(data[0]))
-    bounds = np.stack([mean - 4.0 * width, mean + 4.0 * width], axis=1)
-    options = {"maxiter": 60, "ftol": 1e-5}
-    found = optimize.minimize(
-        _loss, start, args=data, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
-    return float(found.fun), np.asarray(found.x)
 
 
 def _gaps(inputs: Array, owner: NDArray[np.intp]) -> Array:

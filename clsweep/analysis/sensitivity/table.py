@@ -74,12 +74,9 @@ def sensitivity(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     that of a Sobol index is the one of its draws, over functions and hyperparameters of the
     surrogate.
 
-    Measured coverage of its 95 %, 100-140 planted sweeps each of six functions that only `WIDEN`
-    was chosen on (64 or 128 configurations, 1 or 3 seeds, noise 10-30 % of the SD, kinks, steps, a
-    category): 92-100 % of S1 and of ST. Of 740 inert parameters none was resolved. Not mended:
-    where some parameters interact strongly and another that bends as much does not, the kernel
-    deals out some of their interaction to it. Of Ishigami's function with 256 configurations (60
-    repeats), ST is off by 0.01 and its interval covers 88-90 %.
+    What it covers is measured in STATISTICS.md. Of 740 inert parameters none was resolved. Where
+    some parameters interact strongly and another that bends as much does not, the kernel deals out
+    some of their interaction to it.
 
     Gate of the surrogate: r2 >= max(half its ceiling, noise_level(n)), see `noise_level`.
     """
@@ -99,10 +96,10 @@ def noise_level(num_configs: int) -> float:
 
 def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     num = int(sweep.alive.sum())
-    common: dict[str, Any] = {"objective": sweep.objective, "method": "", "num_configs": num}
-    common |= {"r2": np.nan, "r2_ceiling": np.nan}
+    common: dict[str, Any] = {**dict.fromkeys(COLUMNS, np.nan), "method": "", "term": ""}
+    common |= {"objective": sweep.objective, "num_configs": num, "order": 0, "resolved": False}
     if why := _unmeasurable(sweep):
-        return [_only(common, why)]
+        return [{**common, **noted(why=why)}]
     notes = list(sweep.lost(Reason.LEFT_OUT))
     if off := surrogate.off_axis(sweep):
         sweep = replace(sweep, params=tuple(name for name in sweep.params if name not in off))
@@ -113,22 +110,35 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     space, inputs = surrogate.read_space(sweep)
     if gone := tuple(name for name in sweep.params if name not in space.names):
         notes.append(note(Reason.ONE_VALUE_SCORED, params=gone))
-    common["r2_ceiling"] = _ceiling(sweep)
+    means, silent = sweep.means[sweep.alive], sweep.silent[sweep.alive]
+    scores, counts = sweep.scores[sweep.alive], sweep.counts[sweep.alive]
+    # Variance of every mean, s_w^2 / S_i; 0 where all trials failed, and without a repeat: the
+    # surrogate's nugget takes it.
+    noise = np.zeros(num)
+    if (counts[~silent] > 1).any():
+        noise = np.where(silent, 0.0, resample.noise_variance(scores[~silent]) / counts)
+    if sweep.has_repeats and np.ptp(means) > 0:
+        common["r2_ceiling"] = float(1.0 - noise.mean() / means.var(ddof=1))
     grid = anova.cells_of(sweep) if sweep.is_grid else None
     if grid is not None:
         common["method"], (cells, order) = "anova", grid
-        silent = sweep.silent[sweep.alive][order]
-        terms, said = anova.anova(cells, sweep.params, groups=groups[order], silent=silent)
-        notes += blindness(sweep.scores[sweep.alive & ~sweep.silent])
+        terms, said = anova.anova(cells, sweep.params, groups=groups[order], silent=silent[order])
+        notes += blindness(scores[~silent])
     else:
         common["method"] = "sobol"
-        common["r2"], terms, said = _from_surrogate(
-            sweep, space, inputs, common["r2_ceiling"], groups
-        )
+        told = space, inputs, noise, groups
+        common["r2"], terms, said = _from_surrogate(sweep, *told, common["r2_ceiling"])
     notes = [*said, *notes]
-    if not terms:
-        return [_only(common, *notes)]
-    return [{**_blank(), **common, **row, **noted(*notes)} for row in terms]
+    if terms:
+        return [{**common, **row, **noted(*notes)} for row in terms]
+    first, *rest = notes
+    needed = {
+        name: value
+        for each in rest
+        for name, value in each.figures
+        if name in ("needs_seeds", "needs_configs")
+    }
+    return [{**common, **needed, **noted(*rest, why=first)}]
 
 
 def _unmeasurable(sweep: Sweep) -> Note | None:
@@ -147,33 +157,13 @@ def _unmeasurable(sweep: Sweep) -> Note | None:
     return None
 
 
-def _ceiling(sweep: Sweep) -> float:
-    """1 - mean_i (s_w^2 / S_i) / SD^2; NaN without a repeat."""
-    means = sweep.means[sweep.alive]
-    return (
-        float(1.0 - _noise(sweep).mean() / means.var(ddof=1))
-        if sweep.has_repeats and np.ptp(means) > 0
-        else np.nan
-    )
-
-
-def _noise(sweep: Sweep) -> Array:
-    """(n,) variance of every configuration's mean, s_w^2 / S_i; 0 where all trials failed, and
-    without a repeat: the surrogate's nugget takes it.
-    """
-    scores, silent = sweep.scores[sweep.alive], sweep.silent[sweep.alive]
-    counts = np.isfinite(scores).sum(axis=1)
-    if not (counts[~silent] > 1).any():
-        return np.zeros(len(counts))
-    return np.where(silent, 0.0, resample.noise_variance(scores[~silent]) / counts)
-
-
 def _from_surrogate(
     sweep: Sweep,
     space: Space,
     inputs: Array,
-    ceiling: float,
+    noise: Array,
     groups: Codes,
+    ceiling: float,
 ) -> tuple[float, list[dict[str, Any]], list[Note]]:
     """R2, rows and notes of a sampled sweep; no rows below the gate.
 
@@ -183,12 +173,12 @@ def _from_surrogate(
     rng = np.random.default_rng(resample.SEED)
     order = rng.permutation(np.lexsort(inputs.T))  # whatever the configurations' numbers are
     order = order[np.sort(np.unique(groups[order], return_index=True)[1])]
-    num = len(order)
-    if not np.ptp(sweep.means[sweep.alive]) > 0:
+    num, means = len(order), sweep.means[sweep.alive]
+    if not np.ptp(means) > 0:
         return np.nan, [], [note(Reason.EQUAL_MEANS)]
     if num < MIN_CONFIGS:
         return np.nan, [], [note(Reason.FEW_FOR_SURROGATE, configs=num, least=MIN_CONFIGS)]
-    inputs, means, noise = inputs[order], sweep.means[sweep.alive][order], _noise(sweep)[order]
+    inputs, means, noise = inputs[order], means[order], noise[order]
     fitted = surrogate.fit(inputs, space.owner, means, noise)
     r2 = surrogate.cross_validate(fitted, inputs, means, noise, rng)
     possible = 1.0 if np.isnan(ceiling) else ceiling
@@ -248,24 +238,3 @@ def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Swe
     # Noise a quarter of the spread: a ceiling of 0.75.
     seeds = int(np.ceil(3.0 * noise / (ceiling * variance)))
     return [weak, note(Reason.NEEDS_SEEDS, needs_seeds=seeds)]
-
-
-def _only(common: dict[str, Any], why: Note, *notes: Note) -> dict[str, Any]:
-    """The one row of an objective without a term: why, and what it would take."""
-    needed = {
-        name: value
-        for note in notes
-        for name, value in note.figures
-        if name in ("needs_seeds", "needs_configs")
-    }
-    return {**_blank(), **common, **needed, **noted(*notes, why=why)}
-
-
-def _blank() -> dict[str, Any]:
-    return {
-        **dict.fromkeys(COLUMNS, np.nan),
-        "method": "",
-        "term": "",
-        "order": 0,
-        "resolved": False,
-    }

@@ -37,20 +37,23 @@ class Loggers:
     """
 
     def __init__(self, wanted: Sequence[LoggerSection], study: Study, place: str, say: Say):
-        by_name = {logger.name: logger for logger in reversed(wanted)}
-        about = {"study": study.sections.name, "place": os.path.abspath(place)}
-        self._feeds = [_Feed(logger, about, say) for logger in by_name.values()]
+        self._wanted = {logger.name: logger for logger in reversed(wanted)}
+        self._about = {"study": study.sections.name, "place": os.path.abspath(place)}
+        self._say, self._feeds = say, list[_Feed]()
         self._last_epoch: dict[str, int] = {}  # of each trial that has begun and not ended
         self._lock = threading.RLock()
 
     def __enter__(self) -> Loggers:
-        for feed in self._feeds:
-            feed.start()
+        for logger in self._wanted.values():
+            try:
+                self._feeds.append(_Feed(logger, self._about, self._say))
+            except OSError as error:
+                self._say(_no_more(logger.name, str(error)))
         return self
 
     def __exit__(self, *_: object) -> None:
         for feed in self._feeds:
-            feed.finish()
+            feed.put(None)
         for feed in self._feeds:
             feed.wait()
 
@@ -60,7 +63,7 @@ class Loggers:
         parts = {part: row[part] for part in (*OBJECTIVE_PARTS, "dataset") if part in row}
         with self._lock:
             self._last_epoch[row["trial_id"]] = -1
-            self._put({"event": "begin", **{n: row[n] for n in IDENTITY}, "params": parts | params})
+            self._put("begin", {**{name: row[name] for name in IDENTITY}, "params": parts | params})
 
     def reported(self, trial_id: str, epochs: Sequence[Row]) -> None:
         """The epochs so far of a trial; those that are new are logged."""
@@ -71,22 +74,21 @@ class Loggers:
             for epoch in epochs:
                 if epoch["epoch"] > last:
                     last = self._last_epoch[trial_id] = epoch["epoch"]
-                    values = _numbers(epoch)
-                    self._put({"event": "epoch", "trial_id": trial_id, "values": values})
+                    self._put("epoch", trial_id, _numbers(epoch))
 
     def ended(self, row: Row, outcome: Row) -> None:
         """A trial has its outcome, whose epochs are logged that were not reported."""
         trial_id = row["trial_id"]
         measured = {name: x for name, x in outcome.items() if name not in SIDE_TABLES}
-        end = {"status": outcome["status"], "error": str(outcome.get("error_message") or "")}
+        error = str(outcome.get("error_message") or "")
         with self._lock:
             if trial_id not in self._last_epoch:  # of a process that died before it began
                 self.started(row)
             self.reported(trial_id, outcome.get("epochs", ()))
-            self._put({"event": "end", "trial_id": trial_id, "values": _numbers(measured), **end})
+            self._put("end", trial_id, _numbers(measured), outcome["status"], error)
             del self._last_epoch[trial_id]
 
-    def _put(self, event: Row) -> None:
+    def _put(self, *event: object) -> None:
         if self._feeds:
             line = json.dumps(event, default=str).encode() + b"\n"
             for feed in self._feeds:
@@ -101,34 +103,27 @@ def _numbers(values: Row) -> dict[str, float]:
     }
 
 
+def _no_more(name: str, reason: str) -> str:
+    return f"{name} logs no more, the study goes on: {reason[:300]}"
+
+
 class _Feed:
     """One logger's process, and the threads that write to it and hear of it."""
 
     def __init__(self, logger: LoggerSection, about: Row, say: Say):
         self._name, self._say = logger.name, say
-        self._about = {"logger": logger.name, "options": logger.options, **about}
+        about = {"logger": logger.name, "options": logger.options, **about}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "clsweep.cluster.loggers.sinks", json.dumps(about)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is the driver's
+        )
         self._waiting: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._writer = threading.Thread(target=self._write, daemon=True)
-        self._reader = threading.Thread(target=self._listen, daemon=True)
         self._is_over = threading.Event()  # nothing more is to be said of it
-        self._is_done = False  # it said that it has written all
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "clsweep.cluster.loggers.process", json.dumps(self._about)]
-        try:
-            # A session of its own: Ctrl-C is the driver's.
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._give_up(str(error))
-            return
-        self._writer.start()
+        threading.Thread(target=self._write, daemon=True).start()
+        self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
     def put(self, line: bytes | None) -> None:
@@ -138,25 +133,18 @@ class _Feed:
             except queue.Full:
                 self._give_up("it does not keep up with the study")
 
-    def finish(self) -> None:
-        self.put(None)
-
     def wait(self) -> None:
         """Until the process has ended, `CLOSE_S` at most."""
-        if self._process is None:
-            return
-        if not self._is_over.is_set():
-            self._reader.join(CLOSE_S)
-            if self._reader.is_alive():
-                self._give_up(f"it did not end within {CLOSE_S:.0f} s")
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        self._reader.join(CLOSE_S)
+        if self._reader.is_alive():
+            self._give_up(f"it did not end within {CLOSE_S:.0f} s")
+        try:
             self._process.wait(1.0)
-            return
-        self._process.kill()
-        self._process.wait()
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _write(self) -> None:
-        assert self._process is not None
         assert self._process.stdin is not None
         # A broken pipe: `_listen` hears why.
         with contextlib.suppress(OSError), self._process.stdin as pipe:
@@ -167,20 +155,17 @@ class _Feed:
 
     def _listen(self) -> None:
         """What the process says: that it is done, or one line on what went wrong."""
-        assert self._process is not None
         assert self._process.stdout is not None
         said = self._process.stdout.read().decode(errors="replace").strip()
         if said == "done":
             self._is_over.set()
-            return
-        self._give_up(said.splitlines()[-1] if said else "its process ended")
+        else:
+            self._give_up(said.splitlines()[-1] if said else "its process ended")
 
     def _give_up(self, reason: str) -> None:
-        if self._is_over.is_set():
-            return
-        self._is_over.set()
-        self._say(f"{self._name} logs no more, the study goes on: {reason[:300]}")
-        if self._process is not None:
+        if not self._is_over.is_set():
+            self._is_over.set()
+            self._say(_no_more(self._name, reason))
             self._process.kill()
 
 

@@ -1,42 +1,32 @@
-"""What loggers make of trials: a run each, grouped by configuration with its seeds inside.
+"""What loggers make of trials: a run each, grouped by configuration with its seeds inside. The
+process of one logger: events come as lines of JSON, and the last thing it says is `done`, or what
+went wrong.
 
-A trial that begins again logs to the same run. Its epochs come again from the first one, and none
-stands there twice.
+A sink is told that a trial begins (its `IDENTITY`, and under "params" the effective values), of
+each epoch (values with `epoch` among them), and of the end (values of the whole trial). A trial
+that begins again logs to the same run. Its epochs come again from the first one, and none stands
+there twice.
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import json
 import os
 import shutil
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from clsweep.catalog.rows import Row
 from clsweep.study.space import slug
 
 IDENTITY = ("trial_id", "objective", "config", "seed")
+ORPHANED_S = 60.0  # to finish once nobody writes any more
 Values = Mapping[str, float]
-
-
-class Sink(Protocol):
-    """One logger. `values` of an epoch have `epoch`, those of an end are of the whole trial."""
-
-    def begin(self, trial: Row) -> None:
-        """trial: `IDENTITY`, and under "params" the effective values."""
-
-    def epoch(self, trial_id: str, values: Values) -> None: ...
-
-    def end(self, trial_id: str, values: Values, status: str, error: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def sink_of(about: Row) -> Sink:
-    """about: logger, its options, the study's name, and the folder for files."""
-    return SINKS[about["logger"]](about)
 
 
 class TensorBoard:
@@ -53,14 +43,15 @@ class TensorBoard:
     def begin(self, trial: Row) -> None:
         from tensorboardX import SummaryWriter
 
-        if trial["trial_id"] in self._writers:
-            self._writers.pop(trial["trial_id"]).close()
+        name = trial["trial_id"]
+        if name in self._writers:
+            self._writers.pop(name).close()
         names = (slug(trial["objective"]), f"config-{trial['config']}", f"seed-{trial['seed']}")
         folder = os.path.join(self._place, *names)
         for earlier in glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")):
             os.remove(earlier)
-        self._writers[trial["trial_id"]] = SummaryWriter(logdir=folder)
-        self._params[trial["trial_id"]], self._steps[trial["trial_id"]] = trial["params"], 0
+        self._writers[name] = SummaryWriter(logdir=folder)
+        self._params[name], self._steps[name] = trial["params"], 0
 
     def epoch(self, trial_id: str, values: Values) -> None:
         self._steps[trial_id] = int(values["epoch"])
@@ -203,7 +194,7 @@ class MLflow:
             self._client.set_terminated(run)
 
 
-SINKS: Mapping[str, Callable[[Row], Sink]] = {
+SINKS: Mapping[str, Callable[[Row], Any]] = {
     "tensorboard": TensorBoard,
     "wandb": WandB,
     "mlflow": MLflow,
@@ -218,3 +209,35 @@ def _identity(about: Row, name: str) -> str:
     """Of a run, the same whenever these results are gone on with."""
     text = "\n".join((about["study"], about["place"], name))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def main() -> None:
+    """Log until the input ends."""
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the clients print is nobody's
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    said, code, about = "done", 0, json.loads(sys.argv[1])
+    try:
+        sink = SINKS[about["logger"]](about)
+        for line in sys.stdin.buffer:
+            kind, *event = json.loads(line)
+            getattr(sink, kind)(*event)
+        sink.close()
+    except BaseException as error:
+        text = str(error).strip() or "no reason given"
+        said, code = f"{type(error).__name__}: {text.splitlines()[0]}", 1
+        if isinstance(error, ImportError):
+            said += f". pip install 'clsweep[{about['logger']}]' brings its client"
+    print(said, file=answer, flush=True)
+    os._exit(code)  # a client's threads and exit handlers may hang
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    time.sleep(ORPHANED_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

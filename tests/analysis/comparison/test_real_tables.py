@@ -206,7 +206,7 @@ def test_failures_that_decide_are_named():
     a, b = (70 + 4 * CURVE[:, None] + rng.normal(0, 0.2, (6, 3)) for _ in "ab")
     a[0], a[5] = np.nan, np.nan  # the worst settings: without them a varies less
     found = read_sweeps(trials({"a": a, "b": b}), metric="score", params=["tau"])
-    a_left, b_left = (each.without_failed() for each in found)
+    a_left, b_left = (each.measured for each in found)
     assert pair(a_left, b_left).num_pairs == 12
     row = compare(found, "a", "b", stat="mean").iloc[0]
     left = compare([a_left, b_left], "a", "b", stat="mean").iloc[0]
@@ -214,7 +214,7 @@ def test_failures_that_decide_are_named():
     assert row["high"] >= left["high"]
     a[0], a[5], b[1:5] = np.nan, np.nan, b[1:5] + 0.9
     found = read_sweeps(trials({"a": a, "b": b}), metric="score", params=["tau"])
-    row = compare([s.without_failed() for s in found], "b", "a").iloc[0]
+    row = compare([s.measured for s in found], "b", "a").iloc[0]
     assert row["winner"] == "b"
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _gpu_work import ENCODERS, config_of, ours, peer, peer_name, random_images
 from _machine import matmul_peak, milliseconds
+from _work import ENCODERS, config_of, ours, peer, peer_name, random_images
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -74,50 +74,51 @@ def stages(device: torch.device, small: bool) -> Iterator[Row]:
     """Milliseconds of a step's stages, and the networks' share of the matmul peak."""
     budget_s = 0.1 if small else 1.0
     peak = matmul_peak(device, precision_on(device), budget_s=budget_s, small=small)
-    yield {"encoder": "", "size": None, "batch": None, "stage": "matmul peak, TFLOP/s",
-           "ms": None, "figure": peak / 1e12}  # fmt: skip
+    told = {"stage": f"matmul peak, {peak / 1e12:.3g} TFLOP/s", "ms": None, "share of peak %": None}
+    yield {"encoder": "", "size": None, "batch": None, **told}
     for encoder, size, batch in SMALL_CASES if small else CASES[:4]:
         config = config_of(encoder, size, batch, precision_on(device))
-        state, images = new_state(config, device), random_images(config, device)
-        objective = state.objective.train()
-        views = next(batches(images, config, 0, state.view_generator)).chunks[0]()
-        z = [torch.randn(batch, 128, device=device, requires_grad=True) for _ in range(2)]
+        for row in stages_of(config, device, peak, budget_s=budget_s):
+            yield {"encoder": encoder, "size": size, "batch": batch, **row}
 
-        def networks(state=state, objective=objective, views=views) -> None:
-            with state.precision.autocast():
-                online = objective(views)["online"]
-            torch.cat(list(online.values())).float().square().mean().backward()
 
-        def loss(state=state, objective=objective, z=z) -> None:
-            prepared = objective.prepare({"online": dict(enumerate(z))}, state.draw_generator)
-            objective.loss(prepared).total.backward()
+def stages_of(config: Row, device: torch.device, peak: float, *, budget_s: float) -> Iterator[Row]:
+    """peak: FLOP per second of matrix products."""
+    batch = config["batch_size"]
+    state, images = new_state(config, device), random_images(config, device)
+    objective = state.objective.train()
+    views = next(batches(images, config, 0, state.view_generator)).chunks[0]()
+    z = [torch.randn(batch, 128, device=device, requires_grad=True) for _ in range(2)]
 
-        def epoch_of_views(state=state, images=images, config=config) -> None:
-            for made in batches(images, config, 0, state.view_generator):
-                made.chunks[0]()
+    def epoch_of_views() -> None:
+        for made in batches(images, config, 0, state.view_generator):
+            made.chunks[0]()
 
-        steps = len(images) // batch
-        work: dict[str, tuple[Callable[[], object], int]] = {
-            "views": (epoch_of_views, steps),
-            "networks, forward + backward": (networks, 1),
-            "loss, forward + backward": (loss, 1),
-            "optimiser": (state.optimizer.step, 1),
-            f"evaluation of {len(images)} images": (
-                lambda o=objective, i=images, c=config: score_encoder(
-                    o.encoder, i, i, c, last=False
-                ),
-                1,
-            ),
-        }
-        flops = _flops(config, views)
+    def networks() -> None:
+        with state.precision.autocast():
+            online = objective(views)["online"]
+        torch.cat(list(online.values())).float().square().mean().backward()
+
+    def loss() -> None:
+        prepared = objective.prepare({"online": dict(enumerate(z))}, state.draw_generator)
+        objective.loss(prepared).total.backward()
+
+    def evaluation() -> None:
+        score_encoder(objective.encoder, images, images, config, last=False)
+
+    flops = _flops(config, views)
+    work: dict[str, tuple[Callable[[], object], int]] = {
+        "views": (epoch_of_views, len(images) // batch),
+        "networks, forward + backward": (networks, 1),
+        "loss, forward + backward": (loss, 1),
+        "optimiser": (state.optimizer.step, 1),
+        f"evaluation of {len(images)} images": (evaluation, 1),
+    }
+    for stage, (run, per) in work.items():
         objective.train()
-        for stage, (run, per) in work.items():
-            ms = milliseconds(run, device, budget_s=budget_s) / per
-            is_network = stage.startswith("networks")
-            share = 100 * flops / (ms / 1000) / peak if is_network else None
-            yield {"encoder": encoder, "size": size, "batch": batch, "stage": stage, "ms": ms,
-                   "figure": share}  # fmt: skip
-            objective.train()
+        ms = milliseconds(run, device, budget_s=budget_s) / per
+        share = 100 * flops / (ms / 1000) / peak if run is networks else None
+        yield {"stage": stage, "ms": ms, "share of peak %": share}
 
 
 def busy(device: torch.device, _small: bool) -> Iterator[Row]:

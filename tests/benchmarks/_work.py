@@ -1,4 +1,4 @@
-"""What the GPU benchmark trains: configurations, images, and the loops whose speed is compared."""
+"""What the speed of training is measured on: configurations, images, and the loops compared."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from clsweep.train.loop import train_epoch
 from clsweep.train.state import Precision, new_state
 
 Row = dict[str, Any]
+MEAN_3, STD_3 = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 ENCODERS: dict[str, Row] = {
     "conv4-16": {"encoder": "conv4", "width": 16},
+    "conv4-32": {"encoder": "conv4", "width": 32},
     "resnet18": {"encoder": "resnet18"},
     "resnet50": {"encoder": "resnet50"},
 }
@@ -61,7 +63,7 @@ def peer(config: Row, device: torch.device, num_loaders: int) -> Iterator[int]:
     lightly's documented one, with its transform and loss, where lightly is installed. Otherwise
     torchvision's v2 transforms in loader processes, and the loss as the paper has it.
     """
-    transform, criterion = _peer_parts(config["image_size"])
+    transform, criterion = _peer_parts(config["image_size"], config["blur_prob"])
     split = random_split(config)
 
     class Pictures(torch.utils.data.Dataset[Any]):
@@ -102,32 +104,33 @@ def peer_name() -> str:
     return f"lightly {lightly.__version__}"
 
 
-def _peer_parts(size: int) -> tuple[Any, Any]:
+def _peer_parts(size: int, blur: float) -> tuple[Any, Any]:
     """Transform of one image (H, W, C) to two views, and loss of two batches of projections."""
     try:
         from lightly.loss import NTXentLoss
         from lightly.transforms.simclr_transform import SimCLRTransform
     except ImportError:
-        one = torchvision_recipe(size)
+        one = torchvision_recipe(size, blur)
         return (lambda x: (one(torch.from_numpy(x).permute(2, 0, 1)),
                            one(torch.from_numpy(x).permute(2, 0, 1)))), nt_xent  # fmt: skip
     from PIL import Image
 
-    two = SimCLRTransform(input_size=size)
+    two = SimCLRTransform(input_size=size, gaussian_blur=blur)
     return (lambda x: two(Image.fromarray(x))), NTXentLoss()
 
 
-def torchvision_recipe(size: int) -> v2.Compose:
-    """SimCLR's transform of one image, as its users write it."""
+def torchvision_recipe(size: int, blur: float, *first: nn.Module) -> v2.Compose:
+    """SimCLR's transform of one image, as its users write it, with `first` before floats."""
     return v2.Compose(
         [
             v2.RandomResizedCrop(size, scale=(0.08, 1.0)),
             v2.RandomHorizontalFlip(),
             v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
             v2.RandomGrayscale(p=0.2),
-            v2.RandomApply([v2.GaussianBlur(max(3, 2 * (size // 20) + 1), (0.1, 2.0))], p=0.5),
+            v2.RandomApply([v2.GaussianBlur(max(3, 2 * (size // 20) + 1), (0.1, 2.0))], p=blur),
+            *first,
             v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+            v2.Normalize(MEAN_3, STD_3),
         ]
     )
 
