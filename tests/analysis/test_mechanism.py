@@ -95,16 +95,6 @@ def test_a_continuous_hyperparameter_is_cut_alike_for_all():
     assert lows == sorted(lows)
 
 
-def test_metric_that_is_best_low_keeps_its_sign():
-    trials = trials_of(q_b_mean=np.arange(24.0))
-    up, down = (mechanism(trials, read(trials, mode=mode), metric="acc") for mode in ("max", "min"))
-    pd.testing.assert_frame_equal(up, down)
-    pd.testing.assert_frame_equal(
-        links(trials, read(trials), metric="acc"),
-        links(trials, read(trials, mode="min"), metric="acc"),
-    )
-
-
 def test_links_are_scipys_spearman():
     rng = np.random.default_rng(2)
     trials = trials_of(40, rng=rng)

@@ -73,12 +73,6 @@ def test_tail_level_against_loops(num, gaps):
         assert resample.best_level(values, clipped=False) == pytest.approx(-slow(-values, 1))
 
 
-def test_the_loop_of_gaps_is_that_of_complete_tables_where_none_is_missing():
-    values = np.random.default_rng(1).normal(80, 2, (9, 4))
-    for num in (1, 3):
-        assert slow_tail_of_gaps(values, num) == pytest.approx(slow_tail(values, num))
-
-
 def test_packed():
     rng = np.random.default_rng(2)
     values = with_gaps(rng, rows=40, seeds=5)

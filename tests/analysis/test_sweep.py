@@ -94,16 +94,6 @@ def test_a_failed_trial_counts_as_chance_or_is_left_out():
         read_failed(failed_as="chance")
 
 
-def test_the_order_of_the_rows_does_not_matter():
-    trials = trials_of(ROWS)
-    for order in ([3, 2, 1, 0], [1, 3, 0, 2]):
-        shuffled = read_sweeps(trials.iloc[order], metric="acc", params=["tau"])
-        for sweep in read_sweeps(trials, metric="acc", params=["tau"]):
-            (other,) = (each for each in shuffled if each.objective == sweep.objective)
-            np.testing.assert_array_equal(sweep.scores, other.scores)
-            pd.testing.assert_frame_equal(sweep.settings, other.settings)
-
-
 def test_what_is_no_score():
     status = ["finished", "failed", "stopped", "finished"]
     rows = [

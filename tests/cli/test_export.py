@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import yaml
 from safetensors.torch import load_file
 
 from clsweep.api import open_results
-from clsweep.cli import main as cli
 from clsweep.errors import RequestError
 from clsweep.findings.confirmed import ranking
 from clsweep.objective.build import build_encoder
@@ -38,17 +36,8 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def clsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run the command line in this process: exit code, stdout, stderr."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["clsweep", *map(str, words)])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        code = caught.value.code
-        return code if isinstance(code, int) else 0, *capsys.readouterr()
-
-    return run
+def clsweep(cli_command: Command) -> Command:
+    return lambda *words: cli_command(*map(str, words))
 
 
 @pytest.fixture
@@ -147,34 +136,31 @@ def test_the_printed_lines_load_an_encoder_with_the_same_features(
         ({"encoder": "resnet18", "stem": "small"}, 2),
     ],
 )
-@pytest.mark.parametrize("suffix", [".safetensors", ".pt"])
 def test_encoders_beyond_the_catalog_and_of_other_channels_are_loaded_too(
-    clsweep: Command, kept: Path, tmp_path: Path, suffix: str, encoder: dict[str, Any],
-    channels: int,
-) -> None:  # fmt: skip
-    out = Path(shutil.copytree(kept, tmp_path / "out"))
-    plan = ResultsFolder(str(out)).plan().to_pylist()
+    clsweep: Command, kept: Path, tmp_path: Path, encoder: dict[str, Any], channels: int
+) -> None:
+    plan = ResultsFolder(str(kept)).plan().to_pylist()
     sizes = {"channels": channels, "image_size": 32, "view_size": 32}
     rows = [r | (encoder | sizes if r["trial_id"] == "conv4-0000-s0" else {}) for r in plan]
     folder = ResultsFolder(str(tmp_path / "new"))
-    folder.create((out / "study.yaml").read_text(), rows)
+    folder.create((kept / "study.yaml").read_text(), rows)
     row = next(r for r in rows if r["trial_id"] == "conv4-0000-s0")
     folder.add_trial({**row, "status": "finished", "knn_top1": 80.0})
     network = build_encoder(row)
     weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
     told = {"mean": [0.5] * channels, "std": [0.2] * channels}
     folder.add_encoder(row["trial_id"], pack(weights, about_encoder(row, told)))
-    file = tmp_path / f"exported{suffix}"
-    # of an encoder of one's own alone it is asked for
-    trial = f"{tmp_path / 'new'}/{row['trial_id']}"
-    code, output, err = clsweep("export", trial, "--out", file, "--trust")
-    assert (code, err) == (0, "")
-    namespace: dict[str, Any] = {}
-    exec(printed_snippet(output), namespace)
     x_NCHW = torch.randn(2, channels, 32, 32, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = network.eval()(x_NCHW)
-        assert torch.equal(namespace["network"](x_NCHW), expected)
+        for suffix in (".safetensors", ".pt"):
+            # of an encoder of one's own alone it is asked for
+            words = (f"{folder.path}/{row['trial_id']}", "--out", tmp_path / f"e{suffix}")
+            code, output, err = clsweep("export", *words, "--trust")
+            assert (code, err) == (0, "")
+            namespace: dict[str, Any] = {}
+            exec(printed_snippet(output), namespace)
+            assert torch.equal(namespace["network"](x_NCHW), expected)
         loaded = open_results(folder.path).encoder(row["trial_id"], trust=":" in row["encoder"])
         assert torch.equal(loaded(x_NCHW), expected)
     assert expected.shape == (2, network.num_features)

@@ -1,6 +1,5 @@
 """The tables of the statistics on a screen: as wide as it is, the answer first, all where asked."""
 
-import json
 import math
 import re
 
@@ -97,10 +96,3 @@ def test_the_answer_comes_first_and_what_to_type_next_last(cli_command, monkeypa
     assert lines[0].startswith(SAID[words])
     following = "report" if command == "recommend" else "(sensitivity|recommend)"
     assert re.fullmatch(f"Next: clsweep {following} {file} --metric knn_top1", lines[-1])
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_programs_get_the_table_alone(cli_command, file, command):
-    _, out, _ = cli_command(command, file, "--format", "json")
-    assert isinstance(json.loads(out), list)
-    assert "Next:" not in cli_command(command, file, "--format", "md")[1]

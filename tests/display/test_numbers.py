@@ -13,9 +13,7 @@ from clsweep.display.numbers import (
     count,
     duration,
     fixed,
-    interval,
     mentioned,
-    number,
     setting,
     settings,
 )
@@ -132,19 +130,6 @@ def test_different_values_of_a_column_have_different_texts(seed):
     texts = settings(values)
     for (a, one), (b, other) in itertools.combinations(zip(values, texts, strict=True), 2):
         assert (a == b) == (one == other)
-
-
-def test_numbers_of_a_sentence():
-    assert [number(value) for value in (94.123, 0.5, 1234.5, -0.0, 1e-9)] == [
-        "94.1",
-        "0.5",
-        "1,234",
-        "0",
-        "1e-09",
-    ]
-    assert number(1.0004, apart_from=1.0) == "1.0004"
-    assert interval(0.35, 0.78) == " [0.35, 0.78]"
-    assert interval(0.35, math.inf) == interval(math.nan, 1.0) == ""
 
 
 def test_amounts_with_units():

@@ -128,7 +128,7 @@ def test_data_sets_with_different_winners_have_different_winners(crossed):
 
 def test_the_order_of_data_sets_changes_no_number(crossed, tmp_path):
     turned = make_study(tmp_path, factors={"dataset": list(TRUTH)[::-1]})
-    for statistic in ("robustness", "compare", "winners", "recommend"):
+    for statistic in ("compare", "recommend"):
         options = STATISTICS[statistic]
         first, second = (
             getattr(clsweep.open_results(path), statistic)(**options) for path in (crossed, turned)

@@ -56,13 +56,6 @@ def test_a_metric_without_labels_judges_none(trials: Any) -> None:
     assert clsweep.analyse(trials.drop(columns=["rankme", "uniformity"])).picks().empty
 
 
-def test_the_report_has_the_table(trials: Any, tmp_path: Path) -> None:
-    clsweep.analyse(trials).report(tmp_path / "report")
-    text = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
-    assert "## What would be picked without labels?" in text
-    assert "| all | rankme | 24 | simclr " in text
-
-
 def test_the_command_prints_it(trials: Any, tmp_path: Path, cli_command: Any) -> None:
     trials.to_parquet(tmp_path / "trials.parquet")
     code, out, _ = cli_command("picks", str(tmp_path / "trials.parquet"))

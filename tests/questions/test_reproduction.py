@@ -6,7 +6,6 @@ import json
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import clsweep
@@ -18,6 +17,7 @@ from clsweep.results.folder import ResultsFolder
 from clsweep.study.design import plan_row, plan_trials
 from clsweep.study.printed import checked_files, paper_cells
 from clsweep.study.resolve import load_study
+from tests.planted import planted
 
 TAUS = [0.1, 0.2, 0.5, 1.0]
 STUDY = """\
@@ -50,12 +50,12 @@ ROWS = [
 ]  # fmt: skip
 
 
-def make_folder(tmp_path, *, preset=None, name="out", seeds=3, rows=ROWS):
+def make_folder(tmp_path, *, preset=None, seeds=3, rows=ROWS):
     source = tmp_path / "mine.yaml"
     source.write_text(STUDY)
     (tmp_path / "table.csv").write_text(HEADER + "\n".join(rows) + "\n")
     study = load_study(source, preset=preset)
-    rng, folder = np.random.default_rng(0), ResultsFolder(str(tmp_path / name))
+    rng, folder = np.random.default_rng(0), ResultsFolder(str(tmp_path / "out"))
     plan = [plan_row(study, trial) for trial in plan_trials(study)]
     with folder.lock():
         folder.create(study.document.dump(), plan)
@@ -69,6 +69,22 @@ def make_folder(tmp_path, *, preset=None, name="out", seeds=3, rows=ROWS):
     return folder.path
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("printed"))
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return open_results(folder).reproduce()
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The folder of the preset, which has another scale."""
+    return make_folder(tmp_path_factory.mktemp("small"), preset="cpu")
+
+
 def verdicts(frame):
     return {
         (row["objective"], row["dataset"], row["metric"], row["tau"]): row["verdict"]
@@ -76,8 +92,7 @@ def verdicts(frame):
     }
 
 
-def test_a_folder_answers_the_numbers_that_lay_beside_its_study(tmp_path):
-    found = open_results(make_folder(tmp_path)).reproduce()
+def test_a_folder_answers_the_numbers_that_lay_beside_its_study(found):
     assert verdicts(found) == {
         ("simclr", "digits", "knn_top1", 0.1): Verdict.AGREES,
         ("simclr", "digits", "knn_top1", 0.2): Verdict.DIFFERS,
@@ -93,8 +108,8 @@ def test_a_folder_answers_the_numbers_that_lay_beside_its_study(tmp_path):
     )
 
 
-def test_a_preset_of_another_scale_is_never_said_to_differ(tmp_path):
-    found = open_results(make_folder(tmp_path, preset="cpu")).reproduce()
+def test_a_preset_of_another_scale_is_never_said_to_differ(small):
+    found = open_results(small).reproduce()
     measured = found[found["measured"].notna()]
     assert set(measured["verdict"]) == {Verdict.OTHER_SCALE}
     assert set(measured["differs_in"]) == {"epochs"}
@@ -102,45 +117,25 @@ def test_a_preset_of_another_scale_is_never_said_to_differ(tmp_path):
     assert closing(found).startswith("no number is measured at the paper's scale; 4 at another sc")
 
 
-def test_two_runs_answer_together(tmp_path):
-    small = make_folder(tmp_path, preset="cpu", name="small")
-    both = open_results(small, make_folder(tmp_path)).reproduce()
-    alone = open_results(tmp_path / "out").reproduce()
-    assert verdicts(both) == verdicts(alone)
-    assert len(both) == len(alone)
+def test_two_runs_answer_together(folder, small, found):
+    both = open_results(small, folder).reproduce()
+    assert verdicts(both) == verdicts(found)
+    assert len(both) == len(found)
 
 
-def test_within_decides_what_agrees(tmp_path):
-    results = open_results(make_folder(tmp_path))
+def test_within_decides_what_agrees(folder):
+    results = open_results(folder)
     assert (results.reproduce(within=0.01)["verdict"] != Verdict.AGREES).all()
     assert (results.reproduce(within=9)["verdict"] != Verdict.DIFFERS).all()
 
 
-def test_a_folder_or_table_without_printed_numbers_has_none(trials):
-    assert clsweep.analyse(trials).reproduce().empty
-    sections = build_report(clsweep.analyse(trials)).sections
-    assert "reproduction" not in [section.id for section in sections]
+def test_a_folder_or_table_without_printed_numbers_has_none():
+    results = clsweep.analyse(planted(lambda at: at["tau"], grid={"tau": [0.1, 0.2]}))
+    assert results.reproduce().empty
+    assert "reproduction" not in [section.id for section in build_report(results).sections]
 
 
-@pytest.fixture
-def trials():
-    return pd.DataFrame(
-        {
-            "objective": "dcl",
-            "config": config,
-            "seed": seed,
-            "status": "finished",
-            "sampler": "grid",
-            "tau": [0.1, 0.2][config],
-            "knn_top1": 80.0 + seed,
-        }
-        for config in range(2)
-        for seed in range(2)
-    )
-
-
-def test_a_table_has_the_papers_layout(tmp_path):
-    found = open_results(make_folder(tmp_path)).reproduce()
+def test_a_table_has_the_papers_layout(found):
     parts = layouts(found)
     assert [part.title for part in parts] == [
         "digits, conv4, knn_top1, by tau",
@@ -161,11 +156,11 @@ def test_a_table_has_the_papers_layout(tmp_path):
     assert shown["0.7"].tolist()[3:6] == ["-", "80.0", ""]
 
 
-def test_misprints_and_scales_are_remarked(tmp_path):
-    said = remarks(open_results(make_folder(tmp_path)).reproduce())
+def test_misprints_and_scales_are_remarked(found, small):
+    said = remarks(found)
     assert "simclr, tau=0.2, digits: misprint: 90.4 in the text" in said
     assert "dcl, digits: over tau" in said
-    said = remarks(open_results(make_folder(tmp_path, preset="cpu", name="cpu")).reproduce())
+    said = remarks(open_results(small).reproduce())
     assert "other scale: here epochs=2; in the paper epochs=50" in said
 
 
@@ -175,8 +170,8 @@ def test_one_seed_says_why_nothing_is_resolved(tmp_path):
     assert closing(found).startswith("0 of 4 numbers agree, 0 differ, 4 not resolved")
 
 
-def test_the_command_fits_a_terminal_and_ends_with_the_count(tmp_path, cli_command):
-    code, output, _ = cli_command("reproduce", make_folder(tmp_path))
+def test_the_command_fits_a_terminal_and_ends_with_the_count(folder, cli_command):
+    code, output, _ = cli_command("reproduce", folder)
     assert code == 0
     lines = output.rstrip().splitlines()
     assert max(map(len, lines)) <= 80
@@ -185,13 +180,12 @@ def test_the_command_fits_a_terminal_and_ends_with_the_count(tmp_path, cli_comma
     assert "not measured: Table 7, stl10, conv4, knn_top1, by tau" in output.replace("\n", " ")
 
 
-def test_programs_get_every_number(tmp_path, cli_command):
-    path = make_folder(tmp_path)
-    rows = json.loads(cli_command("reproduce", path, "--format", "json")[1])
+def test_programs_get_every_number(folder, cli_command):
+    rows = json.loads(cli_command("reproduce", folder, "--format", "json")[1])
     assert len(rows) == len(ROWS)
     assert rows[0]["tau"] == 0.1
     assert math.isfinite(rows[0]["difference_low"])
-    assert "| simclr | measured |" in cli_command("reproduce", path, "--format", "md")[1]
+    assert "| simclr | measured |" in cli_command("reproduce", folder, "--format", "md")[1]
 
 
 def test_a_wide_table_is_split(tmp_path, cli_command):
@@ -201,8 +195,8 @@ def test_a_wide_table_is_split(tmp_path, cli_command):
     assert output.count("\nobjective") == 2
 
 
-def test_the_report_shows_the_table_and_the_papers_points(tmp_path):
-    report = build_report(open_results(make_folder(tmp_path)))
+def test_the_report_shows_the_table_and_the_papers_points(folder):
+    report = build_report(open_results(folder))
     section = report.sections[0]
     assert section.id == "reproduction"
     assert any("3 of 4 numbers agree" in text for text in report.verdicts)

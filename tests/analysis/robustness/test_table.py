@@ -100,16 +100,20 @@ def slow_best(scores):
 
 
 def test_against_loops():
-    scores = (
-        np.random.default_rng(3).normal(0, 1, (12, 3)) + np.linspace(80, 84, 12)[:, None]
-    ).tolist()
-    row = one(table(scores))
+    noise = np.random.default_rng(3).normal(0, 1, (12, 3))
+    scores = (noise + np.linspace(80, 84, 12)[:, None]).tolist()
+    row, means = one(table(scores)), [sum(r) / 3 for r in scores]
     assert (row["mean"], row["sd"], row["sd_star"]) == pytest.approx(slow(scores))
     level = slow_best(scores)
     assert float(resample.best_level(np.array(scores))) == pytest.approx(level)
-    assert row["share_within"] == sum(sum(r) / 3 >= level - 1 for r in scores) / 12
+    assert row["share_within"] == sum(mean >= level - 1 for mean in means) / 12
     # 12 // 10 = 1.
     assert row["worst_10"] == pytest.approx(-slow_best([[-x for x in r] for r in scores]))
+    assert row["regret"] == pytest.approx(sum(level - m for m in means) / 12)
+    near = sum(min(1, max(0, 1 - (level - m) / 10)) for m in means)
+    assert row["tolerance_area"] == pytest.approx(near / 12)
+    for name in ("mean", "regret", "tolerance_area", "iqm", "worst_10"):
+        assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"], name
 
 
 def test_unequal_seeds_use_pooled_variance_and_harmonic_mean():
@@ -135,33 +139,16 @@ FAILING = [[90.0, 90.2, 90.1], [89.8, 90.0, 89.9], [None] * 3, [80.0, 80.2, 80.1
     ("options", "mean", "regret", "share", "worst_10", "notes"),
     [
         # The level of the best is 90.1 on every fold, and the worst score seen is 80.
-        (
-            {},
-            (90.1 + 89.9 + 80 + 80.1) / 4,
-            (0 + 0.2 + 10.1 + 10) / 4,
-            0.5,
-            80.0,
-            "3 of 12 trials failed and count as the worst score seen (80)",
-        ),
-        (
-            {"failed_as": "chance", "chance": 10.0},
-            (90.1 + 89.9 + 10 + 80.1) / 4,
-            (0 + 0.2 + 80.1 + 10) / 4,
-            0.5,
-            10.0,
-            "3 of 12 trials failed and count as chance (10)",
-        ),
-        (
-            {"failed_as": "left out"},
-            (90.1 + 89.9 + 80.1) / 3,
-            (0 + 0.2 + 10) / 3,
-            2 / 3,
-            80.1,
-            "3 of 12 trials failed and are left out; 1 of 4 configurations have no score and are "
-            "left out",
-        ),
+        ({}, (90.1 + 89.9 + 80 + 80.1) / 4, (0 + 0.2 + 10.1 + 10) / 4, 0.5, 80.0,
+         "3 of 12 trials failed and count as the worst score seen (80)"),
+        ({"failed_as": "chance", "chance": 10.0},
+         (90.1 + 89.9 + 10 + 80.1) / 4, (0 + 0.2 + 80.1 + 10) / 4, 0.5, 10.0,
+         "3 of 12 trials failed and count as chance (10)"),
+        ({"failed_as": "left out"}, (90.1 + 89.9 + 80.1) / 3, (0 + 0.2 + 10) / 3, 2 / 3, 80.1,
+         "3 of 12 trials failed and are left out; 1 of 4 configurations have no score and are left "
+         "out"),
     ],
-)
+)  # fmt: skip
 def test_what_failed_trials_count_as(options, mean, regret, share, worst_10, notes):
     trials = table(FAILING)
     row = one(trials, **options)
@@ -321,35 +308,36 @@ def test_by_that_an_objective_or_nobody_sweeps():
     assert out["note"][1] == (note(Reason.NOT_SWEPT, param="tau"),)
     assert math.isnan(out["sd"][1])
     assert out["sd"][0] == pytest.approx(math.sqrt(2))
-    with pytest.raises(
-        ValueError, match=r"no objective sweeps 'taus'. Did you mean 'tau'\? Swept: tau, batch_size"
-    ):
-        measure(pd.concat([table([[80.0], [82.0]]), other]), by="taus")
 
 
-def test_user_mistakes():
-    good = table([[80.0, 81.0], [82.0, 83.0]])
-    for trials, options, message in [
-        (good.iloc[:0], {}, "no rows"),
-        (good, {"metric": "ac"}, "no column 'ac'. Did you mean 'acc'"),
-        (good.drop(columns="sampler"), {}, "no column 'sampler'"),
-        (
-            pd.concat([good, good.iloc[:1].assign(acc=81.0)]),
-            {},
-            "objective 'dcl', config 0, seed 0 appears more than once",
-        ),
-        (good.assign(tau=[1, 2, 3, 3]), {}, "objective 'dcl', config 0 has several values of tau"),
-        (good.assign(sampler="sobol"), {}, "got 'sobol'"),
-        (good.assign(status="running"), {}, "got 'running'"),
-        (good.assign(seed=[0, 1, 0, None]), {}, "missing values in seed"),
-        (good.assign(acc="a"), {}, "expected to be numbers"),
-        (good, {"mode": "best"}, "mode"),
-        (good, {"within": -1}, "within"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            measure(trials, **options)
-    mixed = one(good.assign(sampler=["grid", "grid", "qmc", "qmc"]))
-    assert mixed["reason"] == Reason.MIXED_SAMPLERS
+GOOD = table([[80.0, 81.0], [82.0, 83.0]])
+
+
+@pytest.mark.parametrize(
+    ("trials", "options", "message"),
+    [
+        (GOOD.iloc[:0], {}, "no rows"),
+        (GOOD, {"metric": "ac"}, "no column 'ac'. Did you mean 'acc'"),
+        (GOOD.drop(columns="sampler"), {}, "no column 'sampler'"),
+        (pd.concat([GOOD, GOOD.iloc[:1].assign(acc=81.0)]), {}, "config 0, seed 0 appears more th"),
+        (GOOD.assign(tau=[1, 2, 3, 3]), {}, "objective 'dcl', config 0 has several values of tau"),
+        (GOOD.assign(sampler="sobol"), {}, "got 'sobol'"),
+        (GOOD.assign(status="running"), {}, "got 'running'"),
+        (GOOD.assign(seed=[0, 1, 0, None]), {}, "missing values in seed"),
+        (GOOD.assign(acc="a"), {}, "expected to be numbers"),
+        (GOOD, {"mode": "best"}, "mode"),
+        (GOOD, {"within": -1}, "within"),
+        (GOOD, {"by": "taus"}, r"sweeps 'taus'. Did you mean 'tau'\? Swept: tau"),
+    ],
+)
+def test_user_mistakes(trials, options, message):
+    with pytest.raises(ValueError, match=message):
+        measure(trials, **options)
+
+
+def test_mixed_samplers_are_named():
+    row = one(GOOD.assign(sampler=["grid", "grid", "qmc", "qmc"]))
+    assert row["reason"] == Reason.MIXED_SAMPLERS
 
 
 def test_deterministic_and_independent_of_the_other_objectives():
@@ -421,42 +409,17 @@ def test_regret_area_iqm_band_and_slope_by_hand():
     assert wider["tolerance_area"] == pytest.approx((1 + 19 / 20 + 14 / 20 + 0) / 4)
 
 
-def test_regret_against_loops():
-    scores = (
-        np.random.default_rng(3).normal(0, 1, (12, 3)) + np.linspace(80, 84, 12)[:, None]
-    ).tolist()
-    row = one(table(scores))
-    level, means = slow_best(scores), [sum(r) / 3 for r in scores]
-    assert row["regret"] == pytest.approx(sum(level - m for m in means) / 12)
-    assert row["tolerance_area"] == pytest.approx(
-        sum(min(1, max(0, 1 - (level - m) / 10)) for m in means) / 12
-    )
-    for name in ("mean", "regret", "tolerance_area", "iqm", "worst_10"):
-        assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"], name
-
-
-def test_band_and_slope_with_by():
-    sizes, taus = [32, 64, 128, 256], [0.1, 0.5]
-    cells = [(size, tau) for size in sizes for tau in taus]
-    level = {32: 80.0, 64: 85.0, 128: 89.5, 256: 90.0}
-    scores = [[level[size] - 4 * tau + noise for noise in (-0.1, 0.1)] for size, tau in cells]
-    trials = table(scores, tau=[tau for _, tau in cells], batch_size=[size for size, _ in cells])
+def test_a_category_has_no_band_and_two_hyperparameters_have_none_together():
+    cells = [(size, tau) for size in (32, 64, 128, 256) for tau in (0.1, 0.5)]
+    scores = [[size / 32 - 4 * tau + noise for noise in (-0.1, 0.1)] for size, tau in cells]
+    sizes, taus = zip(*cells, strict=True)
+    trials = table(scores, tau=taus, batch_size=sizes)
     assert one(trials)["band_param"] == ""  # two are swept: no band of the whole
     assert math.isnan(one(trials)["slope"])
-    row = one(trials, by="batch_size")
-    assert (row["band_param"], row["band_low"], row["band_high"], row["band_ratio"]) == (
-        "batch_size",
-        128,
-        256,
-        2,
-    )
-    assert note(Reason.BAND_AT_END) in row["note"]
-    assert row["slope"] == pytest.approx(np.polyfit([5, 6, 7, 8], list(level.values()), 1)[0])
-    assert row["slope_low"] < row["slope"] < row["slope_high"]
-    category = one(trials.assign(tau=trials["tau"].map({0.1: "low", 0.5: "high"})), by="tau")
-    assert (category["band_param"], category["best_at"]) == ("", "tau=low")
-    assert math.isnan(category["band_low"])
-    assert category["sd"] == pytest.approx(1.6 / math.sqrt(2))
+    row = one(trials.assign(tau=trials["tau"].map({0.1: "low", 0.5: "high"})), by="tau")
+    assert (row["band_param"], row["best_at"]) == ("", "tau=low")
+    assert math.isnan(row["band_low"])
+    assert row["sd"] == pytest.approx(1.6 / math.sqrt(2))
 
 
 def test_a_sample_of_one_hyperparameter_has_a_band_over_bins():

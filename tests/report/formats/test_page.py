@@ -8,18 +8,14 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from clsweep.display.cells import cells_of
-from clsweep.display.theme import svg_to_png, themed, to_svg
-from clsweep.questions.model import slug
 from clsweep.report.formats.page import MAX_INSIDE, MAX_NUMBERS, escape_json, render_page, vega
 from tests.report.samples import (
-    CONTROL,
     EVIL,
     LEGIBLE,
     control_report,
@@ -105,14 +101,6 @@ def test_characters_that_a_page_may_not_hold_are_replaced():
     light = json.loads(elements.scripts[0])["light"]
     assert light["title"] == light["description"] == LEGIBLE
     assert {row["objective"] for rows in light["datasets"].values() for row in rows} == {LEGIBLE}
-
-
-def test_pictures_of_names_with_control_characters():
-    spec = themed(figure(title=CONTROL, objective=CONTROL).chart, dark=False)
-    svg = to_svg(spec)
-    assert LEGIBLE in svg
-    ElementTree.fromstring(svg)
-    assert svg_to_png(svg).startswith(b"\x89PNG")
 
 
 def test_charts_are_json_that_holds_no_tag(evil):
@@ -249,11 +237,6 @@ def test_a_report_of_nothing_is_a_page():
 def test_names_that_cannot_be_files_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         render_page(report(wrong))
-
-
-def test_slugs():
-    assert slug("DCL (τ = 0.1)") == "dcl-0-1"
-    assert slug("τ") == "unnamed"
 
 
 def test_cells_of_numbers():
