@@ -114,10 +114,7 @@ def failure_regions(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
     shows in each of them.
     """
-    rows: list[dict[str, Any]] = []
-    for sweep in sweeps:
-        if sweep.num_failed:
-            rows += _failures(sweep)
+    rows = [row for sweep in sweeps if sweep.num_failed for row in _failures(sweep)]
     return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
 
 
@@ -162,10 +159,7 @@ def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Ar
     deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
     configurations of all R regions, between 1 and the seeds of a configuration.
     """
-    trials, losses = (
-        np.bincount(codes, ended).astype(float),
-        np.bincount(codes, failed).astype(float),
-    )
+    trials, losses = (np.bincount(codes, each).astype(float) for each in (ended, failed))
     rates = losses / np.maximum(trials, 1)
     spread = np.square(failed - rates[codes] * ended).sum()
     expected = (trials * rates * (1 - rates)).sum()

@@ -192,17 +192,15 @@ def half_width(variance: Any, freedom: Any) -> Any:
 
 def blindness(values: Array) -> tuple[Note, ...]:
     """A note on how much more noise the worst of few configurations (n, S) may have unseen."""
-    freedom = np.isfinite(values).sum(axis=1) - 1
     noise = noise_of(values)
     if len(values) >= FEW or not noise.pooled > 0:
         return ()
-    least = int(freedom[freedom > 0].min())
+    least = int(noise.freedoms[noise.freedoms > 0].min())
     factor = unseen(least, noise.freedom - least)
     if not LEAST_SAID <= factor < np.inf:
         return ()
-    return (
-        note(Reason.UNEVEN_UNSEEN, settings=len(values), seeds=least + 1, factor=round(factor)),
-    )
+    figures = {"settings": len(values), "seeds": least + 1, "factor": round(factor)}
+    return (note(Reason.UNEVEN_UNSEEN, **figures),)
 
 
 def unseen(freedom: int, others: int) -> float:

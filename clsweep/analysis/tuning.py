@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
 from clsweep.analysis.noise import half_width, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -154,11 +154,9 @@ def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     row |= {"best_level": sweep.sign * point[-1], "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
-        low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        row |= {
-            "k_low": int(min(low, row["k_within"])),
-            "k_high": int(np.ceil(max(high, row["k_within"]))),
-        }
+        low, high = np.quantile(drawn, [TAIL, (1 + CONFIDENCE) / 2])
+        row["k_low"] = int(min(low, row["k_within"]))
+        row["k_high"] = int(np.ceil(max(high, row["k_within"])))
     if default is not None and sweep.alive[default]:
         gain = float(point[-1] - sweep.means[default])
         gains = [np.empty(0)]

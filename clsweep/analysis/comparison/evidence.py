@@ -417,12 +417,9 @@ def spread_effect(
         estimate = float(statistic(a, False) - statistic(b, False))
         if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
             return Evidence(estimate)
-        draws = np.concatenate(
-            [
-                statistic(left, not fixed) - statistic(right, not fixed)
-                for left, right in _redrawn(a, b, num, paired=paired, fixed=fixed, rng=rng)
-            ]
-        )
+        tables = _redrawn(a, b, num, paired=paired, fixed=fixed, rng=rng)
+        parts = [statistic(x, not fixed) - statistic(y, not fixed) for x, y in tables]
+    draws = np.concatenate(parts)
     tail = TAIL
     if not fixed:
         n = min(len(a), len(b))

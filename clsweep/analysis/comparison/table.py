@@ -184,28 +184,17 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
             row |= {f"value_{n}": x.sign * row[f"value_{n}"] for n, x in (("a", a), ("b", b))}
         else:
             row, why, notes = _spread(part, stat, within, rng)
-        sides = part.a.scores, part.b.scores
-        row |= {
-            "region": label,
-            "num_pairs": part.num_pairs,
-            "num_seeds": min(int(np.isfinite(x).sum(axis=1).max()) for x in sides),
-            "superiority": _superiority(part),
-            "fixed": part.fixed,
-        }
+        seeds = [int(np.isfinite(side.scores).sum(axis=1).max()) for side in (part.a, part.b)]
+        row |= {"region": label, "num_pairs": part.num_pairs, "num_seeds": min(seeds)}
+        row |= {"superiority": _superiority(part), "fixed": part.fixed}
         rows.append(blank | row | noted(*pairing.notes, *notes, why=why))
     return rows
 
 
 def _bounds(found: Evidence) -> dict[str, Any]:
-    return {
-        "estimate": found.estimate,
-        "low": found.low,
-        "high": found.high,
-        "p": found.p,
-        "p_min": found.p_min,
-        "side": int(found.low > 0) - int(found.high < 0),
-        "detectable": found.detectable,
-    }
+    names = ("estimate", "low", "high", "p", "p_min", "detectable")
+    side = int(found.low > 0) - int(found.high < 0)
+    return {name: getattr(found, name) for name in names} | {"side": side}
 
 
 def _mean(

@@ -82,21 +82,16 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
 
     def contest(k: int) -> dict[str, Any] | None:
         """The best of a region against every other."""
+        row: dict[str, Any]
         known = np.argsort(-means[:, k], kind="stable")[: np.isfinite(means[:, k]).sum()].tolist()
         if not known:
             return None
         best, *others = known
-        row = {
-            "by": by,
-            "region": regions.named[k],
-            "value_low": regions.low[k],
-            "value_high": regions.high[k],
-            "objective": competing[best].objective,
-            "mean": competing[best].sign * float(means[best, k]),
-            "runner_up": competing[others[0]].objective if others else "",
-            "p_holm": np.nan,
-            "excludes": False,
-        }
+        row = {"by": by, "region": regions.named[k], "p_holm": np.nan, "excludes": False}
+        row |= {"value_low": regions.low[k], "value_high": regions.high[k]}
+        row["objective"] = competing[best].objective
+        row["mean"] = competing[best].sign * float(means[best, k])
+        row["runner_up"] = competing[others[0]].objective if others else ""
         if not others:
             return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
         tests, said = [], list(notes)
