@@ -15,7 +15,7 @@ from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.regions import Codes, cut
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.sweep import Array, Sweep, check_columns
 
 COLUMNS = {
     "objective": "name, in order of first appearance",
@@ -60,11 +60,7 @@ def health(trials: pd.DataFrame) -> pd.DataFrame:
 
     Raises ValueError for a missing column.
     """
-    for column in ("objective", "status"):
-        if column not in trials.columns:
-            raise ValueError(
-                f"trials: no column {column!r}. Columns: {', '.join(map(str, trials.columns))}"
-            )
+    check_columns(trials, "objective", "status")
     groups = trials.groupby("objective", sort=False, observed=True)
     rows = [_health(str(name), group) for name, group in groups]
     return pd.DataFrame(rows, columns=list(COLUMNS))

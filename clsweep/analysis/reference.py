@@ -259,12 +259,8 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     table = mine.pivot_table(index="config", columns="seed", values=metric)
     level = level_of(table.to_numpy(dtype=float), table.index.tolist().index(config))
     half = level.half_width
-    found: dict[str, Any] = {
-        "measured": level.mean,
-        "low": level.mean - half,
-        "high": level.mean + half,
-        "num_seeds": level.num,
-    }
+    found: dict[str, Any] = {"measured": level.mean, "num_seeds": level.num}
+    found |= {"low": level.mean - half, "high": level.mean + half}
     cell = _cell(row, printed)
     if cell is None:
         return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))

@@ -93,23 +93,20 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
     clipped: keep it between the plain value, which is too extreme, and the mean of all m_i.
     """
     means = row_means(values)
-    plain = (
-        means.min(axis=-1)
-        if num == 1
-        else np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
-    )
+    if num == 1:
+        plain = means.min(axis=-1)
+    else:
+        plain = np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
     if values.shape[-1] == 1:
         return np.asarray(plain)
     if _is_complete(values):
         picked = _lowest(values.sum(axis=-1)[..., None] - values, num)
         level = np.take_along_axis(values, picked, axis=-2).mean(axis=(-2, -1))
     else:
-        levels = [
-            np.take_along_axis(scores, _lowest(looks[..., None], num)[..., 0], axis=-1).mean(
-                axis=-1
-            )
-            for looks, scores in folds(values)
-        ]
+        levels = []
+        for looks, scores in folds(values):
+            picked = _lowest(looks[..., None], num)[..., 0]
+            levels.append(np.take_along_axis(scores, picked, axis=-1).mean(axis=-1))
         level = np.concatenate(levels).mean(axis=0)
     return np.asarray(np.clip(level, plain, means.mean(axis=-1)) if clipped else level)
 

@@ -17,7 +17,7 @@ from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair
 from clsweep.analysis.comparison.table import gated
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note, noted
-from clsweep.analysis.regions import cut
+from clsweep.analysis.regions import cut, means_by
 from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
 
@@ -67,13 +67,11 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         blank |= {"resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
         return pd.DataFrame([blank], columns=list(COLUMNS))
     regions = cut(by, competing, per_bin=PER_BIN)
+    num = len(regions)
     # (objectives, regions): mean of the configurations there that have a score; NaN for none
-    means = np.full((len(competing), len(regions)), np.nan)
-    for i, sweep in enumerate(competing):
-        at = regions.place(sweep.settings[by])[sweep.alive]
-        count = np.bincount(at, minlength=len(regions))
-        total = np.bincount(at, weights=sweep.means[sweep.alive], minlength=len(regions))
-        means[i] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    means = np.stack(
+        [means_by(regions.place(x.settings[by])[x.alive], x.means[x.alive], num) for x in competing]
+    )
 
     @cache
     def parts_of(a: int, b: int) -> tuple[Pairing, dict[str, Pairing]]:
@@ -113,7 +111,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         row["excludes"] = all(test.low > 0 for test in tests)
         return row | noted(*said)
 
-    rows = [row for row in in_threads(contest, range(len(regions))) if row]
+    rows = [row for row in in_threads(contest, range(num)) if row]
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm

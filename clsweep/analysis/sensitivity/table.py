@@ -132,11 +132,9 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     if terms:
         return [{**common, **row, **noted(*notes)} for row in terms]
     first, *rest = notes
-    needed = {
-        name: value
-        for each in rest
-        for name, value in each.figures
-        if name in ("needs_seeds", "needs_configs")
+    figures = dict(figure for each in rest for figure in each.figures)
+    needed: dict[str, Any] = {
+        n: figures[n] for n in ("needs_seeds", "needs_configs") if n in figures
     }
     return [{**common, **needed, **noted(*rest, why=first)}]
 
