@@ -309,21 +309,11 @@ def read_sweeps(
             no copy, a configuration with two settings, an unknown mode, sampler, status or scale,
             a metric that is not numbers.
     """
-    if mode not in ("max", "min"):
-        raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
-    if failed_as not in FAILED_AS:
-        raise ValueError(
-            f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
-            f"{nearest(failed_as, FAILED_AS)}"
-        )
-    if failed_as == CHANCE and chance is None:
-        raise ValueError("failed: expected worst or left out, as the chance level is not known")
-    if unknown := [scale for scale in (scales or {}).values() if scale not in SCALES]:
-        raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
     names = trials["objective"].unique() if "objective" in trials else ()
     axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
     every = list(dict.fromkeys(name for each in axes.values() for name in each))
-    _check(trials, metric, every)
+    _check(mode, failed_as, chance, scales or {})
+    _check_trials(trials, metric, every)
     sign = 1.0 if mode == "max" else -1.0
     told = _Told(metric, sign, every, scales or {}, bounds or {}, limits)
     sweeps = [
@@ -343,7 +333,21 @@ def read_sweeps(
     return counted
 
 
-def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
+def _check(mode: str, failed_as: str, chance: float | None, scales: Mapping[str, str]) -> None:
+    if mode not in ("max", "min"):
+        raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
+    if failed_as not in FAILED_AS:
+        raise ValueError(
+            f"failed: expected one of {', '.join(FAILED_AS)}; got {failed_as!r}."
+            f"{nearest(failed_as, FAILED_AS)}"
+        )
+    if failed_as == CHANCE and chance is None:
+        raise ValueError("failed: expected worst or left out, as the chance level is not known")
+    if unknown := [scale for scale in scales.values() if scale not in SCALES]:
+        raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
+
+
+def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
     labels = [*KEYS, "status", "sampler"]
     check_columns(trials, *labels, metric, *params)
     if trials.empty:
@@ -380,10 +384,8 @@ class _Told:
         columns, seeds = pd.factorize(group["seed"], sort=True)
         if (repeated := pd.Series(rows * len(seeds) + columns).duplicated().to_numpy()).any():
             config, seed = group.loc[repeated, ["config", "seed"]].iloc[0]
-            raise ValueError(
-                f"trials: objective {objective!r}, config {config}, seed {seed} appears more than "
-                "once, with different values"
-            )
+            at = f"objective {objective!r}, config {config}, seed {seed}"
+            raise ValueError(f"trials: {at} appears more than once, with different values")
         first = np.unique(rows, return_index=True)[1]
         swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
         settings = group[swept].iloc[first].reset_index(drop=True)

@@ -67,11 +67,10 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     - 1 seeds each. Ties share their scores. A configuration without a score at that seed is ranked
     but does not count there. One seed: the plain estimator, which the note calls optimistic.
 
-    k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a
-    grid is the whole space, and new noise is drawn (`_tables`); of any other design one
-    configuration at a time is left out, with its scores (`_jackknife`), and k above n / 2 has no
-    interval. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row without
-    k, and the note.
+    k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
+    space, and new noise is drawn (`_tables`); of any other design one configuration at a time is
+    left out, with its scores (`_jackknife`), and k above n / 2 has no interval. Samples that do not
+    cover the space evenly (`Sweep.not_measured`) have one row without k, and the note.
     """
     rows: list[dict[str, Any]] = []
     for sweep in (each.by_level() for each in sweeps):

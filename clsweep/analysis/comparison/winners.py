@@ -67,11 +67,10 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         blank |= {"resolved": False, **noted(*notes, why=note(Reason.NOBODY_COMPETES))}
         return pd.DataFrame([blank], columns=list(COLUMNS))
     regions = cut(by, competing, per_bin=PER_BIN)
-    num = len(regions)
     # (objectives, regions): mean of the configurations there that have a score; NaN for none
-    means = np.stack(
-        [means_by(regions.place(x.settings[by])[x.alive], x.means[x.alive], num) for x in competing]
-    )
+    at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
+    levels = [sweep.means[sweep.alive] for sweep in competing]
+    means = np.stack([means_by(*each, len(regions)) for each in zip(at, levels, strict=True)])
 
     @cache
     def parts_of(a: int, b: int) -> tuple[Pairing, dict[str, Pairing]]:
@@ -111,7 +110,7 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         row["excludes"] = all(test.low > 0 for test in tests)
         return row | noted(*said)
 
-    rows = [row for row in in_threads(contest, range(num)) if row]
+    rows = [row for row in in_threads(contest, range(len(regions))) if row]
     adjusted = holm(np.array([row["p_holm"] for row in rows]))
     for row, p_holm in zip(rows, adjusted, strict=True):
         row["p_holm"] = p_holm

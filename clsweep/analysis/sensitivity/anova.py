@@ -28,7 +28,7 @@ alike.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -183,6 +183,17 @@ def anova(
         needed = _needed(effects.values(), noise, num_seeds)
         return [], [note(Reason.NO_EFFECT_PASSES), needed, *noise.notes]
 
+    rows = _shares(means, effects, noise)  # the last is of the seed noise
+    for term, row in zip(effects, rows, strict=False):
+        row |= named[term] | {"resolved": p_holm[term] < 1.0 - CONFIDENCE}
+    return rows, [*noise.notes]
+
+
+def _shares(
+    means: Array, effects: Mapping[tuple[int, ...], Part], noise: "Noise"
+) -> list[dict[str, Any]]:
+    """The shares of the effects and their intervals, then those of the seed noise."""
+    rows: list[dict[str, Any]] = []
     total = sum(noise.corrected(part) for part in effects.values()) + noise.variance
     everything = _everything(means, noise)
 
@@ -192,7 +203,7 @@ def anova(
 
     for term, effect in effects.items():
         first = noise.corrected(effect) / total
-        row = named[term] | with_interval("first", first, effect)
+        row = with_interval("first", first, effect)
         if len(term) == 1:
             part = everything.without(_everything(means, noise, term[0]))
             row |= with_interval("total", max(first, min(1.0, noise.corrected(part) / total)), part)
@@ -202,12 +213,11 @@ def anova(
             variance = f * effect.expected * noise.per_mean / noise.num_cells
             passing = replace(effect, variance=variance)
         row["null"] = noise.corrected(passing) / total
-        rows.append(row | {"resolved": p_holm[term] < 1.0 - CONFIDENCE})
+        rows.append(row)
     low, high = _share_interval(everything, Part(0.0, 0.0), noise)
     share = noise.variance / total
-    row = {"term": NOISE, "order": 0, "first": share, "resolved": False}
-    rows.append(row | {"first_low": min(1.0 - high, share), "first_high": max(1.0 - low, share)})
-    return rows, [*noise.notes]
+    ends = {"first_low": min(1.0 - high, share), "first_high": max(1.0 - low, share)}
+    return [*rows, {"term": NOISE, "order": 0, "first": share, "resolved": False} | ends]
 
 
 @dataclass(frozen=True)
