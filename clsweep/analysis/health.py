@@ -15,7 +15,7 @@ from clsweep.analysis import CONFIDENCE, SIGNIFICANCE
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note
 from clsweep.analysis.regions import Codes, cut
-from clsweep.analysis.sweep import Array, Sweep
+from clsweep.analysis.sweep import Array, Sweep, check_columns
 
 COLUMNS = {
     "objective": "name, in order of first appearance",
@@ -60,11 +60,7 @@ def health(trials: pd.DataFrame) -> pd.DataFrame:
 
     Raises ValueError for a missing column.
     """
-    for column in ("objective", "status"):
-        if column not in trials.columns:
-            raise ValueError(
-                f"trials: no column {column!r}. Columns: {', '.join(map(str, trials.columns))}"
-            )
+    check_columns(trials, "objective", "status")
     groups = trials.groupby("objective", sort=False, observed=True)
     rows = [_health(str(name), group) for name, group in groups]
     return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -114,10 +110,7 @@ def failure_regions(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     shrinks the number of trials. Regions of different hyperparameters overlap: one failing corner
     shows in each of them.
     """
-    rows: list[dict[str, Any]] = []
-    for sweep in sweeps:
-        if sweep.num_failed:
-            rows += _failures(sweep)
+    rows = [row for sweep in sweeps if sweep.num_failed for row in _failures(sweep)]
     return pd.DataFrame(rows, columns=list(REGION_COLUMNS))
 
 
@@ -162,10 +155,7 @@ def _rate_interval(codes: Codes, ended: Codes, failed: Codes) -> tuple[Array, Ar
     deff = sum_i (f_i - p_r t_i)^2 / sum_i t_i p_r (1 - p_r) x n / (n - R), over the n
     configurations of all R regions, between 1 and the seeds of a configuration.
     """
-    trials, losses = (
-        np.bincount(codes, ended).astype(float),
-        np.bincount(codes, failed).astype(float),
-    )
+    trials, losses = (np.bincount(codes, each).astype(float) for each in (ended, failed))
     rates = losses / np.maximum(trials, 1)
     spread = np.square(failed - rates[codes] * ended).sum()
     expected = (trials * rates * (1 - rates)).sum()

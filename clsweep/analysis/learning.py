@@ -69,9 +69,5 @@ def learning_curves(
     table["high"] = (table["mean"] + half).clip(upper=limits[1])
     order = {name: i for i, name in enumerate(dict.fromkeys(trials["objective"]))}
     found = table.reset_index()[list(COLUMNS)]
-    return found.sort_values(
-        keys,
-        key=lambda values: values.map(order) if values.name == "objective" else values,
-        kind="stable",
-        ignore_index=True,
-    )
+    ranks = found.assign(objective=found["objective"].map(order))
+    return found.loc[ranks.sort_values(keys, kind="stable").index].reset_index(drop=True)

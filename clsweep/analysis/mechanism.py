@@ -90,11 +90,8 @@ def mechanism(
             own = trials.loc[trials["objective"].astype(str) == sweep.objective, by].dropna()
             texts = [f"{by}={setting(own.iloc[0])}" if len(own) else ""]
         for code, group in means.groupby(codes.reindex(means.index)):
-            row = {
-                "objective": sweep.objective,
-                "at": texts[int(code)],
-                "num_trials": int(group["num"].sum()),
-            }
+            row = {"objective": sweep.objective, "at": texts[int(code)]}
+            row["num_trials"] = int(group["num"].sum())
             row |= {name: group[name].mean() for name in (metric, *found)}
             rows.append(row | noted())
     return pd.DataFrame(rows, columns=[*start, metric, *found, *end])

@@ -59,41 +59,19 @@ class Noise:
         left: (n, S) x_is - m_i, NaN = no score.
         means: (n,) m_i.
         silent: (n,) rows without noise, which say nothing of the others'.
+        freedoms, squares: (n,) d_i and sum_s (x_is - m_i)^2; 0 of silent rows.
+        freedom, pooled: sum_i d_i, and sum_is (x_is - m_i)^2 over it; NaN without a repeat.
+        total: the sum of all squares in one go: a difference's chances hang on its last digit.
     """
 
     left: Array
     means: Array
     silent: NDArray[np.bool_]
-
-    @cached_property
-    def counts(self) -> Codes:
-        """(n,) S_i."""
-        return np.asarray(np.isfinite(self.left).sum(axis=1))
-
-    @cached_property
-    def freedoms(self) -> Array:
-        """(n,) d_i."""
-        return np.where(self.silent, 0.0, self.counts - 1.0)
-
-    @cached_property
-    def squares(self) -> Array:
-        """(n,) sum_s (x_is - m_i)^2."""
-        return np.where(self.silent, 0.0, np.nansum(np.square(self.left), axis=1))
-
-    @cached_property
-    def freedom(self) -> int:
-        """sum_i d_i."""
-        return int(self.freedoms.sum())
-
-    @cached_property
-    def pooled(self) -> float:
-        """sum_is (x_is - m_i)^2 / freedom; NaN without a repeat."""
-        return float(self.squares.sum()) / self.freedom if self.freedom else np.nan
-
-    @cached_property
-    def total(self) -> float:
-        """The sum of all squares in one go: a difference's chances hang on its last digit."""
-        return float(np.square(self.left[np.isfinite(self.left)]).sum())
+    freedoms: Array
+    squares: Array
+    freedom: int
+    pooled: float
+    total: float
 
     @property
     def variance(self) -> float:
@@ -103,8 +81,10 @@ class Noise:
     @cached_property
     def residuals(self) -> Array:
         """(x_is - m_i) / sqrt(1 - 1 / S_i) of the rows with a repeat."""
-        repeated = np.isfinite(self.left) & (self.counts > 1)[:, None]
-        scaled = self.left / np.sqrt(1.0 - 1.0 / np.maximum(self.counts, 2))[:, None]
+        present = np.isfinite(self.left)
+        counts = present.sum(axis=1)[:, None]
+        repeated = present & (counts > 1)
+        scaled = self.left / np.sqrt(1.0 - 1.0 / np.maximum(counts, 2))
         return np.asarray(scaled[repeated])
 
     @cached_property
@@ -180,9 +160,15 @@ def noise_of(values: Array, silent: NDArray[np.bool_] | None = None) -> Noise:
 
     silent: (n,) rows without noise, which say nothing of the others' (`Sweep.silent`).
     """
-    means = np.nansum(values, axis=1) / np.isfinite(values).sum(axis=1)
-    none = np.zeros(len(values), dtype=bool)
-    return Noise(values - means[:, None], means, none if silent is None else silent)
+    counts = np.isfinite(values).sum(axis=1)
+    means = np.nansum(values, axis=1) / counts
+    left = values - means[:, None]
+    silent = np.zeros(len(values), dtype=bool) if silent is None else silent
+    freedoms = np.where(silent, 0.0, counts - 1.0)
+    squares = np.where(silent, 0.0, np.nansum(np.square(left), axis=1))
+    freedom, total = int(freedoms.sum()), float(np.square(left[np.isfinite(left)]).sum())
+    pooled = float(squares.sum()) / freedom if freedom else np.nan
+    return Noise(left, means, silent, freedoms, squares, freedom, pooled, total)
 
 
 def half_width(variance: Any, freedom: Any) -> Any:
@@ -192,17 +178,15 @@ def half_width(variance: Any, freedom: Any) -> Any:
 
 def blindness(values: Array) -> tuple[Note, ...]:
     """A note on how much more noise the worst of few configurations (n, S) may have unseen."""
-    freedom = np.isfinite(values).sum(axis=1) - 1
     noise = noise_of(values)
     if len(values) >= FEW or not noise.pooled > 0:
         return ()
-    least = int(freedom[freedom > 0].min())
+    least = int(noise.freedoms[noise.freedoms > 0].min())
     factor = unseen(least, noise.freedom - least)
     if not LEAST_SAID <= factor < np.inf:
         return ()
-    return (
-        note(Reason.UNEVEN_UNSEEN, settings=len(values), seeds=least + 1, factor=round(factor)),
-    )
+    figures = {"settings": len(values), "seeds": least + 1, "factor": round(factor)}
+    return (note(Reason.UNEVEN_UNSEEN, **figures),)
 
 
 def unseen(freedom: int, others: int) -> float:

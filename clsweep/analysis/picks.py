@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from clsweep.analysis import CONFIDENCE, reasons
+from clsweep.analysis import TAIL, reasons
 from clsweep.analysis.mechanism import config_means, rank_correlation
 from clsweep.analysis.noise import noise_of
 from clsweep.analysis.reasons import Note, Reason, note, noted
@@ -70,11 +70,9 @@ def picks(
     for sweep in measured:
         alike.setdefault(yardsticks.get(sweep.objective, ""), []).append(sweep)
     groups = [(sweep.objective, [sweep]) for sweep in measured]
-    groups += [
-        (f"{ALL}, {yardstick}" if yardstick else ALL, group)
-        for yardstick, group in alike.items()
-        if len(group) > 1
-    ]
+    for yardstick, group in alike.items():
+        if len(group) > 1:
+            groups.append((f"{ALL}, {yardstick}" if yardstick else ALL, group))
     rows = [
         {"objective": name} | row
         for name, group in groups
@@ -138,7 +136,6 @@ def _interval(values: Array, pick: int) -> tuple[float, float, Note | None]:
     loss = (even + even[pick]) ** 2 / noise.freedom
     loss += alone**2 / noise.own_freedom + alone[pick] ** 2 / noise.own_freedom[pick]
     freedom, error = variance**2 / np.delete(loss, pick), np.sqrt(variance)
-    tail = (1 - CONFIDENCE) / 2
-    low = np.max(lead - stats.t.isf(tail / (len(lead) * len(values)), freedom) * error)
-    high = np.max(lead + stats.t.isf(tail, freedom) * error)
+    low = np.max(lead - stats.t.isf(TAIL / (len(lead) * len(values)), freedom) * error)
+    high = np.max(lead + stats.t.isf(TAIL, freedom) * error)
     return max(0.0, float(low)), max(0.0, float(high)), None

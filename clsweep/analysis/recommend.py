@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from clsweep.analysis import reasons, resample
-from clsweep.analysis.best import Place, place_of
+from clsweep.analysis.best import place_of
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -129,10 +129,9 @@ def _best(sweep: Sweep, complete: NDArray[np.bool_]) -> int:
     means = np.where(complete, sweep.means, -np.inf)
     near = means >= means.max() - 1e-9 * abs(means.max())
 
-    def place(row: int) -> Place:
-        config: Any = sweep.configs[row]
+    def place(row: int) -> Any:
         scores = sweep.scores[row]
-        return place_of(config, scores[np.isfinite(scores)].tolist(), "max")
+        return place_of(sweep.configs[row], scores[np.isfinite(scores)].tolist(), "max")
 
     return min(np.flatnonzero(near).tolist(), key=place)
 
@@ -182,9 +181,7 @@ def _cautions(sweep: Sweep, row: int) -> list[Note]:
 
 
 def _passed_over(sweep: Sweep, best: int) -> list[Note]:
-    """The highest mean, where it stands above the best only because it has fewer scores: seeds that
-    are still to run, and none that failed.
-    """
+    """The highest mean, where it is above the best only as seeds of it are still to run."""
     counts = sweep.counts
     means = np.where((counts > 0) & ~sweep.failed.any(axis=1), sweep.means, -np.inf)
     top = int(means.argmax())

@@ -259,42 +259,29 @@ def _measured(row: Mapping[str, Any], printed: Printed, scored: pd.DataFrame) ->
     table = mine.pivot_table(index="config", columns="seed", values=metric)
     level = level_of(table.to_numpy(dtype=float), table.index.tolist().index(config))
     half = level.half_width
-    found: dict[str, Any] = {
-        "measured": level.mean,
-        "low": level.mean - half,
-        "high": level.mean + half,
-        "num_seeds": level.num,
-    }
+    found: dict[str, Any] = {"measured": level.mean, "num_seeds": level.num}
+    found |= {"low": level.mean - half, "high": level.mean + half}
     cell = _cell(row, printed)
     if cell is None:
         return found | _said(Verdict.NOT_RESOLVED, why=note(Reason.PROTOCOL_UNKNOWN))
     if apart := _apart(row, scored.iloc[0], cell, printed.fixed[metric]):
         why = note(Reason.OTHER_SCALE, params=tuple(name for name, *_ in apart))
-        return (
-            found
-            | _said(Verdict.OTHER_SCALE, why=why)
-            | {"differs_in": ", ".join(name for name, *_ in apart)}
-            | {"here": ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)}
-            | {"there": ", ".join(f"{name}={setting(there)}" for name, _, there in apart)}
-        )
+        found["differs_in"] = ", ".join(name for name, *_ in apart)
+        found["here"] = ", ".join(f"{name}={setting(here) or '-'}" for name, here, _ in apart)
+        found["there"] = ", ".join(f"{name}={setting(there)}" for name, _, there in apart)
+        return found | _said(Verdict.OTHER_SCALE, why=why)
     within = printed.within[metric]
     half = level.difference_half_width(spread=row["spread"], rounding=row["rounding"])
     difference = level.mean - row["value"]
     low, high = difference - half, difference + half
-    verdict: Verdict = Verdict.NOT_RESOLVED
-    cause = None
+    found |= {"difference": difference, "difference_low": low, "difference_high": high}
+    found["within"] = within
     if math.isnan(half):
-        cause = note(Reason.ONE_SEED if level.num == 1 else Reason.NO_NOISE)
-    elif -within <= low and high <= within:
-        verdict = Verdict.AGREES
-    elif low > 0 or high < 0:
-        verdict = Verdict.DIFFERS
-    return (
-        found
-        | {"difference": difference, "difference_low": low, "difference_high": high}
-        | {"within": within}
-        | _said(verdict, why=cause)
-    )
+        why = note(Reason.ONE_SEED if level.num == 1 else Reason.NO_NOISE)
+        return found | _said(Verdict.NOT_RESOLVED, why=why)
+    if -within <= low and high <= within:
+        return found | _said(Verdict.AGREES)
+    return found | _said(Verdict.DIFFERS if low > 0 or high < 0 else Verdict.NOT_RESOLVED)
 
 
 def _in_place(trials: pd.DataFrame, row: Mapping[str, Any], printed: Printed) -> pd.DataFrame:

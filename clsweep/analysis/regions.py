@@ -143,6 +143,12 @@ def numbers_in(column: pd.Series[Any]) -> Array:
     return np.asarray(pd.to_numeric(column).to_numpy(dtype=float, na_value=np.nan))
 
 
+def means_by(codes: Codes, values: Array, num: int) -> Array:
+    """(num,) mean of the values of each code, NaN for none."""
+    counts = np.bincount(codes, minlength=num)
+    return np.where(counts > 0, np.bincount(codes, values, num) / np.maximum(counts, 1), np.nan)
+
+
 def rounded(values: Array) -> Array:
     """Numbers rounded to about 12 significant digits, so that 0.1 + 0.2 is 0.3."""
     mantissa, exponent = np.frexp(values)
@@ -175,7 +181,9 @@ def _place(values: Array, starts: Array, *, is_binned: bool) -> Codes:
 
 def _categories(param: str, columns: Sequence[pd.Series[Any]]) -> Regions:
     """One region for each different text, a missing value last."""
-    values = pd.concat([pd.Series(column.unique()) for column in columns], ignore_index=True)
+    values = pd.concat(
+        [pd.Series(column.unique(), dtype=object) for column in columns], ignore_index=True
+    )
     found: dict[str, Any] = {}
     for value in values[values.notna()]:
         found.setdefault(_name(value), value)

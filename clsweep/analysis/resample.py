@@ -93,23 +93,20 @@ def tail_level(values: Array, num: int, *, clipped: bool = True) -> Array:
     clipped: keep it between the plain value, which is too extreme, and the mean of all m_i.
     """
     means = row_means(values)
-    plain = (
-        means.min(axis=-1)
-        if num == 1
-        else np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
-    )
+    if num == 1:
+        plain = means.min(axis=-1)
+    else:
+        plain = np.partition(means, num - 1, axis=-1)[..., :num].mean(axis=-1)
     if values.shape[-1] == 1:
         return np.asarray(plain)
     if _is_complete(values):
         picked = _lowest(values.sum(axis=-1)[..., None] - values, num)
         level = np.take_along_axis(values, picked, axis=-2).mean(axis=(-2, -1))
     else:
-        levels = [
-            np.take_along_axis(scores, _lowest(looks[..., None], num)[..., 0], axis=-1).mean(
-                axis=-1
-            )
-            for looks, scores in folds(values)
-        ]
+        levels = []
+        for looks, scores in folds(values):
+            picked = _lowest(looks[..., None], num)[..., 0]
+            levels.append(np.take_along_axis(scores, picked, axis=-1).mean(axis=-1))
         level = np.concatenate(levels).mean(axis=0)
     return np.asarray(np.clip(level, plain, means.mean(axis=-1)) if clipped else level)
 
@@ -185,12 +182,9 @@ def statistics(values: Array, *, within: float) -> dict[str, Array]:
     sqrt(max(0, variance)).
     """
     found = spread(values)
-    return {
-        **found,
-        **nearness(row_means(values), best_level(values), within=within),
-        "sd_star": np.sqrt(np.maximum(0.0, found["variance"])),
-        "worst_10": worst_tenth(values),
-    }
+    found |= nearness(row_means(values), best_level(values), within=within)
+    found["sd_star"] = np.sqrt(np.maximum(0.0, found["variance"]))
+    return found | {"worst_10": worst_tenth(values)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,14 +289,9 @@ def intervals(
         means, tried_means = row_means(drawn), row_means(tried)
         free = best_level(tried, clipped=False)
         best = np.clip(free, tried_means.mean(axis=-1), tried_means.max(axis=-1))
-        open_ended = nearness(means, free, within=within, most=np.inf)
-        return {
-            **spread(drawn),
-            "share": nearness(means, best, within=within)["share"],
-            "regret": open_ended["regret"],
-            "tolerance_area": open_ended["tolerance_area"],
-            "worst_10": worst_tenth(drawn),
-        }
+        near = nearness(means, free, within=within, most=np.inf)
+        near["share"] = nearness(means, best, within=within)["share"]
+        return spread(drawn) | near | {"worst_10": worst_tenth(drawn)}
 
     point = {name: float(x) for name, x in statistics(values, within=within).items()}
     free = best_level(values, clipped=False)
@@ -310,15 +299,10 @@ def intervals(
     draws = bootstrap.collect(values, measure)
     moved = {name: point[name] for name in ("mean", "regret", "tolerance_area", "iqm")}
     moved["iqm"] -= float(draws["iqm"].mean() - interquartile_mean(centres(values)))
-    bounds = {
-        name: bootstrap.bounds(
-            drawn,
-            max(2, num // 10) if name == "worst_10" else num,
-            estimate=point[name],
-            centre=moved.get(name),
-        )
-        for name, drawn in draws.items()
-    }
+    bounds = {}
+    for name, drawn in draws.items():
+        size, centre = max(2, num // 10) if name == "worst_10" else num, moved.get(name)
+        bounds[name] = bootstrap.bounds(drawn, size, estimate=point[name], centre=centre)
     bounds["iqm"] = min(bounds["iqm"][0], point["iqm"]), max(bounds["iqm"][1], point["iqm"])
     ends = {"sd_star": np.sqrt(np.maximum(0.0, bounds.pop("variance")))}
     for name, most in {"sd": np.inf, "regret": np.inf, "share": 1, "tolerance_area": 1}.items():

@@ -174,19 +174,15 @@ class _Design:
         is_label = num == self._num >= MIN_POINTS and not is_number(self._settings[name])
         if is_label and others and self.count(others) == self._num:
             return tuple(others)
-        for size in range(2, MAX_LEADERS + 1):
-            for chosen in itertools.combinations(others, size):
-                if self._follows_crossed(name, chosen):
+        sizes = range(2, MAX_LEADERS + 1)
+        for chosen in itertools.chain(*(itertools.combinations(others, size) for size in sizes)):
+            num = self._product(chosen)
+            recur = 2 * num <= self._num or (self._is_grid and num == self._num)
+            if recur and self.count(chosen) == num == self.count([*chosen, name]):
+                swapped = ([name if c == gone else c for c in chosen] for gone in chosen)
+                if not any(self.count(names) == self._product(names) for names in swapped):
                     return chosen
         return ()
-
-    def _follows_crossed(self, name: str, chosen: tuple[str, ...]) -> bool:
-        num = self._product(chosen)
-        recur = 2 * num <= self._num or (self._is_grid and num == self._num)
-        if not recur or self.count(chosen) != num or self.count([*chosen, name]) != num:
-            return False
-        swapped = ([name if c == gone else c for c in chosen] for gone in chosen)
-        return not any(self.count(names) == self._product(names) for names in swapped)
 
     def _product(self, names: Iterable[str]) -> int:
         """Combinations of values if every one occurred."""

@@ -31,6 +31,13 @@ ANYWHERE = (-np.inf, np.inf)  # limits of a metric that has none
 FAILED_AS = WORST, CHANCE, LEFT_OUT = "worst", "chance", "left out"
 
 
+COUNTED_AS = {
+    WORST: Reason.TRIALS_FAILED_AS_WORST,
+    CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
+    LEFT_OUT: Reason.TRIALS_FAILED,
+}
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sweep:
     """The trials of one objective.
@@ -114,9 +121,7 @@ class Sweep:
 
     @property
     def not_measured(self) -> Note | None:
-        """Why these samples say nothing of the space as a whole; None where they were drawn
-        evenly.
-        """
+        """Why these samples say nothing of the space as a whole; None if they were drawn evenly."""
         if adaptive := tuple(name for name in self.samplers if name in ADAPTIVE_SAMPLERS):
             return note(Reason.ADAPTIVE_SAMPLER, samplers=adaptive)
         if len(self.samplers) > 1:
@@ -138,13 +143,9 @@ class Sweep:
         found = self._cut_short
         if self.num_failed:
             figures: dict[str, Any] = {"failed": self.num_failed, "trials": self.num_trials}
-            reason = {
-                WORST: Reason.TRIALS_FAILED_AS_WORST,
-                CHANCE: Reason.TRIALS_FAILED_AS_CHANCE,
-            }.get(self.failed_as, Reason.TRIALS_FAILED)
             if np.isfinite(self.failed_level):
                 figures["level"] = self.sign * self.failed_level
-            found.insert(0, note(reason, **figures))
+            found.insert(0, note(COUNTED_AS[self.failed_as], **figures))
         if self.is_unfinished:
             figures = {"configs": len(self.configs), "planned": self.num_planned}
             found.append(note(Reason.UNFINISHED, **figures))
@@ -167,16 +168,12 @@ class Sweep:
 
     @cached_property
     def unknown(self) -> NDArray[np.bool_]:
-        """(n,) bool, configurations that failed on every seed and count as the worst score seen:
-        their own level may be any lower.
-        """
+        """(n,) bool, the silent that count as the worst score seen: they may be any lower."""
         return self.silent & (self.failed_as == WORST)
 
     @cached_property
     def silent(self) -> NDArray[np.bool_]:
-        """(n,) bool, configurations that failed on every seed, and count at one level: their
-        scores say nothing of the noise.
-        """
+        """(n,) bool, those that failed on every seed and count at one level, without noise."""
         return self.alive & (self.num_measured == 0)
 
     @cached_property
@@ -196,9 +193,7 @@ class Sweep:
 
     @cached_property
     def has_repeats(self) -> bool:
-        """Whether any configuration has two scores: without, seed noise cannot be told from
-        effects.
-        """
+        """Whether any configuration has two scores, and seed noise can be told from effects."""
         return bool((self.counts > 1).any())
 
     @cached_property
@@ -235,13 +230,11 @@ class Sweep:
         """Text of one configuration's setting, as `tau=0.2, batch_size=64`."""
         alike = np.arange(len(self.configs)) != row  # whose few digits may not tell them apart
         for name, values in self._values.items():
-            own = values[row]
-            is_category = self.scales[name] == "category"
-            alike[alike] = (
-                values[alike] == own
-                if is_category
-                else np.isclose(values[alike], own, rtol=1e-3, atol=0.0, equal_nan=True)
-            )
+            near, own = values[alike], values[row]
+            if self.scales[name] == "category":
+                alike[alike] = near == own
+            else:
+                alike[alike] = np.isclose(near, own, rtol=1e-3, atol=0.0, equal_nan=True)
         rows = self.settings.iloc[[row, *np.flatnonzero(alike)]]
         texts = ((name, settings(rows[name].tolist())[0]) for name in self.params)
         at = ", ".join(f"{name}={text}" for name, text in texts if text)
@@ -316,6 +309,31 @@ def read_sweeps(
             no copy, a configuration with two settings, an unknown mode, sampler, status or scale,
             a metric that is not numbers.
     """
+    names = trials["objective"].unique() if "objective" in trials else ()
+    axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
+    every = list(dict.fromkeys(name for each in axes.values() for name in each))
+    _check(mode, failed_as, chance, scales or {})
+    _check_trials(trials, metric, every)
+    sign = 1.0 if mode == "max" else -1.0
+    told = _Told(metric, sign, every, scales or {}, bounds or {}, limits)
+    sweeps = [
+        told.sweep(str(name), group, axes.get(str(name), ()), (planned or {}).get(str(name), 0))
+        for name, group in trials.groupby("objective", sort=False, observed=True)
+    ]
+    if failed_as == LEFT_OUT:
+        return sweeps
+    worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
+    level = float(sign * chance if failed_as == CHANCE and chance is not None else worst)
+    counted = []
+    for sweep in sweeps:
+        if sweep.alive.any() and not np.isnan(level):
+            scores = np.where(sweep.failed, level, sweep.scores)
+            sweep = replace(sweep, scores=scores, failed_as=failed_as, failed_level=level)
+        counted.append(sweep)
+    return counted
+
+
+def _check(mode: str, failed_as: str, chance: float | None, scales: Mapping[str, str]) -> None:
     if mode not in ("max", "min"):
         raise ValueError(f"mode: expected 'max' or 'min', got {mode!r}")
     if failed_as not in FAILED_AS:
@@ -325,43 +343,11 @@ def read_sweeps(
         )
     if failed_as == CHANCE and chance is None:
         raise ValueError("failed: expected worst or left out, as the chance level is not known")
-    if unknown := [scale for scale in (scales or {}).values() if scale not in SCALES]:
+    if unknown := [scale for scale in scales.values() if scale not in SCALES]:
         raise ValueError(f"scales: expected 'log', 'linear' or 'category', got {unknown[0]!r}")
-    names = trials["objective"].unique() if "objective" in trials else ()
-    axes = params if isinstance(params, Mapping) else dict.fromkeys(map(str, names), params)
-    every = list(dict.fromkeys(name for each in axes.values() for name in each))
-    _check(trials, metric, every)
-    sign = 1.0 if mode == "max" else -1.0
-    told = _Told(
-        metric=metric,
-        sign=sign,
-        every=every,
-        scales=scales or {},
-        bounds=bounds or {},
-        limits=limits,
-    )
-    sweeps = [
-        told.sweep(str(name), group, axes.get(str(name), ()), (planned or {}).get(str(name), 0))
-        for name, group in trials.groupby("objective", sort=False, observed=True)
-    ]
-    if failed_as == LEFT_OUT:
-        return sweeps
-    worst = min((np.nanmin(sweep.scores) for sweep in sweeps if sweep.alive.any()), default=np.nan)
-    level = float(sign * chance if failed_as == CHANCE and chance is not None else worst)
-    return [
-        replace(
-            sweep,
-            scores=np.where(sweep.failed, level, sweep.scores),
-            failed_as=failed_as,
-            failed_level=level,
-        )
-        if sweep.alive.any() and not np.isnan(level)
-        else sweep
-        for sweep in sweeps
-    ]
 
 
-def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
+def _check_trials(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
     labels = [*KEYS, "status", "sampler"]
     check_columns(trials, *labels, metric, *params)
     if trials.empty:
@@ -379,7 +365,7 @@ def _check(trials: pd.DataFrame, metric: str, params: Sequence[str]) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Told:
     """What `read_sweeps` is told of all objectives; `every`: the hyperparameters of any."""
 
@@ -398,10 +384,8 @@ class _Told:
         columns, seeds = pd.factorize(group["seed"], sort=True)
         if (repeated := pd.Series(rows * len(seeds) + columns).duplicated().to_numpy()).any():
             config, seed = group.loc[repeated, ["config", "seed"]].iloc[0]
-            raise ValueError(
-                f"trials: objective {objective!r}, config {config}, seed {seed} appears more than "
-                "once, with different values"
-            )
+            at = f"objective {objective!r}, config {config}, seed {seed}"
+            raise ValueError(f"trials: {at} appears more than once, with different values")
         first = np.unique(rows, return_index=True)[1]
         swept = [name for name in params if _is_swept(objective, group[name], rows, first, configs)]
         settings = group[swept].iloc[first].reset_index(drop=True)

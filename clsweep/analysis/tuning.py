@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis import CONFIDENCE, TAIL, reasons, resample
 from clsweep.analysis.noise import half_width, seed_shift
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sweep import Array, Sweep
@@ -67,11 +67,10 @@ def best_of_k(sweeps: Sequence[Sweep]) -> pd.DataFrame:
     - 1 seeds each. Ties share their scores. A configuration without a score at that seed is ranked
     but does not count there. One seed: the plain estimator, which the note calls optimistic.
 
-    k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a
-    grid is the whole space, and new noise is drawn (`_tables`); of any other design one
-    configuration at a time is left out, with its scores (`_jackknife`), and k above n / 2 has no
-    interval. Samples that do not cover the space evenly (`Sweep.not_measured`) have one row without
-    k, and the note.
+    k is 1, 2, ... n on a roughly logarithmic list that ends with n. Intervals: a grid is the whole
+    space, and new noise is drawn (`_tables`); of any other design one configuration at a time is
+    left out, with its scores (`_jackknife`), and k above n / 2 has no interval. Samples that do not
+    cover the space evenly (`Sweep.not_measured`) have one row without k, and the note.
     """
     rows: list[dict[str, Any]] = []
     for sweep in (each.by_level() for each in sweeps):
@@ -154,11 +153,9 @@ def _cost(sweep: Sweep, defaults: Mapping[str, Any] | None, within: float) -> di
     row |= {"best_level": sweep.sign * point[-1], "k_within": _first_k(ks, point, within)}
     if len(draws):
         drawn = [_first_k(ks, curve, within) for curve in draws if np.isfinite(curve).all()]
-        low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        row |= {
-            "k_low": int(min(low, row["k_within"])),
-            "k_high": int(np.ceil(max(high, row["k_within"]))),
-        }
+        low, high = np.quantile(drawn, [TAIL, (1 + CONFIDENCE) / 2])
+        row["k_low"] = int(min(low, row["k_within"]))
+        row["k_high"] = int(np.ceil(max(high, row["k_within"])))
     if default is not None and sweep.alive[default]:
         gain = float(point[-1] - sweep.means[default])
         gains = [np.empty(0)]

@@ -230,11 +230,8 @@ def mean_difference(
     terms = _terms(part, whole)
     found = mean_effect(terms, rng)
     repeats = float(min(np.isfinite(term.table).sum(axis=1).mean() for term in terms))
-    notes = [
-        note(Reason.SEED_SHIFT, chance=each.doubts[1].chance)
-        for each in terms
-        if each.doubts[1].chance > 0.5
-    ]
+    chances = [each.doubts[1].chance for each in terms]
+    notes = [note(Reason.SEED_SHIFT, chance=chance) for chance in chances if chance > 0.5]
     if len(terms) > 1:
         return found, repeats, notes
     shift, units = terms[0].doubts[1], units_of(terms[0])
@@ -256,8 +253,8 @@ def mean_difference(
 def _terms(part: Pairing, whole: Pairing) -> list[Term]:
     """The independent tables whose means add up to the difference: one where scores are paired."""
     sides, everywhere = ((pairing.a.scores, pairing.b.scores) for pairing in (part, whole))
+    means = [resample.row_means(side) for side in sides]
     if part.paired and not part.fixed:
-        means = [resample.row_means(side) for side in sides]
         by_seed = sides[0] - sides[1] if part.crossed else None
         return [sample_term(means[0] - means[1], np.hstack(sides), by_seed)]
     if part.crossed:
@@ -268,16 +265,10 @@ def _terms(part: Pairing, whole: Pairing) -> list[Term]:
         if 2 * min(apart) > joint:
             some, every = (a - b for a, b in (sides, everywhere))
             return [term(some, np.hstack(sides), every, np.hstack(everywhere))]
-    signs = (1.0, -1.0)
     if part.fixed:
-        return [
-            term(sign * side, side, sign * every, every)
-            for sign, side, every in zip(signs, sides, everywhere, strict=True)
-        ]
-    return [
-        sample_term(sign * resample.row_means(side), side)
-        for sign, side in zip(signs, sides, strict=True)
-    ]
+        (a, b), (all_a, all_b) = sides, everywhere
+        return [term(a, a, all_a, all_a), term(-b, b, -all_b, all_b)]
+    return [sample_term(means[0], sides[0]), sample_term(-means[1], sides[1])]
 
 
 def sign_flips(units: Array, rng: np.random.Generator) -> tuple[float, float]:
@@ -417,12 +408,9 @@ def spread_effect(
         estimate = float(statistic(a, False) - statistic(b, False))
         if any(np.isfinite(side).sum(axis=1).max() < 2 for side in (a, b)):
             return Evidence(estimate)
-        draws = np.concatenate(
-            [
-                statistic(left, not fixed) - statistic(right, not fixed)
-                for left, right in _redrawn(a, b, num, paired=paired, fixed=fixed, rng=rng)
-            ]
-        )
+        tables = _redrawn(a, b, num, paired=paired, fixed=fixed, rng=rng)
+        parts = [statistic(x, not fixed) - statistic(y, not fixed) for x, y in tables]
+    draws = np.concatenate(parts)
     tail = TAIL
     if not fixed:
         n = min(len(a), len(b))

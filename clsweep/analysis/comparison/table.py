@@ -103,7 +103,19 @@ def compare(
             f"stat: expected one of {', '.join(STATS)}, got {stat!r}.{nearest(stat, STATS)}"
         )
     if not within >= 0:
-        raise ValueError(f"within: expected >= 0, got {within!r}.{nearest(str(within), STATS)}")
+        raise ValueError(f"within: expected >= 0, got {within!r}.")
+    sweeps = _chosen(sweeps, a, b)
+    check_by(by, sweeps)
+
+    def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
+        pairs = combinations(sweeps, 2)
+        found = in_threads(lambda ab: _rows(ab[0], ab[1], stat, by, within), pairs)
+        return _table([row for rows in found for row in rows])
+
+    return gated(sweeps, table, ("a", "b", "region"))
+
+
+def _chosen(sweeps: Sequence[Sweep], a: str | None, b: str | None) -> Sequence[Sweep]:
     if a is not None and b is not None:
         known = {sweep.objective: sweep for sweep in sweeps}
         for name in (a, b):
@@ -111,22 +123,14 @@ def compare(
                 raise ValueError(
                     f"no objective {name!r}.{nearest(name, known)} Objectives: {', '.join(known)}"
                 )
-        sweeps = known[a], known[b]
         if a == b:
             raise ValueError(f"b: expected another objective than a, got {b!r} twice")
-    elif a is not None or b is not None:
+        return known[a], known[b]
+    if a is not None or b is not None:
         raise ValueError(
             f"compare: expected two objectives, or none for every pair; got {a or b!r} alone"
         )
-    check_by(by, sweeps)
-
-    def table(sweeps: Sequence[Sweep]) -> pd.DataFrame:
-        found = in_threads(
-            lambda ab: _rows(ab[0], ab[1], stat, by, within), combinations(sweeps, 2)
-        )
-        return _table([row for rows in found for row in rows])
-
-    return gated(sweeps, table, ("a", "b", "region"))
+    return sweeps
 
 
 def gated(
@@ -184,28 +188,17 @@ def _rows(a: Sweep, b: Sweep, stat: str, by: str | None, within: float) -> list[
             row |= {f"value_{n}": x.sign * row[f"value_{n}"] for n, x in (("a", a), ("b", b))}
         else:
             row, why, notes = _spread(part, stat, within, rng)
-        sides = part.a.scores, part.b.scores
-        row |= {
-            "region": label,
-            "num_pairs": part.num_pairs,
-            "num_seeds": min(int(np.isfinite(x).sum(axis=1).max()) for x in sides),
-            "superiority": _superiority(part),
-            "fixed": part.fixed,
-        }
+        seeds = [int(np.isfinite(side.scores).sum(axis=1).max()) for side in (part.a, part.b)]
+        row |= {"region": label, "num_pairs": part.num_pairs, "num_seeds": min(seeds)}
+        row |= {"superiority": _superiority(part), "fixed": part.fixed}
         rows.append(blank | row | noted(*pairing.notes, *notes, why=why))
     return rows
 
 
 def _bounds(found: Evidence) -> dict[str, Any]:
-    return {
-        "estimate": found.estimate,
-        "low": found.low,
-        "high": found.high,
-        "p": found.p,
-        "p_min": found.p_min,
-        "side": int(found.low > 0) - int(found.high < 0),
-        "detectable": found.detectable,
-    }
+    names = ("estimate", "low", "high", "p", "p_min", "detectable")
+    side = int(found.low > 0) - int(found.high < 0)
+    return {name: getattr(found, name) for name in names} | {"side": side}
 
 
 def _mean(

@@ -17,7 +17,7 @@ from clsweep.analysis.comparison.pairing import PER_BIN, Pairing, pair
 from clsweep.analysis.comparison.table import gated
 from clsweep.analysis.holm import holm
 from clsweep.analysis.reasons import Reason, note, noted
-from clsweep.analysis.regions import cut
+from clsweep.analysis.regions import cut, means_by
 from clsweep.analysis.sweep import Sweep, check_by
 from clsweep.analysis.threads import in_threads
 
@@ -68,12 +68,9 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
         return pd.DataFrame([blank], columns=list(COLUMNS))
     regions = cut(by, competing, per_bin=PER_BIN)
     # (objectives, regions): mean of the configurations there that have a score; NaN for none
-    means = np.full((len(competing), len(regions)), np.nan)
-    for i, sweep in enumerate(competing):
-        at = regions.place(sweep.settings[by])[sweep.alive]
-        count = np.bincount(at, minlength=len(regions))
-        total = np.bincount(at, weights=sweep.means[sweep.alive], minlength=len(regions))
-        means[i] = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    at = [regions.place(sweep.settings[by][sweep.alive]) for sweep in competing]
+    levels = [sweep.means[sweep.alive] for sweep in competing]
+    means = np.stack([means_by(*each, len(regions)) for each in zip(at, levels, strict=True)])
 
     @cache
     def parts_of(a: int, b: int) -> tuple[Pairing, dict[str, Pairing]]:
@@ -82,21 +79,16 @@ def _winners(sweeps: Sequence[Sweep], by: str) -> pd.DataFrame:
 
     def contest(k: int) -> dict[str, Any] | None:
         """The best of a region against every other."""
+        row: dict[str, Any]
         known = np.argsort(-means[:, k], kind="stable")[: np.isfinite(means[:, k]).sum()].tolist()
         if not known:
             return None
         best, *others = known
-        row = {
-            "by": by,
-            "region": regions.named[k],
-            "value_low": regions.low[k],
-            "value_high": regions.high[k],
-            "objective": competing[best].objective,
-            "mean": competing[best].sign * float(means[best, k]),
-            "runner_up": competing[others[0]].objective if others else "",
-            "p_holm": np.nan,
-            "excludes": False,
-        }
+        row = {"by": by, "region": regions.named[k], "p_holm": np.nan, "excludes": False}
+        row |= {"value_low": regions.low[k], "value_high": regions.high[k]}
+        row["objective"] = competing[best].objective
+        row["mean"] = competing[best].sign * float(means[best, k])
+        row["runner_up"] = competing[others[0]].objective if others else ""
         if not others:
             return row | noted(*notes, why=note(Reason.NOBODY_ELSE))
         tests, said = [], list(notes)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clsweep.analysis import reasons
 from clsweep.analysis.noise import half_width
 from clsweep.analysis.reasons import Note, Reason, note, noted
-from clsweep.analysis.regions import Codes, cut
+from clsweep.analysis.regions import Codes, cut, means_by
 from clsweep.analysis.robustness.response import shared_settings
 from clsweep.analysis.sweep import Array, Sweep
 
@@ -62,8 +62,7 @@ def _rows(sweep: Sweep, name: str) -> list[dict[str, Any]]:
         balance = note(Reason.SHARED_SETTINGS, param=name, settings=found)
         notes = [balance if found else note(Reason.UNBALANCED, param=name)]
     counts = np.bincount(groups[used], minlength=num)
-    sums = np.bincount(groups[used], weights=sweep.sign * sweep.means[used], minlength=num)
-    centres = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    centres = means_by(groups[used], sweep.sign * sweep.means[used], num)
     half, said = _half_widths(sweep, used, groups, counts, centres)
     ends = np.array(sweep.turned(sweep.sign * centres - half, sweep.sign * centres + half))
     ends[0 if sweep.sign > 0 else 1, np.bincount(groups, sweep.unknown, num) > 0] = np.nan

@@ -176,9 +176,7 @@ def band(table: Response, *, within: float) -> Band:
     slack = float(resample.rounding(means[usable]))
     best = int(means.argmax())
     first, last = _run(means >= float(resample.best_level(scores)) - within - slack, best)
-    end = {(True, True): "both", (True, False): "low", (False, True): "high"}.get(
-        (first == 0, last == len(rows) - 1), ""
-    )
+    end = ("", "low", "high", "both")[(first == 0) + 2 * (last == len(rows) - 1)]
     found = Band(float(table.low[rows[first]]), float(table.high[rows[last]]), end=end)
     counts = np.isfinite(scores).sum(axis=1)
     freedom = int((counts - 1).sum())
@@ -193,9 +191,8 @@ def band(table: Response, *, within: float) -> Band:
     if not shown[best]:
         return found
     first, last = _run(shown, best)
-    return replace(
-        found, sure_low=float(table.middle[rows[first]]), sure_high=float(table.middle[rows[last]])
-    )
+    sure = float(table.middle[rows[first]]), float(table.middle[rows[last]])
+    return replace(found, sure_low=sure[0], sure_high=sure[1])
 
 
 def _run(good: NDArray[np.bool_], start: int) -> tuple[int, int]:
@@ -261,8 +258,8 @@ def slope(sweep: Sweep, table: Response) -> Slope:
 def shared_settings(
     sweep: Sweep, param: str, levels: NDArray[Any]
 ) -> tuple[NDArray[np.bool_], int]:
-    """(n,) bool, scored configurations at settings of the others where every value with a score has
-    one; how many.
+    """(n,) bool, scored configurations at settings of the others that all values with a score
+    have; how many.
     """
     others = [name for name in sweep.params if name != param]
     blocks: NDArray[Any] = np.zeros(len(levels), dtype=np.int64)
@@ -271,15 +268,13 @@ def shared_settings(
     cells = np.unique(np.stack([blocks, levels], axis=1)[sweep.alive], axis=0)
     if not len(cells):
         return sweep.alive, 0
-    complete = np.bincount(cells[:, 0], minlength=int(blocks.max()) + 1) == len(
-        np.unique(cells[:, 1])
-    )
+    num_values = len(np.unique(cells[:, 1]))
+    complete = np.bincount(cells[:, 0], minlength=int(blocks.max()) + 1) == num_values
     return np.asarray(sweep.alive & complete[blocks]), int(complete.sum())
 
 
 def _average(scores: Array, levels: NDArray[Any], num: int) -> Array:
-    """(num, columns) averages over the configurations (n, S) of each level; NaN where there is
-    none.
+    """(num, columns) averages over the configurations (n, S) of each level; NaN for none.
 
     Of a complete table a column is a seed. Else it is made of one score of each configuration
     (`resample.packed`): the columns of a level vary about its mean, mean_i m_i, as much as the

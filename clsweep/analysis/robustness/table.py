@@ -253,9 +253,8 @@ def _opened(bounds: Bounds, values: Array, table: Response, within: float) -> Bo
     """
     unknown = table.unknown[table.alive]
     means, best = resample.row_means(values), resample.best_level(values)
-    low, high = (
-        dict(zip(bounds, ends, strict=True)) for ends in zip(*bounds.values(), strict=True)
-    )
+    low: dict[str, Any] = {name: ends[0] for name, ends in bounds.items()}
+    high = {name: ends[1] for name, ends in bounds.items()}
     low["worst_10"] = np.nan
     if unknown.any():
         low["mean"] = np.nan

@@ -28,7 +28,7 @@ alike.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 from scipy.stats import qmc
 
-from clsweep.analysis import CONFIDENCE, resample
+from clsweep.analysis import CONFIDENCE, TAIL, resample
 from clsweep.analysis.holm import holm
 from clsweep.analysis.noise import two_way
 from clsweep.analysis.reasons import Note, Reason, note
@@ -126,15 +126,15 @@ def decompose(means: Array) -> dict[tuple[int, ...], tuple[float, int]]:
 
     effect_u = the means averaged over the axes not in u, centred along every axis of u.
     """
-    out = {}
-    for term in [u for order in (1, 2) for u in combinations(range(means.ndim), order)]:
-        freedom = int(np.prod([means.shape[axis] - 1 for axis in term]))
-        if freedom:
-            out[term] = float(np.mean(np.square(effect_of(means, term, means.ndim)))), freedom
-    if means.ndim > 2:
-        rest = float(np.var(means)) - sum(share for share, _ in out.values())
-        out[()] = max(rest, 0.0), means.size - 1 - sum(freedom for _, freedom in out.values())
-    return {term: value for term, value in out.items() if value[1] > 0}
+    out, num_axes = {}, means.ndim
+    for term in [u for order in (1, 2) for u in combinations(range(num_axes), order)]:
+        if freedom := int(np.prod([means.shape[axis] - 1 for axis in term])):
+            out[term] = float(np.mean(np.square(effect_of(means, term, num_axes)))), freedom
+    rest = means.size - 1 - sum(freedom for _, freedom in out.values())
+    if num_axes > 2 and rest > 0:
+        left = float(np.var(means)) - sum(share for share, _ in out.values())
+        out[()] = max(left, 0.0), rest
+    return out
 
 
 def anova(
@@ -183,6 +183,17 @@ def anova(
         needed = _needed(effects.values(), noise, num_seeds)
         return [], [note(Reason.NO_EFFECT_PASSES), needed, *noise.notes]
 
+    rows = _shares(means, effects, noise)  # the last is of the seed noise
+    for term, row in zip(effects, rows, strict=False):
+        row |= named[term] | {"resolved": p_holm[term] < 1.0 - CONFIDENCE}
+    return rows, [*noise.notes]
+
+
+def _shares(
+    means: Array, effects: Mapping[tuple[int, ...], Part], noise: "Noise"
+) -> list[dict[str, Any]]:
+    """The shares of the effects and their intervals, then those of the seed noise."""
+    rows: list[dict[str, Any]] = []
     total = sum(noise.corrected(part) for part in effects.values()) + noise.variance
     everything = _everything(means, noise)
 
@@ -192,7 +203,7 @@ def anova(
 
     for term, effect in effects.items():
         first = noise.corrected(effect) / total
-        row = named[term] | with_interval("first", first, effect)
+        row = with_interval("first", first, effect)
         if len(term) == 1:
             part = everything.without(_everything(means, noise, term[0]))
             row |= with_interval("total", max(first, min(1.0, noise.corrected(part) / total)), part)
@@ -202,12 +213,11 @@ def anova(
             variance = f * effect.expected * noise.per_mean / noise.num_cells
             passing = replace(effect, variance=variance)
         row["null"] = noise.corrected(passing) / total
-        rows.append(row | {"resolved": p_holm[term] < 1.0 - CONFIDENCE})
+        rows.append(row)
     low, high = _share_interval(everything, Part(0.0, 0.0), noise)
     share = noise.variance / total
-    row = {"term": NOISE, "order": 0, "first": share, "resolved": False}
-    rows.append(row | {"first_low": min(1.0 - high, share), "first_high": max(1.0 - low, share)})
-    return rows, [*noise.notes]
+    ends = {"first_low": min(1.0 - high, share), "first_high": max(1.0 - low, share)}
+    return [*rows, {"term": NOISE, "order": 0, "first": share, "resolved": False} | ends]
 
 
 @dataclass(frozen=True)
@@ -354,17 +364,17 @@ def _share_interval(part: Part, rest: Part, noise: Noise) -> tuple[float, float]
     ) % 1.0
     scale, variance = noise.drawn(points)
     num_over_c = noise.num_cells / (noise.per_mean * scale)
-    drawn = [
-        _noncentrality(each.variance * num_over_c / each.inflation, each.freedom, quantile)
-        * each.inflation
-        / num_over_c
-        if each.freedom
-        else np.full(len(points), each.variance)
-        for each, quantile in zip((part, rest), points[:, :2].T, strict=True)
-    ]
+    drawn = []
+    for each, quantile in zip((part, rest), points[:, :2].T, strict=True):
+        seen = np.full(len(points), each.variance)
+        if each.freedom:
+            observed = each.variance * num_over_c / each.inflation
+            true = _noncentrality(observed, each.freedom, quantile)
+            seen = true * each.inflation / num_over_c
+        drawn.append(seen)
     shares = drawn[0] / (drawn[0] + drawn[1] + variance)
-    tail = (1.0 - CONFIDENCE) / 2.0
-    return float(np.quantile(shares, tail)), float(np.quantile(shares, 1.0 - tail))
+    low, high = np.quantile(shares, [TAIL, 1.0 - TAIL])
+    return float(low), float(high)
 
 
 def _noncentrality(observed: Array, freedom: float, quantile: Array) -> Array:

@@ -119,10 +119,7 @@ def read_space(sweep: Sweep) -> tuple[Space, Array]:
     is_category = tuple(sweep.scales[name] == "category" for name in names)
     num = len(columns[0])
     margin = 1.0 / (num - 1) if sweep.samplers == ("random",) else 0.5 / num
-    is_open = [
-        values is None and name not in sweep.bounds
-        for name, values in zip(names, levels, strict=True)
-    ]
+    is_open = [x is None and n not in sweep.bounds for n, x in zip(names, levels, strict=True)]
     margins = np.where(is_open, margin, 0.0)
     space = Space(tuple(names), is_category, tuple(levels), owner, margins)
     return space, np.concatenate(columns, axis=1)
@@ -162,9 +159,8 @@ class Surrogate:
         factor = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
         drawn = rng.normal(size=(len(centres), num))
         weights = linalg.solve_triangular(factor, drawn, lower=True, trans=1, check_finite=False)
-        noise = np.sqrt(self.noise + np.exp(self.theta[-1]))[:, None] * rng.normal(
-            size=(len(self.inputs), num)
-        )
+        size = np.sqrt(self.noise + np.exp(self.theta[-1]))
+        noise = size[:, None] * rng.normal(size=(len(self.inputs), num))
         missing = self.targets[:, None] - factor[: len(self.inputs)] @ drawn - noise
         weights[: len(self.inputs)] += linalg.cho_solve((self.factor, True), missing)
         return centres, weights
@@ -173,9 +169,8 @@ class Surrogate:
         """Prior covariance (m, n) of f at (m, q) and (n, q)."""
         out = np.full((len(left), len(right)), self.variance)
         for param in range((len(self.theta) - 2) // 2):
-            out *= self.factor_of(
-                param, left[:, self.owner == param], right[:, self.owner == param]
-            )
+            mine = self.owner == param
+            out *= self.factor_of(param, left[:, mine], right[:, mine])
         return out
 
     def factor_of(self, param: int, left: Array, right: Array) -> Array:
@@ -238,11 +233,10 @@ def refits(fitted: Surrogate, num: int, rng: np.random.Generator) -> list[Surrog
     kept = slice(MAX_FIT)
     data = _gaps(fitted.inputs[kept], fitted.owner), fitted.targets[kept], fitted.noise[kept]
     step, size = 0.05, len(fitted.theta)
-    slopes = [
-        [_loss(fitted.theta + sign * step * unit, *data)[1] for sign in (-1, 1)]
-        for unit in np.eye(size)
-    ]
-    hessian = np.array([(up - down) / (2.0 * step) for down, up in slopes])
+    hessian = np.empty((size, size))
+    for row, unit in zip(hessian, np.eye(size), strict=True):
+        down, up = (_loss(fitted.theta + sign * step * unit, *data)[1] for sign in (-1, 1))
+        row[:] = (up - down) / (2.0 * step)
     # In units of the prior: a direction that the data say nothing of has curvature 1.
     width = _priors(len(data[0]))[1]
     curvature, directions = np.linalg.eigh(width[:, None] * (hessian + hessian.T) / 2.0 * width)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from clsweep.analysis import CONFIDENCE, reasons, resample
+from clsweep.analysis import TAIL, reasons, resample
 from clsweep.analysis.noise import Codes, blindness, copies
 from clsweep.analysis.reasons import Note, Reason, note, noted
 from clsweep.analysis.sensitivity import anova, sobol, surrogate
@@ -132,11 +132,9 @@ def _rows(sweep: Sweep) -> list[dict[str, Any]]:
     if terms:
         return [{**common, **row, **noted(*notes)} for row in terms]
     first, *rest = notes
-    needed = {
-        name: value
-        for each in rest
-        for name, value in each.figures
-        if name in ("needs_seeds", "needs_configs")
+    figures = dict(figure for each in rest for figure in each.figures)
+    needed: dict[str, Any] = {
+        n: figures[n] for n in ("needs_seeds", "needs_configs") if n in figures
     }
     return [{**common, **needed, **noted(*rest, why=first)}]
 
@@ -210,15 +208,11 @@ def _interval(column: str, drawn: Array, least: float, null: float) -> dict[str,
     that is not above `least`, what no effect at all reaches, is 0, and an upper end that leaves
     less than `null` to the rest is 1.
     """
-    tail = (1.0 - CONFIDENCE) / 2.0
-    low, middle, high = np.quantile(drawn, [tail, 0.5, 1.0 - tail])
+    low, middle, high = np.quantile(drawn, [TAIL, 0.5, 1.0 - TAIL])
     low, high = middle - WIDEN * (middle - low), middle + WIDEN * (high - middle)
     low, high = low if low > least else 0.0, high if high < 1.0 - null else 1.0
-    return {
-        column: float(np.clip(drawn.mean(), 0.0, 1.0)),
-        f"{column}_low": float(low),
-        f"{column}_high": float(high),
-    }
+    mean = float(np.clip(drawn.mean(), 0.0, 1.0))
+    return {column: mean, f"{column}_low": float(low), f"{column}_high": float(high)}
 
 
 def _below_gate(r2: float, ceiling: float, num: int, variance: float, sweep: Sweep) -> list[Note]:
