@@ -45,7 +45,8 @@ class Answers:
         return {}
 
     @cached_property
-    def _expected(self) -> dict[str, Future[pd.DataFrame]]:
+    def expected(self) -> dict[str, Future[pd.DataFrame]]:
+        """The answers that are being computed elsewhere."""
         return {}
 
     @property
@@ -102,30 +103,28 @@ class Answers:
         )
 
     def _remembered(self, key: str, answer: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        if key in self._expected:
+        if key in self.expected:
             with suppress(CancelledError):  # of a report that was interrupted
-                self._known[key] = self._expected.pop(key).result()
+                self._known[key] = self.expected.pop(key).result()
         if key not in self._known:
             self._known[key] = answer()
         return self._known[key].copy()
 
-    def expect(
-        self, table: Ask, options: Mapping[str, object], answer: Future[pd.DataFrame]
-    ) -> None:
-        """The answer to this is being computed elsewhere."""
-        self._expected[_key(table, (), options)] = answer
-
     def _answer(
         self, table: Ask, args: Sequence[object], options: Mapping[str, object]
     ) -> pd.DataFrame:
-        """The answer; a complaint has the place in front."""
+        """The answer, without the sign of a zero, which a metric of which low values are good has;
+        a complaint has the place in front.
+        """
         sources = self.material.sources
         try:
-            return worded(_signless(table(self, *args, **options)))
+            found = table(self, *args, **options)
         except UserError:
             raise
         except ValueError as error:
             raise RequestError(f"{', '.join(sources)}: {error}") from None
+        floats = [str(name) for name in found if found[name].dtype.kind == "f"]
+        return worded(found.assign(**{name: found[name] + 0.0 for name in floats}))
 
 
 def _key(table: Ask, args: Sequence[object], options: Mapping[str, object]) -> str:
@@ -174,12 +173,6 @@ def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep
     return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
 
 
-def _signless(table: pd.DataFrame) -> pd.DataFrame:
-    """Without the sign of a zero, which a metric of which low values are good has."""
-    floats = [str(name) for name in table if table[name].dtype.kind == "f"]
-    return table.assign(**{name: table[name] + 0.0 for name in floats})
-
-
 # Ahead
 
 
@@ -196,7 +189,8 @@ def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
     except (pickle.PickleError, TypeError, AttributeError):  # a table of anything at all
         return
     for table, options in questions:
-        answers.expect(table, options, beside(_answered, *at_hand, table, options))
+        elsewhere = beside(_answered, *at_hand, table, options)
+        answers.expected[_key(table, (), options)] = elsewhere
 
 
 def _answered(
@@ -206,11 +200,6 @@ def _answered(
     return _of(material).ask(table, **options)
 
 
-@lru_cache(maxsize=1)
-def _of(material: Material) -> Answers:
-    return _OfMaterial(material)
-
-
 class _OfMaterial(Answers):
     def __init__(self, material: Material):
         self._material = material
@@ -218,6 +207,9 @@ class _OfMaterial(Answers):
     @property
     def material(self) -> Material:
         return self._material
+
+
+_of = lru_cache(maxsize=1)(_OfMaterial)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from clsweep.analysis.regions import cut
@@ -16,7 +15,7 @@ from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
 from clsweep.questions.model import Figure
-from clsweep.questions.sensitivity import sensitivity
+from clsweep.questions.sensitivity import sensitivity, sizes_of
 
 FAVOURITES = ("tau", "batch_size")
 MAX_CELLS_WITH_TEXT = 8  # a row of more has no room for numbers on a phone
@@ -141,13 +140,9 @@ def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str] | No
     if set(FAVOURITES) <= set(sweep.params):
         return FAVOURITES
     if len(sensitivity):
-        rows = sensitivity[
-            (sensitivity["objective"] == sweep.objective)
-            & (charts.numbers(sensitivity, "order") == 2)
-        ]
-        size = pd.Series(
-            np.fmax(charts.numbers(rows, "first"), charts.numbers(rows, "total")), index=rows.index
-        ).dropna()
+        is_pair = charts.numbers(sensitivity, "order") == 2
+        rows = sensitivity[(sensitivity["objective"] == sweep.objective) & is_pair]
+        size = sizes_of(rows).dropna()
         for term in rows.loc[size.sort_values(ascending=False).index, "term"]:
             names = str(term).split(" x ")
             if len(names) == 2 and set(names) <= set(sweep.params):

@@ -69,13 +69,12 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
     if frame.empty:
         return None
     title = f"best {material.metric_title}"
+    halvings = [2**power for power in range(max(1, int(frame["x"].max())).bit_length())]
     x = alt.X(
         "x:Q",
         title="k, configurations tried",
         scale=alt.Scale(type="log", nice=False, padding=8),
-        axis=alt.Axis(
-            values=_halvings(frame["x"].max()), format="d", labelOverlap="greedy", grid=False
-        ),
+        axis=alt.Axis(values=halvings, format="d", labelOverlap="greedy", grid=False),
     )
     tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
     drawn, said = charts.curves(frame, material, x, title, tips, marked=charts.is_sparse(frame))
@@ -90,17 +89,10 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
     )
 
 
-def _halvings(largest: float) -> list[int]:
-    """1, 2, 4, ... up to the largest number of tries."""
-    return [2**power for power in range(max(1, int(largest)).bit_length())]
-
-
 def _tries(row: Row) -> str:
-    tries = row["k_within"], *ends(row, "k_within", "k")
-    if not is_number(tries[0]):
-        return ""
-    value, low, high = (count(end) if is_number(end) else "" for end in tries)
-    return f"{value} [{low}, {high}]" if low else value
+    low, high = ends(row, "k_within", "k")
+    value = count(row["k_within"]) if is_number(row["k_within"]) else ""
+    return f"{value} [{count(low)}, {count(high)}]" if value and is_number(low) else value
 
 
 QUESTION = Question(
