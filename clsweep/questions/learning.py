@@ -122,20 +122,18 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
     is_scored = bool(np.isfinite(charts.numbers(epochs, material.metric)).any())
     name = material.metric if is_scored else "train_loss"
     title = material.metric_title if is_scored else "training loss"
-    frame = pd.DataFrame({"x": charts.numbers(epochs, "epoch"), "y": charts.numbers(epochs, name)})
-    frame = frame.assign(**epochs[["trial_id", "objective", "status"]])
+    frame = charts.columns(epochs, x="epoch", y=name).assign(**epochs[["trial_id", "status"]])
     frame = charts.in_order(frame.dropna(), material)
     if frame.empty:
         return None
-    ends = frame.groupby("trial_id", sort=False).tail(1)
     hue, _ = charts.looks(material, frame)
     x = alt.X("x:Q", title="epochs", axis=alt.Axis(format="d", grid=False))
     y = charts.score_axis(title)
-    tips = charts.tips(
-        trial_id="trial", objective="objective", status="status", x="epochs", y=title
-    )
+    names = {"trial_id": "trial", "objective": "objective", "status": "status"}
+    tips = charts.tips(**names, x="epochs", y=title)
+    ends = alt.Chart(frame.groupby("trial_id", sort=False).tail(1))
     line = alt.Chart(frame).mark_line(strokeWidth=1.5, strokeDash=[4, 3])
-    point = alt.Chart(ends).mark_point(filled=True, size=50, opacity=1)
+    point = ends.mark_point(filled=True, size=50, opacity=1)
     num = frame["trial_id"].nunique()
     left_out = epochs["trial_id"].nunique() - num
     more = f" Not drawn: {left_out}, not scored yet or without an ended trial of their objective."

@@ -43,9 +43,8 @@ def by_each(asked: Asked) -> pd.DataFrame:
     for name in asked.swept:
         frame = asked.ask(robustness, by=name, within=asked.within)
         sweeping = {s.objective for s in asked.answers.material.sweeps if name in s.params}
-        frame = frame[frame["objective"].isin(sweeping)]
         frame.insert(0, "by", name)
-        frames.append(frame)
+        frames.append(frame[frame["objective"].isin(sweeping)])
     if not frames:
         return asked.ask(robustness, within=asked.within).iloc[:0].assign(by="")
     return pd.concat(frames, ignore_index=True)
@@ -136,11 +135,10 @@ def _band(row: Row) -> str:
 
 def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | None:
     """SD* of every objective with its interval, from `robustness`."""
-    if robustness.empty or np.isnan(charts.numbers(robustness, "sd_star")).all():
+    frame = charts.intervals(robustness, "sd_star", "sd_star_low", "sd_star_high")
+    frame = charts.in_order(frame, material)
+    if frame["x"].isna().all():
         return None
-    frame = charts.in_order(
-        charts.intervals(robustness, "sd_star", "sd_star_low", "sd_star_high"), material
-    )
     frame.loc[frame["low"].isna() | frame["high"].isna(), ["low", "high"]] = np.nan  # one is open
     frame["row"], frame["resolved"] = frame["objective"], True
     title = charts.in_points("SD* due to hyperparameters", material)

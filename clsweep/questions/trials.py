@@ -34,12 +34,15 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     the order is the study's. The trials are those of `drawn_trials`; each point is a link to its
     row in the table of trials.
     """
-    params = _by_importance(material, sensitivity)[:MAX_SCATTERS]
+    params = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
+    if len(sensitivity):
+        largest = sizes_of(sensitivity).groupby(sensitivity["term"].to_numpy()).max().fillna(0.0)
+        params.sort(key=lambda param: -float(largest.get(param, 0.0)))
     drawn = drawn_trials(material)
     if drawn.empty:
         return []
     drawn = drawn.assign(**{_SETTING: charts.settings_at(material, drawn)})  # once for all figures
-    tables = {param: drawn[drawn[param].notna()] for param in params}
+    tables = {param: drawn[drawn[param].notna()] for param in params[:MAX_SCATTERS]}
     return charts.each("trials", tables, lambda slug, at, rows: _scatter(slug, at, rows, material))
 
 
@@ -65,14 +68,6 @@ def point_figures(material: Material) -> list[Figure]:
     return charts.each(
         "map", tables, lambda slug, name, rows: _panel(slug, trial[name], rows, material)
     )
-
-
-def _by_importance(material: Material, sensitivity: pd.DataFrame) -> list[str]:
-    swept = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
-    if sensitivity.empty:
-        return swept
-    largest = sizes_of(sensitivity).groupby(sensitivity["term"].to_numpy()).max()
-    return sorted(swept, key=lambda param: -float(np.nan_to_num(largest.get(param, 0.0))))
 
 
 def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
