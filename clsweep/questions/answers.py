@@ -45,8 +45,7 @@ class Answers:
         return {}
 
     @cached_property
-    def expected(self) -> dict[str, Future[pd.DataFrame]]:
-        """The answers that are being computed elsewhere."""
+    def _expected(self) -> dict[str, Future[pd.DataFrame]]:
         return {}
 
     @property
@@ -103,12 +102,18 @@ class Answers:
         )
 
     def _remembered(self, key: str, answer: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        if key in self.expected:
+        if key in self._expected:
             with suppress(CancelledError):  # of a report that was interrupted
-                self._known[key] = self.expected.pop(key).result()
+                self._known[key] = self._expected.pop(key).result()
         if key not in self._known:
             self._known[key] = answer()
         return self._known[key].copy()
+
+    def expect(
+        self, table: Ask, options: Mapping[str, object], answer: Future[pd.DataFrame]
+    ) -> None:
+        """The answer to this is being computed elsewhere."""
+        self._expected[_key(table, (), options)] = answer
 
     def _answer(
         self, table: Ask, args: Sequence[object], options: Mapping[str, object]
@@ -189,8 +194,7 @@ def ask_ahead(answers: Answers, questions: Iterable[Expected]) -> None:
     except (pickle.PickleError, TypeError, AttributeError):  # a table of anything at all
         return
     for table, options in questions:
-        elsewhere = beside(_answered, *at_hand, table, options)
-        answers.expected[_key(table, (), options)] = elsewhere
+        answers.expect(table, options, beside(_answered, *at_hand, table, options))
 
 
 def _answered(

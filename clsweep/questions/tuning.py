@@ -37,28 +37,24 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
     for row in records_of(cost):
         if row["reason"] == Reason.ONE_CONFIG:
             continue
-        name, k = row["objective"], row["k_within"]
-        if known(k, row["k_low"], row["k_high"]):
-            num = f"{counted(k, 'try', 'tries')}{interval(row['k_low'], row['k_high'])}"
+        name, k, k_low, k_high = (row[key] for key in ("objective", "k_within", "k_low", "k_high"))
+        if known(k, k_low, k_high):
+            num = f"{counted(k, 'try', 'tries')}{interval(k_low, k_high)}"
             tries.append(f"{name} after about {num}")
         else:
             unknown.append(name)
         gain, low, high = row["tunability"], row["tunability_low"], row["tunability_high"]
-        if not known(gain, low, high):
-            continue
-        at = f" ({row['default_at']})" if text(row["default_at"]) else ""
-        seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
-        if low > 0:
-            gains.append(f"Tuning {name} gains {seen} over its default{at}.")
-        else:
+        if known(gain, low, high):
+            at = f" ({row['default_at']})" if text(row["default_at"]) else ""
+            seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
+            shown = f"Tuning {name} gains {seen} over its default{at}."
             whether = f"Whether tuning {name} gains anything over its default{at}"
-            gains.append(Open(f"{whether} is not resolved ({seen})."))
+            gains.append(shown if low > 0 else Open(f"{whether} is not resolved ({seen})."))
     near = f"within {words.amount(words.within)} of the objective's best"
     out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []
     if unknown:
-        out.append(
-            Open(f"How many tries it takes to come {near} is not resolved for {listed(unknown)}.")
-        )
+        how = f"How many tries it takes to come {near}"
+        out.append(Open(f"{how} is not resolved for {listed(unknown)}."))
     return (*out, *gains)
 
 

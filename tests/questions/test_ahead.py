@@ -44,7 +44,7 @@ def test_a_report_has_the_same_tables_and_asks_for_all_that_it_expects(trials, m
     with processes_beside(2):
         beside = build_report(findings)
     assert set(expected) >= {"robustness", "compare", "winners", "sensitivity", "tuning_cost"}
-    assert not findings.expected
+    assert not findings._expected
     assert [table.name for table in beside.tables] == [table.name for table in alone.tables]
     for one, other in zip(alone.tables, beside.tables, strict=True):
         pd.testing.assert_frame_equal(one.frame, other.frame, check_exact=True)
