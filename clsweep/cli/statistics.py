@@ -124,13 +124,11 @@ def _print_part(table: pd.DataFrame, *, format: Format, title: str) -> None:
         print_table(records_of(table), format=format)
         return
     for names in _pages(table):
-        rows = records_of(table[names])
-        lines = [list(names), *([row[name] for name in names] for row in rows)]
-        widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
+        columns = [[name, *table[name]] for name in names]
+        widths = [max(map(len, texts)) for texts in columns]
         say(title)
-        for line in lines:
-            padded = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
-            say("  ".join(padded).rstrip())
+        for line in zip(*columns, strict=True):
+            say("  ".join(map(str.ljust, line, widths)).rstrip())
         title = ""
 
 

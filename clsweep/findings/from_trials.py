@@ -110,10 +110,11 @@ def of_trials(
         axes = {s.objective: [n for n in s.params if n not in settled[s.objective]] for s in sweeps}
         gone = {n for each in settled.values() for n in each} - set().union(*axes.values())
         swept = [column for column in swept if column not in gone]
-    whole, unlike = percent_of(name, sweeps)
-    chance = chance_of(name, trials["num_classes"]) if whole and "num_classes" in trials else None
-    chance = chance * whole / 100 if chance and whole else None
     told = _settled_notes(settled, sweeps, kept=params is not None)
+    whole, unlike = percent_of(name, sweeps)
+    chance = None
+    if whole and "num_classes" in trials and (guess := chance_of(name, trials["num_classes"])):
+        chance = guess * whole / 100
     limits = (0.0, whole) if whole else None
     sweeps = read(axes, failed=failed, chance=chance, limits=limits)
     on_test = "score_on" in trials and bool((trials["score_on"] == "test").all())

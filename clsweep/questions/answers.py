@@ -118,14 +118,18 @@ class Answers:
     def _answer(
         self, table: Ask, args: Sequence[object], options: Mapping[str, object]
     ) -> pd.DataFrame:
-        """The answer; a complaint has the place in front."""
+        """The answer, without the sign of a zero, which a metric of which low values are good has;
+        a complaint has the place in front.
+        """
         sources = self.material.sources
         try:
-            return worded(_signless(table(self, *args, **options)))
+            found = table(self, *args, **options)
         except UserError:
             raise
         except ValueError as error:
             raise RequestError(f"{', '.join(sources)}: {error}") from None
+        floats = [str(name) for name in found if found[name].dtype.kind == "f"]
+        return worded(found.assign(**{name: found[name] + 0.0 for name in floats}))
 
 
 def _key(table: Ask, args: Sequence[object], options: Mapping[str, object]) -> str:
@@ -174,12 +178,6 @@ def chosen(sweeps: Sequence[Sweep], objectives: Sequence[str]) -> Sequence[Sweep
     return [sweep for sweep in sweeps if not objectives or sweep.objective in objectives]
 
 
-def _signless(table: pd.DataFrame) -> pd.DataFrame:
-    """Without the sign of a zero, which a metric of which low values are good has."""
-    floats = [str(name) for name in table if table[name].dtype.kind == "f"]
-    return table.assign(**{name: table[name] + 0.0 for name in floats})
-
-
 # Ahead
 
 
@@ -206,11 +204,6 @@ def _answered(
     return _of(material).ask(table, **options)
 
 
-@lru_cache(maxsize=1)
-def _of(material: Material) -> Answers:
-    return _OfMaterial(material)
-
-
 class _OfMaterial(Answers):
     def __init__(self, material: Material):
         self._material = material
@@ -218,6 +211,9 @@ class _OfMaterial(Answers):
     @property
     def material(self) -> Material:
         return self._material
+
+
+_of = lru_cache(maxsize=1)(_OfMaterial)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -197,16 +197,10 @@ def settings_at(material: Material, rows: pd.DataFrame) -> list[str]:
 
     Few rows: each costs a look at all configurations.
     """
-    place = {
-        sweep.objective: {config: i for i, config in enumerate(sweep.configs)}
-        for sweep in material.sweeps
-    }
-    labels = {sweep.objective: sweep.label for sweep in material.sweeps}
-    found: dict[tuple[str, object], str] = {}
+    sweeps = {sweep.objective: sweep for sweep in material.sweeps}
+    place = {name: {c: i for i, c in enumerate(sweep.configs)} for name, sweep in sweeps.items()}
     keys = list(zip(rows["objective"], rows["config"], strict=True))
-    for name, config in keys:
-        if (name, config) not in found:
-            found[name, config] = labels[name](place[name][config])
+    found = {(name, c): sweeps[name].label(place[name][c]) for name, c in dict.fromkeys(keys)}
     return [found[key] for key in keys]
 
 
@@ -215,8 +209,8 @@ def has_interval(frame: pd.DataFrame) -> bool:
 
 
 def bands_text(frame: pd.DataFrame, what: str = "Bands") -> str:
-    told = f"{what} are 95 % intervals."
-    return told if has_interval(frame) else "No intervals: they need two seeds."
+    has_any = has_interval(frame)
+    return f"{what} are 95 % intervals." if has_any else "No intervals: they need two seeds."
 
 
 def in_order(frame: pd.DataFrame, material: Material) -> pd.DataFrame:

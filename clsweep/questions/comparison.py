@@ -86,17 +86,12 @@ def ratio_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
         frame[end] = drawn[end].where(~frame[f"{end}_open"], edge)
     axis = alt.Axis(grid=False, format=".3~r", labelOverlap="greedy", tickCount=6)
     scale = alt.Scale(type="log", nice=False, padding=8)
-    title = "SD* of the first / SD* of the second"
+    x = alt.X("x:Q", title="SD* of the first / SD* of the second", scale=scale, axis=axis)
     return Figure(
         name="sd-ratios",
         title="Which objective is more robust",
         caption=f"Left of 1 the first of the pair is more robust. {_pair_text(frame, pairs)}",
-        chart=charts.forest(
-            frame,
-            material,
-            alt.X("x:Q", title=title, scale=scale, axis=axis),
-            line=1.0,
-        ),
+        chart=charts.forest(frame, material, x, line=1.0),
         data=_pair_data(pairs),
     )
 
@@ -107,17 +102,13 @@ def difference_forest(pairs: pd.DataFrame, material: Material) -> Figure | None:
     if frame["x"].isna().all():
         return None
     title = charts.in_points("lead of the first over the second", material)
+    x = charts.plain_x(title, zero=True, padding=8)
     return Figure(
         name="mean-differences",
         title="Which objective is better on average",
         caption=f"Mean {material.metric} over the space that both sweep. Right of 0 the first of "
         f"the pair is better. {_pair_text(frame, pairs)}",
-        chart=charts.forest(
-            frame,
-            material,
-            charts.plain_x(title, zero=True, padding=8),
-            line=0.0,
-        ),
+        chart=charts.forest(frame, material, x, line=0.0),
         data=_pair_data(pairs),
     )
 
@@ -138,9 +129,8 @@ def _pairs(pairs: pd.DataFrame, sign: str) -> pd.DataFrame:
     frame["p"] = charts.numbers(pairs, "p_holm")
     frame["row"] = [f"{a} {sign} {b}" for a, b in zip(pairs["a"], pairs["b"], strict=True)]
     frame["resolved"] = pairs["resolved"].to_numpy(dtype=bool)
-    return frame.loc[frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]].sort_index(
-        ignore_index=True
-    )
+    clearest = frame["p"].sort_values(kind="stable").index[:MAX_PAIRS]
+    return frame.loc[clearest].sort_index(ignore_index=True)
 
 
 def _pair_data(pairs: pd.DataFrame) -> pd.DataFrame:

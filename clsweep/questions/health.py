@@ -10,7 +10,7 @@ from clsweep.display.numbers import is_number
 from clsweep.questions.answers import Answers, Asked
 from clsweep.questions.column import Column, Question, plain, share
 from clsweep.questions.model import Sentences
-from clsweep.questions.words import counted, interval, known, number, passes
+from clsweep.questions.words import counted, interval, number, passes
 
 ERROR_COLUMNS = ("objective", "error_class", "error_message")
 
@@ -39,16 +39,13 @@ def failures(regions: pd.DataFrame) -> Sentences:
     """Where trials fail more often than elsewhere, from `failure_regions`."""
     out = []
     for row in records_of(regions):
-        if not passes(row, "rate") or not row["failed"] > 0:
-            continue
-        share = f"{number(100 * row['rate'])} %"
-        if known(row["low"], row["high"]):
-            share += interval(100 * row["low"], 100 * row["high"])
-        trials = counted(row["trials"], "trial", "trials")
-        out.append(
-            f"{row['objective']} fails more often at {row['region']} than elsewhere: "
-            f"{number(row['failed'])} of {trials} ({share})."
-        )
+        if passes(row, "rate") and row["failed"] > 0:
+            share = f"{number(100 * row['rate'])} %{interval(100 * row['low'], 100 * row['high'])}"
+            trials = counted(row["trials"], "trial", "trials")
+            out.append(
+                f"{row['objective']} fails more often at {row['region']} than elsewhere: "
+                f"{number(row['failed'])} of {trials} ({share})."
+            )
     return tuple(out)
 
 

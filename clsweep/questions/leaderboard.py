@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -21,6 +20,7 @@ from clsweep.questions.recommend import recommend
 from clsweep.questions.robustness import robustness
 from clsweep.questions.words import counted, interval, known, listed, text
 
+_FRESH = ("fresh", "fresh_low", "fresh_high")
 FORMULAS = {
     "objective": "name; of a reference what it is",
     "kind": '"objective", or "reference": what is reached without training',
@@ -51,13 +51,13 @@ def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     spread = of.ask(robustness, within=of.near(within)).set_index("objective")
     cost = of.ask(health).set_index("objective")
     swept = {sweep.objective for sweep in material.sweeps if sweep.params}
-    again = _confirmed(of.side_table("confirmation"))
-    rows = []
+    fresh = of.side_table("confirmation").reindex(columns=["objective", "config", *_FRESH])
+    again = {(row["objective"], row["config"]): row for row in fresh.to_dict("records")}
+    rows: list[dict[str, Any]] = []
     for name in best.index:
-        row: dict[str, Any] = {"objective": name, "kind": "objective", **best.loc[name].to_dict()}
-        row |= spread.loc[name].to_dict() | cost.loc[name].to_dict()
+        row = {**best.loc[name], **spread.loc[name], **cost.loc[name]}
         row |= again.get((name, best.loc[name, "config"]), {})
-        row |= {"num_seeds": best.loc[name, "num_seeds"], "kind": "objective"}
+        row |= {"objective": name, "kind": "objective", "num_seeds": best.loc[name, "num_seeds"]}
         rows.append(row if name in swept else row | {"at": ""})
     rows += _references(of.side_table("references"), material.metric)
     frame = pd.DataFrame(rows).reindex(columns=list(FORMULAS))
@@ -66,14 +66,6 @@ def leaderboard(of: Answers, *, within: float | None = None) -> pd.DataFrame:
     return frame.sort_values(
         "score", ascending=material.mode == "min", kind="stable", ignore_index=True
     )
-
-
-def _confirmed(table: pd.DataFrame) -> Mapping[tuple[str, Any], Mapping[str, Any]]:
-    names = ("fresh", "fresh_low", "fresh_high")
-    return {
-        (row["objective"], row["config"]): {name: row[name] for name in names}
-        for row in table.to_dict("records")
-    }
 
 
 def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
@@ -85,19 +77,13 @@ def _references(table: pd.DataFrame, metric: str) -> list[dict[str, Any]]:
     by = ["reference", "encoder"] if several else ["reference"]
     rows = []
     for _, group in known.groupby(by, sort=False, dropna=False):
-        first = group.iloc[0]
+        first, seeds = group.iloc[0], group.head(1)
         name = str(first["reference"]).replace("_", " ")
-        if is_encoder := first["reference"] != "raw_pixels":
+        if first["reference"] != "raw_pixels":
             name += f" {first['encoder'] if several else 'encoder'}"
-        seeds = group.drop_duplicates("seed") if is_encoder else group.head(1)
-        rows.append(
-            {
-                "objective": name,
-                "kind": "reference",
-                "score": float(seeds[metric].mean()),
-                "num_seeds": len(seeds),
-            }
-        )
+            seeds = group.drop_duplicates("seed")
+        found = {"score": float(seeds[metric].mean()), "num_seeds": len(seeds)}
+        rows.append({"objective": name, "kind": "reference", **found})
     return rows
 
 
@@ -115,7 +101,7 @@ def verdict_of(
         board: the leaderboard.
         means, spreads: every pair, from `compare`.
     """
-    return (*best(board, means, words), *(() if scored(board).empty else robust(spreads)))
+    return (*best(board, means, words), *(robust(spreads) if len(scored(board)) else ()))
 
 
 def scored(board: pd.DataFrame) -> pd.DataFrame:
@@ -169,21 +155,28 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
     measured = [
         row for row in records_of(means) if is_measured(row["reason"]) and known(row["estimate"])
     ]
-    rank = _ranked(measured)
-    leads = _leads(measured, rank[0]) if rank else {}
-    if len(ours) < 2 or not {*rank[1:2]} & {*leads}:
+    leads: dict[str, dict[str, Row]] = {}  # name -> whom it is compared with -> the pair
+    for row in measured:
+        for name, other in ((row["a"], row["b"]), (row["b"], row["a"])):
+            leads.setdefault(name, {})[other] = seen_from(row, name)
+    ahead = {
+        name: sum(pair["estimate"] for pair in pairs.values()) / len(pairs)
+        for name, pairs in leads.items()
+    }
+    rank = sorted(ahead, key=lambda name: -ahead[name])
+    if len(ours) < 2 or len(rank) < 2 or rank[1] not in leads[rank[0]]:
         return best_settings(board, words)
     winner = rank[0]
-    if leads[rank[1]][0] < 0:  # it leads the others by more, but not this one
-        winner, leads = rank[1], _leads(measured, rank[1])
+    if leads[winner][rank[1]]["estimate"] < 0:  # it leads the others by more, but not this one
+        winner = rank[1]
     beaten = [
-        seen_from(row, winner)["b"]
-        for row in measured
-        if is_resolved(row, 0.0) and row["winner"] == winner
+        name
+        for name, pair in leads[winner].items()
+        if is_resolved(pair, 0.0) and pair["winner"] == winner
     ]
-    rest = [name for name in rank if name in leads]
+    rest = [name for name in rank if name in leads[winner]]
     second = next((name for name in rest if name not in beaten), rest[0])
-    lead, low, high = leads[second]
+    lead, low, high = (leads[winner][second][key] for key in ("estimate", "low", "high"))
     if math.isclose(lead, 0, abs_tol=ROUNDING * (high - low)):
         return (f"No winner is shown: {winner} and {second} score the same on average.",)
     side = "higher" if words.mode == "max" else "lower"
@@ -202,21 +195,6 @@ def best(board: pd.DataFrame, means: pd.DataFrame, words: Wording) -> Sentences:
     )
 
 
-def _leads(measured: list[Row], name: str) -> dict[str, tuple[float, float, float]]:
-    """Whom it is compared with -> its lead and the interval of that."""
-    pairs = [seen_from(row, name) for row in measured if name in (row["a"], row["b"])]
-    return {pair["b"]: (pair["estimate"], pair["low"], pair["high"]) for pair in pairs}
-
-
-def _ranked(measured: list[Row]) -> list[str]:
-    """The names by their mean lead over all others, the best first."""
-    leads: dict[str, list[float]] = {}
-    for row in measured:
-        leads.setdefault(row["a"], []).append(row["estimate"])
-        leads.setdefault(row["b"], []).append(-row["estimate"])
-    return sorted(leads, key=lambda name: -sum(leads[name]) / len(leads[name]))
-
-
 def _best(row: Row) -> Number | None:
     return (measured("score", "") if is_number(row["low"]) else level("score"))(row)
 
@@ -230,11 +208,7 @@ QUESTION = Question(
     options=lambda asked: {"within": asked.within},
     columns=(
         Column("objective"),
-        Column(
-            "best setting",
-            lambda row: row["at"] if isinstance(row["at"], str) else "",
-            optional=True,
-        ),
+        Column("best setting", lambda row: text(row["at"]), optional=True),
         Column("best {metric}", _best),
         Column("fresh seeds", measured("fresh"), optional=True),
         Column("SD*", measured("sd_star"), optional=True),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from clsweep.analysis import learning as analysis
 from clsweep.catalog import COMPONENT, METRIC
@@ -53,31 +54,30 @@ def pairs_of_views(trial: Mapping[Any, Any]) -> float:
     views = COMPONENT["views"].get(str(trial.get("views")))
     if views is None:
         return float("nan")
-    num = _count(trial.get("num_views"), 2) if views.name != "two" else 2
-    num_targets = {"all": num, "first": 1, "global": _count(trial.get("num_global_views"), 2)}
+    given = {name: trial.get(name) for name in ("num_views", "num_global_views")}
+    known = {name: int(value) for name, value in given.items() if not pd.isna(value)}
+    num = known.get("num_views", 2) if views.name != "two" else 2
+    num_targets = {"all": num, "first": 1, "global": known.get("num_global_views", 2)}
     targets = num_targets[views.targets]
     return targets * (num - 1) - targets * (targets - 1) / 2
 
 
-def _count(value: Any, otherwise: int) -> int:
-    return int(value) if value is not None and value == value else otherwise
-
-
 def learning_figures(learning: pd.DataFrame, material: Material) -> list[Figure]:
     """The metric against each measure of effort that orders the objectives in another way than
-    those before it: an axis on which all curves are only stretched alike is left out.
+    those before it: an axis on which all curves are only stretched alike is left out. So are
+    seconds where the times of equal work differ by less than a tenth.
     """
     if learning.empty or learning.groupby("objective")["epoch"].nunique().max() < 2:
         return []
-    drawn: list[str] = []
-    found: list[Figure] = []
+    drawn: dict[str, NDArray[np.float64]] = {}
     for axis in EFFORTS:
-        known = learning[np.isfinite(charts.numbers(learning, axis))]
-        if len(known) < len(learning) or any(_is_alike(learning, axis, one) for one in drawn):
-            continue
-        drawn.append(axis)
-        found.append(learning_figure(learning, material, axis=axis))
-    return found
+        values = charts.numbers(learning, axis)
+        ratios = [values / np.maximum(other, 1e-12) for other in drawn.values()]
+        positive = [ratio[np.isfinite(ratio) & (ratio > 0)] for ratio in ratios]
+        is_new = not any(len(each) and each.max() <= 1.1 * each.min() for each in positive)
+        if np.isfinite(values).all() and is_new:
+            drawn[axis] = values
+    return [learning_figure(learning, material, axis=axis) for axis in drawn]
 
 
 def learning_figure(learning: pd.DataFrame, material: Material, *, axis: str) -> Figure:
@@ -122,20 +122,18 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
     is_scored = bool(np.isfinite(charts.numbers(epochs, material.metric)).any())
     name = material.metric if is_scored else "train_loss"
     title = material.metric_title if is_scored else "training loss"
-    frame = pd.DataFrame({"x": charts.numbers(epochs, "epoch"), "y": charts.numbers(epochs, name)})
-    frame = frame.assign(**epochs[["trial_id", "objective", "status"]])
+    frame = charts.columns(epochs, x="epoch", y=name).assign(**epochs[["trial_id", "status"]])
     frame = charts.in_order(frame.dropna(), material)
     if frame.empty:
         return None
-    ends = frame.groupby("trial_id", sort=False).tail(1)
     hue, _ = charts.looks(material, frame)
     x = alt.X("x:Q", title="epochs", axis=alt.Axis(format="d", grid=False))
     y = charts.score_axis(title)
-    tips = charts.tips(
-        trial_id="trial", objective="objective", status="status", x="epochs", y=title
-    )
+    names = {"trial_id": "trial", "objective": "objective", "status": "status"}
+    tips = charts.tips(**names, x="epochs", y=title)
+    ends = alt.Chart(frame.groupby("trial_id", sort=False).tail(1))
     line = alt.Chart(frame).mark_line(strokeWidth=1.5, strokeDash=[4, 3])
-    point = alt.Chart(ends).mark_point(filled=True, size=50, opacity=1)
+    point = ends.mark_point(filled=True, size=50, opacity=1)
     num = frame["trial_id"].nunique()
     left_out = epochs["trial_id"].nunique() - num
     more = f" Not drawn: {left_out}, not scored yet or without an ended trial of their objective."
@@ -149,15 +147,6 @@ def under_way_figure(epochs: pd.DataFrame, material: Material) -> Figure | None:
         ),
         data=epochs,
     )
-
-
-def _is_alike(learning: pd.DataFrame, axis: str, other: str) -> bool:
-    """Whether two axes differ by one factor, the same for all objectives. Of seconds always where
-    the times of equal work differ by less than a tenth.
-    """
-    ratio = charts.numbers(learning, axis) / np.maximum(charts.numbers(learning, other), 1e-12)
-    ratio = ratio[np.isfinite(ratio) & (ratio > 0)]
-    return bool(len(ratio) and ratio.max() <= 1.1 * ratio.min())
 
 
 QUESTION = Question(

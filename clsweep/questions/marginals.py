@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
 from clsweep.analysis.regions import cut
@@ -16,7 +15,7 @@ from clsweep.questions.answers import Answers, chosen
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
 from clsweep.questions.model import Figure
-from clsweep.questions.sensitivity import sensitivity
+from clsweep.questions.sensitivity import sensitivity, sizes_of
 
 FAVOURITES = ("tau", "batch_size")
 MAX_CELLS_WITH_TEXT = 8  # a row of more has no room for numbers on a phone
@@ -120,10 +119,19 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     """
     pairs, tables = {}, {}
     for sweep in material.sweeps:
-        pair = None if sweep.not_measured else _two_params(sweep, sensitivity)
-        if pair is not None and sweep.alive.any():
-            pairs[sweep.objective] = pair
-            tables[sweep.objective] = _cells(sweep.measured, *pair)
+        if sweep.not_measured or len(sweep.params) < 2 or not sweep.alive.any():
+            continue
+        pair = pairs[sweep.objective] = _two_params(sweep, sensitivity)
+        scored = sweep.measured
+        places = {}
+        for axis, param in zip("xy", pair, strict=True):  # in the order of the regions
+            regions = cut(param, [scored])
+            codes, labels = regions.place(scored.settings[param]), pd.Index(regions.labels)
+            places[axis] = pd.Categorical.from_codes(codes, labels)
+        frame = pd.DataFrame({**places, "score": scored.sign * scored.means})
+        cells = frame.groupby(["x", "y"], observed=True)["score"]  # where all failed, no mean
+        found = cells.agg(mean="mean", num="size", scored="count")
+        tables[sweep.objective] = found.reset_index()
     means = pd.concat([cells["mean"] for cells in tables.values()] or [pd.Series(dtype=float)])
     if means.isna().all():
         return []
@@ -135,41 +143,18 @@ def heatmap_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     )
 
 
-def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str] | None:
-    if len(sweep.params) < 2:
-        return None
+def _two_params(sweep: Sweep, sensitivity: pd.DataFrame) -> tuple[str, str]:
     if set(FAVOURITES) <= set(sweep.params):
         return FAVOURITES
     if len(sensitivity):
-        rows = sensitivity[
-            (sensitivity["objective"] == sweep.objective)
-            & (charts.numbers(sensitivity, "order") == 2)
-        ]
-        size = pd.Series(
-            np.fmax(charts.numbers(rows, "first"), charts.numbers(rows, "total")), index=rows.index
-        ).dropna()
+        is_pair = charts.numbers(sensitivity, "order") == 2
+        rows = sensitivity[(sensitivity["objective"] == sweep.objective) & is_pair]
+        size = sizes_of(rows).dropna()
         for term in rows.loc[size.sort_values(ascending=False).index, "term"]:
             names = str(term).split(" x ")
             if len(names) == 2 and set(names) <= set(sweep.params):
                 return names[0], names[1]
     return sweep.params[0], sweep.params[1]
-
-
-def _cells(sweep: Sweep, x: str, y: str) -> pd.DataFrame:
-    """Mean over the configurations of every cell, in the metric's own sign; a cell where all failed
-    has none.
-    """
-    frame = pd.DataFrame(
-        {"x": _levels(sweep, x), "y": _levels(sweep, y), "score": sweep.sign * sweep.means}
-    )
-    cells = frame.groupby(["x", "y"], observed=True)["score"]
-    return cells.agg(mean="mean", num="size", scored="count").reset_index()
-
-
-def _levels(sweep: Sweep, param: str) -> pd.Categorical[str]:
-    """Text of the region of each configuration, in the order of the regions."""
-    regions = cut(param, [sweep])
-    return pd.Categorical.from_codes(regions.place(sweep.settings[param]), pd.Index(regions.labels))
 
 
 def _heatmap(
@@ -183,19 +168,12 @@ def _heatmap(
     columns, lines = (list(cells[axis].cat.categories) for axis in ("x", "y"))
     cells = cells.astype({"x": str, "y": str})
     x, y = (charts.param_title(material, param) for param in pair)
-    tips = charts.tips(
-        "x",
-        "y",
-        x=x,
-        y=y,
-        mean=f"mean {material.metric_title}",
-        scored="configurations with a score",
-        num="configurations tried",
-    )
+    means = {"x": x, "y": y, "mean": f"mean {material.metric_title}"}
+    nums = {"scored": "configurations with a score", "num": "configurations tried"}
     base = alt.Chart(cells).encode(
         alt.X("x:N", title=x, scale=alt.Scale(domain=columns), axis=_level_axis()),
         alt.Y("y:N", title=y, scale=alt.Scale(domain=lines[::-1]), axis=_level_axis()),
-        tooltip=tips,
+        tooltip=charts.tips("x", "y", **means, **nums),
     )
     empty = " Empty cells hold no configuration." if len(cells) < len(columns) * len(lines) else ""
     said = f"{empty} Grey cells: every trial failed." if cells["mean"].isna().any() else empty

@@ -42,19 +42,20 @@ def _by(asked: Asked) -> dict[str, Any]:
 
 def associations(links: pd.DataFrame, words: Wording) -> Sentences:
     """Diagnostics that go with the metric, from `links`: one sentence for every objective that has
-    some.
+    some, where test, interval and p-value agree.
     """
-    if links.empty:
-        return ()
     out, unseen = [], []
-    for name, rows in links.groupby("objective", sort=False):
-        found = [seen for row in records_of(rows) if (seen := _link(row))]
+    for name, rows in links.groupby("objective", sort=False) if len(links) else ():
+        found = []
+        for row in records_of(rows):
+            rho, low, high = row["rho"], row["low"], row["high"]
+            if passes(row, "rho", "low", "high") and (low > 0 if rho > 0 else high < 0):
+                seen = f"Spearman {number(rho)}{interval(low, high, apart_from=0.0)}"
+                found.append(f"{row['diagnostic']} is {'higher' if rho > 0 else 'lower'} ({seen})")
         what = "an association, not a cause" if len(found) == 1 else "associations, not causes"
+        where = f"where {words.metric} is higher"
         if found:
-            out.append(
-                f"Over the settings of {name}, {listed(found)} where {words.metric} is higher: "
-                f"{what}."
-            )
+            out.append(f"Over the settings of {name}, {listed(found)} {where}: {what}.")
         else:
             unseen.append(str(name))
     if unseen:
@@ -64,24 +65,21 @@ def associations(links: pd.DataFrame, words: Wording) -> Sentences:
     return tuple(out)
 
 
-def _link(row: Row) -> str:
-    """`q_b_mean is lower (Spearman -0.7 [-0.8, -0.5])` where test, interval and p-value agree."""
-    if not passes(row, "rho", "low", "high"):
-        return ""
-    side = "higher" if row["rho"] > 0 else "lower"
-    if not (row["low"] > 0 if side == "higher" else row["high"] < 0):
-        return ""
-    seen = f"{number(row['rho'])}{interval(row['low'], row['high'], apart_from=0.0)}"
-    return f"{row['diagnostic']} is {side} (Spearman {seen})"
-
-
 def histogram_figures(material: Material) -> list[Figure]:
     """Distribution of q_B at the last scored epoch by batch size (DCL Fig. 1), one figure an
-    objective.
+    objective: the mean share of every bin over the trials.
     """
-    frame = _coupling(material)
-    if frame.empty:
+    histograms, trials = material.histograms, charts.scored(material)
+    if histograms.empty or trials.empty:
         return []
+    last = histograms.groupby("trial_id")["epoch"].transform("max")
+    by = [name for name in ("trial_id", "objective", "batch_size") if name in trials.columns]
+    joined = histograms[histograms["epoch"] == last].merge(trials[by], on="trial_id")
+    if "batch_size" not in by or joined["batch_size"].isna().all():
+        joined["batch_size"] = 0
+    keys = ["objective", "batch_size", "bin_low", "bin_high"]
+    groups = joined.groupby(keys, as_index=False)
+    frame = groups.agg(share=("share", "mean"), num=("trial_id", "nunique"))
     tables = {
         name: frame[frame["objective"] == name].reset_index(drop=True)
         for name in charts.objectives(material)
@@ -89,27 +87,6 @@ def histogram_figures(material: Material) -> list[Figure]:
     return charts.each(
         "coupling", tables, lambda slug, at, rows: _histogram(slug, at, rows, material)
     )
-
-
-def _coupling(material: Material) -> pd.DataFrame:
-    """Mean share of every bin over the trials of an objective and batch size, at the last epoch
-    each was scored.
-    """
-    histograms, trials = material.histograms, charts.scored(material)
-    if histograms.empty or trials.empty:
-        return pd.DataFrame(columns=["objective"])
-    last = histograms[
-        histograms["epoch"] == histograms.groupby("trial_id")["epoch"].transform("max")
-    ]
-    by = ["trial_id", "objective", *[name for name in ("batch_size",) if name in trials.columns]]
-    joined = last.merge(trials[by], on="trial_id")
-    if "batch_size" not in by or joined["batch_size"].isna().all():
-        joined["batch_size"] = 0
-    keys = ["objective", "batch_size", "bin_low", "bin_high"]
-    frame = joined.groupby(keys, as_index=False).agg(
-        share=("share", "mean"), num=("trial_id", "nunique")
-    )
-    return frame
 
 
 def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) -> Figure:
@@ -146,11 +123,6 @@ def _histogram(slug: str, name: str, frame: pd.DataFrame, material: Material) ->
     )
 
 
-def _title(asked: Asked) -> str:
-    by = _by(asked)["by"]
-    return f"{{metric}} and the diagnostics{f' by {by}' if by else ''}"
-
-
 def _direction(row: Row) -> str:
     """Whether a diagnostic rises or falls with the metric."""
     if not row["resolved"]:
@@ -164,7 +136,9 @@ QUESTION = Question(
     table=mechanism,
     options=_by,
     ahead=True,
-    title=_title,
+    title=lambda asked: (
+        "{metric} and the diagnostics" + (f" by {_by(asked)['by']}" if asked.swept else "")
+    ),
     draw=lambda asked: histogram_figures(asked.material),
     formulas={"mechanism": analysis.COLUMNS},
 )

@@ -31,48 +31,40 @@ def confirmed(confirmation: pd.DataFrame, words: Wording) -> Sentences:
     """What the best configuration of each objective keeps on fresh seeds."""
     if confirmation.empty:
         return ()
+    order = list(dict.fromkeys(confirmation["objective"]))
     first = confirmation.sort_values("rank", kind="stable").drop_duplicates("objective")
-    by_name = {row["objective"]: _confirmed(row, words) for row in records_of(first)}
-    return tuple(
-        by_name[name] for name in dict.fromkeys(confirmation["objective"]) if by_name[name]
-    )
+    rows = sorted(records_of(first), key=lambda row: order.index(row["objective"]))
+    return tuple(said for row in rows if (said := _confirmed(row, words)))
 
 
 def _confirmed(row: Row, words: Wording) -> str:
-    name, fresh, num = row["objective"], row["fresh"], row.get("fresh_seeds", math.nan)
+    """What is kept, beside the search's score and by how much that is too good, where the noise of
+    both scores does not explain it.
+
+    Half the interval of that difference: t sd sqrt(1 / n + 1 / m) for n fresh seeds and m of the
+    search, one noise; it is half the fresh interval times sqrt(1 + n / m).
+    """
+    row = {"fresh_seeds": math.nan, "search_seeds": math.nan, "fresh_failed": math.nan, **row}
+    name, fresh, low, high = (row[key] for key in ("objective", "fresh", "fresh_low", "fresh_high"))
+    num, searched, search = (row[key] for key in ("fresh_seeds", "search_seeds", "search"))
     if not known(fresh):
-        all_failed = known(failed := row.get("fresh_failed", math.nan)) and failed > 0
+        all_failed = known(row["fresh_failed"]) and row["fresh_failed"] > 0
         return f"The best {name} setting failed on every fresh seed." if all_failed else ""
-    low, high, search = row["fresh_low"], row["fresh_high"], row["search"]
-    seeds = f"{counted(num, 'fresh seed', 'fresh seeds')}" if known(num) else "fresh seeds"
+    seeds = counted(num, "fresh seed", "fresh seeds") if known(num) else "fresh seeds"
     out = f"The best {name} setting keeps {words.level(fresh)}{interval(low, high)} on {seeds}"
     if known(search):
-        sign = 1 if words.mode == "max" else -1
-        out += f"; the search said {words.level(search)}{_excess(row, sign, words)}"
+        out += f"; the search said {words.level(search)}"
+    if known(search, num, searched, low, high) and searched >= 1:
+        excess = (search - fresh) * (1 if words.mode == "max" else -1)
+        # The longer side: the other one may end where the metric ends.
+        half = max(fresh - low, high - fresh) * math.sqrt(1 + num / searched)
+        if excess > half:
+            seen = interval(excess - half, excess + half, apart_from=0.0)
+            out += f", {words.amount(excess)} too good{seen}"
     if known(row.get("test")):
         seen = f"{words.level(row['test'])}{interval(row['test_low'], row['test_high'])}"
         out += f"; the test split says {seen}"
     return f"{out}."
-
-
-def _excess(row: Row, sign: int, words: Wording) -> str:
-    """By how much the search's score is too good, where the noise of both scores does not explain
-    it.
-
-    Half the interval of the difference: t sd sqrt(1 / n + 1 / m) for n fresh seeds and m of the
-    search, one noise; it is half the fresh interval times sqrt(1 + n / m).
-    """
-    num, searched = (row.get(name, math.nan) for name in ("fresh_seeds", "search_seeds"))
-    if not known(num, searched, row.get("fresh_low"), row.get("fresh_high")) or searched < 1:
-        return ""
-    excess = sign * (row["search"] - row["fresh"])
-    # The longer side: the other one may end where the metric ends.
-    side = max(row["fresh"] - row["fresh_low"], row["fresh_high"] - row["fresh"])
-    half = side * math.sqrt(1 + num / searched)
-    if excess <= half:
-        return ""
-    seen = interval(excess - half, excess + half, apart_from=0.0)
-    return f", {words.amount(excess)} too good{seen}"
 
 
 def confirmation_figure(material: Material) -> Figure | None:
@@ -90,24 +82,17 @@ def confirmation_figure(material: Material) -> Figure | None:
     frame = charts.in_order(pd.concat(parts).dropna(subset=["x"]), material)
     if frame.empty:
         return None
-    frame = frame.sort_values(
-        "row",
-        key=lambda rows: rows.map({row: i for i, row in enumerate(_ranks(table))}),
-        kind="stable",
-    )
+    order = {row: place for place, row in enumerate(_ranks(table))}
+    frame = frame.sort_values("row", key=lambda rows: rows.map(order), kind="stable")
     title = material.metric_title
-    tips = charts.tips(row="configuration", at="setting", kind="scored on")
+    tips = charts.tips(row="configuration", at="setting", kind="scored on", x=title, **charts.ENDS)
+    x = charts.plain_x(title, zero=False, padding=12)
     return Figure(
         name="confirmation",
         title="The best settings on fresh seeds",
         caption="The score of the search was picked for being good. The fresh seeds took no part "
         f"in the picking. {charts.bands_text(frame, 'Bars')}",
-        chart=charts.dots(
-            frame,
-            charts.plain_x(title, zero=False, padding=12),
-            list(SCORED_ON.values()),
-            tips=[*tips, *charts.tips(x=title, **charts.ENDS)],
-        ),
+        chart=charts.dots(frame, x, list(SCORED_ON.values()), tips=tips),
         data=table,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -90,12 +91,14 @@ def layouts(frame: pd.DataFrame) -> list[Layout]:
     """Every part of every table, in the paper's order; printed spreads stand in none."""
     found = []
     for _, item in frame[frame["value"].notna()].groupby(list(ABOUT), sort=False):
-        across = _across(item)
+        # Across stands the setting of most values, else what else tells the columns apart.
+        sizes = {name: item[name].nunique() for name in settings_of(item)}
+        across = max(sizes, key=lambda name: sizes[name], default="")
+        if sizes.get(across, 0) < 2:
+            across = next((name for name in PLACES if item[name].nunique() > 1), "metric")
         places = [name for name in PLACES if name != across]
-        found += [
-            _layout(rows, across, places)
-            for _, rows in item.groupby(places, sort=False, dropna=False)
-        ]
+        parts = item.groupby(places, sort=False, dropna=False)
+        found += [_layout(rows, across, places) for _, rows in parts]
     return found
 
 
@@ -108,14 +111,10 @@ def remarks(frame: pd.DataFrame) -> list[str]:
     said += [
         f"{setting_of(row, settings_of(frame))}: {row['printed_note']}"
         for row in records_of(frame)
-        if row["printed_note"] and (row["measured"] == row["measured"] or is_spread(row))
+        if row["printed_note"]
+        and (is_number(row["measured"]) or not is_number(row["value"]))  # a spread
     ]
     return list(dict.fromkeys(said))
-
-
-def is_spread(row: Mapping[str, Any]) -> bool:
-    """Whether a printed number is a spread alone."""
-    return not is_number(row["value"])
 
 
 def legend(frame: pd.DataFrame) -> str:
@@ -155,19 +154,12 @@ def setting_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
     return ", ".join([_label(row, names), *(row[name] for name in PLACES[:1] if row[name])])
 
 
-def _across(item: pd.DataFrame) -> str:
-    """The setting of most values, else what else tells the columns apart."""
-    sizes = {name: item[name].nunique() for name in settings_of(item)}
-    widest = max(sizes, key=lambda name: sizes[name], default="")
-    if widest and sizes[widest] > 1:
-        return widest
-    return next((name for name in PLACES if item[name].nunique() > 1), "metric")
-
-
 def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
     others = [n for n in settings_of(rows) if n != across and rows[n].notna().any()]
     labels = [_label(row, others) for row in records_of(rows)]
-    heads = _heads(rows, across)
+    heads = rows[across].tolist()
+    if across not in PLACES:  # what has no such setting stands below `-`
+        heads = [text or "-" for text in settings([_plain(value) for value in heads])]
     decimals = max(len(setting(value).partition(".")[2]) for value in rows["value"])
     turn = rows.assign(label=labels).groupby(["label", across], dropna=False).cumcount()
     table: dict[tuple[str, int], dict[str, dict[str, str]]] = {}
@@ -192,29 +184,19 @@ def _layout(rows: pd.DataFrame, across: str, places: Sequence[str]) -> Layout:
     )
 
 
-def _heads(rows: pd.DataFrame, across: str) -> list[str]:
-    """The column of each row; of one without the setting it is `-`."""
-    if across in PLACES:
-        return rows[across].tolist()
-    return [text or "-" for text in settings([_plain(value) for value in rows[across]])]
-
-
 def _cell(row: Mapping[str, Any], decimals: int) -> dict[str, str]:
-    is_measured = is_number(row["measured"])
+    """`79.67 +-8.33`, with the first digit of the half width at least, over the printed number."""
+    measured, half = "-", row["high"] - row["measured"]
+    if is_number(row["measured"]):
+        more = math.ceil(-math.log10(half)) if half > 0 else 0
+        digits = max(decimals + 1, more)
+        measured = f"{row['measured']:.{digits}f}"
+        measured += f" +-{half:.{digits}f}" if is_number(half) else ""
     return {
-        "measured": _level(row, decimals + 1) if is_measured else "-",
+        "measured": measured,
         "paper": f"{row['value']:.{decimals}f}",
         "verdict": row["verdict"] if row["verdict"] != Verdict.NOT_MEASURED else "",
     }
-
-
-def _level(row: Mapping[str, Any], decimals: int) -> str:
-    """`79.67 +-8.33`, with the first digit of the half width at least."""
-    half = row["high"] - row["measured"]
-    if not is_number(half):
-        return f"{row['measured']:.{decimals}f}"
-    decimals = max(decimals, math.ceil(-math.log10(half)) if half > 0 else 0)
-    return f"{row['measured']:.{decimals}f} +-{half:.{decimals}f}"
 
 
 def _label(row: Mapping[str, Any], others: Sequence[str]) -> str:
@@ -263,15 +245,10 @@ def reproduction_figures(parts: Sequence[Layout], material: Material) -> list[Fi
 def _paper_points(part: Layout) -> pd.DataFrame:
     """Rows with a place on the axis; none where names stand across."""
     rows = part.rows.assign(at=pd.to_numeric(part.rows[part.across], errors="coerce"))
-    columns = {"x": "at", "printed": "value", "y": "measured", "low": "low", "high": "high"}
-    frame = pd.DataFrame({key: charts.numbers(rows, column) for key, column in columns.items()})
-    frame.insert(0, "objective", part.rows["objective"].to_list())
+    frame = charts.columns(rows, x="at", printed="value", y="measured", low="low", high="high")
+    own = zip(part.labels, frame["objective"], strict=True)
     frame.insert(1, "label", list(part.labels))
-    settings = [
-        label.removeprefix(name).removeprefix(", ")
-        for label, name in zip(part.labels, frame["objective"], strict=True)
-    ]
-    frame.insert(2, "setting", settings)
+    frame.insert(2, "setting", [text.removeprefix(name).removeprefix(", ") for text, name in own])
     frame["verdict"] = rows["verdict"].to_numpy()
     return frame.dropna(subset=["x"]).sort_values("x", kind="stable")
 
@@ -280,71 +257,49 @@ def _paper_figure(name: str, part: Layout, frame: pd.DataFrame, material: Materi
     metric = str(part.rows["metric"].iloc[0])
     param = charts.param_title(material, part.across)
     place = ", ".join(str(part.rows[n].iloc[0]) for n in ("dataset", "encoder"))
+    apart = (frame["verdict"] == Verdict.OTHER_SCALE).any()
     return Figure(
         name=name,
         title=f"{part.item}: {metric} against {param}, {place.strip(', ')}",
         caption=f"Filled points: measured. {charts.bands_text(frame, 'Bars')} Open points, dashed: "
-        f"printed in {part.paper}.{_scale_note(frame)}",
+        f"printed in {part.paper}.{' The scales differ: see the notes.' if apart else ''}",
         chart=charts.layers(_printed(frame, part.across, metric, material)),
         data=frame.drop(columns="setting").rename(columns={"x": part.across, "y": "measured"}),
         settings=(part.across,),
     )
 
 
-def _scale_note(frame: pd.DataFrame) -> str:
-    apart = (frame["verdict"] == Verdict.OTHER_SCALE).any()
-    return " The scales differ: see the notes." if apart else ""
-
-
-def _columns(labels: Sequence[str]) -> dict[str, int]:
-    """Fewer columns of a legend with long names."""
-    return {"columns": 2, "labelLimit": 290} if max(map(len, labels)) > LONG else {}
+def _legend(labels: Sequence[str], **options: Any) -> alt.Legend:
+    """Names that are long stand in fewer columns."""
+    wide = {"columns": 2, "labelLimit": 290} if max(map(len, labels)) > LONG else {}
+    return alt.Legend(**charts.legend_place() | wide | options)
 
 
 def _printed(frame: pd.DataFrame, param: str, metric: str, material: Material) -> list[alt.Chart]:
-    labels, known = list(dict.fromkeys(frame["objective"])), charts.objectives(material)
-    kinds = list(dict.fromkeys(frame["setting"]))
-    hue = alt.Color(
-        "objective:N",
-        title=None,
-        scale=alt.Scale(domain=[*known, *(label for label in labels if label not in known)]),
-        legend=alt.Legend(**charts.legend_place() | _columns(labels), values=labels),
-    )
+    labels, kinds = (list(dict.fromkeys(frame[name])) for name in ("objective", "setting"))
+    domain = list(dict.fromkeys([*charts.objectives(material), *labels]))
+    scale, legend = alt.Scale(domain=domain), _legend(labels, values=labels)
+    hue = alt.Color("objective:N", title=None, scale=scale, legend=legend)
     form: alt.Shape | alt.ShapeValue = alt.ShapeValue("circle")
     if len(kinds) > 1:
-        scale, legend = (
-            alt.Scale(domain=kinds),
-            alt.Legend(**charts.legend_place() | _columns(kinds)),
-        )
+        scale, legend = alt.Scale(domain=kinds), _legend(kinds)
         form = alt.Shape("setting:N", title=None, scale=scale, legend=legend)
     x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
-    tips = charts.tips(
-        label="objective",
-        x=param,
-        y="measured",
-        **charts.ENDS,
-        printed="printed",
-        verdict="verdict",
-    )
+    y = partial(charts.score_axis, metric)
+    names = {"printed": "printed", "verdict": "verdict"}
+    tips = charts.tips(label="objective", x=param, y="measured", **charts.ENDS, **names)
     base = alt.Chart(frame).encode(detail="label:N")
     measured = base.transform_filter("isValid(datum.y)")
-    bars = base.transform_filter("isValid(datum.low) && isValid(datum.high)")
-
-    def y(field: str) -> alt.Y:
-        return charts.score_axis(metric, field)
-
+    bars = base.transform_filter(charts.HAS_INTERVAL)
+    dashed = base.mark_line(strokeWidth=1.5, strokeDash=[4, 4], opacity=0.8)
+    hollow = base.mark_point(filled=False, size=60, opacity=1)
+    filled = measured.mark_point(filled=True, size=70, opacity=1)
     return [
-        base.mark_line(strokeWidth=1.5, strokeDash=[4, 4], opacity=0.8).encode(
-            x, y("printed"), hue
-        ),
-        base.mark_point(filled=False, size=60, opacity=1).encode(
-            x, y("printed"), hue, form, tooltip=tips
-        ),
+        dashed.encode(x, y("printed"), hue),
+        hollow.encode(x, y("printed"), hue, form, tooltip=tips),
         base.mark_line(strokeWidth=2).encode(x, y("y"), hue),  # broken where nothing is measured
         bars.mark_rule(strokeWidth=2).encode(x, y("low"), alt.Y2("high"), hue),
-        measured.mark_point(filled=True, size=70, opacity=1).encode(
-            x, y("y"), hue, form, tooltip=tips
-        ),
+        filled.encode(x, y("y"), hue, form, tooltip=tips),
     ]
 
 

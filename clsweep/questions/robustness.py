@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -42,9 +43,8 @@ def by_each(asked: Asked) -> pd.DataFrame:
     for name in asked.swept:
         frame = asked.ask(robustness, by=name, within=asked.within)
         sweeping = {s.objective for s in asked.answers.material.sweeps if name in s.params}
-        frame = frame[frame["objective"].isin(sweeping)]
         frame.insert(0, "by", name)
-        frames.append(frame)
+        frames.append(frame[frame["objective"].isin(sweeping)])
     if not frames:
         return asked.ask(robustness, within=asked.within).iloc[:0].assign(by="")
     return pd.concat(frames, ignore_index=True)
@@ -81,12 +81,17 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
     Gate: only the part of a band is named whose values are shown to be within (`band_sure_low`,
     `band_sure_high`).
     """
+    amount = words.amount(words.within)
+    causes = {
+        "seeds": f"the seeds' noise is too large to tell levels {amount} apart",
+        "configurations": "the configurations that share a value or bin differ too much to tell "
+        f"levels {amount} apart, which more of them would mend, not more seeds",
+    }
     found: dict[str, list[str]] = {}
     noisy: dict[tuple[str, str], list[str]] = {}
     for row in records_of(robustness):
         param, name = text(row.get("band_param")), row["objective"]
-        there = [row.get(key) for key in ("band_low", "band_high", "level_noise")]
-        if not param or not known(*there):
+        if not param or not known(row.get("band_low"), row.get("band_high"), row["level_noise"]):
             continue
         if known(row["band_sure_low"], row["band_sure_high"]):
             lost, failed = "", row.get("num_failed", 0)
@@ -94,26 +99,17 @@ def bands(robustness: pd.DataFrame, words: Wording) -> Sentences:
                 lost = f", with {counted(failed, 'failed trial', 'failed trials')}"
             found.setdefault(param, []).append(f"{name} {_band(row)}{lost}")
         else:
-            noisy.setdefault((param, text(row["noise_of"])), []).append(name)
-    amount = words.amount(words.within)
-    causes = {
-        "seeds": f"the seeds' noise is too large to tell levels {amount} apart",
-        "configurations": "the configurations that share a value or bin differ too much to tell "
-        f"levels {amount} apart, which more of them would mend, not more seeds",
-    }
-    return (
-        *(
-            f"Usable band of {param}, within {amount} of the best: {'; '.join(each)}."
-            for param, each in found.items()
-        ),
-        *(
-            Open(
-                f"The usable band of {param} is not resolved for {listed(names)}: "
-                f"{causes.get(of, causes['seeds'])}."
-            )
-            for (param, of), names in noisy.items()
-        ),
-    )
+            cause = causes.get(text(row["noise_of"]), causes["seeds"])
+            noisy.setdefault((param, cause), []).append(name)
+    usable = [
+        f"Usable band of {param}, within {amount} of the best: {'; '.join(each)}."
+        for param, each in found.items()
+    ]
+    unresolved = [
+        Open(f"The usable band of {param} is not resolved for {listed(names)}: {cause}.")
+        for (param, cause), names in noisy.items()
+    ]
+    return (*usable, *unresolved)
 
 
 def _band(row: Row) -> str:
@@ -139,30 +135,23 @@ def _band(row: Row) -> str:
 
 def robustness_forest(robustness: pd.DataFrame, material: Material) -> Figure | None:
     """SD* of every objective with its interval, from `robustness`."""
-    if robustness.empty or np.isnan(charts.numbers(robustness, "sd_star")).all():
+    frame = charts.intervals(robustness, "sd_star", "sd_star_low", "sd_star_high")
+    frame = charts.in_order(frame, material)
+    if frame["x"].isna().all():
         return None
-    frame = charts.in_order(
-        charts.intervals(robustness, "sd_star", "sd_star_low", "sd_star_high"), material
-    )
     frame.loc[frame["low"].isna() | frame["high"].isna(), ["low", "high"]] = np.nan  # one is open
     frame["row"], frame["resolved"] = frame["objective"], True
     title = charts.in_points("SD* due to hyperparameters", material)
-    chart = charts.forest(
-        frame,
-        material,
-        charts.plain_x(title, domainMin=0, padding=8),
-        legend=False,
-    )
+    x = charts.plain_x(title, domainMin=0, padding=8)
+    names = ["objective", "sd_star", "sd_star_low", "sd_star_high", "reason", "note"]
     return Figure(
         name="robustness",
         title="Spread due to hyperparameters",
         caption=f"SD* is the standard deviation of {material.metric} over the swept space with "
         f"seed noise taken out: the further left, the more robust. "
         f"{charts.bands_text(frame, 'Bars')}",
-        chart=chart,
-        data=robustness[
-            ["objective", "sd_star", "sd_star_low", "sd_star_high", "reason", "note"]
-        ].reset_index(drop=True),
+        chart=charts.forest(frame, material, x, legend=False),
+        data=robustness[names].reset_index(drop=True),
     )
 
 
@@ -198,14 +187,6 @@ def tolerance_curves(curves: pd.DataFrame, material: Material) -> Figure | None:
     )
 
 
-def _said(asked: Asked) -> Sentences:
-    return (
-        *unmeasured(asked.material.sweeps),
-        *more_robust(spreads(asked), asked.words),
-        *bands(by_each(asked), asked.words),
-    )
-
-
 def shown_band(row: Row, name: str, *, named: bool) -> str:
     """`tau 0.1 to 0.4`; without its hyperparameter where that stands beside it."""
     between = settings_between(row[f"{name}_low"], row[f"{name}_high"])
@@ -213,23 +194,14 @@ def shown_band(row: Row, name: str, *, named: bool) -> str:
 
 
 def _band_columns(*, named: bool) -> tuple[Column, ...]:
+    sure, seen = (partial(shown_band, name=n, named=named) for n in ("band_sure", "band"))
+    means = "values around the best that are shown to lose no more than {points}"
+    slope = "slope on log2 of the hyperparameter"
     return (
-        Column(
-            "usable band",
-            lambda row: shown_band(row, "band_sure", named=named),
-            "values around the best that are shown to lose no more than {points}",
-            optional=True,
-        ),
-        Column(
-            "by the means",
-            lambda row: shown_band(row, "band", named=named),
-            "that do so as measured",
-            optional=True,
-        ),
+        Column("usable band", sure, means, optional=True),
+        Column("by the means", seen, "that do so as measured", optional=True),
         Column("hi/lo", "band_ratio", "ratio of those ends", optional=True),
-        Column(
-            "per doubling", measured("slope"), "slope on log2 of the hyperparameter", optional=True
-        ),
+        Column("per doubling", measured("slope"), slope, optional=True),
     )
 
 
@@ -319,7 +291,11 @@ QUESTION = Question(
     ahead=True,
     columns=COLUMNS,
     levels="best",
-    say=_said,
+    say=lambda asked: (
+        *unmeasured(asked.material.sweeps),
+        *more_robust(spreads(asked), asked.words),
+        *bands(by_each(asked), asked.words),
+    ),
     draw=lambda asked: [robustness_forest(asked.ask(robustness, **_near(asked)), asked.material)],
     formulas={"robustness": analysis.COLUMNS},
 )

@@ -49,17 +49,13 @@ def course(history: pd.DataFrame, words: Wording) -> Sentences:
     """When each objective's best was found, from `Findings.history`."""
     out = []
     for name, rows in history.groupby("objective", sort=False):
-        best = rows["best"].dropna()
-        if best.empty:
-            continue
-        last = best.iloc[-1]
-        found = rows.loc[rows["best"] == last].iloc[0]
-        late = found["tried"] > LATE * len(rows) and len(rows) > 4
-        more = " It still improved near the end, so more tries may help." if late else ""
-        out.append(
-            f"{name} found its best, {words.level(last)}, at try {count(found['tried'])} of "
-            f"{count(len(rows))}.{more}"
-        )
+        if rows["best"].notna().any():
+            best, num = rows["best"].dropna().iloc[-1], len(rows)
+            at = rows.loc[rows["best"] == best, "tried"].iloc[0]
+            late = at > LATE * num and num > 4
+            more = " It still improved near the end, so more tries may help." if late else ""
+            found = f"{words.level(best)}, at try {count(at)} of {count(num)}"
+            out.append(f"{name} found its best, {found}.{more}")
     return tuple(out)
 
 
@@ -111,14 +107,8 @@ def history_figure(history: pd.DataFrame, material: Material) -> Figure | None:
         scale=alt.Scale(zero=False, nice=False, padding=8),
         axis=alt.Axis(format="d", tickMinStep=1, tickCount=8, grid=False),
     )
-    tips = charts.tips(
-        objective="objective",
-        at="setting",
-        y=title,
-        state="state",
-        num_seeds="seeds",
-        best="best so far",
-    )
+    names = {"objective": "objective", "at": "setting", "y": title, "state": "state"}
+    tips = charts.tips(**names, num_seeds="seeds", best="best so far")
     base = alt.Chart(frame)
     hue, form = charts.looks(material, frame)
     line = base.transform_filter("isValid(datum.best)").mark_line(

@@ -32,13 +32,8 @@ def sensitivity(of: Answers, *objectives: str) -> pd.DataFrame:
 
 def effects(sensitivity: pd.DataFrame) -> Sentences:
     """What matters for each objective, from `sensitivity`."""
-    if sensitivity.empty:
-        return ()
-    return tuple(
-        sentence
-        for name, rows in sensitivity.groupby("objective", sort=False)
-        for sentence in _effects(str(name), records_of(rows))
-    )
+    found = sensitivity.groupby("objective", sort=False) if len(sensitivity) else ()
+    return tuple(each for name, rows in found for each in _effects(str(name), records_of(rows)))
 
 
 def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
@@ -52,13 +47,16 @@ def _effects(name: str, rows: Sequence[Row]) -> Iterable[str]:
     matter = [row for row in real if _size(row)[0] >= SMALL]
     small = [row for row in real if _size(row)[0] < SMALL]
     own = " on its own" if singles[0]["method"] == "anova" else ""
+    # Its interval lies above those of all others; an unknown end could be anywhere.
+    highs = [_size(row)[2] for row in singles if matter and row is not matter[0]]
+    stands_out = all(known(high) and _size(matter[0])[1] > high for high in highs)
     if not real:
         lines = [row["null"] for row in singles if known(row["null"])]
         reach = f"; an inert one reaches {number(max(lines))}" if lines else ""
         yield Open(f"{name}: no hyperparameter's effect{own} is resolved{reach}.")
     elif matter and len(singles) == 1:
         yield f"{name}: {_effect(matter[0], 'matters')}."
-    elif matter and _stands_out(matter[0], singles):
+    elif matter and stands_out:
         yield f"{name}: {_effect(matter[0], f'matters most{own}')}."
         if others := [_effect(row) for row in matter[1:]]:
             yield f"{name}: {listed(others)} matter{'s' * (len(others) == 1)} too."
@@ -99,15 +97,9 @@ def _matters(row: Row) -> bool:
     return is_true(row["resolved"]) and seen
 
 
-def _stands_out(top: Row, singles: Sequence[Row]) -> bool:
-    """Whether the interval lies above those of all others; an unknown end could be anywhere."""
-    low = _size(top)[1]
-    return all(known(_size(row)[2]) and low > _size(row)[2] for row in singles if row is not top)
-
-
 def _effect(row: Row, does: str = "") -> str:
     """`tau matters (share of the variance 0.9 [0.8, 1], an inert one reaches 0.1)`."""
-    return f"{row['term']} {does}{' ' * bool(does)}({_measure(row)})"
+    return " ".join(filter(None, (row["term"], does, f"({_measure(row)})")))
 
 
 def _measure(row: Row) -> str:
@@ -123,77 +115,59 @@ def sensitivity_figures(sensitivity: pd.DataFrame, material: Material) -> list[F
     """
     if sensitivity.empty:
         return []
+    sizes = sensitivity.assign(size=sizes_of(sensitivity))
+    sizes = sizes[sizes["term"].fillna("").ne("") & sizes["size"].notna()]
     tables = {
-        name: _terms(sensitivity[sensitivity["objective"] == name])
-        for name in charts.objectives(material)
+        name: _terms(sizes[sizes["objective"] == name]) for name in charts.objectives(material)
     }
     return charts.each(
         "sensitivity", tables, lambda slug, at, rows: _effect_figure(slug, at, rows, material)
     )
 
 
+def sizes_of(rows: pd.DataFrame) -> pd.Series[float]:
+    """The larger of an effect in all and alone; NaN where none is known."""
+    both = charts.numbers(rows, "total"), charts.numbers(rows, "first")
+    return pd.Series(np.fmax(*both), index=rows.index)
+
+
 def _terms(rows: pd.DataFrame) -> pd.DataFrame:
     """The terms of one objective, its hyperparameters first and the largest of its interactions
     after them.
     """
-    rows = rows[
-        rows["term"].fillna("").ne("")
-        & ~(np.isnan(charts.numbers(rows, "total")) & np.isnan(charts.numbers(rows, "first")))
-    ]
-    size = pd.Series(
-        np.fmax(charts.numbers(rows, "total"), charts.numbers(rows, "first")), index=rows.index
-    )
+    rows = rows.sort_values("size", ascending=False, kind="stable")
     order = charts.numbers(rows, "order")
-    parts = [
-        size[order == 1],
-        size[order == 2].nlargest(MAX_INTERACTIONS),
-        size[~np.isin(order, (1, 2))],
-    ]
-    return rows.loc[
-        [
-            index
-            for part in parts
-            for index in part.sort_values(ascending=False, kind="stable").index
-        ]
-    ]
+    pairs = rows[order == 2].head(MAX_INTERACTIONS)
+    parts = [rows[order == 1], pairs, rows[~np.isin(order, (1, 2))]]
+    return pd.concat(parts).drop(columns="size")
 
 
 def _effect_figure(slug: str, name: str, rows: pd.DataFrame, material: Material) -> Figure:
+    labels = [
+        charts.param_title(material, term) if " x " not in term else term.replace(" x ", " × ")
+        for term in rows["term"].astype(str)
+    ]
     parts = [
-        charts.intervals(rows, column, f"{column}_low", f"{column}_high").assign(kind=kind)
+        charts.intervals(rows, column, f"{column}_low", f"{column}_high").assign(
+            kind=kind, row=labels, null=charts.numbers(rows, "null")
+        )
         for column, kind in EFFECTS.items()
     ]
-    labels = [_term(str(term), material) for term in rows["term"]]
-    frame = pd.concat(
-        [part.assign(row=labels, null=charts.numbers(rows, "null")) for part in parts]
-    ).dropna(subset=["x"])
-    frame = frame.reset_index(drop=True)
+    frame = pd.concat(parts).dropna(subset=["x"]).reset_index(drop=True)
     method = "Sobol indices" if (rows["method"] == "sobol").any() else "Shares of variance (ANOVA)"
     title = "share of the variance"
+    null = "an inert one reaches"
+    tips = charts.tips(row="term", kind="effect", x=title, **charts.ENDS, null=null)
     x = charts.plain_x(title, zero=True, padding=8)
-    chart = charts.dots(
-        frame,
-        x,
-        list(EFFECTS.values()),
-        tips=charts.tips(
-            row="term", kind="effect", x=title, **charts.ENDS, null="an inert one reaches"
-        ),
-        null=True,
-    )
     return Figure(
         name=slug,
         title=f"What matters for {name}",
         caption=f"{method} of {material.metric}, alone and with all interactions. Grey ticks: what "
         "an inert hyperparameter reaches by chance in 95 % of cases. Left of its tick nothing is "
         f"resolved. {charts.bands_text(frame, 'Bars')}",
-        chart=chart,
+        chart=charts.dots(frame, x, list(EFFECTS.values()), tips=tips, null=True),
         data=rows.reset_index(drop=True),
     )
-
-
-def _term(term: str, material: Material) -> str:
-    names = term.split(" x ")
-    return charts.param_title(material, term) if len(names) == 1 else " × ".join(names)
 
 
 def _resolved(row: Row) -> str:

@@ -14,7 +14,7 @@ from clsweep.questions.answers import Asked
 from clsweep.questions.charts import alt
 from clsweep.questions.column import Question
 from clsweep.questions.model import Figure, Table, trial_anchor
-from clsweep.questions.sensitivity import sensitivity
+from clsweep.questions.sensitivity import sensitivity, sizes_of
 
 MAX_LISTED = 1000  # rows of the table of trials
 TRIAL_COLUMNS = ("trial_id", "objective", "config", "seed", "status")
@@ -34,12 +34,15 @@ def scatter_figures(material: Material, sensitivity: pd.DataFrame) -> list[Figur
     the order is the study's. The trials are those of `drawn_trials`; each point is a link to its
     row in the table of trials.
     """
-    params = _by_importance(material, sensitivity)[:MAX_SCATTERS]
+    params = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
+    if len(sensitivity):
+        largest = sizes_of(sensitivity).groupby(sensitivity["term"].to_numpy()).max().fillna(0.0)
+        params.sort(key=lambda param: -float(largest.get(param, 0.0)))
     drawn = drawn_trials(material)
     if drawn.empty:
         return []
     drawn = drawn.assign(**{_SETTING: charts.settings_at(material, drawn)})  # once for all figures
-    tables = {param: drawn[drawn[param].notna()] for param in params}
+    tables = {param: drawn[drawn[param].notna()] for param in params[:MAX_SCATTERS]}
     return charts.each("trials", tables, lambda slug, at, rows: _scatter(slug, at, rows, material))
 
 
@@ -67,15 +70,6 @@ def point_figures(material: Material) -> list[Figure]:
     )
 
 
-def _by_importance(material: Material, sensitivity: pd.DataFrame) -> list[str]:
-    swept = list(dict.fromkeys(param for sweep in material.sweeps for param in sweep.params))
-    if sensitivity.empty:
-        return swept
-    size = np.fmax(charts.numbers(sensitivity, "total"), charts.numbers(sensitivity, "first"))
-    largest = pd.Series(size).groupby(sensitivity["term"].to_numpy()).max()
-    return sorted(swept, key=lambda param: -float(np.nan_to_num(largest.get(param, 0.0))))
-
-
 def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
     """At most so many rows, in their order."""
     if len(rows) <= num:
@@ -85,50 +79,35 @@ def _sampled(rows: pd.DataFrame, num: int) -> pd.DataFrame:
 
 
 def _scatter(slug: str, param: str, rows: pd.DataFrame, material: Material) -> Figure:
-    total = int(charts.scored(material)[param].notna().sum())
+    total, lost = charts.scored(material), len(material.trials) - len(charts.scored(material))
     called, title = charts.param_title(material, param), material.metric_title
-    frame = pd.DataFrame(
-        {
-            "objective": rows["objective"].to_numpy(),
-            "trial": rows["trial_id"].to_numpy(),
-            "setting": rows[_SETTING].to_numpy(),
-            "seed": rows["seed"].to_numpy(),
-            "link": [f"#{trial_anchor(str(name))}" for name in rows["trial_id"]],
-            "y": charts.numbers(rows, material.metric).round(4),
-        }
-    )
+    named = {"objective": "objective", "trial": "trial_id", "setting": _SETTING, "seed": "seed"}
+    frame = pd.DataFrame({name: rows[column].to_numpy() for name, column in named.items()})
+    frame["link"] = [f"#{trial_anchor(str(name))}" for name in frame["trial"]]
+    frame["y"] = charts.numbers(rows, material.metric).round(4)
     if any(sweep.scales.get(param) == "category" for sweep in material.sweeps):
         frame["x"] = [setting(value) for value in rows[param]]
         axis = alt.Axis(labelAngle=0, labelOverlap="greedy", grid=False)
-        x = alt.X(
-            "x:N", title=called, scale=alt.Scale(domain=list(dict.fromkeys(frame["x"]))), axis=axis
-        )
+        scale = alt.Scale(domain=list(dict.fromkeys(frame["x"])))
+        x = alt.X("x:N", title=called, scale=scale, axis=axis)
     else:
         frame["x"] = charts.numbers(rows, param)
         x = charts.param_axis(material, param, frame["x"].to_numpy(dtype=float), ticks=True)
-    tips = charts.tips(
-        trial="trial", objective="objective", setting="setting", seed="seed", y=title
-    )
+    names = {name: name for name in ("trial", "objective", "setting", "seed")}
+    tips = charts.tips(**names, y=title)
     lines, said = charts.reference_lines(material, frame, title)
     hue, form = charts.looks(material, frame)
     cloud = alt.Chart(frame).mark_point(filled=True, size=34, opacity=1, fillOpacity=0.65)
-    lost = len(material.trials) - len(charts.scored(material))
-    sampled = "Every trial with a score"
-    if len(frame) < total:
-        sampled = f"{count(len(frame))} of {count(total)} trials, drawn at random with a fixed seed"
+    y, link = charts.score_axis(title), alt.Href("link:N")
+    shown, num = "Every trial with a score", int(total[param].notna().sum())
+    if len(frame) < num:
+        shown = f"{count(len(frame))} of {count(num)} trials, drawn at random with a fixed seed"
     return Figure(
         name=slug,
         title=f"Every trial against {called}",
-        caption=f"{sampled}. Hover over a point for its setting, or click it for its row in the "
+        caption=f"{shown}. Hover over a point for its setting, or click it for its row in the "
         f"table of trials.{f' {count(lost)} without a score are not shown.' if lost else ''}{said}",
-        chart=charts.layers(
-            [
-                *lines,
-                cloud.encode(
-                    x, charts.score_axis(title), hue, form, alt.Href("link:N"), tooltip=tips
-                ),
-            ]
-        ),
+        chart=charts.layers([*lines, cloud.encode(x, y, hue, form, link, tooltip=tips)]),
         data=frame.drop(columns="link").rename(
             columns={"trial": "trial_id", "x": "value", "y": "score"}
         ),
@@ -145,35 +124,28 @@ def _panel(slug: str, trial: Row, points: pd.DataFrame, material: Material) -> F
     labels = sorted(frame["label"].unique(), key=lambda text: (len(text), text))
     # No colour of an objective: what is coloured here are classes.
     scale = alt.Scale(domain=labels, scheme={"name": "sinebow", "count": len(labels) + 1})
-    shapes = alt.Scale(domain=labels)
-    legend = (
-        alt.Legend(**charts.legend_place() | {"columns": alt.ExprRef("width > 460 ? 10 : 5")})
-        if len(labels) <= MAX_LABELS
-        else None
-    )
+    columns = {"columns": alt.ExprRef("width > 460 ? 10 : 5")}
+    legend = alt.Legend(**charts.legend_place() | columns) if len(labels) <= MAX_LABELS else None
     span = alt.Scale(domain=[-1.05, 1.05])
-    chart = alt.Chart(frame).mark_point(filled=True, size=26, opacity=1, fillOpacity=0.75)
+    points_drawn = alt.Chart(frame).mark_point(filled=True, size=26, opacity=1, fillOpacity=0.75)
     part = f"{count(len(frame))} of {count(len(points))} images"
     shown = f" {part}, drawn at random with a fixed seed." * (len(frame) < len(points))
     score = f"{material.metric} {fixed(trial[material.metric])}"
+    shapes = alt.Scale(domain=labels)
+    cloud = points_drawn.encode(
+        alt.X("x:Q", axis=None, scale=span),
+        alt.Y("y:Q", axis=None, scale=span),
+        alt.Color("label:N", title="class", scale=scale, legend=legend),
+        alt.Shape("label:N", title="class", scale=shapes, legend=legend),
+        tooltip=charts.tips(label="class"),
+    )
     return Figure(
         name=slug,
         title=f"{trial['objective']}: map of the features",
         caption=f"t-SNE of the {'test' if material.on_test else 'validation'} images by the best "
         f"trial ({trial['trial_id']}, {score}), coloured by class. "
         f"Distances between groups mean nothing.{shown}",
-        chart=charts.layers(
-            [
-                chart.encode(
-                    alt.X("x:Q", axis=None, scale=span),
-                    alt.Y("y:Q", axis=None, scale=span),
-                    alt.Color("label:N", title="class", scale=scale, legend=legend),
-                    alt.Shape("label:N", title="class", scale=shapes, legend=legend),
-                    tooltip=charts.tips(label="class"),
-                )
-            ],
-            height=300,
-        ),
+        chart=charts.layers([cloud], height=300),
         data=frame,
     )
 

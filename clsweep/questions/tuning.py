@@ -37,28 +37,24 @@ def tuning(cost: pd.DataFrame, words: Wording) -> Sentences:
     for row in records_of(cost):
         if row["reason"] == Reason.ONE_CONFIG:
             continue
-        name, k = row["objective"], row["k_within"]
-        if known(k, row["k_low"], row["k_high"]):
-            num = f"{counted(k, 'try', 'tries')}{interval(row['k_low'], row['k_high'])}"
+        name, k, k_low, k_high = (row[key] for key in ("objective", "k_within", "k_low", "k_high"))
+        if known(k, k_low, k_high):
+            num = f"{counted(k, 'try', 'tries')}{interval(k_low, k_high)}"
             tries.append(f"{name} after about {num}")
         else:
             unknown.append(name)
         gain, low, high = row["tunability"], row["tunability_low"], row["tunability_high"]
-        if not known(gain, low, high):
-            continue
-        at = f" ({row['default_at']})" if text(row["default_at"]) else ""
-        seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
-        if low > 0:
-            gains.append(f"Tuning {name} gains {seen} over its default{at}.")
-        else:
+        if known(gain, low, high):
+            at = f" ({row['default_at']})" if text(row["default_at"]) else ""
+            seen = f"{words.amount(gain)}{interval(low, high, apart_from=0.0)}"
+            shown = f"Tuning {name} gains {seen} over its default{at}."
             whether = f"Whether tuning {name} gains anything over its default{at}"
-            gains.append(Open(f"{whether} is not resolved ({seen})."))
+            gains.append(shown if low > 0 else Open(f"{whether} is not resolved ({seen})."))
     near = f"within {words.amount(words.within)} of the objective's best"
     out = [f"Configurations tried at random come {near}: {'; '.join(tries)}."] if tries else []
     if unknown:
-        out.append(
-            Open(f"How many tries it takes to come {near} is not resolved for {listed(unknown)}.")
-        )
+        how = f"How many tries it takes to come {near}"
+        out.append(Open(f"{how} is not resolved for {listed(unknown)}."))
     return (*out, *gains)
 
 
@@ -69,13 +65,12 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
     if frame.empty:
         return None
     title = f"best {material.metric_title}"
+    halvings = [2**power for power in range(max(1, int(frame["x"].max())).bit_length())]
     x = alt.X(
         "x:Q",
         title="k, configurations tried",
         scale=alt.Scale(type="log", nice=False, padding=8),
-        axis=alt.Axis(
-            values=_halvings(frame["x"].max()), format="d", labelOverlap="greedy", grid=False
-        ),
+        axis=alt.Axis(values=halvings, format="d", labelOverlap="greedy", grid=False),
     )
     tips = charts.tips(objective="objective", x="tries", y=title, **charts.ENDS)
     drawn, said = charts.curves(frame, material, x, title, tips, marked=charts.is_sparse(frame))
@@ -90,17 +85,10 @@ def best_of_k_curves(expected: pd.DataFrame, material: Material) -> Figure | Non
     )
 
 
-def _halvings(largest: float) -> list[int]:
-    """1, 2, 4, ... up to the largest number of tries."""
-    return [2**power for power in range(max(1, int(largest)).bit_length())]
-
-
 def _tries(row: Row) -> str:
-    tries = row["k_within"], *ends(row, "k_within", "k")
-    if not is_number(tries[0]):
-        return ""
-    value, low, high = (count(end) if is_number(end) else "" for end in tries)
-    return f"{value} [{low}, {high}]" if low else value
+    low, high = ends(row, "k_within", "k")
+    value = count(row["k_within"]) if is_number(row["k_within"]) else ""
+    return f"{value} [{count(low)}, {count(high)}]" if value and is_number(low) else value
 
 
 QUESTION = Question(

@@ -94,18 +94,17 @@ class Report:
 
 def check(report: Report) -> None:
     """Raise ValueError where a name cannot be that of a file or an anchor, or stands twice."""
-    for kind, names in (
-        ("section", [section.id for section in report.sections]),
-        ("table", [table.name for table in report.tables]),
-        ("figure", [figure.name for figure in report.figures]),
-    ):
+    parts = {
+        "section": [section.id for section in report.sections],
+        "table": [table.name for table in report.tables],
+        "figure": [figure.name for figure in report.figures],
+    }
+    for kind, names in parts.items():
         for name in names:
+            wrong = ""
             if not re.fullmatch(NAME, name):
-                raise ValueError(
-                    f"{kind} {name!r}: expected lower-case letters, digits and hyphens: "
-                    f"{slug(name)!r}"
-                )
-            if names.count(name) > 1:
-                raise ValueError(
-                    f"{kind} {name!r}: expected one of this name, given {names.count(name)}"
-                )
+                wrong = f"lower-case letters, digits and hyphens: {slug(name)!r}"
+            elif names.count(name) > 1:
+                wrong = f"one of this name, given {names.count(name)}"
+            if wrong:
+                raise ValueError(f"{kind} {name!r}: expected {wrong}")

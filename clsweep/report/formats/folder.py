@@ -13,14 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from clsweep.display.theme import scripts
 from clsweep.errors import RequestError
 from clsweep.machine import num_cores
 from clsweep.processes import processes_beside
 from clsweep.questions.answers import Answers
-from clsweep.questions.model import Figure, Table
+from clsweep.questions.model import Figure
 from clsweep.report.formats.frames import to_csv, to_parquet
 from clsweep.report.formats.markdown import render_markdown
 from clsweep.report.formats.page import render_page, vega_versions
@@ -40,6 +38,7 @@ _OURS = re.compile(
 )
 
 Progress = Callable[[str], None]
+MOST_PROCESSES = 4
 
 
 def write_bundle(
@@ -93,21 +92,17 @@ def write_bundle(
 def _folder(out: str) -> Disk:
     if "://" in out:
         raise RequestError(f"{out}: expected a folder of this machine for the report, given a URI")
-    disk = Disk(out)
-    if os.path.exists(disk.folder) and not os.path.isdir(disk.folder):
-        raise RequestError(
-            f"{out}: expected a folder for the report, given a file. Nearest: {out}-report"
-        )
+    disk, wrong = Disk(out), ""
     try:
         os.makedirs(disk.folder, exist_ok=True)
+        if not os.access(disk.folder, os.W_OK | os.X_OK):
+            wrong = "a folder that can be written, given: Permission denied"
+    except FileExistsError:
+        wrong = f"a folder for the report, given a file. Nearest: {out}-report"
     except OSError as error:
-        raise RequestError(
-            f"{out}: expected a folder that can be made, given: {error.strerror}"
-        ) from None
-    if not os.access(disk.folder, os.W_OK | os.X_OK):
-        raise RequestError(
-            f"{out}: expected a folder that can be written, given: Permission denied"
-        )
+        wrong = f"a folder that can be made, given: {error.strerror}"
+    if wrong:
+        raise RequestError(f"{out}: expected {wrong}")
     return disk
 
 
@@ -119,16 +114,13 @@ def _written_before(disk: Disk) -> dict[str, Any]:
         return {}
     except ValueError:
         manifest = None
-    if (
-        not isinstance(manifest, dict)
-        or "clsweep" not in manifest
-        or not isinstance(manifest.get("files"), dict)
-    ):
+    files = manifest.get("files") if isinstance(manifest, dict) and "clsweep" in manifest else None
+    if not isinstance(files, dict):
         raise RequestError(
             f"{disk.place(MANIFEST)}: expected the manifest of a report, given another file. "
             f"Nearest: {disk.folder}/report"
         )
-    return {name: entry for name, entry in manifest["files"].items() if _OURS.fullmatch(name)}
+    return {name: entry for name, entry in files.items() if _OURS.fullmatch(name)}
 
 
 def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
@@ -145,38 +137,26 @@ def _write_manifest(disk: Disk, report: Report, files: dict[str, Any]) -> None:
 
 def _files(report: Report, progress: Progress) -> Iterator[tuple[str, bytes]]:
     """Name and content of every file but the manifest."""
-    marked = report.marked
     progress("index.html")
     yield "index.html", _encoded(render_page(report))
     yield "report.md", _encoded(render_markdown(report))
-
     for table in report.tables:
-        progress(f"tables/{table.name}")
-        yield from _table(table, marked(table.frame))
+        place, frame = f"tables/{table.name}", report.marked(table.frame)
+        progress(place)
+        yield f"{place}.parquet", to_parquet(frame)
+        yield f"{place}.csv", to_csv(frame)
     for figure in report.figures:
-        progress(f"figures/{figure.name}")
-        yield from _figure(figure, marked(figure.data))
+        place, spec = f"figures/{figure.name}", figure.standing_alone
+        progress(place)
+        picture = figure.picture.result()
+        yield f"{place}.svg", picture.svg.encode()
+        yield f"{place}.png", picture.png
+        yield f"{place}.vl.json", json.dumps(spec, ensure_ascii=False, allow_nan=False).encode()
+        yield f"{place}.csv", to_csv(report.marked(figure.data))
 
 
 def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")  # the name of a folder need not be UTF-8
-
-
-def _figure(figure: Figure, data: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
-    place, spec = f"figures/{figure.name}", figure.standing_alone
-    picture = figure.picture.result()
-    yield f"{place}.svg", picture.svg.encode()
-    yield f"{place}.png", picture.png
-    yield f"{place}.vl.json", json.dumps(spec, ensure_ascii=False, allow_nan=False).encode()
-    yield f"{place}.csv", to_csv(data)
-
-
-def _table(table: Table, frame: pd.DataFrame) -> Iterator[tuple[str, bytes]]:
-    yield f"tables/{table.name}.parquet", to_parquet(frame)
-    yield f"tables/{table.name}.csv", to_csv(frame)
-
-
-MOST_PROCESSES = 4
 
 
 def write_report(

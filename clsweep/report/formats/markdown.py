@@ -12,7 +12,7 @@ import pandas as pd
 from clsweep.display.cells import cells_of
 from clsweep.display.text import markdown, markdown_table
 from clsweep.questions.model import Figure, Table
-from clsweep.report.model import Report, Section, Step, check
+from clsweep.report.model import Report, Section, check
 
 MAX_ROWS = 200  # of one table; all are in its files
 
@@ -46,7 +46,9 @@ def _blocks(report: Report) -> Iterator[str]:
     for figure in report.hero:
         yield from _figure(figure)
     if report.steps:
-        yield "\n".join(map(_step, report.steps))
+        commands = [f": {text(step.command)}" if step.command else "." for step in report.steps]
+        steps = zip(report.steps, commands, strict=True)
+        yield "\n".join(f"- {text(step.sentence)}{command}" for step, command in steps)
     if report.open:
         yield "## Not resolved"
         yield _list(report.open)
@@ -95,21 +97,15 @@ def lines_of(frame: pd.DataFrame) -> str:
     return markdown_table(cells.columns, cells.rows, cells.is_numeric)
 
 
-def _step(step: Step) -> str:
-    return f"- {text(step.sentence)}{f': {text(step.command)}' if step.command else '.'}"
+def text(words: str) -> str:
+    """One line of plain text, escaped."""
+    return _START.sub(
+        lambda start: f"{start[0]}\\" if start[0].isdigit() else f"\\{start[0]}", markdown(words)
+    )
 
 
 def _named(parts: Mapping[str, str]) -> str:
     return "\n".join(f"- {text(name)}: {text(value)}" for name, value in parts.items())
-
-
-def text(words: str) -> str:
-    """One line of plain text, escaped."""
-    return _START.sub(lambda start: _escaped_start(start[0]), markdown(words))
-
-
-def _escaped_start(start: str) -> str:
-    return f"{start}\\" if start.isdigit() else f"\\{start}"
 
 
 def _list(sentences: tuple[str, ...]) -> str:

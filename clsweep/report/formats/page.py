@@ -66,10 +66,8 @@ def vega_versions() -> dict[str, str]:
     """Versions of what draws the charts, in the page and in the files."""
     import vl_convert
 
-    return {
-        "vega": vl_convert.get_vega_version(),
-        "vega-lite": vl_convert.get_vegalite_versions()[-1],
-    }
+    lite = vl_convert.get_vegalite_versions()[-1]
+    return {"vega": vl_convert.get_vega_version(), "vega-lite": lite}
 
 
 def escape_json(value: Any) -> Markup:
@@ -85,11 +83,8 @@ def _drawing(figure: Figure, report: Report) -> dict[str, Any]:
     spec = figure.spec
     light, dark = (themed(spec, dark=is_dark) for is_dark in (False, True))
     # The data, most of a chart, are the same for both.
-    changed = {
-        key: value
-        for key, value in dark.items()
-        if value is not spec.get(key) and value != light.get(key)
-    }
+    own = {key: value for key, value in dark.items() if value is not spec.get(key)}
+    changed = {key: value for key, value in own.items() if value != light.get(key)}
     both = escape_json({"light": light, "dark": changed})
     cells = cells_of(figure.data, limit=MAX_NUMBERS, digits=None, settings=figure.settings)
     csv = _download(f"figures/{figure.name}.csv", report.marked(figure.data))
@@ -113,20 +108,11 @@ def _download(place: str, frame: pd.DataFrame) -> dict[str, str]:
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    hashes = [
-        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts
-    ]
-    return "; ".join(
-        [
-            "default-src 'none'",
-            "script-src " + " ".join(f"'sha256-{digest}'" for digest in hashes),
-            # Vega sets the style of marks and adds that of its tooltip
-            "style-src 'unsafe-inline'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
-    )
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    hashes = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    # Vega sets the style of marks and adds that of its tooltip.
+    inside = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {' '.join(hashes)}; {inside}"
 
 
 @functools.cache
