@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import METRICS, Metric
+from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import is_taken
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
@@ -48,14 +48,17 @@ def try_trial(
     keep_freed_memory()
     torch.set_num_threads(resources.cpus_per_worker)
     metrics = [m for m in METRICS if is_taken(m, row)]
-    names = [*_COLUMNS, *(m.name for m in metrics)]
-    say("".join(f"{name:>14}" for name in names))
+    forms = _COLUMNS | {metric.name: fixed for metric in metrics}
+    say("".join(f"{name:>14}" for name in forms))
+
+    def print_epoch(epoch: Row) -> None:
+        cells = [form(epoch[n]) if epoch.get(n) is not None else "" for n, form in forms.items()]
+        say("".join(f"{cell:>14}" for cell in cells))
+
     place = study.of(objective).sections.dataset.place
     try:
         with limited_memory(row, on, resources.gpus_per_worker or 1.0):
-            result = train_trial(
-                row, lambda epoch: _print_epoch(epoch, metrics), place=place, device=on
-            )
+            result = train_trial(row, print_epoch, place=place, device=on)
     except RequestError:
         raise
     except Exception as error:  # `clsweep run` makes a failed row of it
@@ -109,9 +112,3 @@ def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
             "beforehand. Try the study with --set search.method=random"
         )
     return trial
-
-
-def _print_epoch(epoch: Row, metrics: Sequence[Metric]) -> None:
-    forms = _COLUMNS | {m.name: fixed for m in metrics}
-    cells = [form(epoch[n]) if epoch.get(n) is not None else "" for n, form in forms.items()]
-    say("".join(f"{cell:>14}" for cell in cells))

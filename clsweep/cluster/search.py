@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import optuna
 from optuna.storages import JournalStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from clsweep.catalog.rows import Row
 from clsweep.cluster.racing import SKIPPED, Race
@@ -179,12 +179,19 @@ class LiveDesign(DrawnDesign):
         search = self._study.sections.search
         digest = hashlib.sha256(f"{search.seed}/{self._objective.label}/{config}".encode()).digest()
         seed = int.from_bytes(digest[:4], "big")
-        entries = self._journal.entries().values()
+        entries = [*self._journal.entries().values()]
+        tried = [*self._params.values(), *(entry.params for entry in entries)]
         imagined = optuna.create_study(
             directions=self._journal.directions, sampler=build_sampler(search.method, seed)
         )
-        imagined.add_trials(entries if search.method == "tpe" else map(_as_complete, entries))
-        tried = [*self._params.values(), *(entry.params for entry in entries)]
+        if search.method == "gp":
+            # A stopped configuration counts with the score that it had reached: GPSampler would
+            # not look at it otherwise.
+            entries = [copy.copy(entry) for entry in entries]
+            for entry in entries:
+                if entry.state == TrialState.PRUNED:
+                    entry.state = TrialState.COMPLETE
+        imagined.add_trials(entries)
         for num_asked in range(MAX_REPEATS):
             if num_asked == MAX_ASKED[search.method]:
                 imagined.sampler = build_sampler("random", seed)
@@ -208,13 +215,3 @@ def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
         for values in zip(*((o.score, o.seconds) for o in outcomes), strict=True)
     )
     return Outcome(status="finished", score=score, seconds=seconds)
-
-
-def _as_complete(entry: FrozenTrial) -> FrozenTrial:
-    """A stopped configuration with the score that it had reached: GPSampler would not look at it
-    otherwise.
-    """
-    entry = copy.copy(entry)
-    if entry.state == TrialState.PRUNED:
-        entry.state = TrialState.COMPLETE
-    return entry
