@@ -53,7 +53,7 @@ _TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 def status_rows(results: Results) -> list[Row]:
     """Planned, finished, running, failed and the best configuration per objective."""
-    tree, heartbeat = results.study, results.folder.heartbeat()
+    tree, folder = results.study, results.folder
     axes = declared_axes(tree, results.plan_table.column_names)
     swept = [name for each in axes.values() for name in each]
     names = dict.fromkeys(["trial_id", "objective", "config", "status", results.metric, *swept])
@@ -63,7 +63,7 @@ def status_rows(results: Results) -> list[Row]:
     )
     tally = Tally.of(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
     objective_of = {row["trial_id"]: row["objective"] for row in plan}
-    for trial_id in heartbeat.get("running", ()) if results.folder.is_running() else ():
+    for trial_id in folder.heartbeat().get("running", ()) if folder.is_running() else ():
         if trial_id in objective_of:  # else of an extension that is newer than this plan
             tally.objectives[objective_of[trial_id]].running += 1
     # the study's factors as columns in front of the objective
@@ -114,8 +114,9 @@ def status_headline(results: Results, rows: Sequence[Row]) -> str:
 
 def running_rows(results: Results) -> list[Row]:
     """The trials under way with what they last said; none where they are too many to be read."""
-    is_running, states = results.folder.is_running(), results.folder.heartbeat().get("trials", {})
-    if not is_running or len(states) > MOST_RUNNING:
+    folder = results.folder
+    states = folder.heartbeat().get("trials", {}) if folder.is_running() else {}
+    if len(states) > MOST_RUNNING:
         return []
     return [
         {
