@@ -81,16 +81,12 @@ def shared(value: object) -> Any:
     return processes.share(value) if processes else value
 
 
-class _Process(NamedTuple):
-    popen: subprocess.Popen[bytes]
-    knows: set[int]  # numbers of shared values
-
-
 class _Processes:
     """So many, each with a thread that asks it."""
 
     def __init__(self, num: int):
         self.once: dict[Callable[[], Any], Future[Any]] = {}
+        # of each thread: `popen`, its process, and `knows`, the shared values that this one has
         self._threads, self._own = ThreadPoolExecutor(num), threading.local()
         self._started: list[subprocess.Popen[bytes]] = []
         self._starting, self._is_closed = threading.Lock(), False
@@ -119,43 +115,31 @@ class _Processes:
             if has_answered:
                 return answer
         except (OSError, EOFError, *_UNPICKLABLE):
-            self._give_up()
+            if hasattr(self._own, "popen"):  # half a call or answer may be left in its pipes
+                self._own.popen.kill()
+                del self._own.popen
         if self._is_closed:
             raise CancelledError
         return function(*[self._values[a.number][0] if isinstance(a, Shared) else a for a in args])
 
-    def _asked(self, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bool, Any]:
+    def _asked(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Whether the function has a value there, and which."""
         call = pickle.dumps((function, args))  # whole, or nothing of it is sent
-        process = self._process()
-        pipes = process.popen.stdin, process.popen.stdout
-        assert pipes[0]
-        assert pipes[1]
-        for each in args:
-            if isinstance(each, Shared) and each.number not in process.knows:
-                pickle.dump(each, pipes[0])
-                pipes[0].write(self._values[each.number][1])
-                process.knows.add(each.number)
-        pipes[0].write(call)
-        pipes[0].flush()
-        has_answered, answer = pickle.load(pipes[1])
-        return has_answered, answer
-
-    def _give_up(self) -> None:
-        """End the process of this thread: half a call or answer may be left in its pipes."""
-        if hasattr(self._own, "process"):
-            self._own.process.popen.kill()
-            del self._own.process
-
-    def _process(self) -> _Process:
-        """The one of this thread."""
-        if not hasattr(self._own, "process"):
+        if not hasattr(self._own, "popen"):
             with self._starting:
                 if self._is_closed:
                     raise CancelledError
-                self._started.append(_started())
-                self._own.process = _Process(self._started[-1], set())
-        found: _Process = self._own.process
-        return found
+                self._own.popen, self._own.knows = _started(), set()
+                self._started.append(self._own.popen)
+        to, answers = self._own.popen.stdin, self._own.popen.stdout
+        for each in args:
+            if isinstance(each, Shared) and each.number not in self._own.knows:
+                pickle.dump(each, to)
+                to.write(self._values[each.number][1])
+                self._own.knows.add(each.number)
+        to.write(call)
+        to.flush()
+        return pickle.load(answers)
 
 
 def _started() -> subprocess.Popen[bytes]:

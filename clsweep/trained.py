@@ -71,13 +71,13 @@ def _allow(folder: ResultsFolder, encoder: str, trust: bool) -> None:
 
 
 def _require_alike(state: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    for name in {**wanted, **state}:
-        shapes = [
-            (tuple(t.shape), t.dtype) if (t := each.get(name)) is not None else "nothing"
-            for each in (wanted, state)
-        ]
-        if shapes[0] != shapes[1]:
-            raise ValueError(f"{name}: expected {shapes[0]}, given {shapes[1]}")
+    expected, given = (
+        {name: (tuple(t.shape), t.dtype) for name, t in each.items()} for each in (wanted, state)
+    )
+    for name in {**expected, **given}:
+        if expected.get(name) != given.get(name):
+            shapes = (each.get(name, "nothing") for each in (expected, given))
+            raise ValueError("{}: expected {}, given {}".format(name, *shapes))
 
 
 def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
@@ -92,12 +92,11 @@ def load_checkpoint(folder: ResultsFolder, trial_id: str) -> dict[str, Any]:
 
     payload = folder.checkpoint(trial_id)
     if payload is None:
-        at, stored = _at(folder, trial_id), _listed(folder.checkpoints())
-        advice = (
-            "A study with checkpoints: {keep: best} keeps those of each objective's best "
-            "configuration"
+        stored = _listed(folder.checkpoints())
+        raise RequestError(
+            f"{_at(folder, trial_id)}: no checkpoint of this trial. Stored: {stored}. A study with "
+            "checkpoints: {keep: best} keeps those of each objective's best configuration"
         )
-        raise RequestError(f"{at}: no checkpoint of this trial. Stored: {stored}. {advice}")
     try:
         return unpack_unverified(payload)
     except Exception as error:  # a damaged archive or pickle raises whatever it comes to

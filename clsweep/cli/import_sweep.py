@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clsweep.cli.options import with_groups
 from clsweep.display.text import say
 from clsweep.errors import RequestError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from clsweep.foreign.sweep import ForeignSweep, Imported
 
 
@@ -29,6 +28,28 @@ class Tool(StrEnum):
     ray = "ray"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """What of a sweep is what."""
+
+    objective: Annotated[
+        str | None, typer.Option("--objective", metavar="COL", help="what tells objectives apart")
+    ] = None
+    seed: Annotated[str | None, typer.Option("--seed", metavar="COL", help="the seed")] = None
+    metric: Annotated[
+        str | None, typer.Option("--metric", metavar="COL", help="which result is analysed")
+    ] = None
+    mode: Annotated[str | None, typer.Option("--mode", help="max or min is best")] = None
+    params: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="COL", help="a hyperparameter; several times"),
+    ] = None
+    sampler: Annotated[
+        str | None, typer.Option("--sampler", help="grid, qmc, random, tpe or gp: how it searched")
+    ] = None
+
+
+@with_groups
 def import_(
     tool: Annotated[Tool, typer.Argument(help="which tool ran the sweep")],
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="its storage: a file or folder")],
@@ -38,32 +59,16 @@ def import_(
     study: Annotated[
         str | None, typer.Option("--study", metavar="NAME", help="one Optuna study or experiment")
     ] = None,
-    objective: Annotated[
-        str | None, typer.Option("--objective", metavar="COL", help="what tells objectives apart")
-    ] = None,
-    seed: Annotated[str | None, typer.Option("--seed", metavar="COL", help="the seed")] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", metavar="COL", help="which result is analysed")
-    ] = None,
-    mode: Annotated[str | None, typer.Option("--mode", help="max or min is best")] = None,
-    params: Annotated[
-        list[str] | None,
-        typer.Option("--param", metavar="COL", help="a hyperparameter; several times"),
-    ] = None,
-    sampler: Annotated[
-        str | None, typer.Option("--sampler", help="grid, qmc, random, tpe or gp: how it searched")
-    ] = None,
+    *,
+    labels: Labels,
 ) -> None:
     """Read a sweep that Optuna, W&B, MLflow or Ray Tune ran, for report, robustness and the like.
     Nothing is executed.
     """
     from clsweep.foreign.sweep import Asked, import_sweep
 
-    asked = Asked(
-        objective=objective, seed=seed, metric=metric, mode=mode, params=params, sampler=sampler
-    )
     try:
-        found = import_sweep(_read(tool, source, study), asked, str(source))
+        found = import_sweep(_read(tool, source, study), Asked(**vars(labels)), str(source))
     except (LookupError, TypeError, ArithmeticError, RecursionError, MemoryError, csv.Error) as e:
         reason = f"{type(e).__name__}: {str(e).partition(chr(10))[0]:.200}"
         raise RequestError(
@@ -105,6 +110,8 @@ def _write(folder: str, found: Imported) -> None:
     """`trials.parquet` with what it says of itself; only an earlier import is replaced."""
     import json
 
+    import pyarrow as pa
+
     from clsweep.findings.from_trials import TOLD
     from clsweep.results.disk import Disk
     from clsweep.results.tables import encode, schema_of
@@ -116,19 +123,12 @@ def _write(folder: str, found: Imported) -> None:
         metadata = schema_of(disk.read("trials.parquet")).metadata or {}
         if TOLD.encode() not in metadata:
             raise RequestError(f"{folder}: expected a new folder, found a table of trials")
-    table = _table(found.rows).replace_schema_metadata({TOLD: json.dumps(found.told)})
-    disk.write("trials.parquet", encode(table))
-
-
-def _table(rows: Sequence[dict[str, object]]) -> pa.Table:
-    """A column of several types becomes one of texts."""
-    import pyarrow as pa
-
     columns = {}
-    for name in rows[0]:
-        values = [row[name] for row in rows]
+    for name in found.rows[0]:
+        values = [row[name] for row in found.rows]
         try:
             columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # of several types: all as texts
             columns[name] = pa.array([None if v is None else str(v) for v in values])
-    return pa.table(columns)
+    table = pa.table(columns).replace_schema_metadata({TOLD: json.dumps(found.told)})
+    disk.write("trials.parquet", encode(table))

@@ -72,31 +72,6 @@ def cluster(
     say(f"{target}: its head says how to use it, and what is yours to fill in")
 
 
-def _plugin(kind: str, name: str, folder: Path) -> None:
-    """Write a plug-in and a study with it."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise RequestError(f"{name}: expected small letters, digits and '_', a letter first")
-    taken = {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *(n for t in COMPONENT.values() for n in t)}
-    if name in taken:
-        raise RequestError(f"{name}: the catalog has this name already; give another one")
-    text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
-    study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}))
-    files = {f"{name}.py": text, f"{name}.yaml": study}
-    if existing := [file for file in files if (folder / file).exists()]:
-        raise RequestError(f"{folder / existing[0]}: exists already; give another name or --out")
-    for file, content in files.items():
-        _write(folder / file, _named(content, name))
-    path = folder / name
-    say(f"{path}.py, {path}.yaml: written. Then:")
-    for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
-        say(f"  clsweep {line}")
-
-
-def _named(text: str, name: str) -> str:
-    camel = "".join(word.capitalize() for word in name.split("_"))
-    return text.replace("Example", camel).replace("example", name)
-
-
 def _write(target: Path, text: str) -> None:
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -114,7 +89,22 @@ def _command(kind: str) -> None:
             Path, typer.Option("--out", metavar="FOLDER", help="here, unless another is named")
         ] = Path(),
     ) -> None:
-        _plugin(kind, name, out)
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+            raise RequestError(f"{name}: expected small letters, digits and '_', a letter first")
+        components = (component for table in COMPONENT.values() for component in table)
+        if name in {*PARAM, *METRIC, *DIAGNOSTIC, *DATASET, *components}:
+            raise RequestError(f"{name}: the catalog has this name already; give another one")
+        text = (SKELETONS / f"{kind}.py.in").read_text(encoding="utf-8")
+        study = STUDY.format(**PLAIN | WITH_ROW.get(kind, {}))
+        camel, path = "".join(word.capitalize() for word in name.split("_")), out / name
+        files = {out / f"{name}.py": text, out / f"{name}.yaml": study}
+        if existing := [file for file in files if file.exists()]:
+            raise RequestError(f"{existing[0]}: exists already; give another name or --out")
+        for file, content in files.items():
+            _write(file, content.replace("Example", camel).replace("example", name))
+        say(f"{path}.py, {path}.yaml: written. Then:")
+        for line in (f"check {path}.py", f"plan {path}.yaml", f"run {path}.yaml"):
+            say(f"  clsweep {line}")
 
     article = "An" if kind[0] in "aeiou" else "A"
     new.command(kind, help=f"{article} {kind} of yours: a plug-in that works, and its study.")(

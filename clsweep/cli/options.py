@@ -257,10 +257,11 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
             asked.append(each.replace(annotation=hint, kind=each.KEYWORD_ONLY))
 
     @functools.wraps(command)
-    def called(**given: Any) -> None:
+    def called(*words: Any, **given: Any) -> None:
         for name, options in groups.items():
-            given[name] = hints[name](**{each.name: given.pop(each.name) for each in options})
-        command(**given)
+            said = {each.name for each in options} & given.keys()
+            given[name] = hints[name](**{each: given.pop(each) for each in said})
+        command(*words, **given)
 
     called.__annotations__ = {each.name: each.annotation for each in asked}
     called.__signature__ = inspect.Signature(asked)  # type: ignore[attr-defined]

@@ -14,7 +14,6 @@ from clsweep.catalog import (
     METRICS,
     OBJECTIVE_PARTS,
     PARAMS,
-    Component,
     Part,
 )
 from clsweep.catalog.open_encoders import ROWS
@@ -30,7 +29,6 @@ from clsweep.study.factors import Cell, cells_of, factors_of, split_name, told_o
 from clsweep.study.printed import checked_files, parse_printed
 from clsweep.study.schema import FIRST_SEEDS
 from clsweep.study.shipped import question, shipped_studies
-from clsweep.study.space import Objective
 
 _PLURAL: dict[Part, str] = {
     "framework": "frameworks",
@@ -92,13 +90,21 @@ def entry_tables(name: str, tables: Mapping[str, Sequence[Row]]) -> dict[str, li
     entries = [(kind, _name(row), row) for kind, rows in tables.items() for row in rows]
     known, others = dict.fromkeys(each for _, each, _ in entries), aliases()
     meant = name if name in known else others.get(name.lower().replace("-", "_"), name)
-    found = {kind: _facts(row) for kind, each, row in entries if each == meant}
+    found = {
+        f"{meant} ({kind})": [
+            {"about": key, "value": value}
+            for key, value in [*row.items()][1:]
+            if value not in (None, "", ())
+        ]
+        for kind, each, row in entries
+        if each == meant
+    }
     if not found:
         raise RequestError(
             f"catalog: unknown kind '{name:.80}'.{nearest(name, [*tables, *known], others)} "
             f"Expected: {', '.join(tables)}, or an entry of one of them"
         )
-    return {f"{meant} ({kind})": rows for kind, rows in found.items()}
+    return found
 
 
 def entry_names(tables: Mapping[str, Sequence[Row]]) -> list[str]:
@@ -109,11 +115,6 @@ def entry_names(tables: Mapping[str, Sequence[Row]]) -> list[str]:
 
 def _name(row: Row) -> str:
     return str(next(iter(row.values())))
-
-
-def _facts(row: Row) -> list[dict[str, Any]]:
-    facts = list(row.items())[1:]
-    return [{"about": key, "value": value} for key, value in facts if value not in (None, "", ())]
 
 
 def plan_matrix(study: Study) -> list[Row]:
@@ -128,11 +129,10 @@ def plan_matrix(study: Study) -> list[Row]:
             for row in rows
         ]
     used = [p.name for p in PARAMS if any(p.name in o.owned for o in study.objectives)]
-    parts = [
+    return [
         {"param": part, **{o.name: o.parts[part] for o in study.objectives}}
         for part in OBJECTIVE_PARTS
-    ]
-    return parts + [
+    ] + [
         {"param": name, **{o.name: _matrix_cell(o, name) for o in study.objectives}}
         for name in used
     ]
@@ -159,29 +159,24 @@ def plan_counts(study: Study) -> list[Row]:
     ]  # fmt: skip
 
 
-def _warm_up_notes(objective: Objective) -> list[str]:
-    """A teacher's temperature that never gets where the study says."""
-    if "teacher_tau" not in objective.owned:
-        return []
-    fewest, _ = objective.extremes("epochs")
-    _, rise = objective.extremes("teacher_tau_epochs")
-    share = 1.0 if fewest > rise else (fewest - 1) / max(1, rise - 1)
-    if share == 1:
-        return []
-    return [
-        f"note: '{objective.label}' does not reach teacher_tau: it trains {fewest} of the {rise} "
-        f"teacher_tau_epochs, which is {share:.0%} of the way from teacher_tau_start"
-    ]
-
-
 def _objective_notes(study: Study) -> list[str]:
     """What is to be said of the objectives of one cell."""
-    skips = [
+    notes = [
         f"skip: '{objective.label}' does not own {', '.join(names)}: {reason}"
         for objective in study.objectives
         for reason, names in objective.skips.items()
     ]
-    return [*skips, *(note for each in study.objectives for note in _warm_up_notes(each))]
+    for objective in study.objectives:
+        if "teacher_tau" in objective.owned:
+            (fewest, _), (_, rise) = map(objective.extremes, ("epochs", "teacher_tau_epochs"))
+            share = (fewest - 1) / max(1, rise - 1)
+            if fewest <= rise and share != 1:
+                notes.append(
+                    f"note: '{objective.label}' does not reach teacher_tau: it trains {fewest} of "
+                    f"the {rise} teacher_tau_epochs, which is {share:.0%} of the way from "
+                    "teacher_tau_start"
+                )
+    return notes
 
 
 def plan_notes(study: Study) -> list[str]:
@@ -203,9 +198,8 @@ def plan_notes(study: Study) -> list[str]:
     limit = study.sections.search.trials_per_objective
     for objective, row in zip(study.objectives, plan_counts(study), strict=True):
         if limit and row["configs"] < limit:
-            number = (
-                "one configuration" if row["configs"] == 1 else f"{row['configs']} configurations"
-            )
+            num = row["configs"]
+            number = "one configuration" if num == 1 else f"{num} configurations"
             notes.append(f"note: '{objective.name}' has only {number}: each runs once per seed")
     scheduler = study.sections.scheduler
     if scheduler.name == "asha":
@@ -260,28 +254,24 @@ def plan_trial_rows(study: Study, *, for_eyes: bool = True) -> list[Row]:
 
 def _component_rows(part: Part) -> list[Row]:
     """Components of one part; columns that none of them fills are left out."""
-    rows = [
-        {part: c.name, "losses": ", ".join(losses_on(c.name) if part == "framework" else ()),
-         "owns": _owns(c), "defaults": _defaults(c),
-         "what": c.doc,
-         "source": c.source}
-        for c in (*COMPONENT[part].values(), *(ROWS if part == "encoder" else ()))
-    ]  # fmt: skip
+    rows = []
+    for component in (*COMPONENT[part].values(), *(ROWS if part == "encoder" else ())):
+        with_loss = component.owns_with.items()
+        owned = [f"{name} (with {loss})" for loss, names in with_loss for name in names]
+        defaults = [f"{name} {setting(value)}" for name, value in component.defaults.items()]
+        losses = losses_on(component.name) if part == "framework" else ()
+        rows.append(
+            {
+                part: component.name,
+                "losses": ", ".join(losses),
+                "owns": ", ".join([*component.owns, *owned]),
+                "defaults": ", ".join(defaults),  # where it departs from the parameters' own
+                "what": component.doc,
+                "source": component.source,
+            }
+        )
     empty = {name for name in ("losses", "owns", "defaults") if not any(row[name] for row in rows)}
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]
-
-
-def _owns(component: Component) -> str:
-    """What a component brings, and what only beside one loss."""
-    conditional = [
-        f"{name} (with {loss})" for loss, names in component.owns_with.items() for name in names
-    ]
-    return ", ".join([*component.owns, *conditional])
-
-
-def _defaults(component: Component) -> str:
-    """Where a component departs from the hyperparameters' own defaults."""
-    return ", ".join(f"{name} {setting(value)}" for name, value in component.defaults.items())
 
 
 def _matrix_cell(objective: Any, name: str) -> str:
@@ -290,6 +280,4 @@ def _matrix_cell(objective: Any, name: str) -> str:
     if name not in objective.fixed:
         return "-"
     value = objective.fixed[name]
-    if name in ALL_THERE_IS and value == 0:
-        return ALL_THERE_IS[name]
-    return setting(value)
+    return ALL_THERE_IS[name] if name in ALL_THERE_IS and value == 0 else setting(value)

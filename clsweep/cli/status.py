@@ -6,7 +6,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,12 @@ PAUSE_S = 5.0  # between two looks at a running study
 WORK_SHARE = 0.2  # of the time that the command's own work may take
 # Columns of trials that a screen without room does without.
 TRIALS_SPARE = ("train_loss", "images_per_s", "wall_time_s")
+# What is shown of trials that ended so.
+_OF_STATUS = {
+    "stopped": "epochs_trained",
+    "skipped": "skipped_because",
+    "failed": "error_message",
+}
 EXAMPLE = "\"tau < 0.1 and status == 'finished'\""
 _NONE = re.compile(r"(?:[=!]=|\bis(?: not)?)\s*None\b")
 _UNKNOWN = re.compile(r"name '(.*)' is not defined")
@@ -47,7 +53,8 @@ _TEXTS = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
 
 def status_rows(results: Results) -> list[Row]:
     """Planned, finished, running, failed and the best configuration per objective."""
-    axes = declared_axes(results.study, results.plan_table.column_names)
+    tree, folder = results.study, results.folder
+    axes = declared_axes(tree, results.plan_table.column_names)
     swept = [name for each in axes.values() for name in each]
     names = dict.fromkeys(["trial_id", "objective", "config", "status", results.metric, *swept])
     plan, trials = (
@@ -55,18 +62,12 @@ def status_rows(results: Results) -> list[Row]:
         for table in (results.plan_table, results.trials_table)
     )
     tally = Tally(plan, trials, metric=results.metric, mode=results.mode, axes=axes)
-    running = results.folder.heartbeat().get("running", ()) if results.folder.is_running() else ()
-    if running:
-        objective_of = {row["trial_id"]: row["objective"] for row in plan}
-        for trial_id in running:
-            if trial_id in objective_of:  # else of an extension that is newer than this plan
-                tally.objectives[objective_of[trial_id]].running += 1
-    return [with_cell(row, results.study) for row in tally.rows()]
-
-
-def with_cell(row: Row, tree: Mapping[str, Any]) -> Row:
-    """A row with the study's factors as columns in front of the objective."""
-    return {**split_name(tree, row["objective"]), **row, **split_name(tree, row["objective"])}
+    objective_of = {row["trial_id"]: row["objective"] for row in plan}
+    for trial_id in folder.heartbeat().get("running", ()) if folder.is_running() else ():
+        if trial_id in objective_of:  # else of an extension that is newer than this plan
+            tally.objectives[objective_of[trial_id]].running += 1
+    # the study's factors as columns in front of the objective
+    return [{**(own := split_name(tree, row["objective"])), **row, **own} for row in tally.rows()]
 
 
 def best_notes(rows: Sequence[Row]) -> list[str]:
@@ -76,9 +77,8 @@ def best_notes(rows: Sequence[Row]) -> list[str]:
         for row in rows
         if row["finished"] and row["seeds"] is None
     ]
-    if not names:
-        return []
-    return [f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"]
+    said = f"no best yet: {', '.join(names)}: no configuration has finished on all seeds"
+    return [said] if names else []
 
 
 def study_notes(results: Results) -> list[str]:
@@ -101,9 +101,8 @@ def _select(table: pa.Table, names: Sequence[str]) -> pa.Table:
 
 def status_headline(results: Results, rows: Sequence[Row]) -> str:
     """One sentence: running and how long still, finished, or interrupted."""
-    left = sum(
-        row["planned"] - sum(row[status] for status in STATUSES if status in row) for row in rows
-    )
+    ended = sum(row.get(status, 0) for row in rows for status in STATUSES)
+    left = sum(row["planned"] for row in rows) - ended
     if results.folder.is_running():
         return f"running: {results.folder.heartbeat().get('headline', '')}"
     if left:
@@ -115,9 +114,8 @@ def status_headline(results: Results, rows: Sequence[Row]) -> str:
 
 def running_rows(results: Results) -> list[Row]:
     """The trials under way with what they last said; none where they are too many to be read."""
-    if not results.folder.is_running():
-        return []
-    states = results.folder.heartbeat().get("trials", {})
+    folder = results.folder
+    states = folder.heartbeat().get("trials", {}) if folder.is_running() else {}
     if len(states) > MOST_RUNNING:
         return []
     return [
@@ -138,20 +136,18 @@ def failure_rows(results: Results) -> list[Row]:
     """Failed trials grouped by error, most frequent first."""
     trials = results.trials_table
     failed = trials.filter(pc.equal(trials["status"], "failed"))
-    texts = [_beginnings(failed[name]) for name in ("error_class", "error_message")]
-    errors: dict[tuple[str, str], list[str]] = {}
+    errors: dict[tuple[str, ...], list[str]] = {}
+    texts = [  # what a screen has of them, whatever their lengths
+        pc.utf8_slice_codeunits(failed[name], 0, MOST_OF_ERROR).to_pylist()
+        for name in ("error_class", "error_message")
+    ]
     for *error, trial_id in zip(*texts, failed["trial_id"].to_pylist(), strict=True):
-        errors.setdefault((error[0], error[1]), []).append(trial_id)
+        errors.setdefault(tuple(text or "" for text in error), []).append(trial_id)
     rows = [
-        {"trials": len(trial_ids), "error": error, "message": message, "first": trial_ids[0]}
-        for (error, message), trial_ids in errors.items()
+        {"trials": len(ids), "error": error, "message": message, "first": ids[0]}
+        for (error, message), ids in errors.items()
     ]
     return sorted(rows, key=lambda row: -row["trials"])
-
-
-def _beginnings(texts: pa.ChunkedArray) -> list[str]:
-    """What a screen has of a column of texts, whatever their lengths."""
-    return [text or "" for text in pc.utf8_slice_codeunits(texts, 0, MOST_OF_ERROR).to_pylist()]
 
 
 def trial_rows(
@@ -246,14 +242,9 @@ def _telling(results: Results, frame: pd.DataFrame) -> list[str]:
     axes = declared_axes(results.study, frame.columns)
     swept = [name for name in frame.columns if any(name in each for each in axes.values())]
     names = ["trial_id", *factors_of(results.study), "objective", *swept, "seed", "status"]
-    shown = [*dict.fromkeys(names), *_measured(frame), *TRIALS_SPARE]
-    if (frame["status"] == "stopped").any():
-        shown.append("epochs_trained")
-    if (frame["status"] == "skipped").any():
-        shown.append("skipped_because")
-    if (frame["status"] == "failed").any():
-        shown.append("error_message")
-    return shown
+    statuses, shown = set(frame["status"]), [*dict.fromkeys(names), *_measured(frame)]
+    of_status = [name for status, name in _OF_STATUS.items() if status in statuses]
+    return [*shown, *TRIALS_SPARE, *of_status]
 
 
 def _scores(values: Sequence[Any]) -> list[str]:
@@ -261,14 +252,13 @@ def _scores(values: Sequence[Any]) -> list[str]:
     known = [value for value in values if is_number(value) and math.isfinite(value)]
     spread = statistics.pstdev(known) if known else math.nan
     is_fine = max(map(abs, known), default=2) <= 1  # a share, not percent
-    return texts_of(
-        [
-            Number(value=value, spread=spread or abs(value) / 100, is_fine=is_fine)
-            if is_number(value)
-            else None
-            for value in values
-        ]
-    )
+    numbers = [
+        Number(value=value, spread=spread or abs(value) / 100, is_fine=is_fine)
+        if is_number(value)
+        else None
+        for value in values
+    ]
+    return texts_of(numbers)
 
 
 def _measured(frame: pd.DataFrame) -> list[str]:
@@ -287,14 +277,16 @@ def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) ->
     rows = records_of(frame)
     if intervals_apart:
         return rows
-    fresh, test = (_with_intervals(rows, name) for name in ("fresh", "test"))
+    fresh, test = (
+        texts_of(
+            [Number.of(row[name], low=row[f"{name}_low"], high=row[f"{name}_high"]) for row in rows]
+        )
+        for name in ("fresh", "test")
+    )
     shown = [
         {
             **{name: row[name] for name in factors_of(results.study)},
-            "objective": row["objective"],
-            "config": row["config"],
-            "at": row["at"],
-            "search": row["search"],
+            **{name: row[name] for name in ("objective", "config", "at", "search")},
             "seeds": row["search_seeds"],
             "fresh": fresh_text,
             "fresh seeds": row["fresh_seeds"],
@@ -307,12 +299,6 @@ def confirm_rows(results: Results, *, top: int | None, intervals_apart: bool) ->
     empty = [] if frame["test"].notna().any() else ["test"]
     empty += [] if frame["fresh_failed"].any() else ["failed"]
     return [{name: value for name, value in row.items() if name not in empty} for row in shown]
-
-
-def _with_intervals(rows: Sequence[Row], name: str) -> list[str]:
-    return texts_of(
-        [Number.of(row[name], low=row[f"{name}_low"], high=row[f"{name}_high"]) for row in rows]
-    )
 
 
 def confirm_notes(results: Results, *, top: int | None) -> list[str]:
@@ -329,13 +315,10 @@ def confirm_notes(results: Results, *, top: int | None) -> list[str]:
     if (frame["fresh_seeds"] == 1).any():
         notes.append("one fresh seed has no interval; give further ones with --seeds")
     for ranking in ranking_of(results):
-        if ranking.num_left_out:
-            left_out = (
-                f"{ranking.num_left_out} of {ranking.num_left_out + len(ranking.configs)} "
-                "configurations"
-            )
+        if left_out := ranking.num_left_out:
             notes.append(
-                f"{ranking.objective}: {left_out} left out, not finished on all seeds of the study"
+                f"{ranking.objective}: {left_out} of {left_out + len(ranking.configs)} "
+                "configurations left out, not finished on all seeds of the study"
             )
     missing = len(to_confirm(results, top)) - len(frame)
     if missing:

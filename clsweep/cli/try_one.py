@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from clsweep.catalog import METRICS, Metric
+from clsweep.catalog import METRICS
 from clsweep.catalog.ownership import is_taken
 from clsweep.catalog.rows import Row
 from clsweep.display.numbers import byte_size, count, fixed, mentioned, setting
@@ -17,13 +17,13 @@ from clsweep.study.design import PlannedTrial, Study, plan_row, plan_trials
 if TYPE_CHECKING:
     import torch
 
-_COLUMNS: tuple[tuple[str, Callable[[Any], str]], ...] = (
-    ("epoch", str),
-    ("train_loss", partial(fixed, digits=4)),
-    ("lr", mentioned),
-    ("images_per_s", count),
-    ("time_s", fixed),
-)
+_COLUMNS: dict[str, Callable[[Any], str]] = {
+    "epoch": str,
+    "train_loss": partial(fixed, digits=4),
+    "lr": mentioned,
+    "images_per_s": count,
+    "time_s": fixed,
+}
 
 
 def try_trial(
@@ -43,31 +43,29 @@ def try_trial(
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory, limited_memory
 
-    on = _device(device or ("cuda" if study.sections.resources.gpus_per_worker else "cpu"))
-    keep_freed_memory()
-    torch.set_num_threads(study.sections.resources.cpus_per_worker)
-    metrics = [m for m in METRICS if is_taken(m, row)]
-    say(
-        "".join(
-            f"{name:>14}" for name in (*(name for name, _ in _COLUMNS), *(m.name for m in metrics))
-        )
-    )
     resources = study.sections.resources
+    on = _device(device or ("cuda" if resources.gpus_per_worker else "cpu"))
+    keep_freed_memory()
+    torch.set_num_threads(resources.cpus_per_worker)
+    metrics = [m for m in METRICS if is_taken(m, row)]
+    forms = _COLUMNS | {metric.name: fixed for metric in metrics}
+    say("".join(f"{name:>14}" for name in forms))
+
+    def print_epoch(epoch: Row) -> None:
+        cells = [form(epoch[n]) if epoch.get(n) is not None else "" for n, form in forms.items()]
+        say("".join(f"{cell:>14}" for cell in cells))
+
+    place = study.of(objective).sections.dataset.place
     try:
         with limited_memory(row, on, resources.gpus_per_worker or 1.0):
-            result = train_trial(
-                row,
-                lambda epoch: _print_epoch(epoch, metrics),
-                place=study.of(objective).sections.dataset.place,
-                device=on,
-            )
+            result = train_trial(row, print_epoch, place=place, device=on)
     except RequestError:
         raise
     except Exception as error:  # `clsweep run` makes a failed row of it
         raise RequestError(
             f"{objective} failed: {type(error).__name__}: {str(error).splitlines()[0]}"
         ) from error
-    peak = result["peak_memory_gib"]
+    peak = result["peak_memory_gib"] or 0
     memory = f", peak memory {byte_size(peak * 2**30, 3)}" if peak else ""
     precision = f", trained in {result['precision']}" if "precision" in result else ""
     scores = ", ".join(
@@ -114,9 +112,3 @@ def planned_trial(study: Study, objective: str, config: int) -> PlannedTrial:
             "beforehand. Try the study with --set search.method=random"
         )
     return trial
-
-
-def _print_epoch(epoch: Row, metrics: Sequence[Metric]) -> None:
-    cells = [form(epoch[name]) if epoch.get(name) is not None else "" for name, form in _COLUMNS]
-    cells += [fixed(epoch[m.name]) if m.name in epoch else "" for m in metrics]
-    say("".join(f"{cell:>14}" for cell in cells))

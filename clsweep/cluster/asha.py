@@ -38,22 +38,19 @@ class Rules:
     @classmethod
     def of(cls, study: Study) -> Rules | None:
         """None if the study's scheduler stops nothing."""
-        sections = study.sections
-        live = [
-            objective
+        scheduler = study.sections.scheduler
+        live: dict[str, Any] = {
+            objective.name: objective.fixed["epochs"]
             for objective in study.objectives
-            if sampler_of(study, objective) in LIVE_METHODS
-        ]
-        if sections.scheduler.name != "asha" or not live:
-            return None
-        last_epochs: dict[str, Any] = {
-            objective.name: objective.fixed["epochs"] for objective in live
+            if scheduler.name == "asha" and sampler_of(study, objective) in LIVE_METHODS
         }
+        if not live:
+            return None
         return cls(
-            first_seed=sections.seeds[0],
-            grace_epochs=sections.scheduler.grace_epochs,
-            reduction_factor=sections.scheduler.reduction_factor,
-            last_epochs=last_epochs,
+            first_seed=study.sections.seeds[0],
+            grace_epochs=scheduler.grace_epochs,
+            reduction_factor=scheduler.reduction_factor,
+            last_epochs=live,
         )
 
 
@@ -69,9 +66,6 @@ class Verdict:
     def of(cls, entry: FrozenTrial) -> Verdict:
         noted = entry.user_attrs.get(VERDICT, {})
         return cls(**{**noted, "rungs": tuple(noted.get("rungs", ()))})
-
-    def allows(self, epoch: int) -> bool:
-        return self.stopped_at is None or epoch < self.stopped_at
 
 
 class Judge:
@@ -107,7 +101,7 @@ class Judge:
                 others = (other for number, other in entries.items() if number != config)
                 verdict = self._decide(verdict, map(Verdict.of, others), epoch, score, direction)
             self._note(entry, verdict, epoch, score)
-        return is_last or verdict.allows(epoch)
+        return is_last or verdict.stopped_at is None or epoch < verdict.stopped_at
 
     def _decide(
         self,

@@ -11,40 +11,36 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from clsweep.catalog.rows import Row
-from clsweep.cluster.desk import ask_to_save
 from clsweep.train.notice import Notice
 
 RELAY_S = 6.0  # for the first worker to hear and to save
-
-
-class Run(Protocol):
-    """The other end, see `TrialContext`."""
-
-    def tell(self, trial_id: str, state: Row, saved: str = "") -> str: ...
-
-    def call(self, function: Callable[..., object], *arguments: object) -> Any: ...
 
 
 class Line:
     """Of one worker.
 
     Args:
-        speaks: it is the first of its group, which tells and saves.
+        tell: lets the run know how far the trial is, and the latest demand that it has met; returns
+            what the run asks, if it could be told.
+        relay: asks all trials for a checkpoint: of a worker that is not the first of its group,
+            which alone tells and saves.
     """
 
-    def __init__(self, run: Run, trial_id: str, *, speaks: bool):
-        self._run, self._trial_id = run, trial_id
+    def __init__(
+        self, tell: Callable[[Row, str], str | None], relay: Callable[[str], object] | None = None
+    ):
+        self._tell = tell
         self._state: Row = {}
         self._asked = self._saved = ""
-        self.notice = Notice(self._answer) if speaks else _Relayed(run)
+        self.notice = Notice(self._answer) if relay is None else _Relayed(relay)
 
     def tell(self, state: Row) -> None:
         """Say how far the trial is; a demand that was not heard before gives notice."""
         self._state = state
-        asked = self._run.tell(self._trial_id, state, self._saved)
+        asked = self._tell(state, self._saved)
         if asked and asked != self._asked:
             self._asked = asked
             self.notice.give()
@@ -52,18 +48,18 @@ class Line:
     def _answer(self) -> None:
         self._saved = self._asked
         if self._state:
-            self._run.tell(self._trial_id, self._state, self._saved)
+            self._tell(self._state, self._saved)
 
 
 class _Relayed(Notice):
     """Of a worker that saves nothing: it asks the first one, by way of the run."""
 
-    def __init__(self, run: Run):
+    def __init__(self, relay: Callable[[str], object]):
         super().__init__()
-        self._run = run
+        self._relay = relay
 
     def give(self) -> None:
-        self._run.call(ask_to_save, f"worker {os.getpid()} {time.time_ns()}")
+        self._relay(f"worker {os.getpid()} {time.time_ns()}")
 
     def wait(self, timeout_s: float) -> bool:
         time.sleep(min(timeout_s, RELAY_S))

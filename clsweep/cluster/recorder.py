@@ -18,7 +18,7 @@ from clsweep.cluster.desk import FolderUnreachableError, ask_to_save, forget, he
 from clsweep.cluster.loggers.relay import Loggers
 from clsweep.cluster.losses import Losses, describe
 from clsweep.cluster.progress import Progress
-from clsweep.cluster.search import SKIPPED
+from clsweep.cluster.racing import SKIPPED
 from clsweep.errors import RequestError
 from clsweep.results.folder import (
     PARTS_BEFORE_COMPACTION,

@@ -20,8 +20,8 @@ from clsweep.cluster.desk import desk_here, let_save
 from clsweep.cluster.loggers.relay import Loggers, loggers_place, wanted_loggers
 from clsweep.cluster.losses import MOST_ALONE, Losses
 from clsweep.cluster.progress import Estimate, Progress
+from clsweep.cluster.racing import SKIPPED, Race, in_order
 from clsweep.cluster.recorder import Heartbeat, Recorder
-from clsweep.cluster.search import SKIPPED, Race, in_order
 from clsweep.cluster.session import RayLostError, ray_session
 from clsweep.cluster.trial import References, TrialContext, are_owed
 from clsweep.cluster.watchdog import ECHO_S, KEPT, Leftovers, Watchdog, end_all_of, remove_leftovers

@@ -3,9 +3,7 @@ values then.
 
 One search walks the interleaved plan for all objectives. For `tpe` and `gp` it holds a design per
 objective, which chooses one configuration; the seeds of that configuration run as separate trials
-and Optuna is told their mean. In a race, all configurations of an objective run a seed before any
-gets the next one. Its decisions thereby depend on the scores alone, and not on the order in which
-trials end: a study that was cut decides as it would have done.
+and Optuna is told their mean. A race may leave some of them out.
 """
 
 from __future__ import annotations
@@ -13,16 +11,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import optuna
 from optuna.storages import JournalStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from clsweep.catalog.rows import Row
-from clsweep.display.numbers import number
+from clsweep.cluster.racing import SKIPPED, Race
 from clsweep.results.journal import Journal, Outcome
 from clsweep.study.design import (
     MAX_REPEATS,
@@ -32,127 +28,9 @@ from clsweep.study.design import (
     plan_row,
     sampler_of,
 )
-from clsweep.study.racing import standing
 from clsweep.study.samplers import build_sampler
-from clsweep.study.schema import FIRST_SEEDS, LIVE_METHODS, StudySections
+from clsweep.study.schema import LIVE_METHODS
 from clsweep.study.space import Objective
-
-SKIPPED = "skipped"  # status of a planned trial that the race left out
-Skip = Callable[[PlannedTrial, str], None]
-
-
-class Race:
-    """An iterator over the trials to run, which ends where none can run now.
-
-    Args:
-        sections: of the study; its seeds are in the order in which they run.
-        planned: all trials of the study.
-        left: those without a row, in any order.
-        skip: told of every trial that does not run, and why.
-    """
-
-    def __init__(
-        self,
-        sections: StudySections,
-        planned: Sequence[PlannedTrial],
-        left: Iterable[PlannedTrial],
-        skip: Skip,
-    ):
-        seeds, metric = sections.seeds, sections.metric
-        self._turn = {seed: turn for turn, seed in enumerate(seeds)}
-        self._confidence, self._skip = sections.scheduler.confidence, skip
-        self._metric, self._sign = metric.name, 1.0 if metric.mode == "max" else -1.0
-        self._open: dict[str, list[set[str]]] = {}  # by objective and turn: trials without an end
-        self._scores: dict[str, dict[int, list[float]]] = {}  # by objective and configuration
-        # configurations that have lost: from which turn on, and why
-        self._out: dict[tuple[str, int], tuple[int, str]] = {}
-        self._decided: dict[tuple[str, int], dict[int, str]] = {}
-        self._running: set[str] = set()
-        for trial in planned:
-            turns = self._open.setdefault(trial.objective, [set() for _ in seeds])
-            turns[self._turn[trial.seed]].add(trial.trial_id)
-            table = self._scores.setdefault(trial.objective, {})
-            table.setdefault(trial.config, [math.nan] * len(seeds))
-        self._queues: dict[str, deque[tuple[int, PlannedTrial]]] = {}
-        for place, trial in enumerate(in_order(left, seeds)):
-            self._queues.setdefault(trial.objective, deque()).append((place, trial))
-
-    @property
-    def awaits(self) -> bool:
-        """Whether a trial that runs may let further ones run."""
-        return bool(self._running) and any(self._queues.values())
-
-    def tell(self, row: Row, status: str | None, score: float | None) -> None:
-        """How a trial ended, now or in an earlier session."""
-        objective, turn = row["objective"], self._turn[row["seed"]]
-        self._end(objective, turn, row["trial_id"])
-        if status == SKIPPED:
-            self._lose((objective, row["config"]), turn, row.get("skipped_because") or SKIPPED)
-        elif status == "finished" and score is not None and math.isfinite(score):
-            self._scores[objective][row["config"]][turn] = self._sign * score
-
-    def __iter__(self) -> Race:
-        return self
-
-    def __next__(self) -> PlannedTrial:
-        for queue in sorted(filter(None, self._queues.values()), key=lambda each: each[0][0]):
-            while queue:
-                trial = queue[0][1]
-                turn = self._turn[trial.seed]
-                if turn >= FIRST_SEEDS and any(self._open[trial.objective][:turn]):
-                    break  # what its place in the race depends on has not ended
-                queue.popleft()
-                if (reason := self._why_not(trial, turn)) is None:
-                    self._running.add(trial.trial_id)
-                    return trial
-                self._lose((trial.objective, trial.config), turn, reason)
-                self._end(trial.objective, turn, trial.trial_id)
-                self._skip(trial, reason)
-        raise StopIteration
-
-    def _end(self, objective: str, turn: int, trial_id: str) -> None:
-        self._open[objective][turn].discard(trial_id)
-        self._running.discard(trial_id)
-
-    def _lose(self, key: tuple[str, int], turn: int, reason: str) -> None:
-        self._out[key] = min((turn, reason), self._out.get(key, (turn, reason)))
-
-    def _why_not(self, trial: PlannedTrial, turn: int) -> str | None:
-        key, decision = (trial.objective, trial.config), (trial.objective, turn)
-        if turn < FIRST_SEEDS:
-            return None
-        if key in self._out:
-            return self._out[key][1]
-        if decision not in self._decided:
-            self._decided[decision] = self._decide(*decision)
-        return self._decided[decision].get(trial.config)
-
-    def _decide(self, objective: str, turn: int) -> dict[int, str]:
-        """The configurations that do not get the seed of this turn, and why."""
-        table = self._scores[objective]
-        # those that lost in this turn were told by the same decision, and are still part of it
-        lost_at = {config: self._out.get((objective, config), (turn,))[0] for config in table}
-        configs = [config for config, lost in lost_at.items() if lost >= turn]
-        scores = np.array([table[config][:turn] for config in configs])
-        nothing = f"no score on its first {turn} seeds"
-        if not np.isfinite(scores).any():
-            return dict.fromkeys(configs, nothing)
-        now = standing(scores, confidence=self._confidence)
-        leader = configs[now.leader]
-        return {
-            configs[row]: nothing
-            if now.margins[row] < 0
-            else f"{self._metric} {number(now.gaps[row])} behind configuration {leader} after "
-            f"{turn} seeds; noise explains {number(now.margins[row])}"
-            for row in np.flatnonzero(now.beaten).tolist()
-        }
-
-
-def in_order(trials: Iterable[PlannedTrial], seeds: Sequence[int]) -> list[PlannedTrial]:
-    """The trials as a race runs them: the first seeds of all configurations, then seed by seed."""
-    turn = {seed: max(0, at + 1 - FIRST_SEEDS) for at, seed in enumerate(seeds)}
-    return sorted(trials, key=lambda trial: turn[trial.seed])
-
 
 # times that a live search is asked, while it suggests what has been tried; `gp` takes its time
 MAX_ASKED = {"tpe": 10, "gp": 2}
@@ -301,12 +179,19 @@ class LiveDesign(DrawnDesign):
         search = self._study.sections.search
         digest = hashlib.sha256(f"{search.seed}/{self._objective.label}/{config}".encode()).digest()
         seed = int.from_bytes(digest[:4], "big")
-        entries = self._journal.entries().values()
+        entries = [*self._journal.entries().values()]
+        tried = [*self._params.values(), *(entry.params for entry in entries)]
         imagined = optuna.create_study(
             directions=self._journal.directions, sampler=build_sampler(search.method, seed)
         )
-        imagined.add_trials(entries if search.method == "tpe" else map(_as_complete, entries))
-        tried = [*self._params.values(), *(entry.params for entry in entries)]
+        if search.method == "gp":
+            # A stopped configuration counts with the score that it had reached: GPSampler would
+            # not look at it otherwise.
+            entries = [copy.copy(entry) for entry in entries]
+            for entry in entries:
+                if entry.state == TrialState.PRUNED:
+                    entry.state = TrialState.COMPLETE
+        imagined.add_trials(entries)
         for num_asked in range(MAX_REPEATS):
             if num_asked == MAX_ASKED[search.method]:
                 imagined.sampler = build_sampler("random", seed)
@@ -330,13 +215,3 @@ def _over_seeds(outcomes: Sequence[Outcome]) -> Outcome:
         for values in zip(*((o.score, o.seconds) for o in outcomes), strict=True)
     )
     return Outcome(status="finished", score=score, seconds=seconds)
-
-
-def _as_complete(entry: FrozenTrial) -> FrozenTrial:
-    """A stopped configuration with the score that it had reached: GPSampler would not look at it
-    otherwise.
-    """
-    entry = copy.copy(entry)
-    if entry.state == TrialState.PRUNED:
-        entry.state = TrialState.COMPLETE
-    return entry

@@ -348,16 +348,20 @@ def require_answer(address: str) -> None:
         return
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port[:6]) < 2**16:
-        raise _refusal(address, f"expected HOST:PORT, given {place:.80}")
-    host = host.strip("[]")
-    if not asked.startswith(_CLIENT):
-        from ray._private.services import resolve_ip_for_localhost
+        reason = f"expected HOST:PORT, given {place:.80}"
+    else:
+        host = host.strip("[]")
+        if not asked.startswith(_CLIENT):
+            from ray._private.services import resolve_ip_for_localhost
 
-        host = resolve_ip_for_localhost(host)  # as Ray does
-    until = time.monotonic() + PATIENCE_S
-    reason = _unconnected(host, int(port)) or _mute(host, port, until - time.monotonic())
+            host = resolve_ip_for_localhost(host)  # as Ray does
+        until = time.monotonic() + PATIENCE_S
+        reason = _unconnected(host, int(port)) or _mute(host, port, until - time.monotonic())
     if reason:
-        raise _refusal(address, reason)
+        raise RequestError(
+            f"--address {address:.80}: {reason}. Expected: local, auto on a machine of the "
+            "cluster, or HOST:PORT of its head"
+        )
 
 
 def _unconnected(host: str, port: int) -> str:
@@ -394,10 +398,3 @@ def _mute(host: str, port: str, patience_s: float) -> str:
     finally:
         channel.close()
     return ""
-
-
-def _refusal(address: str, reason: str) -> RequestError:
-    return RequestError(
-        f"--address {address:.80}: {reason}. Expected: local, auto on a machine of the cluster, or "
-        "HOST:PORT of its head"
-    )

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from clsweep.catalog import COMPONENT
@@ -26,6 +27,7 @@ from clsweep.cluster.desk import (
     FolderUnreachableError,
     TrialFiles,
     ask,
+    ask_to_save,
     node_id,
     report,
     say,
@@ -121,10 +123,6 @@ class TrialContext:
         if place:
             os.makedirs(place, exist_ok=True)
         return tempfile.TemporaryDirectory(prefix="clsweep-", dir=place, ignore_cleanup_errors=True)
-
-    def tell(self, trial_id: str, state: Row, saved: str = "") -> str:
-        """Let the driver know how far a trial is; what the run asks."""
-        return str(self.call(say, trial_id, state, saved) or "")
 
     def call(self, function: Callable[..., object], *arguments: object) -> Any:
         """A function of `desk.py` on the folder that trials and their run share. What cannot be
@@ -251,7 +249,10 @@ def _train(row: Row, context: TrialContext) -> Row:
     context.plug_in()
     device, files = _device(context), context.files(row["trial_id"])
     is_first = context.workers == 1 or ray.train.get_context().get_world_rank() == 0
-    line = Line(context, row["trial_id"], speaks=is_first)
+    line = Line(
+        partial(context.call, say, row["trial_id"]),
+        relay=None if is_first else partial(context.call, ask_to_save),
+    )
     epochs: list[Row] = []
 
     def note(epoch: Row) -> bool:

@@ -17,8 +17,8 @@ import numpy as np
 from _machine import interval, machine
 from numpy.typing import NDArray
 
+from clsweep.cluster.racing import standing
 from clsweep.display.printing import print_table
-from clsweep.study.racing import standing
 from clsweep.study.schema import FIRST_SEEDS
 
 Array = NDArray[np.float64]
@@ -39,8 +39,8 @@ def race(scores: Array, confidence: float) -> tuple[int, int]:
     num, num_seeds = scores.shape
     alive, trials = np.arange(num), FIRST_SEEDS * num
     for seeds in range(FIRST_SEEDS, num_seeds):
-        now = standing(scores[alive, :seeds], confidence=confidence)
-        alive = alive[~now.beaten]
+        _, gaps, margins = standing(scores[alive, :seeds], confidence=confidence)
+        alive = alive[gaps <= margins]
         trials += len(alive)
     return int(alive[scores[alive].mean(axis=1).argmax()]), trials
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,17 +41,9 @@ while True:
 """
 
 
-class Run:
-    """The driver's end, in a folder."""
-
-    def __init__(self, scratch: Path):
-        self.scratch = str(scratch)
-
-    def tell(self, trial_id: str, state: dict[str, Any], saved: str = "") -> str:
-        return say(self.scratch, trial_id, state, saved)
-
-    def call(self, function: Callable[..., object], *arguments: object) -> Any:
-        return function(self.scratch, *arguments)
+def line_of(scratch: Path, *, speaks: bool = True) -> Line:
+    relay = None if speaks else partial(ask_to_save, str(scratch))
+    return Line(partial(say, str(scratch), "a"), relay)
 
 
 def test_sigterm_ends_a_trials_process_once_it_has_saved() -> None:
@@ -65,7 +57,7 @@ def test_sigterm_ends_a_trials_process_once_it_has_saved() -> None:
 
 
 def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path: Path) -> None:
-    line = Line(Run(tmp_path), "a", speaks=True)
+    line = line_of(tmp_path)
     line.tell(STATE)
     assert not line.notice.is_given
     ask_to_save(str(tmp_path), "one")
@@ -78,7 +70,7 @@ def test_a_demand_gives_notice_once_and_its_answer_is_told(tmp_path: Path) -> No
 
 
 def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path: Path) -> None:
-    first, second = (Line(Run(tmp_path), "a", speaks=speaks) for speaks in (True, False))
+    first, second = (line_of(tmp_path, speaks=speaks) for speaks in (True, False))
     second.notice.give()
     first.tell(STATE)
     assert first.notice.is_given
@@ -86,7 +78,7 @@ def test_a_worker_that_saves_nothing_asks_the_one_that_does(tmp_path: Path) -> N
 
 def test_a_run_leaves_once_those_that_have_spoken_have_saved(tmp_path: Path) -> None:
     scratch = str(tmp_path)
-    line = Line(Run(tmp_path), "a", speaks=True)
+    line = line_of(tmp_path)
     line.tell(STATE)
     say(scratch, "of another time", STATE)
     leaving = threading.Thread(target=let_save, args=(scratch, ["a", "silent"], 30.0))
