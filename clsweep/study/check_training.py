@@ -164,12 +164,15 @@ class TrainingChecks:
             self.mistake(name, "expected fixed values or choices of it and of batch_size")
         for size, batch in itertools.product(sizes, batches):
             together = size or batch
-            if batch % together:
-                wrong = f"groups of {together} do not make a batch of {batch}; it must divide it"
-                self.mistake(name, wrong)
-            elif together <= dim:
+            self.require_groups(name, together, batch, "a batch")
+            if not batch % together and together <= dim:
                 more = f"expected more than {dim}, the dimensions of proj_dim"
                 self.mistake(name, f"{more}, given {together}")
+
+    def require_groups(self, name: str, group: int, whole: int, what: str) -> None:
+        if whole % group:
+            wrong = f"groups of {group} do not make {what} of {whole}; it must divide it"
+            self.mistake(name, wrong)
 
     def check_workers(self) -> None:
         workers, dimension = self.workers, self.space.get("batch_size")
@@ -221,9 +224,8 @@ class TrainingChecks:
             self.mistake(name, expected)
         for group, batch, chunk in itertools.product(groups, batches, chunks):
             together = min(chunk or batch, batch)
-            if together % group:
-                what = f"{'a chunk' if together < batch else 'a batch'} of {together}"
-                self.mistake(name, f"groups of {group} do not make {what}; it must divide it")
+            what = "a chunk" if together < batch else "a batch"
+            self.require_groups(name, group, together, what)
 
     def check_precision(self) -> None:
         [wanted] = self.points("precision")
