@@ -61,7 +61,7 @@ def of_studies(
     _require_one_meaning(studies)
     name, mode = _metric_of(studies, metric, mode)
     prefixes = _prefixes(studies)
-    trials = _together(studies, prefixes, _as_asked)
+    trials = _together(studies, prefixes, lambda study: study.trials)
     axes = _by_objective(
         studies, prefixes, lambda study: declared_axes(study.study, study.trials.columns)
     )
@@ -261,20 +261,6 @@ def _planned(study: StudyResults) -> dict[str, int]:
     )
 
 
-def _as_asked(study: StudyResults) -> pd.DataFrame:
-    """The trials by what the study asked of them: `auto` is one configuration, whatever the devices
-    made of it.
-    """
-    trials = study.trials
-    plan = study.planned(["trial_id", "precision"])
-    if "precision" not in trials or "precision" not in plan.column_names:
-        return trials
-    if "auto" not in plan["precision"].unique().to_pylist():
-        return trials
-    asked = trials["trial_id"].map(plan.to_pandas().set_index("trial_id")["precision"])
-    return trials.assign(precision=asked.fillna(trials["precision"]))
-
-
 def _ranges(study: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """The hyperparameters that the objectives of a study draw from a range."""
     return [
@@ -384,12 +370,4 @@ def _notes(study: StudyResults) -> list[str]:
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
         notes.append(f"{study.study['name']}: {state}; {left} of {num_planned} trials are left")
-    if "precision" in study.trials:
-        finished = study.trials.loc[
-            study.trials["status"] == "finished", ["objective", "config", "precision"]
-        ]
-        different = finished.drop_duplicates().duplicated(["objective", "config"])
-        if names := list(dict.fromkeys(finished.drop_duplicates()["objective"][different])):
-            advice = "one configuration in several precisions; set base.precision to have one"
-            notes.append(f"{', '.join(names)}: {advice}")
     return notes
