@@ -57,20 +57,14 @@ def standing(scores: Array, *, confidence: float) -> Standing:
     common = present & present[leader]
     shared = common.sum(axis=1)
     leads = np.where(common, scores[leader] - scores, 0.0).sum(axis=1) / np.maximum(shared, 1)
-    noise, freedom = _residual(scores[present.all(axis=1)])
     margins = np.full(len(scores), np.inf)
-    if freedom:
+    whole = scores[present.all(axis=1)]
+    freedom = (len(whole) - 1) * (scores.shape[1] - 1)
+    if freedom > 0:
+        left = whole - whole.mean(axis=1, keepdims=True) - whole.mean(axis=0) + whole.mean()
+        noise = math.sqrt(float(np.square(left).sum()) / freedom)
         quantile = -stdtrit(freedom, 1 - confidence)
         known = shared > 0
         margins[known] = quantile * noise * np.sqrt(2 / shared[known])
     margins[counts == 0] = -1.0
     return Standing(leader=leader, gaps=leads, margins=margins)
-
-
-def _residual(scores: Array) -> tuple[float, int]:
-    """Standard deviation and degrees of freedom of what configuration and seed leave of a table."""
-    freedom = (len(scores) - 1) * (scores.shape[1] - 1)
-    if freedom < 1:
-        return math.nan, 0
-    left = scores - scores.mean(axis=1, keepdims=True) - scores.mean(axis=0) + scores.mean()
-    return math.sqrt(float(np.square(left).sum()) / freedom), freedom
