@@ -59,7 +59,7 @@ _TABLES: dict[type, dict[str, Any]] = {
     Metric: METRIC,
     Diagnostic: DIAGNOSTIC,
 }
-_COLUMNS = (_TABLES[Param], _TABLES[Metric], _TABLES[Diagnostic])  # their rows name columns
+_COLUMNS = (PARAM, METRIC, DIAGNOSTIC)  # their rows name columns
 
 
 def install(rows: Iterable[CatalogRow]) -> Callable[[], None]:
@@ -71,16 +71,15 @@ def install(rows: Iterable[CatalogRow]) -> Callable[[], None]:
     Raises:
         ValueError: a name that is taken, or a row that names what there is not.
     """
-    tables: list[dict[str, Any]] = [*_TABLES.values(), *COMPONENT.values()]
-    before = [copy.copy(table) for table in tables]
+    before = [(table, copy.copy(table)) for table in (*_TABLES.values(), *COMPONENT.values())]
 
     def undo() -> None:
-        for table, rows_before in zip(tables, before, strict=True):
+        for table, rows_before in before:
             table.clear()
             table.update(rows_before)
 
+    rows = list(rows)
     try:
-        rows = list(rows)
         for row in rows:
             _add(row)
         for row in rows:
@@ -98,22 +97,20 @@ def _kind(row: CatalogRow) -> str:
 def _add(row: CatalogRow) -> None:
     kind = _kind(row)
     table: dict[str, Any] = COMPONENT[kind] if isinstance(row, Component) else _TABLES[type(row)]
-    rivals = _COLUMNS if any(table is each for each in _COLUMNS) else (table,)
+    rivals = _COLUMNS if isinstance(row, Param | Metric | Diagnostic) else (table,)
     if any(row.name in each for each in rivals):
         raise ValueError(f"{kind} '{row.name}': expected a new name, given one that is taken")
-    if isinstance(row, Component) and kind in SELECTED_PARTS:
-        _offer(kind, row.name)
+    offered: dict[str, tuple[str, ...]] = {}  # further choices of hyperparameters
     if isinstance(row, Component):
-        _offer("feature_layer", *row.blocks)
+        offered["feature_layer"] = row.blocks
+        if kind in SELECTED_PARTS:
+            offered[kind] = (row.name,)
     if isinstance(row, Dataset) and row.kind == "images":
-        _offer("transfer_dataset", row.name)
+        offered["transfer_dataset"] = (row.name,)
+    for param, names in offered.items():
+        choices = dict.fromkeys((*PARAM[param].choices, *names))
+        PARAM[param] = replace(PARAM[param], choices=tuple(choices))
     table[row.name] = row
-
-
-def _offer(param: str, *names: str) -> None:
-    """Add to the choices of a hyperparameter."""
-    choices = dict.fromkeys((*PARAM[param].choices, *names))
-    PARAM[param] = replace(PARAM[param], choices=tuple(choices))
 
 
 def check(row: CatalogRow) -> None:
@@ -133,13 +130,14 @@ def check(row: CatalogRow) -> None:
         raise ValueError(f"{place}: expected impl or part, given neither")
     if isinstance(row, Component) and row.part == "encoder" and not row.num_features:
         raise ValueError(f"{place}: num_features: expected a number, given none")
-    needed: set[str] = set()  # what is applied outside of the function
-    if isinstance(row, Component) and row.part == "views" and row.name != "two":
-        needed = set(COMPONENT["views"]["all_pairs"].owns)
-    if isinstance(row, Component) and row.part == "regularizer" and row.impl:
-        needed = {"lam"}
-    if isinstance(row, Component) and (missing := needed - set(row.owns)):
-        raise ValueError(f"{place}: owns: expected also {', '.join(sorted(missing))}")
+    if isinstance(row, Component):
+        needed: set[str] = set()  # what is applied outside of the function
+        if row.part == "views" and row.name != "two":
+            needed = set(COMPONENT["views"]["all_pairs"].owns)
+        if row.part == "regularizer" and row.impl:
+            needed = {"lam"}
+        if missing := needed - set(row.owns):
+            raise ValueError(f"{place}: owns: expected also {', '.join(sorted(missing))}")
 
 
 def _named_in(row: CatalogRow) -> list[tuple[str, Iterable[str], str, Collection[str]]]:

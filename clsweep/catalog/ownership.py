@@ -127,50 +127,34 @@ def refusal(parts: Mapping[str, str], dataset: str | Dataset) -> tuple[Part, str
     """
     framework, loss, regularizer, views = (parts[part] for part in OBJECTIVE_PARTS)
     data = DATASET[dataset] if isinstance(dataset, str) else dataset
-    row, dataset = COMPONENT["framework"][framework], data.name
+    row, name, losses = COMPONENT["framework"][framework], data.name, losses_on(framework)
+    fitting = [each for each in COMPONENT["framework"].values() if each.kind == data.kind]
     if row.kind != data.kind:
-        return (
-            "framework",
-            f"'{framework}' does not work on {dataset}. Expected one of: "
-            f"{', '.join(_frameworks(data.kind))}",
-        )
+        known = ", ".join(each.name for each in fitting)
+        return "framework", f"'{framework}' does not work on {name}. Expected one of: {known}"
     if row.needs_labels and data.num_unlabeled:
-        reason = f"trains on the classes of the images, and {data.num_unlabeled:,} of {dataset}"
-        expected = f"Expected one of: {', '.join(_frameworks(data.kind, needs_labels=False))}"
-        return "framework", f"'{framework}' {reason} have none. {expected}"
-    losses = losses_on(framework)
+        known = ", ".join(each.name for each in fitting if not each.needs_labels)
+        reason = f"trains on the classes of the images, and {data.num_unlabeled:,} of {name}"
+        return "framework", f"'{framework}' {reason} have none. Expected one of: {known}"
     if loss not in losses:
-        return (
-            "loss",
-            f"'{loss}' makes no sense on framework {framework}. Expected one of: "
-            f"{', '.join(losses)}",
-        )
+        reason = f"makes no sense on framework {framework}"
+        return "loss", f"'{loss}' {reason}. Expected one of: {', '.join(losses)}"
     if views != "two" and not row.pairs_views:
         return "views", f"'{views}': framework {framework} pairs no views. Expected: two"
     if views == "ecpp" and loss in ("infonce", "eqco"):
         reason = f"takes the positive out of the denominator (ECPP Eq. 4), where {loss} has it"
         return "views", f"'ecpp' {reason}. Expected loss dcl or dclw, or views all_pairs"
     if regularizer != "none" and row.kind == "pairs":
-        return (
-            "regularizer",
-            f"'{regularizer}' has no columns to work on in framework {framework}. Expected: none",
-        )
+        reason = f"has no columns to work on in framework {framework}"
+        return "regularizer", f"'{regularizer}' {reason}. Expected: none"
     if framework == "lejepa" and regularizer == "none":
         reason = "keeps lejepa from making all projections one"
-        others = ", ".join(name for name in COMPONENT["regularizer"] if name != "none")
+        others = ", ".join(each for each in COMPONENT["regularizer"] if each != "none")
         return "regularizer", f"'none': nothing {reason}. Expected one of: {others}"
     if regularizer == loss == "barlow":
-        return (
-            "regularizer",
-            "'barlow' is the loss of barlow_twins itself: lam would have no effect",
-        )
+        own = "is the loss of barlow_twins itself: lam would have no effect"
+        return "regularizer", f"'barlow' {own}"
     return None
-
-
-def _frameworks(kind: Kind, *, needs_labels: bool = True) -> list[str]:
-    """Those for this kind of data; without labels, those that need none."""
-    frameworks = COMPONENT["framework"].values()
-    return [c.name for c in frameworks if c.kind == kind and (needs_labels or not c.needs_labels)]
 
 
 def owned_params(
@@ -255,17 +239,17 @@ def effective(
     """
     values = without_other_encoders(params)
     is_chosen = None not in (values.get("encoder", ""), values.get("width", 0))
+    batch, chunk = values.get("batch_size"), values.get("chunk_size")
     if values.get("proj_hidden") == 0 and is_chosen:
         sizes = {"image_size": dataset.image_size, "channels": dataset.channels}
         values["proj_hidden"] = num_features(values | sizes)
-    if values.get("num_negatives") == 0 and values["batch_size"] is not None:
-        values["num_negatives"] = num_others(parts["framework"], values["batch_size"])
-    if "chunk_size" in values and None not in (values["chunk_size"], values["batch_size"]):
-        values["chunk_size"] = min(
-            values["chunk_size"] or values["batch_size"], values["batch_size"]
-        )
-    if values.get("whitening_size") == 0 and values["batch_size"] is not None:
-        values["whitening_size"] = values["batch_size"]
+    if batch is not None:
+        if values.get("num_negatives") == 0:
+            values["num_negatives"] = num_others(parts["framework"], batch)
+        if chunk is not None:
+            values["chunk_size"] = min(chunk or batch, batch)
+        if values.get("whitening_size") == 0:
+            values["whitening_size"] = batch
     if values.get("view_size") == 0:
         values["view_size"] = dataset.image_size
     size = values.get("view_size", dataset.image_size)

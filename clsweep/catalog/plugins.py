@@ -11,6 +11,7 @@ import ast
 import contextlib
 import hashlib
 import importlib
+import itertools
 import os
 import sys
 import traceback
@@ -169,7 +170,14 @@ def _of_text(text: str, name: str) -> Plugin:
     digest = _digest(text)
     module = _module_of(name, digest)
     lines = _lines(text, name)
-    _execute(text, name, module)
+    if module not in sys.modules:  # else this process has made it
+        sys.modules[module] = ModuleType(module)  # as Python does: dataclasses look for it
+        try:
+            with _errors_of(name):
+                exec(compile(text, name, "exec"), sys.modules[module].__dict__)
+        except BaseException:
+            del sys.modules[module]
+            raise
     rows, places = _rows_of(module, name, lines)
     return Plugin(name=name, module=module, text=text, digest=digest, rows=rows, places=places)
 
@@ -177,19 +185,6 @@ def _of_text(text: str, name: str) -> Plugin:
 def _module_of(file: str, digest: str) -> str:
     """A module for each version, so that those of two studies do not meet."""
     return f"{_PREFIX}{file.removesuffix('.py')}_{digest}"
-
-
-def _execute(text: str, name: str, module: str) -> None:
-    """Make the module of a text, unless this process has it."""
-    if module in sys.modules:
-        return
-    sys.modules[module] = ModuleType(module)  # as Python does: dataclasses look for it
-    try:
-        with _errors_of(name):
-            exec(compile(text, name, "exec"), sys.modules[module].__dict__)
-    except BaseException:
-        del sys.modules[module]
-        raise
 
 
 def _text(path: Path, name: str) -> str:
@@ -217,10 +212,16 @@ def _read_package(name: str, expected: str = "") -> Plugin:
         raise PluginError(
             f"{name}: expected a file NAME.py or an installed package, found neither{known}"
         )
-    digest = f"{_version(module)} {_digest(_source(Path(spec.origin)))}"
+    origin = Path(spec.origin)
+    # the whole source of a package, or of a module that is no package
+    files = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+    source = "\n".join(f"{f.relative_to(origin.parent)}\n{_text(f, str(f))}" for f in files)
+    installed = metadata.packages_distributions().get(module.partition(".")[0], [])
+    version = metadata.version(installed[0]) if installed else "0"
+    digest = f"{version} {_digest(source)}"
     if expected and digest != expected:
         raise PluginError(f"{name}: planned with version {expected}, found {digest} here")
-    text = _text(Path(spec.origin), name)
+    text = _text(origin, name)
     tail = ".py" if spec.submodule_search_locations is None else "/__init__.py"
     file = module.replace(".", "/") + tail
     lines = _lines(text, file)
@@ -237,31 +238,19 @@ def _spec(module: str) -> ModuleSpec | None:
     """Where a module is. Nothing is executed: `importlib.util.find_spec` would import the packages
     that it lies in.
     """
-    spec, path, parts = None, None, module.split(".")
-    for i in range(len(parts)):
-        name = ".".join(parts[: i + 1])
+    spec: ModuleSpec | None = None
+    for name in itertools.accumulate(module.split("."), "{}.{}".format):
+        path = None if spec is None else spec.submodule_search_locations
+        if spec is not None and path is None:
+            return None
         finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
         try:
-            found = (find(name, path) for find in finders if find)
-            spec = next((each for each in found if each is not None), None)
+            spec = next(filter(None, (find(name, path) for find in finders if find)), None)
         except (ImportError, ValueError):
             return None
-        path = None if spec is None else spec.submodule_search_locations
-        if path is None and i + 1 < len(parts):
+        if spec is None:
             return None
     return spec
-
-
-def _version(module: str) -> str:
-    top = module.partition(".")[0]
-    names = metadata.packages_distributions().get(top, [])
-    return metadata.version(names[0]) if names else "0"
-
-
-def _source(origin: Path) -> str:
-    """The whole source of a package, or of a module that is no package."""
-    files = sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
-    return "\n".join(f"{f.relative_to(origin.parent)}\n{_text(f, str(f))}" for f in files)
 
 
 # The rows of a module.
@@ -305,7 +294,17 @@ def _rows_of(
             expected = "expected a Param, Component, Dataset, Metric or Diagnostic"
             raise PluginError(f"{name}:{start}: ROWS: {expected}, given {row!r:.60}")
         line = lines.get((type(row).__name__, str(row.name)), start)
-        row = _checked(row, f"{name}:{line}")
+        try:
+            row = _row(type(row), {each.name: getattr(row, each.name) for each in fields(row)})
+            if not row.name.replace(".", "_").replace("-", "_").isidentifier():
+                expected = "name: expected letters, digits and '_'"
+                raise TypeError(f"{expected}, given {row.name!r:.60}")
+            if isinstance(row, Param):
+                row.coerce(row.default)
+        except TypeError as error:
+            raise PluginError(f"{name}:{line}: {row.name}: {error}") from None
+        except ValueError as error:
+            raise PluginError(f"{name}:{line}: {row.name}: default: {error}") from None
         if not isinstance(row, Param) and row.impl and ":" not in row.impl:
             place = f"{name}:{lines.get(('', row.impl), line)}"
             function = getattr(loaded, row.impl, None)
@@ -320,21 +319,6 @@ def _rows_of(
             places[row.impl] = place
         rows.append(row)
     return tuple(rows), places
-
-
-def _checked(row: CatalogRow, place: str) -> CatalogRow:
-    """A row whose types are right."""
-    try:
-        row = _row(type(row), {each.name: getattr(row, each.name) for each in fields(row)})
-        if not row.name.replace(".", "_").replace("-", "_").isidentifier():
-            raise ValueError(f"name: expected letters, digits and '_', given {row.name!r:.60}")
-        if isinstance(row, Param):
-            row.coerce(row.default)
-    except TypeError as error:
-        raise PluginError(f"{place}: {row.name}: {error}") from None
-    except ValueError as error:
-        raise PluginError(f"{place}: {row.name}: default: {error}") from None
-    return row
 
 
 @contextlib.contextmanager
@@ -394,9 +378,12 @@ def activate(plugins: Sequence[Plugin]) -> None:
         try:
             _undo.append(install(plugin.rows))
         except ValueError as error:
-            named = {row.name: row for row in plugin.rows}
-            word = str(error).partition("'")[2].partition("'")[0]
-            raise PluginError(f"{_place_of(plugin, named.get(word))}: {error}") from None
+            place, word = plugin.file or plugin.name, str(error).split("'")[1:2]
+            row = next((row for row in plugin.rows if [row.name] == word), None)
+            if row is not None and not plugin.is_sealed:
+                lines = _lines(plugin.text, place)
+                place = f"{place}:{lines.get((type(row).__name__, row.name), 1)}"
+            raise PluginError(f"{place}: {error}") from None
         _active[plugin.name] = plugin
 
 
@@ -454,13 +441,6 @@ def would_execute(plugins: Sequence[Plugin], encoders: Iterable[str]) -> list[st
         at = f"{origin} ({_digest(_text(Path(origin), name))})" if origin else "no file here"
         files.append(f"encoder {name}, of {at}")
     return files
-
-
-def _place_of(plugin: Plugin, row: CatalogRow | None) -> str:
-    if row is None or plugin.is_sealed:
-        return plugin.file or plugin.name
-    file = plugin.file or plugin.name
-    return f"{file}:{_lines(plugin.text, file).get((type(row).__name__, row.name), 1)}"
 
 
 def execute(plugins: Sequence[Plugin]) -> None:

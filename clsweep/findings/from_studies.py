@@ -60,7 +60,7 @@ def of_studies(
             )
     name, mode = _metric_of(studies, metric, mode)
     named = _named(studies)
-    trials = _together(named, _as_asked)
+    trials = _together(named, lambda study: study.trials)
     axes = _by_objective(named, lambda s: declared_axes(s.study, s.trials.columns))
     chance = chance_of(name, pd.Series([_num_classes(study) for study in studies]))
     scales, bounds = _ranges(studies)
@@ -204,17 +204,6 @@ def _planned(study: StudyResults) -> dict[str, int]:
     return {str(n): int(num) for n, num in plan.groupby("objective")["config"].nunique().items()}
 
 
-def _as_asked(study: StudyResults) -> pd.DataFrame:
-    """The trials by what the study asked of them: `auto` is one configuration, whatever the devices
-    made of it.
-    """
-    trials, plan = study.trials, study.planned(["trial_id", "precision"]).to_pandas()
-    if "precision" not in trials or "auto" not in set(plan.get("precision", ())):
-        return trials
-    asked = trials["trial_id"].map(plan.set_index("trial_id")["precision"])
-    return trials.assign(precision=asked.fillna(trials["precision"]))
-
-
 def _ranges(
     studies: Sequence[StudyResults],
 ) -> tuple[dict[str, str], dict[str, tuple[float, float]]]:
@@ -307,10 +296,4 @@ def _notes(study: StudyResults) -> list[str]:
     if left > 0:
         state = "still running" if study.folder.is_running() else "not finished"
         notes.append(f"{name}: {state}; {left} of {len(trials) + left} trials are left")
-    if "precision" in trials:
-        keys = ["objective", "config"]
-        found = trials.loc[trials["status"] == "finished", [*keys, "precision"]].drop_duplicates()
-        if names := list(dict.fromkeys(found["objective"][found.duplicated(keys)])):
-            advice = "one configuration in several precisions; set base.precision to have one"
-            notes.append(f"{', '.join(names)}: {advice}")
     return notes

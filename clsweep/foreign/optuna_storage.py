@@ -9,7 +9,7 @@ import contextlib
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,16 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
         warnings.simplefilter("ignore")  # of choices that are lists, as the user has seen
         names = optuna.get_all_study_names(storage)
         studies = {n: optuna.load_study(study_name=n, storage=storage) for n in names}
-        chosen = _chosen(studies, study, source)
+        if study is not None and study not in studies:
+            known = f"{nearest(study, studies)} Studies: {', '.join(studies)}"
+            raise RequestError(f"{source}: no study {study!r}.{known}")
+        chosen = {n: s for n, s in studies.items() if study in (None, n)}
+        if not chosen:
+            raise RequestError(f"{source}: expected a study of Optuna, found none")
+        for name, found in chosen.items():
+            if len(found.directions) != 1:
+                wrong = "expected one metric, found several"
+                raise RequestError(f"{source}: study {name!r}: {wrong}")
         trials = {name: of.get_trials(deepcopy=False) for name, of in chosen.items()}
         metrics = {(of.metric_names or ["value"])[0] for of in chosen.values()}
         directions = {of.direction.name for of in chosen.values()}
@@ -54,9 +63,8 @@ def read_optuna(source: Path, study: str | None) -> ForeignSweep:
             f"{', '.join(chosen)}"
         )
     sweep = ForeignSweep(trials=[], metric=metrics.pop(), mode=DIRECTIONS.get(directions.pop(), ""))
-    for name, found in trials.items():
-        for trial in found:
-            sweep.trials.append(_trial(name, trial, sweep))
+    for name, each in trials.items():
+        sweep.trials += [_trial(name, trial, sweep) for trial in each]
     return sweep
 
 
@@ -80,22 +88,6 @@ def _storage(source: Path) -> Iterator[optuna.storages.BaseStorage]:
         finally:
             storage.remove_session()
             storage.engine.dispose()
-
-
-def _chosen(
-    studies: Mapping[str, optuna.Study], study: str | None, source: Path
-) -> dict[str, optuna.Study]:
-    if study is not None and study not in studies:
-        raise RequestError(
-            f"{source}: no study {study!r}.{nearest(study, studies)} Studies: {', '.join(studies)}"
-        )
-    chosen = {n: s for n, s in studies.items() if study in (None, n)}
-    if not chosen:
-        raise RequestError(f"{source}: expected a study of Optuna, found none")
-    for name, found in chosen.items():
-        if len(found.directions) != 1:
-            raise RequestError(f"{source}: study {name!r}: expected one metric, found several")
-    return chosen
 
 
 def _trial(group: str, trial: optuna.trial.FrozenTrial, sweep: ForeignSweep) -> ForeignTrial:

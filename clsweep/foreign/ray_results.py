@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +35,28 @@ def read_ray(source: Path) -> ForeignSweep:
             "(TRIAL/params.json), found none"
         )
     states: dict[Path, dict[str, Any]] = {}
-    metrics = set()
     trials, lengths = [], []
     for file in files:
-        experiment = file.parents[1]
+        trial, experiment = file.parent, file.parents[1]
         with told(file, "a trial of Ray"):
             if experiment not in states:
                 states[experiment] = _state(experiment)
-            state = states[experiment]
-            trial, length = _trial(file, state["status"])
-        metrics.add(state["metric"])
-        trials.append(trial)
-        lengths.append(length)
+            reports = _reports(trial)
+            status = states[experiment]["status"].get(trial.name, "TERMINATED")
+            if (trial / "error.txt").exists():
+                status = "ERROR"
+            last = reports[-1] if reports else {}
+            results = {n: last[n] for n in last if n not in BOOKKEEPING and n[:7] != "config/"}
+            trials.append(
+                ForeignTrial(
+                    group=experiment.name,
+                    status=STATUS.get(status, "running"),
+                    settings=flat(json.loads(file.read_text("utf-8"))),
+                    results=numbers(results),
+                )
+            )
+        lengths.append(len(reports))
+    metrics = {state["metric"] for state in states.values()}
     _mark_stopped(trials, lengths)
     return ForeignSweep(trials=trials, metric=metrics.pop() if len(metrics) == 1 else "")
 
@@ -61,25 +70,6 @@ def _state(experiment: Path) -> dict[str, Any]:
         "metric": state.get("runner_data", {}).get("_metric") or "",
         "status": {Path(row.get("relative_logdir") or "").name: row["status"] for row in rows},
     }
-
-
-def _trial(file: Path, status: Mapping[str, str]) -> tuple[ForeignTrial, int]:
-    folder = file.parent
-    settings = flat(json.loads(file.read_text("utf-8")))
-    rows = _reports(folder)
-    last = {n: v for n, v in (rows[-1] if rows else {}).items() if n not in BOOKKEEPING}
-    last = {n: v for n, v in last.items() if not n.startswith("config/")}
-    has_error = (folder / "error.txt").exists()
-    state = "ERROR" if has_error else status.get(folder.name, "TERMINATED")
-    return (
-        ForeignTrial(
-            group=folder.parent.name,
-            status=STATUS.get(state, "running"),
-            settings=settings,
-            results=numbers(last),
-        ),
-        len(rows),
-    )
 
 
 def _reports(folder: Path) -> list[dict[str, Any]]:

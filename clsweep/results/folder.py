@@ -102,9 +102,8 @@ class ResultsFolder:
         """The folder inside for what `clsweep confirm` runs, which exists once it has."""
         if isinstance(self._store.files, Disk):
             self._store.files.inside("confirm")
-        return ResultsFolder(
-            os.path.join(self.path, "confirm") if self.local_path else self.place("confirm")
-        )
+        local = self.local_path is not None
+        return ResultsFolder(os.path.join(self.path, "confirm") if local else self.place("confirm"))
 
     def place(self, name: str) -> str:
         """A file of the folder as messages name it, and as a command takes it."""
@@ -183,8 +182,7 @@ class ResultsFolder:
 
     def side_table(self, name: str) -> pa.Table:
         """`epochs`, `histograms` or `points` of the trials that have ended so far."""
-        table = self._side_rows(name)
-        return _of_trials(table, self.trials(["trial_id"]))
+        return _of_trials(self._side_rows(name), self.trials(["trial_id"]))
 
     def _side_rows(self, name: str) -> pa.Table:
         fields = [*side_schema(name)]
@@ -205,12 +203,12 @@ class ResultsFolder:
 
     def references(self) -> pa.Table:
         """Scores of raw pixels and untrained encoders; empty until they are known."""
+        schema = references_schema()
         if not self._store.files.is_file("references.parquet"):
-            return references_schema().empty_table()
-        fields = [*references_schema()]
+            return schema.empty_table()
         return self._store.decoded(
             "references.parquet",
-            lambda data: checked_rows(data, fields, self._plan.folder, filled=["reference"]),
+            lambda data: checked_rows(data, [*schema], self._plan.folder, filled=["reference"]),
         )
 
     def printed(self) -> dict[str, str]:
@@ -293,13 +291,10 @@ class ResultsFolder:
         trial_id = row["trial_id"]
         for name, rows in side.items():
             part = f"parts/{name}/{trial_id}.parquet"
-            if rows or self._store.files.is_file(
-                part
-            ):  # an attempt that was killed may have left one
-                table = to_table(
-                    [{"trial_id": trial_id, **more} for more in rows], side_schema(name)
-                )
-                self._write_table(part, table)
+            # an attempt that was killed may have left one
+            if rows or self._store.files.is_file(part):
+                found = [{"trial_id": trial_id, **more} for more in rows]
+                self._write_table(part, to_table(found, side_schema(name)))
         self._write_table(f"parts/trials/{trial_id}.parquet", to_table([row], self._row_schema))
 
     def keep_running(self, epochs: Mapping[str, Sequence[Row]]) -> None:

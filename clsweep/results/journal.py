@@ -156,23 +156,19 @@ class Journal:
 
     def _require_whole(self) -> None:
         """Refuse entries that this study cannot have made."""
+        kind, reason = str if self._key == "trial_id" else int, ""
         try:
-            reason = self._strange()
+            if self._storage.get_study_directions(self._study_id) != self.directions:
+                reason = "another direction"
+            for entry in self._storage.get_all_trials(self._study_id, deepcopy=False):
+                if not isinstance(entry.user_attrs.get(self._key), kind):
+                    reason = reason or f"entry {entry.number} has no {self._key}"
+                if not set(self._space) <= set(entry.params):
+                    reason = reason or f"entry {entry.number} lacks a value"
         except Exception as error:  # of whatever stands in place of an entry's fields
             reason = f"{type(error).__name__}: {error}"
         if reason:
             raise _damaged(getattr(self._storage._backend, "_file_path", "journal"), reason)
-
-    def _strange(self) -> str:
-        kind = str if self._key == "trial_id" else int
-        if self._storage.get_study_directions(self._study_id) != self.directions:
-            return "another direction"
-        for entry in self._storage.get_all_trials(self._study_id, deepcopy=False):
-            if not isinstance(entry.user_attrs.get(self._key), kind):
-                return f"entry {entry.number} has no {self._key}"
-            if not set(self._space) <= set(entry.params):
-                return f"entry {entry.number} lacks a value"
-        return ""
 
     def start(self, attributes: Mapping[str, Any], params: Mapping[str, Any]) -> None:
         """Note that it runs; what an earlier session left running goes on under its number."""
@@ -211,13 +207,18 @@ class Journal:
         """A new entry in one write: no kill leaves half of one."""
         name, now = attributes[self._key], datetime.now()
         former = self.entry(name)
-        scores = dict(former.intermediate_values) if former else {}
-        if (
-            outcome.state == TrialState.PRUNED
-            and outcome.epoch is not None
-            and outcome.score is not None
-        ):
-            scores[outcome.epoch] = outcome.score
+        known, history = {}, {}
+        scores: dict[int, float] = {}
+        if former:  # the rest is what Optuna's own callback for retried trials notes
+            known, scores = former.user_attrs, dict(former.intermediate_values)
+            earlier = former.system_attrs
+            history = {
+                "failed_trial": earlier.get("failed_trial", former.number),
+                "retry_history": [*earlier.get("retry_history", []), former.number],
+            }
+        epoch, score = outcome.epoch, outcome.score
+        if outcome.state == TrialState.PRUNED and epoch is not None and score is not None:
+            scores[epoch] = score
         template = FrozenTrial(
             number=-1,
             trial_id=-1,
@@ -228,8 +229,8 @@ class Journal:
             datetime_complete=None if running else now,
             params={name: params[name] for name in self._space},
             distributions=self._space,
-            user_attrs={**(former.user_attrs if former else {}), **attributes},
-            system_attrs=_retry_of(former) if former else {},
+            user_attrs={**known, **attributes},
+            system_attrs=history,
             intermediate_values=scores,
         )
         self._latest[name] = self._storage.create_new_trial(self._study_id, template_trial=template)
@@ -241,13 +242,6 @@ def latest_entries(
     """The latest entry of each value of the user attribute `key`, in the order of the values."""
     entries = storage.get_all_trials(study_id, deepcopy=False)
     return dict(sorted({t.user_attrs[key]: t for t in entries if key in t.user_attrs}.items()))
-
-
-def _retry_of(former: FrozenTrial) -> dict[str, Any]:
-    """What Optuna's own callback for retried trials notes: the first attempt, and all of them."""
-    history = former.system_attrs.get("retry_history", [])
-    first = former.system_attrs.get("failed_trial", former.number)
-    return {"failed_trial": first, "retry_history": [*history, former.number]}
 
 
 class _JournalFile(JournalFileBackend):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -76,12 +77,12 @@ class StudyResults:
     @cached_property
     def histograms(self) -> pd.DataFrame:
         """Histograms of q_B: one row per trial, scored epoch and bin."""
-        return self._of_trials("histograms")
+        return self._placed(self.folder.side_table("histograms"))
 
     @cached_property
     def points(self) -> pd.DataFrame:
         """t-SNE points of the last epoch's features: one row per trial and image."""
-        return self._of_trials("points")
+        return self._placed(self.folder.side_table("points"))
 
     @cached_property
     def references(self) -> pd.DataFrame:
@@ -107,10 +108,6 @@ class StudyResults:
         table = pa.concat_tables([ended, under_way])
         known = trials["status"].combine_chunks().take(pc.index_in(table["trial_id"], names))
         return table.add_column(1, "status", pc.fill_null(known, left))
-
-    def _of_trials(self, name: str) -> pd.DataFrame:
-        """A side table of the trials that have ended."""
-        return self._placed(self.folder.side_table(name))
 
     def _placed(self, table: pa.Table) -> pd.DataFrame:
         """A table of trials, with the study's factors as columns."""
@@ -210,20 +207,10 @@ def open_folder(path: str | os.PathLike[str]) -> ResultsFolder:
     """
     folder = ResultsFolder(str(path))
     if not folder.exists():
-        hint = f" It holds: {', '.join(found)}." if (found := _result_folders_below(folder)) else ""
-        raise RequestError(
-            f"{path}: expected a results folder (it has a study.yaml), found none.{hint}"
-        )
+        below = [] if folder.local_path is None else Path(folder.local_path).glob("*/study.yaml")
+        found = sorted(file.parent.name for file in below if file.is_file())[:5]
+        hint = f" It holds: {', '.join(found)}." if found else ""
+        expected = "expected a results folder (it has a study.yaml), found none."
+        raise RequestError(f"{path}: {expected}{hint}")
     folder.check()
     return folder
-
-
-def _result_folders_below(folder: ResultsFolder) -> list[str]:
-    if folder.local_path is None or not os.path.isdir(folder.local_path):
-        return []
-    names = sorted(os.listdir(folder.local_path))
-    return [
-        name
-        for name in names
-        if os.path.isfile(os.path.join(folder.local_path, name, "study.yaml"))
-    ][:5]

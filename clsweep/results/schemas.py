@@ -14,96 +14,79 @@ from clsweep.catalog import DIAGNOSTICS, METRICS, PARAM, PARAMS, Param
 from clsweep.catalog.ownership import reference_params
 from clsweep.catalog.rows import Row
 
+_REAL, _WHOLE, _TEXT = pa.float64(), pa.int64(), pa.string()
 _PARAM_TYPES = {
-    "float": pa.float64(),
-    "int": pa.int64(),
-    "choice": pa.string(),
+    "float": _REAL,
+    "int": _WHOLE,
+    "choice": _TEXT,
     "bool": pa.bool_(),
-    "numbers": pa.string(),
+    "numbers": _TEXT,
 }
 
+
+def _fields(kind: pa.DataType, *names: str) -> list[pa.Field]:
+    return [pa.field(name, kind) for name in names]
+
+
+_TRIAL_ID = pa.field("trial_id", _TEXT, nullable=False)
 _SPLIT_FIELDS = (  # null for pairs of vectors
-    pa.field("score_on", pa.string()),  # validation | test: the split that every metric is of
-    pa.field("val_fraction", pa.float64()),  # null: trained on all training images
-    pa.field("image_size", pa.int64()),  # pixels a side
+    *_fields(_TEXT, "score_on"),  # validation | test: the split that every metric is of
+    *_fields(_REAL, "val_fraction"),  # null: trained on all training images
+    *_fields(_WHOLE, "image_size"),  # pixels a side
     # shorter side of pictures that are kept whole, at most; null where images are squares
-    pa.field("store_size", pa.int64()),
-    pa.field("channels", pa.int64()),
+    *_fields(_WHOLE, "store_size"),
+    *_fields(_WHOLE, "channels"),
     # with the validation split, which is taken from them, and unlabeled images
-    pa.field("num_train", pa.int64()),
-    pa.field("num_unlabeled", pa.int64()),  # of them, those without a class
-    pa.field("num_classes", pa.int64()),
-    pa.field("images_digest", pa.string()),  # names and sizes of the files of an image folder
+    *_fields(_WHOLE, "num_train"),
+    *_fields(_WHOLE, "num_unlabeled"),  # of them, those without a class
+    *_fields(_WHOLE, "num_classes"),
+    *_fields(_TEXT, "images_digest"),  # names and sizes of the files of an image folder
 )
 SPLIT_COLUMNS = tuple(field.name for field in _SPLIT_FIELDS)
 ID_FIELDS = (
-    pa.field("trial_id", pa.string(), nullable=False),
-    pa.field("study", pa.string()),
-    pa.field("objective", pa.string()),
-    pa.field("framework", pa.string()),
-    pa.field("loss", pa.string()),
-    pa.field("regularizer", pa.string()),
-    pa.field("views", pa.string()),
-    pa.field("config", pa.int64()),  # number of the configuration within its objective
-    pa.field("seed", pa.int64()),
-    pa.field("sampler", pa.string()),
-    pa.field("plugins", pa.string()),  # their names and digests; null without any
-    pa.field("dataset", pa.string()),
+    _TRIAL_ID,
+    *_fields(_TEXT, "study", "objective", "framework", "loss", "regularizer", "views"),
+    *_fields(_WHOLE, "config"),  # number of the configuration within its objective
+    *_fields(_WHOLE, "seed"),
+    # plugins: their names and digests; null without any
+    *_fields(_TEXT, "sampler", "plugins", "dataset"),
     *_SPLIT_FIELDS,
 )
-_LOSS_FIELDS = (
-    pa.field("train_loss", pa.float64()),  # mean over the epoch
-    pa.field("base_loss", pa.float64()),  # without the regularizer, mean over the pairs of views
-    pa.field("regularizer_loss", pa.float64()),
+_LOSS_FIELDS = (  # means over the epoch
+    *_fields(_REAL, "train_loss"),
+    *_fields(_REAL, "base_loss"),  # without the regularizer, mean over the pairs of views
+    *_fields(_REAL, "regularizer_loss"),
 )
 _RUN_FIELDS = (
-    pa.field("lr_peak", pa.float64()),  # after lr_rule
-    pa.field("num_crop_only", pa.int64()),  # views that crop_only_share came to
-    pa.field("pairs_per_image", pa.int64()),  # positive pairs of views (ECPP Table 1)
-    pa.field("compute_per_image", pa.float64()),  # views, small ones by their share of the area
-    pa.field("pairs_per_compute", pa.float64()),  # the ratio of these two (ECPP Fig. 1)
-    pa.field("num_images", pa.int64()),  # images trained on, each with all its views
-    pa.field("epochs_trained", pa.int64()),  # fewer than epochs if the trial was stopped
+    *_fields(_REAL, "lr_peak"),  # after lr_rule
+    *_fields(_WHOLE, "num_crop_only"),  # views that crop_only_share came to
+    *_fields(_WHOLE, "pairs_per_image"),  # positive pairs of views (ECPP Table 1)
+    *_fields(_REAL, "compute_per_image"),  # views, small ones by their share of the area
+    *_fields(_REAL, "pairs_per_compute"),  # the ratio of these two (ECPP Fig. 1)
+    *_fields(_WHOLE, "num_images"),  # images trained on, each with all its views
+    *_fields(_WHOLE, "epochs_trained"),  # fewer than epochs if the trial was stopped
     # checkpoints that the trial went on from, after it was cut off
-    pa.field("num_resumes", pa.int64()),
-    pa.field("images_per_s", pa.float64()),
-    pa.field("wall_time_s", pa.float64()),
-    pa.field("peak_memory_gib", pa.float64()),
-    pa.field("skipped_because", pa.string()),  # of a planned trial that a race left out
-    pa.field("error_class", pa.string()),
-    pa.field("error_message", pa.string()),
-    pa.field("error_traceback", pa.string()),
-    pa.field("device", pa.string()),
-    pa.field("workers", pa.int64()),
-    pa.field("gpus_per_worker", pa.float64()),
-    pa.field("cpus_per_worker", pa.int64()),
+    *_fields(_WHOLE, "num_resumes"),
+    *_fields(_REAL, "images_per_s", "wall_time_s", "peak_memory_gib"),
+    *_fields(_TEXT, "skipped_because"),  # of a planned trial that a race left out
+    *_fields(_TEXT, "error_class", "error_message", "error_traceback", "device"),
+    *_fields(_WHOLE, "workers"),
+    *_fields(_REAL, "gpus_per_worker"),
+    *_fields(_WHOLE, "cpus_per_worker"),
     pa.field("started_at", pa.timestamp("ms", tz="UTC")),
-    pa.field("search_seed", pa.int64()),
-    pa.field("sampler_options", pa.string()),  # arguments of Optuna's sampler, as JSON
-    pa.field("clsweep_version", pa.string()),
-    pa.field("torch_version", pa.string()),
-    pa.field("ray_version", pa.string()),
-    pa.field("optuna_version", pa.string()),
-    pa.field("git_commit", pa.string()),
+    *_fields(_WHOLE, "search_seed"),
+    *_fields(_TEXT, "sampler_options"),  # arguments of Optuna's sampler, as JSON
+    *_fields(_TEXT, "clsweep_version", "torch_version", "ray_version", "optuna_version"),
+    *_fields(_TEXT, "git_commit"),
 )
 HISTOGRAMS_SCHEMA = pa.schema(  # of q_B, wherever an encoder is scored (DCL Fig. 1)
-    [
-        pa.field("trial_id", pa.string(), nullable=False),
-        pa.field("epoch", pa.int64()),
-        pa.field("bin_low", pa.float64()),
-        pa.field("bin_high", pa.float64()),
-        pa.field("share", pa.float64()),  # of the anchors, 0 to 1
-    ]
+    # share: of the anchors, 0 to 1
+    [_TRIAL_ID, *_fields(_WHOLE, "epoch"), *_fields(_REAL, "bin_low", "bin_high", "share")]
 )
 # of a t-SNE plot of the last epoch's features (DCL Fig. 4, DimCL Fig. 7-8)
 POINTS_SCHEMA = pa.schema(
-    [
-        pa.field("trial_id", pa.string(), nullable=False),
-        pa.field("index", pa.int64()),  # of the image in the split that is scored
-        pa.field("label", pa.int64()),
-        pa.field("x", pa.float64()),
-        pa.field("y", pa.float64()),
-    ]
+    # index: of the image in the split that is scored
+    [_TRIAL_ID, *_fields(_WHOLE, "index", "label"), *_fields(_REAL, "x", "y")]
 )
 _FIXED = {"histograms": HISTOGRAMS_SCHEMA, "points": POINTS_SCHEMA}
 # The tables that grow with every trial, beside `trials`.
@@ -112,24 +95,24 @@ _KIND = b"kind"  # of a column, in its field's metadata: "param" is a hyperparam
 
 
 def metric_fields() -> list[pa.Field]:
-    return [pa.field(metric.name, pa.float64()) for metric in METRICS]
+    return _fields(_REAL, *(metric.name for metric in METRICS))
 
 
 def test_fields() -> list[pa.Field]:
     """The same on the test split, which `clsweep confirm` alone reads."""
-    return [pa.field(f"test_{m.name}", pa.float64()) for m in METRICS if m.kind == "images"]
+    return _fields(_REAL, *(f"test_{m.name}" for m in METRICS if m.kind == "images"))
 
 
 def diagnostic_fields() -> list[pa.Field]:
     """How a representation came about and looks, wherever an encoder is scored; null where an
     objective has no such thing.
     """
-    return [pa.field(diagnostic.name, pa.float64()) for diagnostic in DIAGNOSTICS]
+    return _fields(_REAL, *(diagnostic.name for diagnostic in DIAGNOSTICS))
 
 
 def outcome_fields() -> list[pa.Field]:
     return [
-        pa.field("status", pa.string()),  # finished | stopped | skipped (by the scheduler) | failed
+        *_fields(_TEXT, "status"),  # finished | stopped | skipped (by the scheduler) | failed
         *metric_fields(),
         *test_fields(),
         *_LOSS_FIELDS,
@@ -146,12 +129,10 @@ def side_schema(name: str) -> pa.Schema:
 def epochs_schema() -> pa.Schema:
     return pa.schema(
         [
-            pa.field("trial_id", pa.string(), nullable=False),
-            pa.field("epoch", pa.int64()),
+            _TRIAL_ID,
+            *_fields(_WHOLE, "epoch"),
             *_LOSS_FIELDS,
-            pa.field("lr", pa.float64()),
-            pa.field("time_s", pa.float64()),
-            pa.field("images_per_s", pa.float64()),
+            *_fields(_REAL, "lr", "time_s", "images_per_s"),
             *metric_fields(),
             *diagnostic_fields(),
         ]
@@ -163,9 +144,9 @@ def references_schema() -> pa.Schema:
     return pa.schema(
         [
             pa.field("reference", pa.string(), nullable=False),  # raw_pixels | untrained
-            pa.field("dataset", pa.string()),
+            *_fields(_TEXT, "dataset"),
             *_SPLIT_FIELDS,
-            pa.field("seed", pa.int64()),
+            *_fields(_WHOLE, "seed"),
             *param_fields(reference_params()),
             *metric_fields(),
         ]

@@ -179,8 +179,12 @@ def _open_uri(uri: str) -> Files:
 
     from clsweep.results.object_store import STORES, ObjectStore, patiently, reason
 
+    asked = uri
+    if uri.startswith("s3://") and "allow_delayed_open=" not in uri:
+        # One request instead of three for a small object; a missing bucket is noticed at its end.
+        asked += f"{'&' if '?' in uri else '?'}allow_delayed_open=true"
     try:
-        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(_with_short_writes(uri)))
+        fs, base = patiently(uri, lambda: pafs.FileSystem.from_uri(asked))
     except (pa.ArrowException, OSError) as error:
         raise RequestError(
             f"{uri}: expected a folder or an object store's URI: {reason(error)}"
@@ -193,15 +197,6 @@ def _open_uri(uri: str) -> Files:
             f"s3://bucket/{base or 'results'}"
         )
     return ObjectStore(uri, fs, base)
-
-
-def _with_short_writes(uri: str) -> str:
-    """One request instead of three for a small object; a missing bucket is then noticed at its
-    end.
-    """
-    if not uri.startswith("s3://") or "allow_delayed_open=" in uri:
-        return uri
-    return f"{uri}{'&' if '?' in uri else '?'}allow_delayed_open=true"
 
 
 def _trial_id(part: str) -> str:

@@ -82,7 +82,10 @@ def agreed(about: Row, row: Row) -> dict[str, Any]:
         ValueError, LookupError: they disagree, or an encoder cannot be so.
     """
     told: Any = about["normalisation"]
-    if not _is_normalisation(told):
+    pair = [told.get(key) if isinstance(told, Mapping) else None for key in ("mean", "std")]
+    mean, std = (each if isinstance(each, list) else [] for each in pair)
+    is_finite = all(isinstance(n, float | int) and math.isfinite(n) for n in [*mean, *std])
+    if not 0 < len(mean) == len(std) or not is_finite:
         raise ValueError(
             f"normalisation: expected mean and std of the channels, given {told!r:.80}"
         )
@@ -94,18 +97,6 @@ def agreed(about: Row, row: Row) -> dict[str, Any]:
     for name in set(expected) & set(PARAM):
         PARAM[name].coerce(expected[name])
     return {name: about.get(name, value) for name, value in expected.items()}
-
-
-def _is_normalisation(told: Any) -> bool:
-    if not isinstance(told, Mapping) or not {"mean", "std"} <= set(told):
-        return False
-    mean, std = told["mean"], told["std"]
-    if not isinstance(mean, list) or not isinstance(std, list) or len(mean) != len(std):
-        return False
-    numbers = [*mean, *std]
-    return len(mean) >= 1 and all(
-        isinstance(number, float | int) and math.isfinite(number) for number in numbers
-    )
 
 
 def _digest(weights: Weights, text: str) -> str:

@@ -129,7 +129,7 @@ class TrainingChecks:
         for param, check in of_owned.items():
             if param in self.owned:
                 check()
-        self.check_first_epochs(num_train)
+        self.check_first_epochs()
         if (warmup := self.highest("warmup_epochs")) >= fewest_epochs > 0:
             fewer = f"fewer warm-up epochs than the {fewest_epochs} epochs"
             self.mistake("warmup_epochs", f"expected {fewer}, given {warmup}")
@@ -164,12 +164,15 @@ class TrainingChecks:
             self.mistake(name, "expected fixed values or choices of it and of batch_size")
         for size, batch in itertools.product(sizes, batches):
             together = size or batch
-            if batch % together:
-                wrong = f"groups of {together} do not make a batch of {batch}; it must divide it"
-                self.mistake(name, wrong)
-            elif together <= dim:
+            self.require_groups(name, together, batch, "a batch")
+            if not batch % together and together <= dim:
                 more = f"expected more than {dim}, the dimensions of proj_dim"
                 self.mistake(name, f"{more}, given {together}")
+
+    def require_groups(self, name: str, group: int, whole: int, what: str) -> None:
+        if whole % group:
+            wrong = f"groups of {group} do not make {what} of {whole}; it must divide it"
+            self.mistake(name, wrong)
 
     def check_workers(self) -> None:
         workers, dimension = self.workers, self.space.get("batch_size")
@@ -221,9 +224,8 @@ class TrainingChecks:
             self.mistake(name, expected)
         for group, batch, chunk in itertools.product(groups, batches, chunks):
             together = min(chunk or batch, batch)
-            if together % group:
-                what = f"{'a chunk' if together < batch else 'a batch'} of {together}"
-                self.mistake(name, f"groups of {group} do not make {what}; it must divide it")
+            what = "a chunk" if together < batch else "a batch"
+            self.require_groups(name, group, together, what)
 
     def check_precision(self) -> None:
         [wanted] = self.points("precision")
@@ -288,11 +290,12 @@ class TrainingChecks:
             least = f"expected at least momentum, {setting(start)}"
             self.mistake(name, f"{least}, given {setting(end)}")
 
-    def check_first_epochs(self, num_train: int) -> None:
+    def check_first_epochs(self) -> None:
         """Values that differ only beyond the last epoch train alike."""
         epochs = self.highest("epochs")
-        if "swav_queue" in self.owned:
-            self.check_queue(epochs, num_train)
+        if "swav_queue" in self.space and (start := self.highest("swav_queue_start")) >= epochs:
+            unused = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
+            self.mistake("swav_queue", unused)
         for name in ("freeze_epochs", "swav_queue_start"):
             late = [value for value in self.ends(name) if value >= epochs]
             if len(late) > 1:
@@ -302,23 +305,6 @@ class TrainingChecks:
         if is_first and self.lowest("teacher_tau_epochs") > 0:
             only = "has no effect in 1 epoch, whose temperature is teacher_tau_start"
             self.mistake("teacher_tau", only)
-
-    def check_queue(self, epochs: int, num_train: int) -> None:
-        """A queue that begins too late, or that is never full, is none."""
-        start = self.highest("swav_queue_start")
-        queued = max(0, epochs - start) * num_train
-        sizes = self.ends("swav_queue") or self.objective.extremes("swav_queue")
-        unused = [size for size in sizes if size == 0 or size >= queued]
-        if "swav_queue" in self.space and len(unused) > 1:
-            message = f"has no effect in {epochs} epochs while swav_queue_start is {start}"
-            if queued:
-                message = f"expected at most one of {', '.join(map(str, unused))}: in {epochs} "
-                message += f"epochs from {start} on a queue of {queued} is never full, and is none"
-            self.mistake("swav_queue", message)
-        if "swav_queue_start" in self.space and len(unused) == len(sizes) and any(sizes):
-            smallest = min(filter(None, sizes))
-            message = f"has no effect while a queue of {smallest} is never full"
-            self.mistake("swav_queue_start", message)
 
     # Scores.
 

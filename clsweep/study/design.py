@@ -23,7 +23,7 @@ from clsweep.catalog.plugins import activate
 from clsweep.data.availability import DataPlace
 from clsweep.display.text import html_table
 from clsweep.errors import StudyError
-from clsweep.study.document import Document, Keys
+from clsweep.study.document import Document
 from clsweep.study.factors import with_factors
 from clsweep.study.samplers import build_sampler, storage
 from clsweep.study.schema import LIVE_METHODS, StudySections
@@ -140,24 +140,23 @@ def require_enumerable(study: Study) -> None:
     Raises:
         StudyError: the search has more than `MAX_TRIALS` trials, or its confirmation has.
     """
-    seeds, confirm = study.sections.seeds, study.sections.confirm
+    confirm = study.sections.confirm
     counts = {objective.name: count_configs(study, objective) for objective in study.objectives}
-    _require_at_most(study, ("search",), counts, len(seeds))
+    plans = [("search", counts, len(study.sections.seeds))]
     if confirm:
         best = {name: min(count, confirm.top) for name, count in counts.items()}
-        _require_at_most(study, ("confirm",), best, len(confirm.seeds))
-
-
-def _require_at_most(study: Study, at: Keys, counts: Mapping[str, int], num_seeds: int) -> None:
-    num_trials = sum(counts.values()) * num_seeds
-    if num_trials > MAX_TRIALS:
-        largest = max(counts, key=lambda name: counts[name])
-        message = (
-            f"expected at most {MAX_TRIALS:,} trials, given {num_trials:,}: {num_seeds:,} seeds of "
-            f"{sum(counts.values()):,} configurations, {counts[largest]:,} of '{largest}'. Thin "
-            "the grid, give fewer seeds, or draw fewer configurations with method qmc"
-        )
-        raise StudyError(study.document.error(at, message))
+        plans.append(("confirm", best, len(confirm.seeds)))
+    for at, configs, num_seeds in plans:
+        num_configs = sum(configs.values())
+        if num_configs * num_seeds > MAX_TRIALS:
+            largest = max(configs, key=lambda name: configs[name])
+            message = (
+                f"expected at most {MAX_TRIALS:,} trials, given {num_configs * num_seeds:,}: "
+                f"{num_seeds:,} seeds of {num_configs:,} configurations, {configs[largest]:,} of "
+                f"'{largest}'. Thin the grid, give fewer seeds, or draw fewer configurations with "
+                "method qmc"
+            )
+            raise StudyError(study.document.error((at,), message))
 
 
 def trial_id(objective: str, config: int, seed: int) -> str:

@@ -148,15 +148,10 @@ def _row(columns: Sequence[str], cells: Sequence[str], place: str) -> dict[str, 
         name: cell.strip() for name, cell in zip(columns, cells, strict=True)
     }
     for name in NUMBERS:
-        if row[name] and not _is_finite(row[name]):
-            raise StudyError(f"{place}: {name}: expected a number, given {row[name]!r:.80}")
+        with contextlib.suppress(ValueError):
+            if not row[name] or math.isfinite(float(row[name])):
+                continue
+        raise StudyError(f"{place}: {name}: expected a number, given {row[name]!r:.80}")
     if not row["value"] and not row["spread"]:
         raise StudyError(f"{place}: expected a value or a spread, given neither")
     return row
-
-
-def _is_finite(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

@@ -576,38 +576,12 @@ def test_a_table_of_another_folder_is_refused_though_its_trials_have_the_same_id
     assert one.trials().num_rows == len(plan)
 
 
-@pytest.mark.parametrize("changes", [{"tau": 0.3}, {"precision": "fp16"}])
-def test_what_a_trial_finds_out_is_no_difference(
-    local: ResultsFolder, plan: list[dict[str, Any]], changes: dict[str, Any]
+def test_what_a_live_search_chooses_is_no_difference(
+    local: ResultsFolder, plan: list[dict[str, Any]]
 ) -> None:
-    """A live search chooses the values; earlier versions left the precision to the device."""
-    open_ = dict.fromkeys(changes, "auto" if "precision" in changes else None)
-    planned = [{**plan[0], **open_}, *plan[1:]]
-    local.create(load_study(STUDY).document.dump(), planned)
-    local.add_trial(outcome({**plan[0], **changes}))
-    assert local.trials([*changes]).to_pylist() == [changes]
-
-
-@pytest.mark.parametrize("status", ["finished", "failed"])
-def test_auto_precision_is_one_configuration_whatever_the_devices_made_of_it(
-    folder: ResultsFolder, plan: list[dict[str, Any]], status: str
-) -> None:
-    """Of versions whose devices chose: a row has what it came to, which a failed trial cannot tell;
-    a mixture is said.
-    """
-    plan = [
-        row | ({"precision": "auto"} if row["objective"] != "untrained" else {}) for row in plan
-    ]
-    folder.create(load_study(STUDY).document.dump(), plan)
-    for row in plan:
-        is_other = row["objective"] == "dcl" and row["seed"] == 1
-        changes = {"precision": "bf16", "status": status} if is_other else {"precision": "fp32"}
-        folder.add_trial(outcome(row, **({} if row["objective"] == "untrained" else changes)))
-    results = open_results(folder.path)
-    assert set(results.robustness()["objective"]) == {"simclr", "dcl", "dclw", "untrained"}
-    mixed = [note for note in results.material.notes if "precisions" in note]
-    expected = ["dcl: one configuration in several precisions; set base.precision to have one"]
-    assert mixed == (expected if status == "finished" else [])
+    local.create(load_study(STUDY).document.dump(), [{**plan[0], "tau": None}, *plan[1:]])
+    local.add_trial(outcome({**plan[0], "tau": 0.3}))
+    assert local.trials(["tau"]).to_pylist() == [{"tau": 0.3}]
 
 
 def test_a_folder_without_the_sizes_of_its_data_set_still_has_its_statistics(
