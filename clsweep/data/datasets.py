@@ -16,7 +16,7 @@ import numpy as np
 from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.data import synthetic
 from clsweep.data.availability import DataPlace, missing_data_message, require_data
-from clsweep.data.found import mismatch
+from clsweep.data.found import first_line, mismatch
 from clsweep.data.pictures import Pictures
 from clsweep.data.sources import is_cached, source_of
 from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
@@ -270,7 +270,7 @@ _UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
 
 
 def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
-    reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    reason = first_line(error).rstrip(".")
     return RequestError(missing_data_message(name, place.root_folder, reason))
 
 

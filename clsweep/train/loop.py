@@ -97,6 +97,18 @@ def train_trial(
     attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
     if DATASET[config["dataset"]].kind == "pairs":
         return train_critic(config, attempt, device, pulse)
+    return _train_encoder(config, attempt, pulse, place, device, test=test)
+
+
+def _train_encoder(
+    config: Mapping[str, Any],
+    attempt: Attempt,
+    pulse: Pulse,
+    place: DataPlace,
+    device: torch.device,
+    *,
+    test: bool,
+) -> Row:
     memory = PeakMemory(device)
     # all steps have one shape: worth trying what is fastest
     torch.backends.cudnn.benchmark = device.type == "cuda"
@@ -194,7 +206,7 @@ def begin_epoch(
     """The epoch under way, which is a new one with these statistics where there was none."""
     if state.under_way is None:
         totals = torch.zeros(3, device=images.device)
-        state.under_way = EpochUnderWay(totals, statistics, state.view_generator)
+        state.under_way = EpochUnderWay(totals, statistics, state.view_generator.get_state())
     return state.under_way
 
 

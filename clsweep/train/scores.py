@@ -257,24 +257,19 @@ def _require_finite(what: str, config: Mapping[str, Any], *tensors: Tensor) -> N
 
 
 @torch.no_grad()
-def _features(
-    network: nn.Module,
-    images: Images,
-    make: Callable[[Tensor], Tensor] | None = None,
-    num: int | None = None,
-) -> Tensor:
-    """Features (N, D) of images, float32, in evaluation mode; the workers share the work.
-
-    make: the chosen images as the network takes them; by default as they are.
-    num: of the first so many alone.
+def _features(network: nn.Module, images: Images, draws: Draws | None = None) -> Tensor:
+    """Features (N, D) of images as they are, or of the drawn view of each of the first ones;
+    float32, in evaluation mode. The workers share the work.
     """
-    num = len(images) if num is None else num
+    num = len(images) if draws is None else len(draws)
     was_training = network.training
     network.eval()
     mine = share(num)
+    features = []
     # a share may be empty: then one empty chunk
-    chunks = torch.arange(mine.start, mine.stop).split(_at_once(images))
-    features = [network((make or images.plain)(chosen)) for chosen in chunks]
+    for chosen in torch.arange(mine.start, mine.stop).split(_at_once(images)):
+        views = None if draws is None else images.views(chosen, [draws[chosen]])
+        features.append(network(images.plain(chosen) if views is None else views[0]))
     network.train(was_training)
     return gather_features(torch.cat(features), num)
 
@@ -284,17 +279,9 @@ def _several_views(network: nn.Module, images: Images, num_views: int) -> Tensor
     and in every trial, whatever augmentation it trains with.
     """
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
-    num, recipe = min(LIDAR_IMAGES, len(images)), views_of(images)
-    views = []
-    for _ in range(num_views):
-        draws = images.draw([recipe], torch.arange(num), generator)[0]
-        make = partial(_view, images, draws)
-        views.append(_features(network, images, make, num))
-    return torch.stack(views, dim=1)
-
-
-def _view(images: Images, draws: Draws, chosen: Tensor) -> Tensor:
-    return images.views(chosen, [draws[chosen]])[0]
+    rows, recipe = torch.arange(min(LIDAR_IMAGES, len(images))), views_of(images)
+    draws = [images.draw([recipe], rows, generator)[0] for _ in range(num_views)]
+    return torch.stack([_features(network, images, each) for each in draws], dim=1)
 
 
 def augmented_features(
@@ -306,9 +293,8 @@ def augmented_features(
     seed = derived_seed(config["seed"], f"probe views of epoch {epoch}")
     generator, recipe = torch.Generator().manual_seed(seed), views_of(images)
     blocks = torch.arange(len(images)).split(DRAWN_AT_ONCE)
-    draws = Draws.join([images.draw([recipe], rows, generator)[0] for rows in blocks])
-
-    return _features(network, images, partial(_view, images, draws))
+    draws = [images.draw([recipe], rows, generator)[0] for rows in blocks]
+    return _features(network, images, Draws.join(draws))
 
 
 def _copy(encoder: nn.Module, config: Mapping[str, Any], device: torch.device) -> nn.Module:
