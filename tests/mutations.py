@@ -114,7 +114,7 @@ FAULTS = (
           "(self.target, True),", "(self.target, False),",
           "tests/objective/test_frameworks.py -k shuffled"),
     Fault("shuffling: groups of one worker", "train/collectives.py",
-          "row_N = rank() * num_rows + torch", "row_N = torch", WORKERS),
+          "row_N = rank() * len(x) + torch", "row_N = torch", WORKERS),
     Fault("vicreg: covariance / N", "objective/distribution.py",
           "@ centred_ND / (num_samples - 1)", "@ centred_ND / num_samples", DISTRIBUTION),
     Fault("vicreg: one view's variance", "objective/distribution.py",

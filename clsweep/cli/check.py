@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clsweep.catalog import (
     COMPONENT,
@@ -27,9 +27,6 @@ from clsweep.study.document import Document, apply_setting
 from clsweep.study.plugged import digests
 from clsweep.study.resolve import resolve_study
 
-if TYPE_CHECKING:
-    from clsweep.train.contracts import TwoWorkers
-
 
 def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str, str, str]]:
     """Try every contract of every row of a plug-in, on the smallest study that uses it.
@@ -44,18 +41,14 @@ def check_plugin(name: str, settings: Sequence[str] = ()) -> Iterator[tuple[str,
     Raises:
         PluginError: it cannot be read, or executed.
     """
-    from clsweep.train.contracts import TwoWorkers
-
     path = Path(name)
     plugins = read_plugins([path.name if path.suffix == ".py" else name], path.parent)
     activate(plugins)
     execute(plugins)
-
-    with TwoWorkers() as workers:
-        for row in plugins[0].rows:
-            noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
-            for contract, failure in _verdicts(row, plugins, settings, workers):
-                yield f"{noun} {row.name}", contract, failure
+    for row in plugins[0].rows:
+        noun = row.part if isinstance(row, Component) else type(row).__name__.lower()
+        for contract, failure in _verdicts(row, plugins, settings):
+            yield f"{noun} {row.name}", contract, failure
 
 
 def _of_param(
@@ -96,7 +89,7 @@ def another_value(param: Param) -> Value | None:
 
 
 def _verdicts(
-    row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str], workers: TwoWorkers
+    row: CatalogRow, plugins: Sequence[Plugin], settings: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     from clsweep.train.contracts import check_contracts
 
@@ -112,14 +105,12 @@ def _verdicts(
         return
     yield "a study can use it", ""
 
-    of_training = isinstance(row, Component) and study.dataset.kind == "images"
-    for verdict in check_contracts(
+    yield from check_contracts(
         config,
         study.sections.dataset.place,
         column=row.name if isinstance(row, Metric | Diagnostic) else "",
-        workers=workers if of_training else None,
-    ):
-        yield verdict.contract, verdict.failure
+        of_steps=isinstance(row, Component) and study.dataset.kind == "images",
+    )
 
 
 # The smallest study that uses a row.

@@ -241,6 +241,7 @@ def _train(row: Row, context: TrialContext) -> Row:
     import ray.train
     import torch
 
+    from clsweep.train.attempt import Checkpoints
     from clsweep.train.loop import train_trial
     from clsweep.train.memory import keep_freed_memory, limited_memory
 
@@ -261,23 +262,22 @@ def _train(row: Row, context: TrialContext) -> Row:
         epochs.append(epoch)
         return not is_first or context.may_go_on(row, epoch)
 
-    keeps = context.checkpoint_every_s is not None
+    checkpoints = None
+    if (every_s := context.checkpoint_every_s) is not None:
+        checkpoints = Checkpoints(files, every_s, context.keep_end, line.notice)
     with (
         placed(row),
         limited_memory(row, device, context.gpus_per_worker),
-        saved_on_term(line.notice) if keeps else contextlib.nullcontext(),
+        saved_on_term(line.notice) if checkpoints else contextlib.nullcontext(),
     ):
         result = train_trial(
             row,
             note,
             place=context.places[row["objective"]],
             device=device,
-            checkpoints=files if keeps else None,
-            checkpoint_every_s=context.checkpoint_every_s or 0.0,
-            keep_end=context.keep_end,
+            checkpoints=checkpoints,
             test=context.test,
             tell=line.tell if is_first else None,
-            notice=line.notice,
         )
     # no row: they go apart
     encoder, normalisation = (result.pop("encoder", None), result.pop("normalisation", None))

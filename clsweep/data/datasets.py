@@ -16,6 +16,7 @@ import numpy as np
 from clsweep.catalog import DATASET, Dataset, implementation
 from clsweep.data import synthetic
 from clsweep.data.availability import DataPlace, missing_data_message, require_data
+from clsweep.data.found import first_line, mismatch
 from clsweep.data.pictures import Pictures
 from clsweep.data.sources import is_cached, source_of
 from clsweep.data.splits import SPLIT_SEED, some_of_each, stratified
@@ -139,10 +140,9 @@ def _load(dataset: Dataset, val_fraction: float | None, place: DataPlace) -> Spl
     # those of the catalog are read whole, however few of their images are used
     whole = dataset if row.makes_images or row.files else row
     train, test = implementation(row)(whole, place)
-    num_train, num_test = whole.num_train + whole.num_unlabeled, whole.num_test
-    is_whole = (len(train), len(test)) == (num_train, num_test or len(test))
-    if not is_whole and not row.files:
-        expected = f"{num_train} training and {num_test} test images"
+    wanted = whole.num_train + whole.num_unlabeled, whole.num_test or len(test)
+    if wanted != (len(train), len(test)) and not row.files:
+        expected = f"{wanted[0]} training and {wanted[1]} test images"
         raise RequestError(
             f"{dataset.name}: expected {expected} in {place.root_folder}, found {len(train)} and "
             f"{len(test)}"
@@ -200,14 +200,13 @@ def textures(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
     if is_cached(dataset):
         return from_cache(dataset, place)
     size, num_classes = dataset.image_size, dataset.num_classes
-    train, test = (
-        Split.whole(
-            synthetic.images(part, range(count), image_size=size, num_classes=num_classes),
-            synthetic.labels(count, num_classes),
-        )
-        for part, count in (("train", dataset.num_train), ("test", dataset.num_test))
-    )
-    return train, test
+
+    def made(part: str, count: int) -> Split:
+        rows, sizes = range(count), {"image_size": size, "num_classes": num_classes}
+        images = synthetic.images(part, rows, **sizes)
+        return Split.whole(images, synthetic.labels(count, num_classes))
+
+    return made("train", dataset.num_train), made("test", dataset.num_test)
 
 
 def stl10(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
@@ -234,12 +233,9 @@ def _require_variance(train: Split, place: DataPlace) -> None:
     """Images of one colour throughout cannot be scaled to unit variance."""
     mean_C, std_C = train.channel_stats
     if not std_C.min() > 0:
-        channel = int(std_C.argmin())
-        raise RequestError(
-            f"{place.root_folder}: expected images with differences to learn from, given "
-            f"{mean_C[channel]:.3g} at every pixel of channel {channel} of all {len(train)} "
-            "training images"
-        )
+        channel, expected = int(std_C.argmin()), "images with differences to learn from"
+        given = f"{mean_C[channel]:.3g} at every pixel of channel {channel} of all {len(train)}"
+        raise mismatch(place.root_folder, expected, f"{given} training images")
 
 
 def torchvision_arrays(dataset: Dataset, place: DataPlace) -> tuple[Split, Split]:
@@ -274,7 +270,7 @@ _UNREADABLE = (RuntimeError, OSError, ValueError, AssertionError)
 
 
 def _missing(name: str, place: DataPlace, error: Exception) -> RequestError:
-    reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    reason = first_line(error).rstrip(".")
     return RequestError(missing_data_message(name, place.root_folder, reason))
 
 

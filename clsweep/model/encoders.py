@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any, Literal, cast
 
 import torch.nn.functional as F
@@ -23,71 +24,52 @@ class SpatialMean(nn.Module):
         return x_NCHW.permute(0, 2, 3, 1).flatten(1, 2).mean(dim=1)
 
 
-class Conv4(nn.Module):
-    """Four 3 x 3 convolutions with batch norm and ReLU, then the spatial mean: made for a CPU."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        widths = (3, width, 2 * width, 2 * width, 4 * width)
-        strides = (2, 1, 2, 1)
-        layers: list[nn.Module] = []
-        for i, stride in enumerate(strides):
-            layers += [
-                nn.Conv2d(widths[i], widths[i + 1], 3, stride=stride, padding=1, bias=False),
-                nn.BatchNorm2d(widths[i + 1]),
-                nn.ReLU(inplace=True),
-            ]
-        self.layers = nn.Sequential(*layers)
-        self.pool = SpatialMean()
-        self.num_features = widths[-1]
-
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        features: Tensor = self.pool(self.layers(x_NCHW))
-        return features
+def _in_turn(num_features: int, **parts: nn.Module) -> nn.Module:
+    network: Any = nn.Sequential(OrderedDict(parts))
+    network.num_features = num_features
+    return cast(nn.Module, network)
 
 
-def conv4(*, width: int) -> Conv4:
-    """Features (N, 4 * width); `width` is the number of channels of the first convolution."""
-    return Conv4(width)
+def conv4(*, width: int) -> nn.Module:
+    """Four 3 x 3 convolutions with batch norm and ReLU, then the spatial mean: made for a CPU.
+
+    Features (N, 4 * width); `width` is the number of channels of the first convolution.
+    """
+    widths = (3, width, 2 * width, 2 * width, 4 * width)
+    layers: list[nn.Module] = []
+    for num_in, num_out, stride in zip(widths[:-1], widths[1:], (2, 1, 2, 1), strict=True):
+        layers += [
+            nn.Conv2d(num_in, num_out, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(num_out),
+            nn.ReLU(inplace=True),
+        ]
+    return _in_turn(widths[-1], layers=nn.Sequential(*layers), pool=SpatialMean())
 
 
-class SmallAlexNet(nn.Module):
+def small_alexnet() -> nn.Module:
     """Five 3 x 3 convolutions, fc6 and fc7, each with batch norm and ReLU (Wang & Isola 2020).
 
-    Features are fc7's; their fc8 is a projector of one layer. Maps are averaged to 7 x 7, which
-    they are where images have 64 pixels a side, as theirs; 15 pixels are the least.
+    Features (N, 4096) are fc7's; their fc8 is a projector of one layer. Maps are averaged to 7 x 7,
+    which they are where images have 64 pixels a side, as theirs; 15 pixels are the least.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        widths, pooled = (3, 96, 192, 384, 384, 192), (True, True, False, False, True)
-        layers: list[nn.Module] = []
-        for num_in, num_out, is_pooled in zip(widths[:-1], widths[1:], pooled, strict=True):
-            layers += [
-                nn.Conv2d(num_in, num_out, 3, padding=1, bias=False),
-                nn.BatchNorm2d(num_out),
-                nn.ReLU(inplace=True),
-                *([nn.MaxPool2d(3, 2)] if is_pooled else []),
-            ]
-        self.convolutions = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7), nn.Flatten())
-        self.num_features = 4096
-        self.fc6, self.fc7 = (
-            nn.Sequential(
-                nn.Linear(num_in, self.num_features, bias=False),
-                nn.BatchNorm1d(self.num_features),
-                nn.ReLU(inplace=True),
-            )
-            for num_in in (widths[-1] * 7 * 7, self.num_features)
+    widths, pooled = (3, 96, 192, 384, 384, 192), (True, True, False, False, True)
+    layers: list[nn.Module] = []
+    for num_in, num_out, is_pooled in zip(widths[:-1], widths[1:], pooled, strict=True):
+        layers += [
+            nn.Conv2d(num_in, num_out, 3, padding=1, bias=False),
+            nn.BatchNorm2d(num_out),
+            nn.ReLU(inplace=True),
+            *([nn.MaxPool2d(3, 2)] if is_pooled else []),
+        ]
+    convolutions = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(7), nn.Flatten())
+    num = 4096
+    fc6, fc7 = (
+        nn.Sequential(
+            nn.Linear(num_in, num, bias=False), nn.BatchNorm1d(num), nn.ReLU(inplace=True)
         )
-
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        features: Tensor = self.fc7(self.fc6(self.convolutions(x_NCHW)))
-        return features
-
-
-def small_alexnet() -> SmallAlexNet:
-    """Features (N, 4096)."""
-    return SmallAlexNet()
+        for num_in in (widths[-1] * 7 * 7, num)
+    )
+    return _in_turn(num, convolutions=convolutions, fc6=fc6, fc7=fc7)
 
 
 class ThinBlock(nn.Module):
@@ -110,29 +92,16 @@ class ThinBlock(nn.Module):
         return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x_NCHW))))) + shortcut)
 
 
-class ThinResNet(nn.Module):
-    """ResNet of 6 n + 2 layers for images of 32 x 32, widths 16, 32, 64 (He et al. 2016, 4.2)."""
-
-    def __init__(self, num_blocks: int):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
-        self.layer1, self.layer2, self.layer3 = (
-            nn.Sequential(
-                *(ThinBlock(first if i == 0 else width, width) for i in range(num_blocks))
-            )
-            for first, width in ((16, 16), (16, 32), (32, 64))
-        )
-        self.pool, self.num_features = SpatialMean(), 64
-
-    def forward(self, x_NCHW: Tensor) -> Tensor:
-        maps = self.layer1(F.relu(self.bn1(self.conv1(x_NCHW))))
-        features: Tensor = self.pool(self.layer3(self.layer2(maps)))
-        return features
-
-
-def resnet20() -> ThinResNet:
-    """Features (N, 64)."""
-    return ThinResNet(num_blocks=3)
+def resnet20() -> nn.Module:
+    """ResNet of 20 layers for images of 32 x 32, widths 16, 32, 64 (He et al. 2016, 4.2): features
+    (N, 64).
+    """
+    parts = {"conv1": nn.Conv2d(3, 16, 3, padding=1, bias=False), "bn1": nn.BatchNorm2d(16)}
+    stages = {
+        f"layer{i}": nn.Sequential(*(ThinBlock(num_in, width) for num_in in (first, width, width)))
+        for i, (first, width) in enumerate(((16, 16), (16, 32), (32, 64)), start=1)
+    }
+    return _in_turn(64, **parts, relu=nn.ReLU(), **stages, pool=SpatialMean())
 
 
 def resnet18(*, stem: Stem) -> nn.Module:

@@ -180,31 +180,16 @@ def _split_norms(network: nn.Module) -> nn.Module:
     for module in network.modules():
         if type(module) is BatchNormAct2d:
             module.__class__ = nn.BatchNorm2d
-            module.register_forward_hook(_activate)
+            module.register_forward_hook(lambda norm, _, x_NCHW: norm.act(norm.drop(x_NCHW)))
     return network
-
-
-def _activate(module: Any, _: object, x_NCHW: Tensor) -> Tensor:
-    activated: Tensor = module.act(module.drop(x_NCHW))
-    return activated
-
-
-def _require_shared_norms(network: nn.Module, name: str) -> None:
-    """ValueError where batch norms are of a type that several workers cannot share."""
-    for at, module in network.named_modules():
-        is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
-        if is_norm and type(module) not in (nn.BatchNorm1d, nn.BatchNorm2d):
-            raise ValueError(
-                f"{name}: {at}: expected batch norms of torch's own type, given "
-                f"{type(module).__name__}, whose statistics several workers could not share"
-            )
 
 
 def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int) -> nn.Module:
     """The network, with the width of its features.
 
     Raises:
-        ValueError: it does not map images of this size to one vector each.
+        ValueError: it does not map images of this size to one vector each, or several workers could
+            not share its batch norms.
     """
     x_NCSS = torch.empty(_PROBE, inputs(channels), size, size, device="meta")
     with torch.device("meta"), torch.no_grad():
@@ -224,6 +209,12 @@ def _measured(make: Callable[[], nn.Module], name: str, size: int, channels: int
             f"{name}: expected features ({_PROBE}, D) of {_PROBE} images, given {given}"
         )
     network = make()
-    _require_shared_norms(network, name)
+    for at, module in network.named_modules():
+        is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if is_norm and type(module) not in (nn.BatchNorm1d, nn.BatchNorm2d):
+            raise ValueError(
+                f"{name}: {at}: expected batch norms of torch's own type, given "
+                f"{type(module).__name__}, whose statistics several workers could not share"
+            )
     network.num_features = features.shape[1]  # type: ignore[assignment]
     return network

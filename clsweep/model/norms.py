@@ -13,7 +13,12 @@ from torch import Tensor, nn
 
 
 class FollowingBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Batch norm whose running statistics follow whatever its forward takes for the batch's."""
+    """Batch norm, of features (N, C) or images (N, C, H, W), whose running statistics follow
+    whatever its forward takes for the batch's.
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Of both alike."""
 
     @torch.no_grad()
     def follow(self, mean_C: Tensor, var_C: Tensor) -> None:
@@ -64,19 +69,10 @@ class GroupedBatchNorm(FollowingBatchNorm):
         return (y if self.is_strided else y.transpose(0, 1)).reshape(num, channels, *pixels)
 
 
-class GroupedBatchNorm1d(GroupedBatchNorm, nn.BatchNorm1d):
-    """For features (N, C)."""
-
-
-class GroupedBatchNorm2d(GroupedBatchNorm, nn.BatchNorm2d):
-    """For images (N, C, H, W)."""
-
-
 def group_norms(module: nn.Module, group_size: int, *, is_strided: bool) -> None:
     """Give the batch norms of a module groups of their own: same parameters and buffers."""
     for child in module.modules():
         if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
-            is_flat = isinstance(child, nn.BatchNorm1d)
-            child.__class__ = GroupedBatchNorm1d if is_flat else GroupedBatchNorm2d
             norm = cast(GroupedBatchNorm, child)
+            norm.__class__ = GroupedBatchNorm
             norm.group_size, norm.is_strided = group_size, is_strided

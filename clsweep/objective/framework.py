@@ -218,16 +218,13 @@ class PairFramework(ComparingFramework):
         )
 
     def over_pairs(self, prepared: Embeddings, criterion: Criterion) -> Tensor:
-        """A criterion's values for all pairs of views, (num_pairs, ...)."""
+        """A criterion's values for all pairs of views, (num_pairs, ...): of a pair the mean of
+        scalar losses, or every direction's terms.
+        """
         pairs = (self.compare(prepared, i, j, criterion) for i, j in self.comparison.pairs)
-        return torch.stack([_both_ways(directions) for directions in pairs])
-
-
-def _both_ways(directions: list[Tensor]) -> Tensor:
-    """One pair's values: the mean of scalar losses, or every direction's terms."""
-    if directions[0].ndim == 0:
-        return torch.stack(directions).mean(0)
-    return torch.cat(directions)
+        return torch.stack(
+            [torch.cat(ways) if ways[0].ndim else torch.stack(ways).mean(0) for ways in pairs]
+        )
 
 
 class MomentumFramework(PairFramework):

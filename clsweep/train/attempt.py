@@ -12,6 +12,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Protocol
 
@@ -42,6 +43,36 @@ class Resumable(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
+class CheckpointStore(Protocol):
+    """Where one trial keeps its latest checkpoint. What it raises fails the trial."""
+
+    def load(self) -> bytes | None:
+        """What was saved last, by this or an earlier process; None if there is nothing."""
+
+    def save(self, payload: bytes) -> None:
+        """Keep this in place of the one before, in one go: a process that dies meanwhile leaves one
+        of the two.
+        """
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Those of one trial, and when it saves them.
+
+    Args:
+        store: the trial's own.
+        every_s: at least so many seconds between two of them, and twenty times what one takes,
+            within an epoch too; 0: after every epoch, and nowhere else.
+        keep_end: save one after the last epoch too, to stay when the trial is over.
+        notice: asks for one after the step that is being taken.
+    """
+
+    store: CheckpointStore
+    every_s: float = 60.0
+    keep_end: bool = False
+    notice: Notice = field(default_factory=Notice)
+
+
 class Attempt:
     """Whether and from where a trial goes on, and its log: the row of every epoch, and what goes to
     the side tables.
@@ -50,31 +81,22 @@ class Attempt:
     its report answers holds for all.
 
     Args:
-        config: as in `train_trial`.
-        report: called with the row of each epoch; False as its answer ends the trial.
-        store: of the trial's checkpoints; None: neither read nor saved.
-        every_s: seconds between two checkpoints at least; 0: one after every epoch.
+        config, report: as in `train_trial`.
+        checkpoints: None: neither read nor saved.
         device: of the trial, for messages between workers.
-        keep_end: save one after the last epoch too, to stay when the trial is over.
-        notice: asks for a checkpoint after the step that is being taken.
     """
 
     def __init__(
         self,
         config: Mapping[str, Any],
         report: Report,
-        *,
-        store: CheckpointStore | None,
-        every_s: float,
+        checkpoints: Checkpoints | None,
         device: torch.device,
-        keep_end: bool = False,
-        notice: Notice | None = None,
     ):
         self._config, self._report, self._device = config, report, device
-        self._store = store if rank() == 0 else None
-        self._every_s, self._saving_s, self._keep_end = every_s, 0.0, keep_end
+        self._checkpoints = checkpoints if rank() == 0 else None
         self._started_at = self._saved_at = monotonic()
-        self._notice = notice or Notice()
+        self._saving_s = 0.0
         self._state: Resumable | None = None
         self._identity = b""
         self._was_stopped = False
@@ -91,19 +113,16 @@ class Attempt:
         """
         self._state = state
         payload = None
-        if self._store is not None:
+        if self._checkpoints is not None:
             self._identity = identity_of(self._config)
-            payload = verified(self._store.load(), self._identity)
+            payload = verified(self._checkpoints.store.load(), self._identity)
         payload = of_first(payload, self._device)
         if payload is None:
             return
         saved = unpack(payload)
         state.load_state_dict(saved["state"])
-        self.rows, self.histograms, self.points = (
-            saved["rows"],
-            saved["histograms"],
-            saved["points"],
-        )
+        self.rows, self.histograms = saved["rows"], saved["histograms"]
+        self.points = saved["points"]
         self.num_resumes, self.earlier_s = saved["num_resumes"] + 1, saved["time_s"]
         if self.rows:
             self._tell(self.rows)
@@ -121,9 +140,9 @@ class Attempt:
 
     def after_step(self) -> float:
         """Save a checkpoint if one is due or asked for; the seconds that this took."""
-        if self._store is None or not (self._notice.is_given or self._is_late()):
+        if self._checkpoints is None or not self._is_asked_for(self._checkpoints):
             return 0.0
-        self._save()
+        self._save(self._checkpoints)
         return self._saving_s
 
     def end_epoch(
@@ -135,8 +154,10 @@ class Attempt:
         self.rows.append(row)
         self.histograms += histogram
         self.points += points
-        if self._is_due():
-            self._save()
+        if (found := self._checkpoints) is not None and self._state is not None:
+            is_due = found.every_s == 0 or self._is_asked_for(found)
+            if (is_due and self.goes_on) or (found.keep_end and not self.goes_on):
+                self._save(found)
         self._tell([row])
 
     def result(self, images_per_epoch: int) -> Row:
@@ -169,23 +190,16 @@ class Attempt:
         # has gone on from it: it stops where it is judged next.
         self._was_stopped = of_first(answer is False, self._device)
 
-    def _is_due(self) -> bool:
-        if self._store is None or self._state is None:
-            return False
-        if not self.goes_on:
-            return self._keep_end
-        return self._every_s == 0 or self._notice.is_given or self._is_late()
-
-    def _is_late(self) -> bool:
-        """Whether the latest checkpoint is older than it should be; never, where every epoch has
-        one.
+    def _is_asked_for(self, checkpoints: Checkpoints) -> bool:
+        """Whether by a notice, or as the latest checkpoint is older than it should be: never, where
+        every epoch has one.
         """
-        pause = max(self._every_s, self._saving_s / SAVING_SHARE)
-        return self._every_s > 0 and monotonic() - self._saved_at >= pause
+        pause = max(checkpoints.every_s, self._saving_s / SAVING_SHARE)
+        is_late = checkpoints.every_s > 0 and monotonic() - self._saved_at >= pause
+        return checkpoints.notice.is_given or is_late
 
-    def _save(self) -> None:
+    def _save(self, checkpoints: Checkpoints) -> None:
         assert self._state is not None
-        assert self._store is not None
         start = monotonic()
         contents = {
             "state": self._state.state_dict(),
@@ -195,28 +209,16 @@ class Attempt:
             "num_resumes": self.num_resumes,
             "time_s": self.earlier_s + start - self._started_at,
         }
-        self._store.save(pack(contents, self._identity))
+        checkpoints.store.save(pack(contents, self._identity))
         self._saved_at = monotonic()
         self._saving_s = self._saved_at - start
-        self._notice.answer()
+        checkpoints.notice.answer()
 
 
-FORMAT = 3  # of the contents; another one when state or log change their shape
+FORMAT = 4  # of the contents; another one when state or log change their shape
 _DIGEST_SIZE = hashlib.sha256().digest_size
 # what a trial is called decides no number
 _NAMES_ONLY = ("trial_id", "study", "objective", "config", "sampler")
-
-
-class CheckpointStore(Protocol):
-    """Where one trial keeps its latest checkpoint. What it raises fails the trial."""
-
-    def load(self) -> bytes | None:
-        """What was saved last, by this or an earlier process; None if there is nothing."""
-
-    def save(self, payload: bytes) -> None:
-        """Keep this in place of the one before, in one go: a process that dies meanwhile leaves one
-        of the two.
-        """
 
 
 def identity_of(config: Mapping[str, Any]) -> bytes:

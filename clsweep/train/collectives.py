@@ -14,12 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from clsweep.model.norms import (
-    FollowingBatchNorm,
-    GroupedBatchNorm,
-    GroupedBatchNorm1d,
-    GroupedBatchNorm2d,
-)
+from clsweep.model.norms import FollowingBatchNorm, GroupedBatchNorm
 from clsweep.objective.contrast import wide
 
 T = TypeVar("T")
@@ -79,7 +74,7 @@ class _AllReduceSum(torch.autograd.Function):
         return total
 
 
-class _GlobalGroupedBatchNorm(GroupedBatchNorm):
+class GlobalGroupedBatchNorm(GroupedBatchNorm):
     """Groups of the global batch: their statistics are summed over the workers, wherever their
     samples lie.
     """
@@ -89,13 +84,17 @@ class _GlobalGroupedBatchNorm(GroupedBatchNorm):
             return super().forward(x)
         pixels = list(range(2, x.ndim))
         dtype, x = (x.dtype, wide(x))
-        group_N = self._groups(len(x)).to(x.device)
-        member_NG = F.one_hot(group_N, len(x) * world_size() // self.group_size).to(x.dtype)
+        row_N = rank() * len(x) + torch.arange(len(x))
+        num_groups = len(x) * world_size() // self.group_size
+        group_N = row_N % num_groups if self.is_strided else row_N // self.group_size
+        group_N = group_N.to(x.device)
+        member_NG = F.one_hot(group_N, num_groups).to(x.dtype)
         count = self.group_size * x[0, 0].numel()
 
         def mean_of(values: Tensor) -> Tensor:
             sum_NC = values.sum(dim=pixels) if pixels else values
-            return _reduce(member_NG.T @ sum_NC) / count
+            sum_GC = member_NG.T @ sum_NC
+            return (sum_GC if world_size() == 1 else _AllReduceSum.apply(sum_GC)) / count
 
         def of_samples(values_GC: Tensor) -> Tensor:
             return values_GC[group_N].view(*x.shape[:2], *[1] * len(pixels))
@@ -110,20 +109,6 @@ class _GlobalGroupedBatchNorm(GroupedBatchNorm):
             shape = [1, -1] + [1] * len(pixels)
             y = y * self.weight.view(shape) + self.bias.view(shape)
         return y.to(dtype)
-
-    def _groups(self, num_rows: int) -> Tensor:
-        """The group of each of this worker's rows."""
-        row_N = rank() * num_rows + torch.arange(num_rows)
-        num_groups = num_rows * world_size() // self.group_size
-        return row_N % num_groups if self.is_strided else row_N // self.group_size
-
-
-class GlobalGroupedBatchNorm1d(_GlobalGroupedBatchNorm, GroupedBatchNorm1d):
-    """For features (N, C)."""
-
-
-class GlobalGroupedBatchNorm2d(_GlobalGroupedBatchNorm, GroupedBatchNorm2d):
-    """For images (N, C, H, W)."""
 
 
 class _Normalise(torch.autograd.Function):
@@ -192,7 +177,7 @@ def _of_all(x: Tensor) -> Tensor:
     return gathered
 
 
-class _GlobalBatchNorm(FollowingBatchNorm):
+class GlobalBatchNorm(FollowingBatchNorm):
     """Batch norm over the global batch on devices where torch's SyncBatchNorm does not run (the
     CPU).
     """
@@ -208,14 +193,6 @@ class _GlobalBatchNorm(FollowingBatchNorm):
         return cast(Tensor, y)
 
 
-class GlobalBatchNorm1d(_GlobalBatchNorm, nn.BatchNorm1d):
-    """For features (N, C)."""
-
-
-class GlobalBatchNorm2d(_GlobalBatchNorm, nn.BatchNorm2d):
-    """For images (N, C, H, W)."""
-
-
 def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
     """`module` with batch statistics over the global batch, or over its groups of it; unchanged
     with a single worker.
@@ -223,19 +200,16 @@ def sync_batch_norm(module: ModuleT, device: torch.device) -> ModuleT:
     if world_size() == 1:
         return module
     grouped = [child for child in module.modules() if isinstance(child, GroupedBatchNorm)]
+    for norm in grouped:  # same parameters and buffers, another forward
+        norm.__class__ = GlobalGroupedBatchNorm
     if grouped:  # an objective has none beside them
-        for norm in grouped:
-            is_flat = isinstance(norm, GroupedBatchNorm1d)
-            norm.__class__ = GlobalGroupedBatchNorm1d if is_flat else GlobalGroupedBatchNorm2d
         return module
     if device.type == "cuda":
         hooks = _hooks_of(module)
         return _with_hooks(nn.SyncBatchNorm.convert_sync_batchnorm(module), hooks)
-    for child in module.modules():  # same parameters and buffers, another forward
-        if type(child) is nn.BatchNorm1d:
-            child.__class__ = GlobalBatchNorm1d
-        elif type(child) is nn.BatchNorm2d:
-            child.__class__ = GlobalBatchNorm2d
+    for child in module.modules():
+        if type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
+            child.__class__ = GlobalBatchNorm
     return module
 
 
@@ -300,10 +274,3 @@ def of_first(value: T, device: torch.device) -> T:
         data.copy_(torch.frombuffer(bytearray(cast(bytes, value)), dtype=torch.uint8))
     dist.broadcast(data, src=0)
     return cast(T, data.cpu().numpy().tobytes())
-
-
-def _reduce(x: Tensor) -> Tensor:
-    if world_size() == 1:
-        return x
-    total: Tensor = _AllReduceSum.apply(x)
-    return total

@@ -13,7 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -186,12 +186,12 @@ def _taken(
 
     Waits for the device once, and once inside of the singular values.
     """
-    found: dict[str, Any] = {}
-    for row in rows:
-        if set(row.takes) <= set(at_hand):
-            value = implementation(row)(*(at_hand[name] for name in row.takes))
-            if value is not None:
-                found[row.name] = value
+    taken = {
+        row.name: implementation(row)(*(at_hand[name] for name in row.takes))
+        for row in rows
+        if set(row.takes) <= set(at_hand)
+    }
+    found = {name: value for name, value in taken.items() if value is not None}
     scalars = {name: x for name, x in found.items() if isinstance(x, Tensor)}
     if scalars:
         stacked = torch.stack([x.to(widest_float(x.device)) for x in scalars.values()])
@@ -206,8 +206,7 @@ def q_b(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | No
     if not _contrasts_samples(config):
         return None
     multiplier = partial(npc_multiplier, tau=config["tau"], alpha=config.get("alpha"))
-    values: Tensor = objective.over_pairs(prepared, multiplier)
-    return values
+    return cast(Tensor, objective.over_pairs(prepared, multiplier))
 
 
 def query_grad_norm(objective: Any, prepared: Any, config: Mapping[str, Any]) -> Tensor | None:
@@ -222,8 +221,7 @@ def query_grad_norm(objective: Any, prepared: Any, config: Mapping[str, Any]) ->
     if not _contrasts_samples(config):
         return None
     norms = partial(_gradient_norms, objective.comparison.criterion)
-    values: Tensor = objective.over_pairs(prepared, norms)
-    return values
+    return cast(Tensor, objective.over_pairs(prepared, norms))
 
 
 def _contrasts_samples(config: Mapping[str, Any]) -> bool:
@@ -252,6 +250,17 @@ def _gradient_norms(
     return torch.linalg.vector_norm(grad_ND, dim=1)
 
 
+Moments = tuple[int, Tensor, Tensor]  # number, mean, sum of the squared differences to the mean
+
+
+def _merged(one: Moments, other: Moments) -> Moments:
+    """The moments of both together, as Chan et al. (1979): no cancellation."""
+    (num1, mean1, squares1), (num2, mean2, squares2) = one, other
+    total, delta = num1 + num2, mean2 - mean1
+    squares = squares1 + squares2 + delta.square() * (num1 * num2 / total)
+    return total, mean1 + delta * (num2 / total), squares
+
+
 class StepStatistics:
     """What the catalog's diagnostics say of the steps of one epoch, such as q_B (DCL Eq. 4, Fig. 1)
     and the gradient norms (DCL A.9, Fig. 5; EqCo Fig. 4).
@@ -261,8 +270,7 @@ class StepStatistics:
 
     def __init__(self) -> None:
         self._rows = [row for row in DIAGNOSTICS if row.summary]
-        self._moments = {row.impl: _Moments() for row in self._rows}
-        self._binned = {row.impl for row in self._rows if row.histogram}
+        self._moments: dict[str, Moments] = {}
         self._counts: Tensor | None = None
 
     def add_step(self, at_hand: Mapping[str, Any], *, finite_only: bool = False) -> None:
@@ -278,12 +286,11 @@ class StepStatistics:
 
     def state_dict(self) -> dict[str, Any]:
         """The sums so far."""
-        moments = {impl: found.state for impl, found in self._moments.items()}
-        return {"moments": moments, "counts": self._counts}
+        return {"moments": self._moments, "counts": self._counts}
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
-        for impl, found in state["moments"].items():
-            self._moments[impl].load(found, device)
+        for impl, (num, mean, squares) in state["moments"].items():
+            self._moments[impl] = num, mean.to(device), squares.to(device)
         counts = state["counts"]
         self._counts = None if counts is None else counts.to(device)
 
@@ -293,8 +300,11 @@ class StepStatistics:
         if values.numel() == 0:
             return
         values = values.to(widest_float(values.device)).flatten()
-        self._moments[impl].add(values)
-        if impl in self._binned:
+        mean = values.mean()
+        added = values.numel(), mean, (values - mean).square().sum()
+        so_far = self._moments.get(impl)
+        self._moments[impl] = added if so_far is None else _merged(so_far, added)
+        if any(row.histogram for row in self._rows if row.impl == impl):
             if self._counts is None:
                 self._counts = torch.zeros(NUM_BINS, dtype=torch.int64, device=values.device)
             bins = (values * NUM_BINS).long().clamp_(0, NUM_BINS - 1)
@@ -306,10 +316,13 @@ class StepStatistics:
         cv = population std / mean, and 0 where the mean is 0. Rows of which nothing was added are
         missing.
         """
-        found = {impl: moments.mean_and_cv() for impl, moments in self._moments.items()}
-        return {
-            row.name: found[row.impl][row.summary].item() for row in self._rows if found[row.impl]
-        }
+        found: dict[str, float] = {}
+        for row in self._rows:
+            if row.impl in self._moments:
+                num, mean, squares = self._moments[row.impl]
+                cv = (squares / num).sqrt() / torch.where(mean == 0, 1.0, mean)
+                found[row.name] = (mean if row.summary == "mean" else cv).item()
+        return found
 
     def histogram(self) -> list[dict[str, float]]:
         """q_B in 20 equal bins of [0, 1]: rows {"bin_low", "bin_high", "share"}; bin_low <= q_B <
@@ -317,50 +330,11 @@ class StepStatistics:
 
         1 falls in the last bin. The shares sum to 1; no rows if nothing was added.
         """
-        if self._counts is None:
-            return []
-        counts = self._counts.tolist()
+        counts = [] if self._counts is None else self._counts.tolist()
         return [
             {"bin_low": i / NUM_BINS, "bin_high": (i + 1) / NUM_BINS, "share": count / sum(counts)}
             for i, count in enumerate(counts)
         ]
-
-
-class _Moments:
-    """Mean and spread of values that come in parts, merged as Chan et al. (1979) do: no
-    cancellation.
-    """
-
-    def __init__(self) -> None:
-        self._num = 0
-        self._mean: Tensor | None = None
-        self._squares: Tensor | None = None  # sum of the squared differences to the mean
-
-    @property
-    def state(self) -> tuple[int, Tensor | None, Tensor | None]:
-        return self._num, self._mean, self._squares
-
-    def load(self, state: tuple[int, Tensor | None, Tensor | None], device: torch.device) -> None:
-        self._num, mean, squares = state
-        self._mean = None if mean is None else mean.to(device)
-        self._squares = None if squares is None else squares.to(device)
-
-    def add(self, values: Tensor) -> None:
-        mean, num = values.mean(), values.numel()
-        squares = (values - mean).square().sum()
-        if self._mean is None or self._squares is None:
-            self._num, self._mean, self._squares = num, mean, squares
-            return
-        total, delta = self._num + num, mean - self._mean
-        self._mean = self._mean + delta * (num / total)
-        self._squares = self._squares + squares + delta.square() * (self._num * num / total)
-        self._num = total
-
-    def mean_and_cv(self) -> dict[str, Tensor]:
-        if self._mean is None or self._squares is None:
-            return {}
-        std = (self._squares / self._num).sqrt()
-        return {"mean": self._mean, "cv": std / torch.where(self._mean == 0, 1.0, self._mean)}
 
 
 def watched_parameters(encoder: nn.Module) -> list[nn.Parameter]:
@@ -372,13 +346,9 @@ def watched_parameters(encoder: nn.Module) -> list[nn.Parameter]:
     there are fewer.
     """
     blocks = [module for module in encoder.modules() if hasattr(module, "downsample")]
-    if blocks:
-        convolutions = [
-            convolution for block in blocks[-2:] for convolution in _convolutions(block)[-1:]
-        ]
-    else:
-        convolutions = _convolutions(encoder)[-2:]
-    return [convolution.get_parameter("weight") for convolution in convolutions]
+    watched = [conv for block in blocks[-2:] for conv in _convolutions(block)[-1:]]
+    watched = watched if blocks else _convolutions(encoder)[-2:]
+    return [conv.get_parameter("weight") for conv in watched]
 
 
 def _convolutions(module: nn.Module) -> list[nn.Conv2d]:

@@ -41,29 +41,16 @@ def knn_scores(
     Raises:
         ValueError: knn_k > N, or features that are not finite (a diverged encoder has no score).
     """
-    return _votes(
-        bank_ND,
-        bank_labels_N,
-        query_MD,
-        query_labels_M,
-        num_classes=num_classes,
-        knn_k=knn_k,
+
+    def weigh(similarity_Bk: Tensor) -> Tensor:
         # The largest weight of a row is 1: only the ratios count, and exp cannot overflow.
-        weigh=lambda similarity_Bk: (
-            (similarity_Bk - similarity_Bk[:, :1]) / knn_temperature
-        ).exp(),
-    )
+        return ((similarity_Bk - similarity_Bk[:, :1]) / knn_temperature).exp()
+
+    arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
+    return _votes(*arrays, num_classes=num_classes, knn_k=knn_k, weigh=weigh)
 
 
-def uniform_knn_scores(
-    bank_ND: Tensor,
-    bank_labels_N: Tensor,
-    query_MD: Tensor,
-    query_labels_M: Tensor,
-    *,
-    num_classes: int,
-    knn_k: int,
-) -> dict[str, float]:
+def uniform_knn_scores(*arrays: Tensor, num_classes: int, knn_k: int) -> dict[str, float]:
     """kNN accuracy of equal votes (DCL Table 11: 5-NN); of equally many votes, the class with the
     nearest neighbour counts.
 
@@ -77,15 +64,7 @@ def uniform_knn_scores(
         weights_k = 1 + torch.exp2(-(ranks_k + 2).to(widest_float(similarity_Bk.device)))
         return weights_k.expand(similarity_Bk.shape)
 
-    return _votes(
-        bank_ND,
-        bank_labels_N,
-        query_MD,
-        query_labels_M,
-        num_classes=num_classes,
-        knn_k=knn_k,
-        weigh=weigh,
-    )
+    return _votes(*arrays, num_classes=num_classes, knn_k=knn_k, weigh=weigh)
 
 
 def classifier_scores(logits_MC: Tensor, labels_M: Tensor) -> dict[str, float]:
@@ -229,7 +208,11 @@ def spectrum_decay(features_ND: Tensor) -> Tensor:
         first, values_K = 0, torch.cat([values_K / values_K[:1], last])
     log_lambda_J = 2 * values_K[first:LAST_RANK].log()
     ranks_J = torch.arange(first + 1, first + 1 + len(log_lambda_J), device=values_K.device)
-    return -_slope(ranks_J.to(values_K.dtype).log(), log_lambda_J, 1 / ranks_J)
+    # the line through (x, y) by weighted least squares
+    share_J = 1 / ranks_J / (1 / ranks_J).sum()
+    x_J, y_J = ranks_J.to(values_K.dtype).log(), log_lambda_J
+    x_J, y_J = x_J - (share_J * x_J).sum(), y_J - (share_J * y_J).sum()
+    return -(share_J * x_J * y_J).sum() / (share_J * x_J.square()).sum()
 
 
 def alpha_req(features_ND: Tensor) -> Tensor:
@@ -250,10 +233,3 @@ def _smooth_rank(values_K: Tensor) -> Tensor:
     total = values_K.sum()
     p_K = values_K / torch.where(total > 0, total, 1.0) + SMOOTHING
     return torch.where(total > 0, torch.special.entr(p_K).sum().exp(), 0.0)
-
-
-def _slope(x_J: Tensor, y_J: Tensor, weight_J: Tensor) -> Tensor:
-    """Of the line through (x, y) by weighted least squares."""
-    share_J = weight_J / weight_J.sum()
-    x_J, y_J = x_J - (share_J * x_J).sum(), y_J - (share_J * y_J).sum()
-    return (share_J * x_J * y_J).sum() / (share_J * x_J.square()).sum()

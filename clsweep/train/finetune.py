@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from clsweep.catalog.rows import numbers
 from clsweep.data.augment import Recipe
 from clsweep.data.splits import SPLIT_SEED, stratified
 from clsweep.train.evaluate import percent, require_finite, top_hits
-from clsweep.train.images import Images, make_views
+from clsweep.train.images import Images
 from clsweep.train.optim import Moment, cosine
 from clsweep.train.state import derived_seed
 
@@ -39,20 +39,26 @@ class Network:
     at_once: int  # images that go through the encoder together
 
 
+class Tuning(TypedDict):
+    """How `fine_tuned` trains; `seed` is that of the order and the views."""
+
+    num_classes: int
+    finetune_lr: float
+    finetune_epochs: int
+    finetune_batch_size: int
+    finetune_weight_decay: float
+    seed: int
+
+
 def finetune_scores(
     _bank_ND: Tensor,
     bank_labels_N: Tensor,
     _query_MD: Tensor,
     query_labels_M: Tensor,
     *,
-    num_classes: int,
     finetune_labels: str,
-    finetune_lr: float,
-    finetune_epochs: int,
-    finetune_batch_size: int,
-    finetune_weight_decay: float,
-    seed: int,
     network: Network,
+    **tuning: Unpack[Tuning],
 ) -> dict[str, float | None]:
     """Accuracy of a copy of the encoder and a new linear classifier, both trained by SGD (SimCLR
     B.5).
@@ -64,7 +70,6 @@ def finetune_scores(
     Args:
         finetune_labels: shares of the bank to train on, of `FINETUNE_SHARES`; each from the trained
             encoder anew.
-        seed: of the order and the views.
 
     Returns:
         {"finetune_1pct_top1", ...} in percent; None for a share that was not asked for.
@@ -77,16 +82,7 @@ def finetune_scores(
     for share, name in FINETUNE_SHARES.items():
         scores[f"finetune_{name}_top1"] = None
         if share in asked:
-            trained = fine_tuned(
-                network,
-                labelled_rows(bank_labels_N, share),
-                num_classes=num_classes,
-                lr=finetune_lr,
-                epochs=finetune_epochs,
-                batch_size=finetune_batch_size,
-                weight_decay=finetune_weight_decay,
-                seed=seed,
-            )
+            trained = fine_tuned(network, labelled_rows(bank_labels_N, share), **tuning)
             scores[f"finetune_{name}_top1"] = _top1(trained, network, query_labels_M)
     return scores
 
@@ -100,32 +96,24 @@ def labelled_rows(labels_N: Tensor, share: float) -> Tensor:
 
 
 @torch.enable_grad()
-def fine_tuned(
-    network: Network,
-    rows_R: Tensor,
-    *,
-    num_classes: int,
-    lr: float,
-    epochs: int,
-    batch_size: int,
-    weight_decay: float,
-    seed: int,
-) -> nn.Module:
+def fine_tuned(network: Network, rows_R: Tensor, **tuning: Unpack[Tuning]) -> nn.Module:
     """Encoder and classifier after training on these rows of the bank; a last batch of one image is
     left out, as batch norm cannot see it.
     """
     encoder, images = network.copy(), network.bank
-    classifier = nn.Linear(encoder.num_features, num_classes, device=images.device)
+    lr, num_epochs = tuning["finetune_lr"], tuning["finetune_epochs"]
+    batch_size, weight_decay = tuning["finetune_batch_size"], tuning["finetune_weight_decay"]
+    classifier = nn.Linear(encoder.num_features, tuning["num_classes"], device=images.device)
     for parameter in classifier.parameters():
         nn.init.zeros_(parameter)
     model = nn.Sequential(encoder, classifier).train()
     optimizer = torch.optim.SGD(
         model.parameters(), lr=lr, momentum=MOMENTUM, weight_decay=weight_decay, nesterov=True
     )
-    generator = torch.Generator().manual_seed(derived_seed(seed, "fine-tuning"))
+    generator = torch.Generator().manual_seed(derived_seed(tuning["seed"], "fine-tuning"))
     recipe = views_of(images)
-    num_steps, step = epochs * sum(len(part) > 1 for part in rows_R.split(batch_size)), 0
-    for _ in range(epochs):
+    num_steps, step = num_epochs * sum(len(part) > 1 for part in rows_R.split(batch_size)), 0
+    for _ in range(num_epochs):
         order_R = rows_R[torch.randperm(len(rows_R), generator=generator)]
         for chosen_B in order_R.split(batch_size):
             if len(chosen_B) == 1:
@@ -133,7 +121,7 @@ def fine_tuned(
             for group in optimizer.param_groups:
                 group["lr"] = lr * cosine(Moment(step, num_steps))
             draws = images.draw([recipe], chosen_B, generator)
-            (x_BCHW,) = make_views(images.take(chosen_B, draws), draws, images)
+            (x_BCHW,) = images.views(chosen_B, draws)
             optimizer.zero_grad(set_to_none=True)
             labels_B = images.labels_N[chosen_B.to(images.device)]
             F.cross_entropy(model(x_BCHW), labels_B).backward()

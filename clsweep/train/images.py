@@ -6,9 +6,8 @@ Shape suffixes: N images of a split or batch, M some of them, C channels, H = W 
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -73,23 +72,22 @@ class Images:
     def draw(
         self, transforms: Sequence[Recipe], chosen_M: Tensor, generator: torch.Generator
     ) -> tuple[Draws, ...]:
-        """Views of the chosen images, for `take`, `fetch` and `make_views`."""
-        if self.pictures is None:
-            return draw_views(transforms, len(chosen_M), self.size, generator)
-        assert self.rows_N is not None
-        sized = [replace(t, output_size=t.output_size or self.size) for t in transforms]
-        size_2M = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
-        return draw_views(sized, len(chosen_M), size_2M, generator)
+        """Views of the chosen images, for `views` and `fetch`."""
+        size: int | Tensor = self.size
+        if self.pictures is not None:
+            assert self.rows_N is not None
+            transforms = [replace(t, output_size=t.output_size or self.size) for t in transforms]
+            size = torch.from_numpy(self.pictures.sizes[self.rows_N[chosen_M].numpy()].T)
+        return draw_views(transforms, len(chosen_M), size, generator)
 
-    def take(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Pixels:
-        """The chosen images, (M, C, H, W) in channels_last, on the device; chosen_M: int64 on the
-        CPU. Of images of different sizes the crops of each of the `draws`.
-        """
-        return self.fetch(chosen_M, draws)()
+    def views(self, chosen_M: Tensor, draws: Sequence[Draws]) -> list[Tensor]:
+        """The drawn views of the chosen images, as an encoder takes them: (M, C, V, V) each."""
+        return make_views(self.fetch(chosen_M, draws)(), draws, self)
 
     def fetch(self, chosen_M: Tensor, draws: Sequence[Draws] = ()) -> Callable[[], Pixels]:
-        """Read the chosen images; what is returned moves them to the device. The reading needs no
-        device.
+        """Read the chosen images, chosen_M: int64 on the CPU. What is returned moves them to the
+        device, (M, C, H, W) in channels_last; of images of different sizes the crops of each of the
+        `draws`. The reading needs no device.
         """
         if self.pictures is not None:
             assert self.rows_N is not None
@@ -126,7 +124,7 @@ class Images:
             assert self.rows_N is not None
             middle = cut_middles(self.pictures, self.rows_N[chosen_M], self.scored_size)
             return self.normalise(_in_unit(self._moved(middle)))
-        pixels = self.take(chosen_M)
+        pixels = self.fetch(chosen_M)()
         assert isinstance(pixels, Tensor)
         x_MCHW = _in_unit(pixels)
         if self.scored_size != self.size:
@@ -157,10 +155,7 @@ def on_device(split: Split, statistics: Split, device: torch.device) -> Images:
     """
     mean_C, std_C = statistics.channel_stats
     pictures = split.images if isinstance(split.images, Pictures) else None
-    with warnings.catch_warnings():
-        # a mapped file cannot be written to; nothing here does
-        warnings.simplefilter("ignore", UserWarning)
-        pixels = torch.from_numpy(pictures.pixels if pictures else split.images)
+    pixels = _tensor(pictures.pixels if pictures else split.images)
     rows = torch.from_numpy(split.rows)
     fits = device.type != "cpu" and pictures is None
     if fits:
@@ -247,10 +242,6 @@ class _Drawn:
     rows: Tensor
     draws: Sequence[Draws]
 
-    @property
-    def parts(self) -> tuple[Tensor, Sequence[Draws]]:
-        return self.rows, self.draws
-
     def __getitem__(self, chosen: Tensor) -> _Drawn:
         return _Drawn(self.rows[chosen], [view[chosen] for view in self.draws])
 
@@ -273,16 +264,11 @@ def _in_chunks(
 ) -> Iterator[Batch]:
     """Batches whose chunks read their images and make their views whenever they are called."""
     batch_size, chunk_size = config["batch_size"], config["chunk_size"]
-
-    def make(chunk: _Drawn) -> list[Tensor]:
-        return make_views(images.take(chunk.rows, chunk.draws), chunk.draws, images)
-
     for block, labels in drawn:
         for batch, labels_N in enumerate(labels):
             firsts = range(batch * batch_size, (batch + 1) * batch_size, chunk_size)
-            yield Batch(
-                labels_N, [partial(make, block[_share(first, 1, chunk_size)]) for first in firsts]
-            )
+            chunks = [block[_share(first, 1, chunk_size)] for first in firsts]
+            yield Batch(labels_N, [partial(images.views, one.rows, one.draws) for one in chunks])
 
 
 def _whole(images: Images, drawn: Iterable[Labelled], config: Mapping[str, Any]) -> Iterator[Batch]:
@@ -341,17 +327,18 @@ def _ahead(
     meanwhile.
     """
     if images.rows_N is None or images.device.type != "cuda":
-        yield from ((group, images.fetch(*group[0].parts)) for group in groups)
+        for group in groups:
+            yield group, images.fetch(group[0].rows, group[0].draws)
         return
     with ThreadPoolExecutor(max_workers=1) as pool:
-        waiting: deque[tuple[Labelled, Future[Callable[[], Pixels]]]] = deque()
+        waiting = None
         for group in groups:
-            waiting.append((group, pool.submit(images.fetch, *group[0].parts)))
-            if len(waiting) > 1:
-                ready, reading = waiting.popleft()
-                yield ready, reading.result()
-        for ready, reading in waiting:
-            yield ready, reading.result()
+            reading = pool.submit(images.fetch, group[0].rows, group[0].draws)
+            if waiting is not None:
+                yield waiting[0], waiting[1].result()
+            waiting = group, reading
+        if waiting is not None:
+            yield waiting[0], waiting[1].result()
 
 
 def _moved(pixels_AHWC: Tensor, rows_N: Tensor, device: torch.device) -> Tensor:
@@ -370,7 +357,7 @@ def cut_crops(pictures: Pictures, rows_M: Tensor, draws: Sequence[Draws]) -> lis
     made: list[list[Tensor]] = [[] for _ in draws]
     boxes = [torch.stack([d.i, d.j, d.h, d.w], dim=1).tolist() for d in draws]
     for m, row in enumerate(rows_M.tolist()):
-        picture_CHW = _picture(pictures, row)
+        picture_CHW = _tensor(pictures[row]).permute(2, 0, 1)
         for crops, drawn, box_M4 in zip(made, draws, boxes, strict=True):
             i, j, h, w = box_M4[m]
             side = drawn.output_size
@@ -385,7 +372,7 @@ def cut_middles(pictures: Pictures, rows_M: Tensor, side: int) -> Tensor:
     shorter = round(side * SCORED_SHARE)
     middles = []
     for row in rows_M.tolist():
-        picture_CHW = _picture(pictures, row)
+        picture_CHW = _tensor(pictures[row]).permute(2, 0, 1)
         lengths = picture_CHW.shape[1:]
         height, width = (int(shorter * length / min(lengths)) for length in lengths)
         top, left = (round((length - side) / 2) for length in (height, width))
@@ -394,10 +381,11 @@ def cut_middles(pictures: Pictures, rows_M: Tensor, side: int) -> Tensor:
     return torch.stack(middles)
 
 
-def _picture(pictures: Pictures, row: int) -> Tensor:
+def _tensor(pixels: Any) -> Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a mapped file; nothing here writes
-        return torch.from_numpy(pictures[row]).permute(2, 0, 1)
+        # a mapped file cannot be written to; nothing here does
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(pixels)
 
 
 def _resized(x_CHW: Tensor, height: int, width: int) -> Tensor:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from clsweep.catalog import COMPONENT, DATASET
@@ -19,15 +19,14 @@ from clsweep.catalog.rows import Row
 from clsweep.data.availability import DataPlace
 from clsweep.data.datasets import load_splits
 from clsweep.objective.contrast import wide
-from clsweep.objective.framework import Embeddings, Framework, Losses, PairFramework
+from clsweep.objective.framework import Embeddings, Losses, PairFramework
 from clsweep.objective.views import pairs_and_compute
-from clsweep.train.attempt import Attempt, CheckpointStore, Report
+from clsweep.train.attempt import Attempt, Checkpoints, Report
 from clsweep.train.collectives import distributed, gather, rank, world_size
 from clsweep.train.diagnostics import StepStatistics, watched_parameters
 from clsweep.train.images import Batch, Chunks, Images, batches, scored_images, steps_per_epoch
 from clsweep.train.memory import PeakMemory
 from clsweep.train.mutual_information import train_critic
-from clsweep.train.notice import Notice
 from clsweep.train.optim import build_schedule, lr_at, peak_lr
 from clsweep.train.pulse import Pulse, Tell
 from clsweep.train.scores import (
@@ -58,12 +57,9 @@ def train_trial(
     *,
     place: DataPlace = HERE,
     device: str | torch.device = "cpu",
-    checkpoints: CheckpointStore | None = None,
-    checkpoint_every_s: float = 60.0,
-    keep_end: bool = False,
+    checkpoints: Checkpoints | None = None,
     test: bool = False,
     tell: Tell | None = None,
-    notice: Notice | None = None,
 ) -> Row:
     """Pre-train one encoder and score it; in a process group, as one of its workers.
 
@@ -76,16 +72,12 @@ def train_trial(
             holds for all.
         place: where the data sets lie.
         device: where to train.
-        checkpoints: the trial's own; it goes on from the latest, and reports the rows of the epochs
-            before it again, in order. What comes out is what an undisturbed trial gives: on a CPU
-            bit for bit. The first worker's count.
-        checkpoint_every_s: at least so many seconds between two of them, and twenty times what one
-            takes, within an epoch too; 0: after every epoch, and nowhere else.
-        keep_end: save a checkpoint after the last epoch too.
+        checkpoints: the trial goes on from the latest, and reports the rows of the epochs before it
+            again, in order. What comes out is what an undisturbed trial gives: on a CPU bit for
+            bit. The first worker's count.
         test: score the test split too, once, at the end. Pairs of vectors have none, and a trial
             that is scored on the test split anyway has its scores already.
         tell: what hears every few seconds how far the trial is, see `Pulse`.
-        notice: asks for a checkpoint after the step that is being taken.
 
     Returns:
         The trial's results: metrics of the last epoch, final losses, diagnostics, images_per_s,
@@ -102,17 +94,21 @@ def train_trial(
     """
     forget_folders()
     device = torch.device(device)
-    attempt = Attempt(
-        config,
-        report,
-        store=checkpoints,
-        every_s=checkpoint_every_s,
-        device=device,
-        keep_end=keep_end,
-        notice=notice,
-    )
+    attempt, pulse = Attempt(config, report, checkpoints, device), Pulse(config, tell)
     if DATASET[config["dataset"]].kind == "pairs":
-        return train_critic(config, attempt, device, Pulse(config, tell))
+        return train_critic(config, attempt, device, pulse)
+    return _train_encoder(config, attempt, pulse, place, device, test=test)
+
+
+def _train_encoder(
+    config: Mapping[str, Any],
+    attempt: Attempt,
+    pulse: Pulse,
+    place: DataPlace,
+    device: torch.device,
+    *,
+    test: bool,
+) -> Row:
     memory = PeakMemory(device)
     # all steps have one shape: worth trying what is fastest
     torch.backends.cudnn.benchmark = device.type == "cuda"
@@ -121,10 +117,12 @@ def train_trial(
     score = partial(score_encoder, train=train, config=config)
     on_val = partial(score, val=val, transfer=transfer_of(config, splits, place, device))
     if config["epochs"] == 0:
-        encoder, heads, result = _score_untrained(config, val, on_val, attempt, device)
+        encoder, heads = untrained_encoder(config, device), Heads()
+        result = _score_untrained(encoder, config, val, on_val, attempt)
     else:
-        pulse = Pulse(config, tell)
-        encoder, heads, result = _train(config, train, val, on_val, attempt, device, pulse)
+        state = new_state(config, device)
+        encoder, heads = state.objective.encoder, Heads.of(state.objective)
+        result = _train(state, config, train, val, on_val, attempt, pulse)
     if test and config["val_fraction"] is not None:
         last = result["status"] == "finished"
         tested = scored_images(splits.test, splits, config, device)
@@ -147,67 +145,59 @@ Score = Callable[..., tuple[dict[str, float], torch.Tensor]]  # encoder, last=, 
 
 
 def _score_untrained(
-    config: Mapping[str, Any], val: Images, score: Score, attempt: Attempt, device: torch.device
-) -> tuple[nn.Module, Heads, Row]:
-    encoder = untrained_encoder(config, device)
+    encoder: nn.Module, config: Mapping[str, Any], val: Images, score: Score, attempt: Attempt
+) -> Row:
     scores, features = score(encoder, last=True)
     attempt.end_epoch({"epoch": 0, **scores})
-    result = attempt.result(0) | {"points": embed_in_plane(features, val, config)}
-    return encoder, Heads(), result
+    return attempt.result(0) | {"points": embed_in_plane(features, val, config)}
 
 
 def _train(
+    state: TrialState,
     config: Mapping[str, Any],
     train: Images,
     val: Images,
     score: Score,
     attempt: Attempt,
-    device: torch.device,
     pulse: Pulse,
-) -> tuple[nn.Module, Heads, Row]:
-    state = new_state(config, device)
+) -> Row:
     attempt.resume(state)
-    encoder, heads = state.objective.encoder, Heads.of(state.objective)
-    model = distributed(state.objective) if world_size() > 1 else state.objective
+    objective = state.objective
+    model = distributed(objective) if world_size() > 1 else objective
     epoch_images = steps_per_epoch(train, config) * config["batch_size"]
     while attempt.goes_on:
         epoch = state.epoch + 1
-        is_last, is_scored = (
-            epoch == config["epochs"],
-            epoch % config["eval_every"] == 0 or epoch == config["epochs"],
-        )
+        is_last = epoch == config["epochs"]
+        is_scored = is_last or epoch % config["eval_every"] == 0
         so_far = begin_epoch(state, train, StepStatistics() if is_scored else None)
+        statistics = so_far.statistics
         row: Row = {"epoch": epoch}
-        row |= train_epoch(
-            state, model, train, config, so_far.statistics, pulse, attempt.after_step
-        )
+        row |= train_epoch(state, model, train, config, statistics, pulse, attempt.after_step)
         row["time_s"] = so_far.time_s
         if not math.isfinite(row["train_loss"]):
             raise DivergedError.of(f"the loss is {row['train_loss']} in epoch {epoch}", config)
         row["images_per_s"] = epoch_images / row["time_s"]
         histogram, points = list[Row](), list[Row]()
-        if (statistics := so_far.statistics) is not None:
-            pulse.before_scores()
-            scores, features = score(encoder, last=is_last, heads=heads)
-            row |= scores | statistics.summary()
-            row |= diagnose(state.objective, val, features, config, base_loss=row["base_loss"])
-            histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
-            points = embed_in_plane(features, val, config) if is_last else []
-            pulse.after_scores()
+        if statistics is not None:
+            with pulse.scoring():
+                scores, features = score(objective.encoder, last=is_last, heads=Heads.of(objective))
+                row |= scores | statistics.summary()
+                row |= diagnose(objective, val, features, config, base_loss=row["base_loss"])
+                histogram = [{"epoch": epoch, **bar} for bar in statistics.histogram()]
+                points = embed_in_plane(features, val, config) if is_last else []
         attempt.end_epoch(row, histogram, points)
-    result = attempt.result(epoch_images)
-    if COMPONENT["framework"][config["framework"]].pairs_views:
-        pairs = cast(PairFramework, state.objective).comparison.pairs
-        result |= pairs_and_compute(config, pairs, train.size)
-    if config["views"] != "two":
-        result["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
-    result |= {
+    result = attempt.result(epoch_images) | {
         "precision": state.precision.name,
         "lr_peak": peak_lr(config),
         "histograms": attempt.histograms,
         "points": attempt.points,
     }
-    return encoder, heads, result
+    if COMPONENT["framework"][config["framework"]].pairs_views:
+        pairs = cast(PairFramework, objective).comparison.pairs
+        result |= pairs_and_compute(config, pairs, train.size)
+    if config["views"] != "two":
+        result["num_crop_only"] = num_crop_only(config["crop_only_share"], config["num_views"])
+    return result
 
 
 def begin_epoch(
@@ -216,7 +206,7 @@ def begin_epoch(
     """The epoch under way, which is a new one with these statistics where there was none."""
     if state.under_way is None:
         totals = torch.zeros(3, device=images.device)
-        state.under_way = EpochUnderWay(totals, statistics, state.view_generator)
+        state.under_way = EpochUnderWay(totals, statistics, state.view_generator.get_state())
     return state.under_way
 
 
@@ -242,55 +232,24 @@ def train_epoch(
     Raises:
         DivergedError: the loss is not finite, as the pulse sees.
     """
-    is_new = state.under_way is None or not state.under_way.step
     so_far = begin_epoch(state, images, statistics)
     per_epoch = steps_per_epoch(images, config)
     if pulse is not None:
         pulse.begin_epoch(state.epoch + 1, per_epoch, so_far.step)
     model.train()
-    if is_new:
+    if not so_far.step:
         draws_seed = derived_seed(config["seed"], f"regularizer of epoch {state.epoch}")
         state.objective.begin_epoch(state.epoch, draws_seed)
-    num_steps = config["epochs"] * per_epoch
-    schedule = build_schedule(config)
-    watched = watched_parameters(state.objective.encoder)
+    num_steps, num_warmup_steps = config["epochs"] * per_epoch, config["warmup_epochs"] * per_epoch
+    lr = partial(
+        lr_at, peak=peak_lr(config), num_steps=num_steps, num_warmup_steps=num_warmup_steps,
+        schedule=build_schedule(config),
+    )  # fmt: skip
+    of_steps = {"config": config, "watched": watched_parameters(state.objective.encoder)}
     epoch_batches = batches(images, config, state.epoch, state.view_generator, so_far.step)
     for step, batch in enumerate(epoch_batches, start=state.epoch * per_epoch + so_far.step):
-        so_far.lr = lr_at(
-            step,
-            peak=peak_lr(config),
-            num_steps=num_steps,
-            num_warmup_steps=config["warmup_epochs"] * per_epoch,
-            schedule=schedule,
-        )
-        for group in state.optimizer.param_groups:
-            group["lr"] = so_far.lr
-        state.optimizer.zero_grad(set_to_none=True)
-        prepared, losses = accumulate_gradient(
-            model,
-            batch,
-            precision=state.precision,
-            generator=state.draw_generator,
-            scaler=state.scaler,
-        )
-        state.scaler.unscale_(state.optimizer)
-        if statistics is not None:
-            step_of = {
-                "objective": state.objective,
-                "prepared": prepared,
-                "watched": watched,
-                "config": config,
-            }
-            # With a scaler, a step whose gradient overflows is not taken.
-            statistics.add_step(step_of, finite_only=state.scaler.is_enabled())
-        state.scaler.step(state.optimizer)
-        state.scaler.update()
-        state.objective.after_step(prepared, (step + 1) / num_steps, state.draw_generator)
-        parts = (losses.total, losses.base, losses.regularizer)
-        so_far.totals += torch.stack(
-            [so_far.totals.new_zeros(()) if part is None else part.detach() for part in parts]
-        )
-        so_far.is_regularized = losses.regularizer is not None
+        so_far.lr = lr(step)
+        _take_step(state, model, batch, (step + 1) / num_steps, of_steps)
         if pulse is not None:
             pulse.step(so_far.step + 1, so_far.totals[0])
         so_far.end_step(after_step)
@@ -300,16 +259,38 @@ def train_epoch(
     return row | {"regularizer_loss": regularizer} if so_far.is_regularized else row
 
 
+def _take_step(
+    state: TrialState, model: nn.Module, batch: Batch, progress: float, of_steps: Mapping[str, Any]
+) -> None:
+    """One step of the epoch under way, after which `progress` is the share of all steps that are
+    done; `of_steps`: what diagnostics take that all steps share.
+    """
+    assert state.under_way is not None
+    so_far = state.under_way
+    for group in state.optimizer.param_groups:
+        group["lr"] = so_far.lr
+    state.optimizer.zero_grad(set_to_none=True)
+    prepared, losses = accumulate_gradient(state, model, batch)
+    state.scaler.unscale_(state.optimizer)
+    if so_far.statistics is not None:
+        step_of = {"objective": state.objective, "prepared": prepared, **of_steps}
+        # With a scaler, a step whose gradient overflows is not taken.
+        so_far.statistics.add_step(step_of, finite_only=state.scaler.is_enabled())
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
+    state.objective.after_step(prepared, progress, state.draw_generator)
+    parts = (losses.total, losses.base, losses.regularizer)
+    so_far.totals += torch.stack(
+        [so_far.totals.new_zeros(()) if part is None else part.detach() for part in parts]
+    )
+    so_far.is_regularized = losses.regularizer is not None
+
+
 def accumulate_gradient(
-    model: nn.Module,
-    batch: Batch,
-    *,
-    precision: Precision,
-    generator: Generator,
-    scaler: torch.amp.GradScaler,
+    state: TrialState, model: nn.Module, batch: Batch
 ) -> tuple[Embeddings, Losses]:
-    """Add the gradient of a batch's loss to the parameters' `grad`; returns what the loss was made
-    of, and its parts.
+    """Add the gradient of a batch's loss, as the state's scaler scales it, to the parameters'
+    `grad`; returns what the loss was made of, and its parts.
 
     A batch of several chunks takes two passes (gradient caching: Gao et al. 2021, GradCache): the
     first, without graphs, collects all embeddings; the loss is taken of them and gives each its
@@ -319,21 +300,19 @@ def accumulate_gradient(
     one pass whose batch norms take the statistics of each chunk apart.
 
     Args:
-        model: the objective, or what distributes it.
-        generator: for negatives that are drawn.
-        scaler: scales the loss, hence the gradient.
+        state: of the trial, whose generator draws negatives.
+        model: the state's objective, or what distributes it.
     """
-    objective = cast(Framework, getattr(model, "module", model))
     is_whole = len(batch.chunks) == 1
     if is_whole:
-        embeddings = gather_all(_embed(model, batch.chunks[0], precision))
+        embeddings = gather_all(_embed(model, batch.chunks[0], state.precision))
     else:
-        embeddings = _collect(objective, batch.chunks, precision)
-    prepared = objective.prepare(embeddings, generator)
-    losses = objective.loss(prepared, batch.labels_N)
-    scaler.scale(losses.total).backward()
+        embeddings = _collect(state.objective, batch.chunks, state.precision)
+    prepared = state.objective.prepare(embeddings, state.draw_generator)
+    losses = state.objective.loss(prepared, batch.labels_N)
+    state.scaler.scale(losses.total).backward()
     if not is_whole:
-        _pass_on(model, batch.chunks, precision, embeddings)
+        _pass_on(model, batch.chunks, state.precision, embeddings)
     return prepared, losses
 
 

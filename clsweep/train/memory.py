@@ -24,13 +24,7 @@ _EXHAUSTED = re.compile(
     "memory|bad_alloc|STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
-_ASKED = re.compile(
-    r"(?:tried to allocate|unable to allocate) ([\d.]+) ?(bytes|KiB|MiB|GiB|TiB|PiB|EiB)",
-    re.IGNORECASE,
-)
-_UNITS = {
-    unit: 1024.0**i for i, unit in enumerate(("bytes", "kib", "mib", "gib", "tib", "pib", "eib"))
-}
+_ASKED = re.compile(r"(?:tried to|unable to) allocate ([\d.]+) ?(bytes|[KMGTPE]iB)", re.IGNORECASE)
 
 
 def keep_freed_memory() -> None:
@@ -99,55 +93,39 @@ def limited_memory(row: Row, device: torch.device, gpus_per_worker: float) -> It
             isinstance(error, MemoryError | torch.OutOfMemoryError) or _EXHAUSTED.search(str(error))
         ):
             raise
-        raise OutOfMemoryError(
-            _explained(error, row, device, gpus_per_worker, memory.peak_gib())
-        ) from error
+        peak_gib = memory.peak_gib()
+        raise OutOfMemoryError(_explained(error, row, device, gpus_per_worker, peak_gib)) from error
 
 
 def _explained(
-    error: BaseException,
+    error: Exception,
     row: Row,
     device: torch.device,
     gpus_per_worker: float,
     peak_gib: float | None,
 ) -> str:
-    asked = _asked(str(error))
-    wanted = f"asked for {byte_size(asked)} more" if asked else "asked for more than there is"
-    digits = 2 if device.type == "cuda" else 1  # resident memory is never twice the same
-    peak = "" if peak_gib is None else f", peak so far {byte_size(peak_gib * 2**30, digits)}"
-    return (
-        f"out of memory: {wanted}; {_share(device, gpus_per_worker)}{peak}. "
-        f"{_help(row, device, gpus_per_worker)}"
-    )
-
-
-def _asked(message: str) -> float | None:
-    """Bytes that an allocator was asked for."""
-    match = _ASKED.search(message)
-    return float(match[1]) * _UNITS[match[2].lower()] if match else None
-
-
-def _share(device: torch.device, gpus_per_worker: float) -> str:
-    """What the trial may use, in words."""
-    if device.type != "cuda":
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return f"the machine has {byte_size(total)}, shared by its trials"
-    total = torch.cuda.get_device_properties(device).total_memory
-    if gpus_per_worker >= 1:
-        return f"the trial has the whole GPU of {byte_size(total)} for each worker"
-    share = f"{setting(gpus_per_worker)} of the GPU's {byte_size(total)}"
-    return (
-        f"the trial's share is {share} (resources.gpus_per_worker), "
-        f"{byte_size(gpus_per_worker * total)}"
-    )
-
-
-def _help(row: Row, device: torch.device, gpus_per_worker: float) -> str:
+    wanted = "asked for more than there is"
+    if match := _ASKED.search(str(error)):
+        asked = float(match[1]) * 1024.0 ** "bkmgtpe".index(match[2][0].lower())
+        wanted = f"asked for {byte_size(asked)} more" if asked else wanted
     helps = ["a smaller batch_size"]
     if "chunk_size" in row:
         helps.append("a smaller chunk_size (images that go through the network at once)")
-    if device.type == "cuda":
-        helps.append("a larger gpus_per_worker" if gpus_per_worker < 1 else "more workers")
-    else:
+    if device.type != "cuda":
+        digits = 1  # resident memory is never twice the same
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        may_use = f"the machine has {byte_size(total)}, shared by its trials"
         helps.append("fewer trials at once (--max-concurrent)")
-    return f"What helps: {', '.join(helps[:-1])} or {helps[-1]}"
+    else:
+        digits, total = 2, torch.cuda.get_device_properties(device).total_memory
+        if gpus_per_worker >= 1:
+            may_use = f"the trial has the whole GPU of {byte_size(total)} for each worker"
+            helps.append("more workers")
+        else:
+            share = f"{setting(gpus_per_worker)} of the GPU's {byte_size(total)}"
+            may_use = f"the trial's share is {share} (resources.gpus_per_worker), "
+            may_use += byte_size(gpus_per_worker * total)
+            helps.append("a larger gpus_per_worker")
+    peak = "" if peak_gib is None else f", peak so far {byte_size(peak_gib * 2**30, digits)}"
+    advice = f"What helps: {', '.join(helps[:-1])} or {helps[-1]}"
+    return f"out of memory: {wanted}; {may_use}{peak}. {advice}"

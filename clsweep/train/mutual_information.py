@@ -131,13 +131,9 @@ def train_critic(
         if not math.isfinite(mean):
             raise DivergedError.of(f"the loss is {mean} in epoch {state.epoch}", config)
         row = {
-            "epoch": state.epoch,
-            "train_loss": mean,
-            "base_loss": mean,
-            "lr": config["lr"],
-            "time_s": time_s,
-        }
-        row["images_per_s"] = num_pairs_per_epoch / time_s
+            "epoch": state.epoch, "train_loss": mean, "base_loss": mean, "lr": config["lr"],
+            "time_s": time_s, "images_per_s": num_pairs_per_epoch / time_s,
+        }  # fmt: skip
         row |= diagnostics_of({"config": config, "base_loss": mean})
         if state.epoch == config["epochs"]:
             metrics = [metric for metric in METRICS if metric.kind == "pairs"]

@@ -87,32 +87,21 @@ def milestones(at: Moment, *, lr_milestones: str, lr_gamma: float) -> float:
     return lr_gamma**passed
 
 
-def _uncompiled(method: Callable[..., Any]) -> Any:
-    """A method of torch's optimisers as it is written.
+def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
+    """One of torch's optimisers with its methods as they are written.
 
-    Around it torch says to its compiler that this is not to be compiled, and loads the compiler for
-    that: more than a second of every process. Nothing here is compiled.
+    Around them torch says to its compiler that this is not to be compiled, and loads the compiler
+    for that: more than a second of every process. Nothing here is compiled.
     """
-    return inspect.unwrap(method)
+    names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    methods = {name: inspect.unwrap(getattr(kind, name)) for name in names}
+    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), methods)
 
 
-class _Uncompiled(torch.optim.Optimizer):
-    add_param_group = _uncompiled(torch.optim.Optimizer.add_param_group)
-    zero_grad = _uncompiled(torch.optim.Optimizer.zero_grad)
-    state_dict = _uncompiled(torch.optim.Optimizer.state_dict)
-    load_state_dict = _uncompiled(torch.optim.Optimizer.load_state_dict)
-
-
-class _SGD(_Uncompiled, torch.optim.SGD):
-    step = torch.no_grad()(_uncompiled(torch.optim.SGD.step))
-
-
-class _Adam(_Uncompiled, torch.optim.Adam):
-    step = torch.no_grad()(_uncompiled(torch.optim.Adam.step))
-
-
-class _AdamW(_Uncompiled, torch.optim.AdamW):
-    step = torch.no_grad()(_uncompiled(torch.optim.AdamW.step))
+_SGD: Any = _uncompiled(torch.optim.SGD)
+_Adam = _uncompiled(torch.optim.Adam)
+_AdamW = _uncompiled(torch.optim.AdamW)
 
 
 def build_optimizer(module: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:

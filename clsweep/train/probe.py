@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, TypedDict, Unpack
 
 import torch
@@ -36,7 +35,17 @@ _ROUNDING = 1e-9
 
 
 class Tuning(TypedDict):
-    """What `sgd_fit` takes beside features, labels and learning rates."""
+    """How `sgd_fit` trains.
+
+    Args:
+        probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x 0.1 from 60 % of
+            the epochs on, and again from 80 % on; "constant".
+        probe_optimizer: "lars" scales the weight's gradient, with its decay, by 0.001 |w| / (|g| +
+            probe_weight_decay |w|), by 1 while w is 0, and leaves the bias alone, decay included
+            (You et al. 2017; SimSiam 2021).
+        probe_weight_decay: L2 penalty of weight and bias.
+        seed: of the order of the rows.
+    """
 
     num_classes: int
     probe_epochs: int
@@ -72,8 +81,7 @@ def ridge_probe(
         {"linear_top1", "linear_top5"} in percent.
 
     Raises:
-        ValueError: features that are not finite, or a probe_l2 that is not positive or too small to
-            solve with.
+        ValueError: features that are not finite, or a probe_l2 that is too small to solve with.
     """
     require_finite(bank_ND, query_MD)
     standardise = Standardiser.of(bank_ND)
@@ -98,8 +106,6 @@ def ridge_fit(
     by Cholesky. It is scikit-learn's Ridge with alpha = probe_l2 * N; RidgeClassifier with that
     alpha picks the same classes.
     """
-    if not (math.isfinite(probe_l2) and probe_l2 > 0):
-        raise ValueError(f"probe_l2: expected a number above 0, given {probe_l2}")
     (num_rows, dim), dtype = bank_ND.shape, standardise.mean_D.dtype
     gram_DD = torch.zeros(dim, dim, dtype=dtype, device=bank_ND.device)
     target_DC = torch.zeros(dim, num_classes, dtype=dtype, device=bank_ND.device)
@@ -174,21 +180,22 @@ def sgd_probe(
         bank_labels_N, query_labels_M: int64 classes in [0, num_classes).
         probe_lr: initial learning rate, > 0, not scaled by the batch size.
         probe_views: "plain": train on bank_ND; "augmented": on what `redraw` gives for every epoch.
-        the others: see `sgd_fit`.
 
     Returns:
         {"linear_top1", "linear_top5"} in percent.
 
     Raises:
-        ValueError: features that are not finite, a training that overflows, or arguments out of
-            bounds.
+        ValueError: features that are not finite, or a training that overflows.
     """
     require_finite(bank_ND, query_MD)
     views = redraw if probe_views == "augmented" else None
     ((weight_DC, bias_C),) = sgd_fit(
         bank_ND, bank_labels_N, probe_lrs=(probe_lr,), redraw=views, **tuning
     )
-    _require_fitted(probe_lr, weight_DC, bias_C)
+    if not _is_finite(weight_DC, bias_C):
+        raise ValueError(
+            f"the linear probe has overflowed at probe_lr {probe_lr}; a smaller probe_lr is needed"
+        )
     return _scores(lambda x_BD: x_BD.float() @ weight_DC + bias_C, query_MD, query_labels_M)
 
 
@@ -215,18 +222,18 @@ def sgd_grid_probe(
     """
     require_finite(bank_ND, query_MD)
     grid = numbers(probe_lr_grid)
-    fit = partial(sgd_fit, **tuning)
     views = redraw if probe_views == "augmented" else None
     held_out = round(probe_val_share * len(bank_ND))
     kept_K, judged_J = (
         torch.from_numpy(rows).to(bank_ND.device)
         for rows in stratified(bank_labels_N.cpu().numpy(), held_out, SPLIT_SEED)
     )
-    fits = fit(
+    fits = sgd_fit(
         bank_ND[kept_K],
         bank_labels_N[kept_K],
         probe_lrs=grid,
         redraw=None if views is None else lambda epoch: views(epoch)[kept_K],
+        **tuning,
     )
     judged_JD, labels_J = bank_ND[judged_J].float(), bank_labels_N[judged_J]
     hits = [
@@ -236,68 +243,56 @@ def sgd_grid_probe(
         for weight_DC, bias_C in fits
     ]
     best = grid[hits.index(max(hits))]
-    ((weight_DC, bias_C),) = fit(bank_ND, bank_labels_N, probe_lrs=(best,), redraw=views)
-    _require_fitted(best, weight_DC, bias_C)
-    return _scores(lambda x_BD: x_BD.float() @ weight_DC + bias_C, query_MD, query_labels_M)
+    return sgd_probe(
+        bank_ND,
+        bank_labels_N,
+        query_MD,
+        query_labels_M,
+        probe_lr=best,
+        probe_views=probe_views,
+        redraw=redraw,
+        **tuning,
+    )
 
 
 def sgd_fit(
     bank_ND: Tensor,
     bank_labels_N: Tensor,
     *,
-    num_classes: int,
     probe_lrs: Sequence[float],
-    probe_epochs: int,
-    probe_schedule: Schedule,
-    probe_optimizer: Optimizer,
-    probe_momentum: float,
-    probe_weight_decay: float,
-    probe_batch_size: int,
-    seed: int,
     redraw: Redraw | None = None,
+    **tuning: Unpack[Tuning],
 ) -> list[tuple[Tensor, Tensor]]:
-    """Softmax regression by SGD with momentum, for each learning rate: weight (D, C), bias (C,),
-    float32.
+    """Softmax regression by SGD with momentum, for each learning rate > 0: weight (D, C), bias
+    (C,), float32.
 
     Weights start at 0: the problem is convex, so the start breaks no symmetry and needs no draw.
-    The order of the rows is drawn on the CPU from `seed`, alike for every device and rate; the last
-    batch of an epoch may be smaller.
+    The order of the rows is drawn on the CPU, alike for every device and rate; the last batch of an
+    epoch may be smaller.
 
     Args:
-        probe_schedule: "cosine": half a cosine towards 0 over all steps; "step": x 0.1 from 60 % of
-            the epochs on, and again from 80 % on; "constant".
-        probe_optimizer: "lars" scales the weight's gradient, with its decay, by 0.001 |w| / (|g| +
-            probe_weight_decay |w|), by 1 while w is 0, and leaves the bias alone, decay included
-            (You et al. 2017; SimSiam 2021).
-        probe_weight_decay: L2 penalty of weight and bias.
         redraw: the bank's features in epoch 0, 1, ...; None: bank_ND in all of them.
     """
-    for probe_lr in probe_lrs:
-        if not (math.isfinite(probe_lr) and probe_lr > 0):
-            raise ValueError(f"probe_lr: expected a number above 0, given {probe_lr}")
-    if probe_epochs < 1:
-        raise ValueError(f"probe_epochs: expected at least 1, given {probe_epochs}")
-    if probe_schedule not in _SCHEDULES:
-        names = " or ".join(map(repr, _SCHEDULES))
-        raise ValueError(f"probe_schedule: expected {names}, given {probe_schedule!r}")
+    num_classes, num_epochs = tuning["num_classes"], tuning["probe_epochs"]
+    batch_size, schedule = tuning["probe_batch_size"], _SCHEDULES[tuning["probe_schedule"]]
     bank_ND, device = bank_ND.float(), bank_ND.device
-    adapt = _lars_gradient if probe_optimizer == "lars" else _l2_gradient
+    adapt = _lars_gradient if tuning["probe_optimizer"] == "lars" else _l2_gradient
     fits = [_Fit.zero(bank_ND.shape[1], num_classes, device) for _ in probe_lrs]
-    generator = torch.Generator().manual_seed(seed)
-    num_steps, step = probe_epochs * math.ceil(len(bank_ND) / probe_batch_size), 0
-    for epoch in range(probe_epochs):
+    generator = torch.Generator().manual_seed(tuning["seed"])
+    num_steps, step = num_epochs * math.ceil(len(bank_ND) / batch_size), 0
+    for epoch in range(num_epochs):
         if redraw is not None:
             bank_ND = redraw(epoch).float()
         order_N = torch.randperm(len(bank_ND), generator=generator).to(device)
-        for rows_B in order_N.split(probe_batch_size):
-            share = _SCHEDULES[probe_schedule](Moment(step, num_steps), epoch / probe_epochs)
+        for rows_B in order_N.split(batch_size):
+            share = schedule(Moment(step, num_steps), epoch / num_epochs)
             x_BD, onehot_BC = bank_ND[rows_B], F.one_hot(bank_labels_N[rows_B], num_classes)
             for fit, probe_lr in zip(fits, probe_lrs, strict=True):
                 # The gradient of the loss with respect to the logits: (softmax - one-hot) / B.
                 grad_BC = torch.addmm(fit.bias_C, x_BD, fit.weight_DC).softmax(dim=1)
                 grad_BC -= onehot_BC
                 grad_BC /= len(rows_B)
-                adapt(fit, x_BD, grad_BC, probe_momentum, probe_weight_decay)
+                adapt(fit, x_BD, grad_BC, tuning["probe_momentum"], tuning["probe_weight_decay"])
                 fit.weight_DC.sub_(fit.velocity_DC, alpha=probe_lr * share)
                 fit.bias_C.sub_(fit.velocity_C, alpha=probe_lr * share)
             step += 1
@@ -350,13 +345,6 @@ def _lars_gradient(
 def _is_finite(*weights: Tensor) -> bool:
     """What has overflowed stays so: one look at the end is enough."""
     return all(bool(torch.isfinite(weight).all()) for weight in weights)
-
-
-def _require_fitted(probe_lr: float, *weights: Tensor) -> None:
-    if not _is_finite(*weights):
-        raise ValueError(
-            f"the linear probe has overflowed at probe_lr {probe_lr}; a smaller probe_lr is needed"
-        )
 
 
 def _scores(

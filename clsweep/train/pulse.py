@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any
 
@@ -61,22 +62,19 @@ class Pulse:
             pace = num_images / (monotonic() - self._told_at)
             self._say({"step": done, "loss": loss, "images_per_s": pace})
 
-    def before_scores(self) -> None:
-        """After the steps of an epoch. What follows the last epoch is not said to have ended."""
-        self._scored_at = monotonic()
-        if self._scores_are_long or self._is_last:
+    @contextlib.contextmanager
+    def scoring(self) -> Iterator[None]:
+        """Around the scores after the steps of an epoch. If they were long, say that it goes on, as
+        whoever listens may have a demand; what follows the last epoch is not said to have ended.
+        """
+        started, is_last = monotonic(), self._epoch == self._config["epochs"]
+        if self._scores_are_long or is_last:
             self._say({"step": self._num_steps, "scoring": 1})
-
-    def after_scores(self) -> None:
-        """Say that it goes on, if they were long: whoever listens may have a demand."""
-        is_long = monotonic() - self._scored_at >= TELL_S
-        if not self._is_last and (is_long or self._scores_are_long):
+        yield
+        is_long = monotonic() - started >= TELL_S
+        if not is_last and (is_long or self._scores_are_long):
             self._say({"step": self._num_steps})
         self._scores_are_long = is_long
-
-    @property
-    def _is_last(self) -> bool:
-        return self._epoch == self._config["epochs"]
 
     def _say(self, state: Row) -> None:
         place = {"epoch": self._epoch, "epochs": self._config["epochs"], "steps": self._num_steps}

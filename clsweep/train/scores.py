@@ -4,7 +4,6 @@ representation; also on the images of another data set, and of data that no trai
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -28,7 +27,7 @@ from clsweep.objective.views import recipes
 from clsweep.train.collectives import gather_features, share
 from clsweep.train.diagnostics import diagnostics_of, label_free_scores, tsne_points
 from clsweep.train.finetune import Network, views_of
-from clsweep.train.images import DRAWN_AT_ONCE, Images, make_views, scored_images
+from clsweep.train.images import DRAWN_AT_ONCE, Images, scored_images
 from clsweep.train.state import derived_seed, seeded, untrained_encoder
 
 Of = Literal["features", "classifier", "transfer"]
@@ -119,38 +118,19 @@ def _score_images(
     """Scores of images, and the features of those that are scored."""
     bank_ND, query_MD = (_features(layer, images) for images in (bank, query))
     _require_finite("the encoder's features are", config, bank_ND, query_MD)
-    network = Network(
-        copy=partial(_copy, encoder, config, bank.device),
-        bank=bank,
-        query=query,
-        at_once=_at_once(query),
-    )
+    copy = partial(_copy, encoder, config, bank.device)
     given: dict[str, Any] = {
         "redraw": lambda epoch: augmented_features(layer, bank, config, epoch),
-        "network": network,
+        "network": Network(copy=copy, bank=bank, query=query, at_once=_at_once(query)),
     }
     if of == "transfer":
         labels = [images.labels_N.max() for images in (bank, query)]
-        given |= {"num_classes": 1 + int(torch.stack(labels).max())}
-        given |= _transferred_tuning(config)
-    scores = score_features(
-        bank_ND,
-        bank.labels_N,
-        query_MD,
-        query.labels_N,
-        ChainMap(given, config),  # type: ignore[arg-type]
-        last=last,
-        of=of,
-    )
-    return scores, query_MD
-
-
-def _transferred_tuning(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Fine-tuning on another data set is scored with all its labels, or not at all."""
-    if "finetune_labels" not in config:
-        return {}
-    is_asked = 1.0 in numbers(config["finetune_labels"])
-    return {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
+        given["num_classes"] = 1 + int(torch.stack(labels).max())
+        if "finetune_labels" in config:  # it is scored with all labels, or not at all
+            is_asked = 1.0 in numbers(config["finetune_labels"])
+            given |= {"finetune_labels": "1"} if is_asked else {"finetune": "none"}
+    arrays = bank_ND, bank.labels_N, query_MD, query.labels_N
+    return score_features(*arrays, {**config, **given}, last=last, of=of), query_MD
 
 
 def score_features(
@@ -169,8 +149,8 @@ def score_features(
     network there is no fine-tuning.
     """
     arrays = bank_ND, bank_labels_N, query_MD, query_labels_M
-    metrics = _metrics(of, config, last)
-    return take_scores(metrics, config, *arrays, num_classes=config["num_classes"])
+    metrics, num_classes = _metrics(of, config, last), config["num_classes"]
+    return take_scores(metrics, config, *arrays, num_classes=num_classes)
 
 
 def _metrics(of: Of, config: Mapping[str, Any], last: bool) -> list[Metric]:
@@ -199,11 +179,8 @@ def take_scores(
         if not row.impl:
             continue
         if row.impl not in found:
-            owned = (
-                arguments(config, metric.part)
-                if metric.part
-                else {name: config[name] for name in metric.owns}
-            )
+            own = {name: config[name] for name in metric.owns}
+            owned = arguments(config, metric.part) if metric.part else own
             found[row.impl] = implementation(row)(*given, **named, **owned)
         name = metric.name.removeprefix("transfer_")
         if name not in found[row.impl]:
@@ -227,10 +204,9 @@ def diagnose(
     """Diagnostics of two views of validation images, in evaluation mode, and of the epoch's loss,
     with the scores of these views; equal on all workers, without a word.
     """
-    z1_ND, z2_ND = _projections(objective, val, config)
+    views = _projections(objective, val, config)
     at_hand = {
-        "z1_ND": z1_ND,
-        "z2_ND": z2_ND,
+        **views,
         "features_ND": features_ND,
         "num_classes": config["num_classes"],
         "base_loss": base_loss,
@@ -238,22 +214,19 @@ def diagnose(
     }
     if len(val.labelled()) == len(val):
         at_hand["labels_N"] = val.labels_N
-    return diagnostics_of(at_hand) | label_free_scores({"z1_ND": z1_ND, "z2_ND": z2_ND})
+    return diagnostics_of(at_hand) | label_free_scores(views)
 
 
 def score_views(
     objective: Framework, images: Images, config: Mapping[str, Any]
 ) -> dict[str, float]:
     """The scores of two views' projections alone, which need no labels."""
-    z1_ND, z2_ND = _projections(objective, images, config)
-    return label_free_scores({"z1_ND": z1_ND, "z2_ND": z2_ND})
+    return label_free_scores(_projections(objective, images, config))
 
 
 @torch.no_grad()
-def _projections(
-    objective: Framework, val: Images, config: Mapping[str, Any]
-) -> tuple[Tensor, Tensor]:
-    """Of two views of the first images."""
+def _projections(objective: Framework, val: Images, config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """`z1_ND` and `z2_ND` of two views of the first images."""
     rows = torch.arange(min(DIAGNOSED_IMAGES, len(val)))
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
     draws = val.draw(recipes(config)[:2], rows, generator)
@@ -261,13 +234,12 @@ def _projections(
     objective.eval()
     parts = []
     for chosen in rows.split(_at_once(val)):
-        chosen_draws = [view[chosen] for view in draws]
-        views = make_views(val.take(chosen, chosen_draws), chosen_draws, val)
+        views = val.views(chosen, [view[chosen] for view in draws])
         parts.append([objective.represent(x)[0] for x in views])
     z1_ND, z2_ND = (torch.cat(part) for part in zip(*parts, strict=True))
     objective.train(was_training)
     _require_finite("the projections are", config, z1_ND, z2_ND)
-    return z1_ND, z2_ND
+    return {"z1_ND": z1_ND, "z2_ND": z2_ND}
 
 
 def embed_in_plane(features_ND: Tensor, val: Images, config: Mapping[str, Any]) -> list[Row]:
@@ -285,24 +257,19 @@ def _require_finite(what: str, config: Mapping[str, Any], *tensors: Tensor) -> N
 
 
 @torch.no_grad()
-def _features(
-    network: nn.Module,
-    images: Images,
-    make: Callable[[Tensor], Tensor] | None = None,
-    num: int | None = None,
-) -> Tensor:
-    """Features (N, D) of images, float32, in evaluation mode; the workers share the work.
-
-    make: the chosen images as the network takes them; by default as they are.
-    num: of the first so many alone.
+def _features(network: nn.Module, images: Images, draws: Draws | None = None) -> Tensor:
+    """Features (N, D) of images as they are, or of the drawn view of each of the first ones;
+    float32, in evaluation mode. The workers share the work.
     """
-    num = len(images) if num is None else num
+    num = len(images) if draws is None else len(draws)
     was_training = network.training
     network.eval()
     mine = share(num)
+    features = []
     # a share may be empty: then one empty chunk
-    chunks = torch.arange(mine.start, mine.stop).split(_at_once(images))
-    features = [network((make or images.plain)(chosen)) for chosen in chunks]
+    for chosen in torch.arange(mine.start, mine.stop).split(_at_once(images)):
+        views = None if draws is None else images.views(chosen, [draws[chosen]])
+        features.append(network(images.plain(chosen) if views is None else views[0]))
     network.train(was_training)
     return gather_features(torch.cat(features), num)
 
@@ -312,18 +279,9 @@ def _several_views(network: nn.Module, images: Images, num_views: int) -> Tensor
     and in every trial, whatever augmentation it trains with.
     """
     generator = torch.Generator().manual_seed(DIAGNOSIS_SEED)
-    num, recipe = min(LIDAR_IMAGES, len(images)), views_of(images)
-    views = []
-    for _ in range(num_views):
-        draws = images.draw([recipe], torch.arange(num), generator)[0]
-        make = partial(_view, images, draws)
-        views.append(_features(network, images, make, num))
-    return torch.stack(views, dim=1)
-
-
-def _view(images: Images, draws: Draws, chosen: Tensor) -> Tensor:
-    some = [draws[chosen]]
-    return make_views(images.take(chosen, some), some, images)[0]
+    rows, recipe = torch.arange(min(LIDAR_IMAGES, len(images))), views_of(images)
+    draws = [images.draw([recipe], rows, generator)[0] for _ in range(num_views)]
+    return torch.stack([_features(network, images, each) for each in draws], dim=1)
 
 
 def augmented_features(
@@ -335,9 +293,8 @@ def augmented_features(
     seed = derived_seed(config["seed"], f"probe views of epoch {epoch}")
     generator, recipe = torch.Generator().manual_seed(seed), views_of(images)
     blocks = torch.arange(len(images)).split(DRAWN_AT_ONCE)
-    draws = Draws.join([images.draw([recipe], rows, generator)[0] for rows in blocks])
-
-    return _features(network, images, partial(_view, images, draws))
+    draws = [images.draw([recipe], rows, generator)[0] for rows in blocks]
+    return _features(network, images, Draws.join(draws))
 
 
 def _copy(encoder: nn.Module, config: Mapping[str, Any], device: torch.device) -> nn.Module:
@@ -376,37 +333,32 @@ def transfer_of(
         test: score the test split of the other one.
     """
     name = config["transfer_dataset"]
-    return None if name == "none" else partial(_images, name, config, splits, place, device, test)
+    if name == "none":
+        return None
 
+    def read() -> tuple[Images, Images]:
+        # pictures have the channels of the trial's own images
+        channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
+        row = sized_dataset(name, place.transferred, **channels)
+        sizes = {
+            "dataset": name,
+            "val_fraction": config["val_fraction"],
+            "image_size": row.image_size,
+            "num_train": row.num_train + row.num_unlabeled,
+            "num_unlabeled": row.num_unlabeled,
+            "num_classes": row.num_classes,
+            "channels": row.channels,
+            "store_size": needed_size(config["view_size"] or config["image_size"], CROP_SCALE),
+            "images_digest": row.images_digest,
+        }
+        other = load_splits(sizes, place.transferred)
+        bank, query = (
+            scored_images(split, splits, config, device)
+            for split in (other.train, other.test if test else other.val)
+        )
+        return bank.labelled(), query
 
-def _images(
-    name: str,
-    config: Mapping[str, Any],
-    splits: Splits,
-    place: DataPlace,
-    device: torch.device,
-    test: bool,
-) -> tuple[Images, Images]:
-    # pictures have the channels of the trial's own images
-    channels = {"channels": config.get("channels")} if DATASET[name].keeps_whole else {}
-    row = sized_dataset(name, place.transferred, **channels)
-    sizes = {
-        "dataset": name,
-        "val_fraction": config["val_fraction"],
-        "image_size": row.image_size,
-        "num_train": row.num_train + row.num_unlabeled,
-        "num_unlabeled": row.num_unlabeled,
-        "num_classes": row.num_classes,
-        "channels": row.channels,
-        "store_size": needed_size(config["view_size"] or config["image_size"], CROP_SCALE),
-        "images_digest": row.images_digest,
-    }
-    other = load_splits(sizes, place.transferred)
-    bank, query = (
-        scored_images(split, splits, config, device)
-        for split in (other.train, other.test if test else other.val)
-    )
-    return bank.labelled(), query
+    return read
 
 
 def score_reference(

@@ -9,7 +9,7 @@ float32 or wider whatever it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, cast
 
@@ -194,6 +194,7 @@ def _apart(
 AfterStep = Callable[[], float]
 
 
+@dataclass
 class EpochUnderWay:
     """Between two steps of an epoch.
 
@@ -206,16 +207,13 @@ class EpochUnderWay:
         lr, is_regularized: of the last of them.
     """
 
-    def __init__(
-        self,
-        totals: Tensor,
-        statistics: StepStatistics | None = None,
-        began_at: torch.Generator | None = None,
-    ):
-        self.totals, self.statistics = totals, statistics
-        self.began_at = began_at.get_state() if began_at else None
-        self.step, self.lr, self.is_regularized = 0, 0.0, False
-        self._start = perf_counter()
+    totals: Tensor
+    statistics: StepStatistics | None = None
+    began_at: Tensor | None = None
+    step: int = 0
+    lr: float = 0.0
+    is_regularized: bool = False
+    _start: float = field(default_factory=perf_counter)
 
     @property
     def time_s(self) -> float:
@@ -243,12 +241,10 @@ class EpochUnderWay:
         cls, state: Mapping[str, Any], device: torch.device, began_at: torch.Generator
     ) -> EpochUnderWay:
         """What `state_dict` gave; the generator is back at the beginning of the epoch."""
+        parts = dict(state)
+        start, totals = perf_counter() - parts.pop("time_s"), parts.pop("totals").to(device)
         statistics = None
-        if state["statistics"] is not None:
+        if (sums := parts.pop("statistics")) is not None:
             statistics = StepStatistics()
-            statistics.load_state_dict(state["statistics"], device)
-        made = cls(state["totals"].to(device), statistics, began_at)
-        made.step, made.lr = state["step"], state["lr"]
-        made.is_regularized = state["is_regularized"]
-        made._start -= state["time_s"]
-        return made
+            statistics.load_state_dict(sums, device)
+        return cls(totals, statistics, began_at.get_state(), **parts, _start=start)

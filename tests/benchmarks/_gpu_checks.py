@@ -131,7 +131,7 @@ def _first_step(config: Row, device: torch.device) -> tuple[Tensor, Tensor, Tens
     batch = next(batches(images, config, 0, state.view_generator))
     views = torch.cat(batch.chunks[0]())
     state.objective.train()
-    _, losses = accumulate_gradient(state.objective, batch, **_how(state))
+    _, losses = accumulate_gradient(state, state.objective, batch)
     grads = [p.grad.flatten() for p in state.objective.parameters() if p.grad is not None]
     return views.detach().float().cpu(), losses.total.detach().cpu(), torch.cat(grads).cpu()
 
@@ -139,17 +139,9 @@ def _first_step(config: Row, device: torch.device) -> tuple[Tensor, Tensor, Tens
 def _step(state: TrialState, batch: Any) -> None:
     state.objective.train()
     state.optimizer.zero_grad(set_to_none=True)
-    prepared, _ = accumulate_gradient(state.objective, batch, **_how(state))
+    prepared, _ = accumulate_gradient(state, state.objective, batch)
     state.optimizer.step()
     state.objective.after_step(prepared, 0.5, state.draw_generator)
-
-
-def _how(state: TrialState) -> Row:
-    return {
-        "precision": state.precision,
-        "generator": state.draw_generator,
-        "scaler": state.scaler,
-    }
 
 
 def _value_and_grad(loss: Callable[..., Tensor], *z: Tensor) -> list[Tensor]:

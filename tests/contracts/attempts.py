@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 
+from clsweep.train.attempt import Checkpoints
 from clsweep.train.loop import train_trial
+from clsweep.train.notice import Notice
 
 Row = dict[str, Any]
 # Of the machine, not of the trial.
@@ -55,6 +57,8 @@ def attempt(
     kill_at: int | None = None,
     stop_at: int | None = None,
     every_s: float = 0.0,
+    keep_end: bool = False,
+    notice: Notice | None = None,
     **options: Any,
 ) -> Attempt:
     """One attempt at a trial, killed as it reports an epoch, or told to stop there."""
@@ -67,10 +71,9 @@ def attempt(
             raise Killed
         return False if made.rows[-1]["epoch"] == stop_at else None
 
+    checkpoints = Checkpoints(store, every_s, keep_end, notice or Notice()) if store else None
     with contextlib.suppress(Killed):
-        made.result = train_trial(
-            config, report, checkpoints=store, checkpoint_every_s=every_s, **options
-        )
+        made.result = train_trial(config, report, checkpoints=checkpoints, **options)
     return made
 
 

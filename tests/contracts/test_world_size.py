@@ -119,7 +119,6 @@ def train(config: Config) -> Run:
         if world_size() > 1
         else objective
     )
-    how = {"precision": state.precision, "generator": state.draw_generator, "scaler": state.scaler}
     run: Run = {"loss": []}
     statistics = StepStatistics()
     objective.begin_epoch(0)
@@ -127,7 +126,7 @@ def train(config: Config) -> Run:
         batches(some_digits(STEPS * BATCH), config, 0, state.view_generator)
     ):
         state.optimizer.zero_grad()
-        prepared, losses = accumulate_gradient(model, in_float64(batch), **how)
+        prepared, losses = accumulate_gradient(state, model, in_float64(batch))
         run["loss"].append(losses.total.detach())
         at_hand = {"objective": objective, "prepared": prepared, "watched": [], "config": config}
         statistics.add_step(at_hand)

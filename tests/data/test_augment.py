@@ -227,12 +227,6 @@ def test_each_range_of_the_jitter_is_its_own() -> None:
         assert stats.kstest(column.numpy(), inside.cdf).pvalue > 0.01
 
 
-def test_a_hue_turns_by_half_a_circle_at_most() -> None:
-    assert Recipe(jitter_strength=1.25, jitter_hue=0.4).jitter_hue == 0.4
-    with pytest.raises(ValueError, match="jitter_hue"):
-        Recipe(jitter_strength=1.3, jitter_hue=0.4)
-
-
 def test_probabilities_are_honoured_and_independent() -> None:
     recipe = Recipe(
         flip_prob=0.5, jitter_prob=0.8, gray_prob=0.2, blur_prob=0.35, solarize_prob=0.1
@@ -506,29 +500,6 @@ def test_autocast_does_not_lower_the_precision(output_size: int | None) -> None:
 def test_an_empty_batch_is_an_empty_view(output_size: int) -> None:
     draws = draw(replace(Recipe(), output_size=output_size), 0, 8, generator())
     assert apply(torch.empty(0, 3, 8, 8), draws).shape == (0, 3, output_size, output_size)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("crop_scale", 0.0), ("crop_scale", 1.5), ("jitter_strength", -0.1), ("jitter_strength", 2.6)]
-    + [
-        (name, value)
-        for name in (*PROBS, "jitter_saturation", "jitter_brightness", "jitter_contrast")
-        for value in (-0.1, 1.1)
-    ]
-    + [("jitter_hue", value) for value in (-0.1, 0.51, float("nan"))]
-    + [("crop_max", value) for value in (0.0, 0.07, 1.1, float("nan"))]  # crop_scale is 0.08
-    + [("output_size", 0), ("output_size", -4), ("blur_prob", float("nan"))],
-)
-def test_a_recipe_out_of_range_is_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=name):
-        Recipe(**{name: value})
-
-
-@pytest.mark.parametrize(("num_images", "image_size"), [(4, 0), (-1, 8)])
-def test_impossible_sizes_are_refused(num_images: int, image_size: int) -> None:
-    with pytest.raises(ValueError, match="image_size >= 1"):
-        draw(Recipe(), num_images, image_size, generator())
 
 
 @pytest.mark.parametrize(

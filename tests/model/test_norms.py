@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clsweep.model.norms import GroupedBatchNorm1d, group_norms
+from clsweep.model.norms import GroupedBatchNorm, group_norms
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -90,7 +90,7 @@ def test_no_key_shares_its_statistics_with_its_query_alone() -> None:
 def test_statistics_may_stay_as_they_are_in_training() -> None:
     norm = nn.Sequential(nn.BatchNorm1d(3))
     group_norms(norm, 2, is_strided=False)
-    assert type(norm[0]) is GroupedBatchNorm1d
+    assert type(norm[0]) is GroupedBatchNorm
     norm[0].track_running_stats = False
     norm(torch.randn(4, 3))
     assert torch.equal(norm[0].running_mean, torch.zeros(3))

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from clsweep.objective.losses import dcl, dclw, infonce
 from clsweep.train.collectives import (
-    GlobalBatchNorm1d,
-    GlobalBatchNorm2d,
+    GlobalBatchNorm,
     gather,
     gather_features,
     rank,
@@ -288,7 +287,7 @@ def test_half_types_go_through_the_global_batch_norm_as_through_torchs(tracked: 
     """
     x = (torch.randn(64, 8, 4, 4, generator=torch.Generator().manual_seed(0)) + 10).bfloat16()
     ours, torchs = (
-        GlobalBatchNorm2d(8, track_running_stats=tracked),
+        GlobalBatchNorm(8, track_running_stats=tracked),
         nn.BatchNorm2d(8, track_running_stats=tracked),
     )
     y, expected = ours(x), torchs(x)
@@ -320,7 +319,7 @@ def test_gradients_of_the_global_batch_norm_are_torchs_in_every_layout(
     )
     if layout == "neither":
         grad = grad.mean((2, 3), keepdim=True).expand_as(x)  # as that of a mean over the map
-    made = (GlobalBatchNorm1d, nn.BatchNorm1d) if is_flat else (GlobalBatchNorm2d, nn.BatchNorm2d)
+    made = GlobalBatchNorm, nn.BatchNorm1d if is_flat else nn.BatchNorm2d
     grads = []
     for kind, at in zip(made, (dtype, torch.float64), strict=True):
         norm = kind(5, affine=affine, dtype=torch.float32 if is_half and at == dtype else at)
@@ -342,6 +341,6 @@ def test_gradients_of_the_global_batch_norm_are_torchs_in_every_layout(
 def test_the_gradient_of_the_global_batch_norm_has_none_of_its_own() -> None:
     """It would count as a constant, without a word."""
     x = random(4, 3, 2, 2, seed=0, dtype=torch.float32).requires_grad_()
-    (first,) = torch.autograd.grad(GlobalBatchNorm2d(3)(x).square().sum(), x, create_graph=True)
+    (first,) = torch.autograd.grad(GlobalBatchNorm(3)(x).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()

@@ -402,7 +402,7 @@ class TestStepStatistics:
         with torch.no_grad():
             q_b.zero_()
         assert statistics.summary() == expected
-        moments = vars(statistics._moments[Q_B]).values()
+        moments = statistics._moments[Q_B]
         assert not any(x.requires_grad for x in moments if isinstance(x, Tensor))
 
 

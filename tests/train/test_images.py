@@ -67,14 +67,14 @@ def test_rows_are_the_splits(
     images = on_device(split, split, device)
     chosen = torch.tensor([3, 0, 49])
     expected = torch.from_numpy(split.images[split.rows[chosen]]).permute(0, 3, 1, 2)
-    taken = images.take(chosen)
+    taken = images.fetch(chosen)()
     assert torch.equal(taken.cpu(), expected)
     assert taken.is_contiguous(memory_format=torch.channels_last)
     assert len(images) == 50
     labelled = images.labelled()
     assert torch.equal(labelled.labels_N.cpu(), torch.from_numpy(split.labels[5:]))
     assert torch.equal(
-        labelled.take(torch.arange(45)).cpu(), images.take(torch.arange(5, 50)).cpu()
+        labelled.fetch(torch.arange(45))().cpu(), images.fetch(torch.arange(5, 50))().cpu()
     )
 
 
@@ -140,8 +140,8 @@ def test_the_views_of_a_batch_are_those_of_its_own_images() -> None:
 def test_views_made_together_are_those_made_apart() -> None:
     images, rows = some_digits(30), torch.arange(30)
     draws = draw_views(recipes(CONFIG), 30, 8, torch.Generator().manual_seed(0))
-    together = make_views(images.take(rows), draws, images)
-    apart = [images.normalise(apply(images.take(rows).float() / 255, view)) for view in draws]
+    together = make_views(images.fetch(rows)(), draws, images)
+    apart = [images.normalise(apply(images.fetch(rows)().float() / 255, view)) for view in draws]
     torch.testing.assert_close(together, apart, atol=1e-5, rtol=0)
 
 
@@ -174,7 +174,7 @@ def test_the_next_images_are_read_while_these_are_used(monkeypatch: pytest.Monke
 
     groups = [(module._Drawn(rows, []), []) for rows in torch.arange(96).split(12)]
     for number, (group, read) in enumerate(module._ahead(OnTheHost(**vars(images)), groups)):
-        assert torch.equal(read(), images.take(group[0].rows))
+        assert torch.equal(read(), images.fetch(group[0].rows)())
         if number < len(groups) - 1:
             assert len(events) >= number + 2 or wait_for(lambda n=number: len(events) >= n + 2)
     assert len(events) == len(groups) == len(expected)
@@ -212,12 +212,7 @@ def test_a_step_never_waits_for_the_gpu(fits: bool, monkeypatch: pytest.MonkeyPa
     split = some_split(96)
     images = on_device(split, split, device)
     state = new_state(CONFIG | {"precision": "fp32"}, device)
-    how: dict[str, Any] = {
-        "precision": state.precision,
-        "generator": state.draw_generator,
-        "scaler": state.scaler,
-    }
-    step: Callable[[Any], Any] = lambda batch: accumulate_gradient(state.objective, batch, **how)  # noqa: E731
+    step: Callable[[Any], Any] = lambda batch: accumulate_gradient(state, state.objective, batch)  # noqa: E731
     running = batches(images, CONFIG, 0, state.view_generator)
     step(next(running))
     torch.cuda.set_sync_debug_mode("error")
@@ -242,10 +237,10 @@ def test_views_of_a_picture_are_torchvisions_of_the_whole() -> None:
     draws = images.draw(transforms, rows, torch.Generator().manual_seed(1))
     plain = [replace(d, jitter=d.jitter & False, gray=d.gray & False, blur=d.blur & False)
              for d in draws]  # fmt: skip
-    for view, side in zip(make_views(images.take(rows, plain), plain, images), (24, 12),
+    for view, side in zip(images.views(rows, plain), (24, 12),
                           strict=True):  # fmt: skip
         assert view.shape == (5, 3, side, side)
-    for drawn, view in zip(plain, make_views(images.take(rows, plain), plain, images), strict=True):
+    for drawn, view in zip(plain, images.views(rows, plain), strict=True):
         for n, row in enumerate(rows):
             box = [int(getattr(drawn, name)[n]) for name in "ijhw"]
             x = torch.from_numpy(each[row]).permute(2, 0, 1)

@@ -159,11 +159,6 @@ class TestRidge:
         with pytest.raises(ValueError, match="probe_l2: 1e-30 is too small"):
             ridge_probe(bank, bank_labels, queries, labels, num_classes=8, probe_l2=1e-30)
 
-    @pytest.mark.parametrize("probe_l2", [0.0, -1.0, math.nan, math.inf])
-    def test_penalty_is_positive(self, probe_l2: float) -> None:
-        with pytest.raises(ValueError, match="probe_l2: expected a number above 0"):
-            ridge_probe(*clusters(), num_classes=8, probe_l2=probe_l2)
-
 
 class TestSgd:
     @pytest.mark.parametrize("schedule", ["cosine", "step"])
@@ -350,22 +345,6 @@ class TestSgd:
             sgd_probe(
                 1e25 * bank, bank_labels, queries, labels, num_classes=8, **SGD | {"probe_lr": 30.0}
             )
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"probe_lr": 0.0}, r"probe_lr: expected a number above 0, given 0\.0"),
-            ({"probe_lr": math.nan}, "probe_lr: expected a number above 0, given nan"),
-            ({"probe_epochs": 0}, "probe_epochs: expected at least 1, given 0"),
-            (
-                {"probe_schedule": "linear"},
-                "probe_schedule: expected 'cosine' or 'step' or 'constant', given 'linear'",
-            ),
-        ],
-    )
-    def test_arguments_out_of_bounds(self, changes: dict[str, Any], message: str) -> None:
-        with pytest.raises(ValueError, match=message):
-            sgd_probe(*clusters(), num_classes=8, **SGD | changes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -41,9 +41,8 @@ def test_scores_are_said_where_they_may_take_long(clock):
     pulse = Pulse(CONFIG, heard.append)
     for epoch, seconds in ((1, 0.1), (2, 3.0), (3, 0.1), (4, 0.1)):
         pulse.begin_epoch(epoch, 30)
-        pulse.before_scores()
-        clock[0] += seconds
-        pulse.after_scores()
+        with pulse.scoring():
+            clock[0] += seconds
     said = [(state["epoch"], "scoring" in state) for state in heard]
     assert said == [
         (1, False),

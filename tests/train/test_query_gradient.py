@@ -47,13 +47,7 @@ def decoupled(query: Tensor, positive: Tensor, negatives: Tensor, tau: float, w:
 def one_step(config: Config, *, train: bool = True) -> tuple[Any, Any, Any]:
     state = new_state(config, CPU)
     objective = state.objective.double().train(train)
-    prepared, _ = accumulate_gradient(
-        objective,
-        first_batch(config, torch.float64),
-        precision=state.precision,
-        generator=state.draw_generator,
-        scaler=state.scaler,
-    )
+    prepared, _ = accumulate_gradient(state, objective, first_batch(config, torch.float64))
     return objective, prepared, query_grad_norm(objective, prepared, config)
 
 

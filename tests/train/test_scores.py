@@ -110,11 +110,11 @@ def test_a_supervised_trial_is_scored_by_its_own_classifier() -> None:
         def save(self, payload: bytes) -> None:
             kept["payload"] = payload
 
-    result = train_trial(
-        {**SUPERVISED, "epochs": 3, "lr": 0.2}, lambda _: None, checkpoints=Store(), keep_end=True
-    )
-    from clsweep.train.attempt import unpack
+    from clsweep.train.attempt import Checkpoints, unpack
 
+    checkpoints = Checkpoints(Store(), keep_end=True)
+    config = {**SUPERVISED, "epochs": 3, "lr": 0.2}
+    result = train_trial(config, lambda _: None, checkpoints=checkpoints)
     state = unpack(kept["payload"])["state"]["objective"]
     network, classifier = encoder(), nn.Linear(16, 10)
     network.load_state_dict(result["encoder"])
@@ -194,8 +194,9 @@ def test_steps_of_fine_tuning_by_a_loop() -> None:
     given = Network(copy=lambda: copy.deepcopy(network), bank=images, query=images, at_once=64)
     rows = torch.arange(65)
     tuned = fine_tuned(
-        given, rows, num_classes=10, lr=0.1, epochs=2, batch_size=32, weight_decay=0.01, seed=4
-    )
+        given, rows, num_classes=10, finetune_lr=0.1, finetune_epochs=2, finetune_batch_size=32,
+        finetune_weight_decay=0.01, seed=4,
+    )  # fmt: skip
     from clsweep.train.state import derived_seed
 
     generator = torch.Generator().manual_seed(derived_seed(4, "fine-tuning"))

@@ -74,13 +74,7 @@ def accumulated(
 
 
 def step(state: TrialState, batch: Batch) -> Any:
-    return accumulate_gradient(
-        state.objective,
-        batch,
-        precision=state.precision,
-        generator=state.draw_generator,
-        scaler=state.scaler,
-    )
+    return accumulate_gradient(state, state.objective, batch)
 
 
 @pytest.mark.parametrize("name", REPRESENTATIVES)
@@ -170,8 +164,7 @@ one = torch.randn(chunk, 3, 32, 32)
 def step(num_chunks, views):
     labels = torch.zeros(num_chunks * len(views[0]), dtype=torch.int64)
     batch = Batch(labels, [lambda: views] * num_chunks)
-    how = dict(precision=state.precision, generator=state.draw_generator, scaler=state.scaler)
-    accumulate_gradient(state.objective, batch, **how)
+    accumulate_gradient(state, state.objective, batch)
 step(1, [torch.randn(4, 3, 32, 32)] * 2)  # code and work space that is loaded once
 before = int(next(l for l in open("/proc/self/status") if l.startswith("VmRSS")).split()[1]) / 2**20
 peak = PeakMemory(torch.device("cpu"))
