@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -149,24 +149,6 @@ def test_augmented_features_are_of_crops_and_flips_drawn_anew() -> None:
     with torch.no_grad():
         torch.testing.assert_close(first, network.eval()(x), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(first, plain)
-
-
-def every_score() -> tuple[Tensor, dict[str, float]]:
-    """Augmented features and all scores of one encoder, on each worker."""
-    probe = {"linear_probe": "sgd", "probe_lr": 0.25, "probe_epochs": 2, "probe_views": "augmented",
-             "probe_schedule": "cosine", "probe_optimizer": "sgd", "probe_momentum": 0.9,
-             "probe_weight_decay": 0.0, "probe_batch_size": 64}  # fmt: skip
-    config = {**CONFIG, **FINE, **probe, "finetune_epochs": 1}
-    train, val, network = some_digits(201), some_digits(301), encoder()
-    scores, _ = score_encoder(network, train, val, config, last=True)
-    return augmented_features(network, train, config, 1), scores
-
-
-def test_workers_share_the_work_and_agree(run_workers: Callable[..., list[Any]]) -> None:
-    features, scores = every_score()
-    for shared, found in run_workers(__file__, "every_score", 2):
-        torch.testing.assert_close(shared, features, rtol=1e-5, atol=1e-6)
-        assert found == pytest.approx(scores, abs=100 / 301 + 1e-6)
 
 
 # Fine-tuning.
