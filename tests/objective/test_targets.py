@@ -23,6 +23,7 @@ from clsweep.objective.views import all_pairs, core_pairs, multicrop_pairs
 from clsweep.train.loop import train_epoch
 from clsweep.train.state import TrialState, new_state
 from tests.contracts.combinations import small_config, some_digits
+from tests.objective.loops import EXACT, assert_same, value_and_grad
 from tests.objective.test_frameworks import (
     TWO,
     D,
@@ -37,7 +38,6 @@ from tests.objective.test_frameworks import (
     momentum,
     random_views,
 )
-from tests.objective.test_losses import EXACT, assert_same, value_and_grad
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
